@@ -1,0 +1,1 @@
+//! Workloads, peers, side-by-side runs and reports.

@@ -1,0 +1,309 @@
+//! Compaction: moving live bytes out of sparse data runs, and live records out of sparse slabs, within a
+//! budget. The protocol and why a crash cannot hurt it: `docs/format/compaction.md`.
+
+use crate::error::HeapError;
+use crate::heap::Heap;
+use crate::layout::{RunId, SLOTS_PER_RUN, SlotId};
+use crate::record::{RecordView, Slot};
+use crate::runs::RunUse;
+use crate::table::RunWord;
+use crate::writer::Writer;
+use landfall_media::{Extent, RUN_SIZE};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// A run with a larger share of live bytes is left alone: moving it would gain next to nothing.
+const GAIN_MIN: f32 = 0.03;
+/// Runs of slack before ratios count: a small store must not be compacted for its few open runs.
+const SLACK_RUNS: f32 = 2.0;
+/// Records moved between two fences at most.
+const MOVES_MAX: usize = 1024;
+
+/// The system that records belong to, as the compactor needs it.
+pub trait Owner {
+    /// If the record in `slot` is current: counts one more copy of it on the medium, calls `hold` while
+    /// it is still current, and returns true.
+    fn begin_move(&self, hash: u64, slot: SlotId, hold: &mut dyn FnMut()) -> bool;
+
+    /// The copy in `new` is durable. If `old` is still current, `new` takes its place: true.
+    fn end_move(&self, hash: u64, old: SlotId, new: SlotId) -> bool;
+
+    /// The copy announced by [`Self::begin_move`] was not made.
+    fn abort_move(&self, hash: u64);
+
+    /// A record that is not current is gone from the medium, durably.
+    fn forget(&self, space: u8, hash: u64, seq: u64);
+}
+
+/// How dense the region is to be: used bytes over live bytes at which compaction rests.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CompactGoal {
+    /// For data runs.
+    pub data_ratio: f32,
+    /// For slabs.
+    pub slab_ratio: f32,
+}
+
+/// What one step did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Compacted {
+    /// Value and key bytes copied.
+    pub moved_bytes: u64,
+    /// Records rewritten.
+    pub moved_records: u64,
+    /// Slabs given back (data runs come free by themselves).
+    pub freed_slabs: u64,
+    /// Records whose data fail their check: they stay where they are.
+    pub damaged: u64,
+    /// Nothing to do until the region changes.
+    pub rests: bool,
+}
+
+#[derive(Debug)]
+enum Victim {
+    Data { run: RunId, referrers: Vec<SlotId>, next: usize },
+    Slab { run: RunId, next: u32 },
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Move {
+    hash: u64,
+    old: SlotId,
+    new: SlotId,
+}
+
+/// The compactor: one for a region, run in steps by whoever has time.
+#[derive(Debug)]
+pub struct Compactor {
+    heap: Arc<Heap>,
+    writer: Writer,
+    victim: Option<Victim>,
+    moves: Vec<Move>,
+    /// Runs that could not be emptied, and how many live bytes or slots they had then.
+    stuck: Vec<(RunId, u32)>,
+}
+
+impl Compactor {
+    /// The region's compactor.
+    pub fn new(heap: Arc<Heap>) -> Self {
+        let writer = Writer::compactor(Arc::clone(&heap));
+        Self { heap, writer, victim: None, moves: Vec::new(), stuck: Vec::new() }
+    }
+
+    /// Moves about `budget_bytes` towards the goal, and fences once.
+    ///
+    /// # Errors
+    /// The medium's; [`HeapError::Full`] when not even the compactor's reserve is left.
+    pub fn step(
+        &mut self,
+        owner: &dyn Owner,
+        goal: CompactGoal,
+        budget_bytes: u64,
+    ) -> Result<Compacted, HeapError> {
+        let mut done = Compacted::default();
+        if self.victim.is_none() {
+            self.victim = self.choose(goal)?;
+        }
+        let Some(mut victim) = self.victim.take() else {
+            done.rests = true;
+            return Ok(done);
+        };
+        let finished = match &mut victim {
+            Victim::Data { run, referrers, next } => {
+                self.move_data(owner, *run, referrers, next, budget_bytes, &mut done)
+            }
+            Victim::Slab { run, next } => self.move_slab(owner, *run, next, &mut done),
+        };
+        // Copies made so far are settled even when a later one failed.
+        self.settle(owner)?;
+        if finished? {
+            self.retire(owner, &victim, &mut done)?;
+        } else {
+            self.victim = Some(victim);
+        }
+        Ok(done)
+    }
+
+    /// The emptiest run whose kind is over its ratio; when space is short, whatever is emptiest.
+    fn choose(&mut self, goal: CompactGoal) -> Result<Option<Victim>, HeapError> {
+        let pressed = self.heap.runs.free_count() <= self.heap.writer_reserve() + 2;
+        let data = self.emptiest(RunUse::Data, if pressed { 1.0 } else { goal.data_ratio });
+        let slab = self.emptiest(RunUse::Slab, if pressed { 1.0 } else { goal.slab_ratio });
+        let choice = match (data, slab) {
+            (Some(data), Some(slab)) if slab.1 < data.1 => Some((slab.0, RunUse::Slab)),
+            (Some(data), _) => Some((data.0, RunUse::Data)),
+            (None, slab) => slab.map(|slab| (slab.0, RunUse::Slab)),
+        };
+        let Some((run, used_for)) = choice else { return Ok(None) };
+        // Only records that recovery trusts without their data may move: move the watermarks first.
+        self.heap.mark_slabs(1)?;
+        Ok(Some(match used_for {
+            RunUse::Slab if !self.heap.withdraw_spare(run) => return Ok(None),
+            RunUse::Slab => Victim::Slab { run, next: 0 },
+            _ => Victim::Data { run, referrers: self.referrers(run), next: 0 },
+        }))
+    }
+
+    fn referrers(&self, run: RunId) -> Vec<SlotId> {
+        let mut referrers = self.heap.runs.referrers(run);
+        referrers.sort_unstable();
+        referrers.dedup();
+        referrers
+    }
+
+    /// The run of a kind with the smallest live share, if the kind as a whole is over `ratio`.
+    fn emptiest(&mut self, used_for: RunUse, ratio: f32) -> Option<(RunId, f32)> {
+        let (mut used, mut live) = (0.0f32, 0.0f32);
+        let mut best: Option<(RunId, f32)> = None;
+        for (id, run) in self.heap.runs.iter().filter(|(_, run)| run.used_for() == used_for && !run.is_open()) {
+            let (amount, whole) = match used_for {
+                RunUse::Slab => (run.live_slots(), SLOTS_PER_RUN as f32),
+                _ => (run.live_bytes(), RUN_SIZE as f32),
+            };
+            let share = amount as f32 / whole;
+            used += 1.0;
+            live += share;
+            let stuck = self.stuck.contains(&(id, amount));
+            if !stuck && best.is_none_or(|(_, least)| share < least) {
+                best = Some((id, share));
+            }
+        }
+        best.filter(|(_, share)| *share < 1.0 - GAIN_MIN && used > live * ratio + SLACK_RUNS)
+    }
+
+    fn move_data(
+        &mut self,
+        owner: &dyn Owner,
+        run: RunId,
+        referrers: &[SlotId],
+        next: &mut usize,
+        budget_bytes: u64,
+        done: &mut Compacted,
+    ) -> Result<bool, HeapError> {
+        let inside = |extent: Extent| {
+            RunId::of(extent.off) == run || (!extent.is_empty() && RunId::of(extent.end() - 1) == run)
+        };
+        while let Some(slot) = referrers.get(*next) {
+            if done.moved_bytes >= budget_bytes || self.moves.len() >= MOVES_MAX {
+                return Ok(false);
+            }
+            *next += 1;
+            self.move_one(owner, *slot, true, inside, done)?;
+        }
+        Ok(true)
+    }
+
+    fn move_slab(
+        &mut self,
+        owner: &dyn Owner,
+        run: RunId,
+        next: &mut u32,
+        done: &mut Compacted,
+    ) -> Result<bool, HeapError> {
+        let filled = self.heap.runs.get(run).filled.load(Ordering::Relaxed);
+        while *next < filled {
+            if self.moves.len() >= MOVES_MAX {
+                return Ok(false);
+            }
+            let slot = SlotId::new(run, *next);
+            *next += 1;
+            self.move_one(owner, slot, false, |_| false, done)?;
+        }
+        Ok(true)
+    }
+
+    fn move_one(
+        &mut self,
+        owner: &dyn Owner,
+        slot: SlotId,
+        checks_data: bool,
+        moves_data: impl Fn(Extent) -> bool,
+        done: &mut Compacted,
+    ) -> Result<(), HeapError> {
+        let heap = Arc::clone(&self.heap);
+        if heap.runs.get(slot.run()).used_for() != RunUse::Slab || !heap.is_marked(slot) {
+            return Ok(());
+        }
+        let Slot::Record(view) = heap.slot(slot)? else { return Ok(()) };
+        let mut held = Ok(crate::heap::Extents::new());
+        let mut hold = || {
+            held = heap.all_extents(slot, &view);
+            held.iter().flatten().for_each(|extent| heap.runs.hold(*extent));
+        };
+        if !owner.begin_move(view.hash(), slot, &mut hold) {
+            return Ok(());
+        }
+        let copied = self.copy_one(slot, &view, held.as_ref().is_ok(), checks_data, &moves_data, done);
+        held.iter().flatten().for_each(|extent| heap.runs.release(*extent));
+        match copied {
+            Ok(Some(new)) => self.moves.push(Move { hash: view.hash(), old: slot, new }),
+            Ok(None) => owner.abort_move(view.hash()),
+            Err(error) => {
+                owner.abort_move(view.hash());
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    fn copy_one(
+        &mut self,
+        slot: SlotId,
+        view: &RecordView<'_>,
+        readable: bool,
+        checks_data: bool,
+        moves_data: &impl Fn(Extent) -> bool,
+        done: &mut Compacted,
+    ) -> Result<Option<SlotId>, HeapError> {
+        // Damaged data must not be copied under a fresh record: it stays, and is reported when read.
+        if !readable || (checks_data && self.heap.verify_value(slot, view).is_err()) {
+            done.damaged += 1;
+            return Ok(None);
+        }
+        let new = self.writer.append_moved(slot, view, moves_data)?;
+        done.moved_records += 1;
+        if checks_data {
+            done.moved_bytes += (view.value_len() + view.key_len()) as u64;
+        }
+        Ok(Some(new))
+    }
+
+    /// Fences the copies, then lets each replace its original or drops it.
+    fn settle(&mut self, owner: &dyn Owner) -> Result<(), HeapError> {
+        self.writer.commit_now()?;
+        for Move { hash, old, new } in self.moves.drain(..) {
+            let gone = if owner.end_move(hash, old, new) { old } else { new };
+            self.heap.disown(gone);
+        }
+        Ok(())
+    }
+
+    fn retire(&mut self, owner: &dyn Owner, victim: &Victim, done: &mut Compacted) -> Result<(), HeapError> {
+        let (run, left) = match victim {
+            Victim::Data { run, .. } => (*run, self.heap.runs.get(*run).live_bytes()),
+            Victim::Slab { run, .. } => (*run, self.heap.runs.get(*run).live_slots()),
+        };
+        self.stuck.retain(|(known, _)| *known != run);
+        if left > 0 {
+            // Readers, replies or unfenced batches still need it: look again when that has changed.
+            self.stuck.push((run, left));
+        } else if matches!(victim, Victim::Slab { .. }) {
+            self.free_slab(owner, run)?;
+            done.freed_slabs += 1;
+        }
+        Ok(())
+    }
+
+    /// Gives an empty slab back: durably no slab first, forgotten and reused after.
+    fn free_slab(&mut self, owner: &dyn Owner, run: RunId) -> Result<(), HeapError> {
+        self.heap.write_words(&[(run, RunWord::NotSlab)])?;
+        let filled = self.heap.runs.get(run).filled.load(Ordering::Relaxed);
+        for index in 0..filled {
+            if let Slot::Record(view) = self.heap.slot(SlotId::new(run, index))? {
+                owner.forget(view.space(), view.hash(), view.seq());
+            }
+        }
+        self.heap.runs.leave_slab(run);
+        Ok(())
+    }
+}

@@ -1,0 +1,53 @@
+//! Counts of payload bytes that user space copied: the proof of "no copies" is a counter at zero.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Why payload was copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CopyPath {
+    /// A value small enough to live in its record.
+    Inline,
+    /// A value that did not land in frames (computed by a command, or gathered) placed into them.
+    Placed,
+    /// A long key placed into frames.
+    Key,
+    /// The compactor moving live bytes out of sparse runs.
+    Moved,
+    /// Bytes copied into a reply instead of being sent from frames.
+    Reply,
+    /// Lists of extents of values in many pieces: metadata, placed beside the data.
+    List,
+    /// Unparsed bytes of a slow client copied out of landing space.
+    Stalled,
+}
+
+impl CopyPath {
+    /// Every path with the label that `/metrics` shows.
+    pub const ALL: [(Self, &'static str); 7] = [
+        (Self::Inline, "inline"),
+        (Self::Placed, "placed"),
+        (Self::Key, "key"),
+        (Self::Moved, "moved"),
+        (Self::Reply, "reply"),
+        (Self::List, "list"),
+        (Self::Stalled, "stalled"),
+    ];
+}
+
+/// Bytes copied by each path since the region was opened.
+#[derive(Debug, Default)]
+pub struct Copies {
+    bytes: [AtomicU64; CopyPath::ALL.len()],
+}
+
+impl Copies {
+    /// Counts a copy.
+    pub fn add(&self, path: CopyPath, bytes: usize) {
+        self.bytes[path as usize].fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Bytes copied on one path.
+    pub fn get(&self, path: CopyPath) -> u64 {
+        self.bytes[path as usize].load(Ordering::Relaxed)
+    }
+}

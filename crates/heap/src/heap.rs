@@ -1,0 +1,403 @@
+//! The heap itself: a region, its geometry, its runs, and reading what lies in it.
+
+use crate::copies::Copies;
+use crate::error::{Damage, HeapError};
+use crate::layout::{RECORD_SIZE, RunId, SLOTS_PER_RUN, SlotId};
+use crate::record::{self, EXTENT_SIZE, ExtentList, KeyPlace, RecordView, Slot, ValuePlace};
+use crate::runs::{RunUse, Runs};
+use crate::superblock::Geometry;
+use crate::table::{self, RunWord};
+use landfall_media::{Dirty, Extent, Media, MediaError, RUN_SIZE, Site};
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+/// Free runs that only the compactor may take: it needs space to make space.
+pub const COMPACTOR_RESERVE_RUNS: u32 = 2;
+/// Free runs beyond that which only slabs for deletes may take.
+pub const DELETE_RESERVE_RUNS: u32 = 2;
+/// Free runs beyond that which only landing may take, for each transport: requests must still arrive
+/// when the region is full.
+pub const LANDING_RESERVE_RUNS: u32 = 4;
+
+/// The extents a value or a record refers to.
+pub type Extents = SmallVec<[Extent; 4]>;
+
+/// A slab that has room: where, and the next free slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SpareSlab {
+    pub(crate) run: RunId,
+    pub(crate) next: u32,
+}
+
+/// The persistent packet heap over one region.
+///
+/// Shared by all workers. Each worker appends through its own [`crate::Writer`].
+pub struct Heap {
+    pub(crate) media: Arc<dyn Media>,
+    pub(crate) geometry: Geometry,
+    pub(crate) salt_crc: u32,
+    pub(crate) runs: Runs,
+    pub(crate) next_seq: AtomicU64,
+    pub(crate) spare_slabs: Mutex<Vec<SpareSlab>>,
+    pub(crate) table_lock: Mutex<()>,
+    landing_reserve: AtomicU32,
+    /// Counts of payload bytes that user space copied, by path.
+    pub copies: Copies,
+}
+
+impl std::fmt::Debug for Heap {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Heap").field("geometry", &self.geometry).field("runs", &self.runs.counts()).finish_non_exhaustive()
+    }
+}
+
+impl Heap {
+    pub(crate) fn new(media: Arc<dyn Media>, geometry: Geometry) -> Self {
+        Self {
+            salt_crc: record::salt_crc(&geometry.salt),
+            runs: Runs::new(geometry.runs),
+            media,
+            geometry,
+            next_seq: AtomicU64::new(1),
+            spare_slabs: Mutex::new(Vec::new()),
+            table_lock: Mutex::new(()),
+            landing_reserve: AtomicU32::new(LANDING_RESERVE_RUNS),
+            copies: Copies::default(),
+        }
+    }
+
+    /// The medium below.
+    pub fn media(&self) -> &Arc<dyn Media> {
+        &self.media
+    }
+
+    /// Size, salt and seeds of the region.
+    pub fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// Runs and frames: counts, references, live bytes.
+    pub fn runs(&self) -> &Runs {
+        &self.runs
+    }
+
+    /// Reserves landing space for this many transports.
+    pub fn reserve_landing(&self, transports: u32) {
+        self.landing_reserve.store(transports * LANDING_RESERVE_RUNS, Ordering::Relaxed);
+    }
+
+    /// Hash of a key within a space; seeded by the region, so that clients cannot aim at one bucket.
+    pub fn hash(&self, space: u8, key: &[u8]) -> u64 {
+        let seed = self.geometry.hash_seed ^ u64::from(space).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        xxh3_64_with_seed(key, seed)
+    }
+
+    /// The next version number.
+    pub(crate) fn take_seqs(&self, count: u64) -> u64 {
+        self.next_seq.fetch_add(count, Ordering::Relaxed)
+    }
+
+    /// A version number above every version handed out so far and below every later one.
+    pub fn draw_seq(&self) -> u64 {
+        self.take_seqs(1)
+    }
+
+    /// Free runs that writers must leave alone.
+    pub(crate) fn writer_reserve(&self) -> u32 {
+        COMPACTOR_RESERVE_RUNS + DELETE_RESERVE_RUNS + self.landing_reserve.load(Ordering::Relaxed)
+    }
+
+    /// True while writers may add data; deletes and reads go on when this is false.
+    pub fn has_room(&self) -> bool {
+        self.runs.free_count() > self.writer_reserve()
+    }
+
+    /// Bytes that writers may still fill, about.
+    pub fn room_bytes(&self) -> u64 {
+        u64::from(self.runs.free_count().saturating_sub(self.writer_reserve())) * RUN_SIZE
+    }
+
+    /// Lends a free run to a transport, for landing.
+    pub fn take_landing_run(&self) -> Option<u64> {
+        self.take_data_run(COMPACTOR_RESERVE_RUNS + DELETE_RESERVE_RUNS).map(RunId::off)
+    }
+
+    /// Ends a landing: the kernel will not write into the run again.
+    pub fn retire_landing_run(&self, run_off: u64) {
+        self.runs.end_data(RunId::of(run_off));
+    }
+
+    pub(crate) fn take_data_run(&self, keep: u32) -> Option<RunId> {
+        let run = self.runs.take_free(keep)?;
+        if self.media.claim_run(run.off()).is_err() {
+            self.runs.put_free(run);
+            return None;
+        }
+        self.runs.begin_data(run);
+        Some(run)
+    }
+
+    /// True when a crash can no longer take the record in `slot` back.
+    pub fn is_durable(&self, slot: SlotId) -> bool {
+        self.runs.is_durable(slot)
+    }
+
+    /// True when the record is not durable yet and another writer than `writer` must make it so.
+    pub fn is_pending_elsewhere(&self, slot: SlotId, writer: u8) -> bool {
+        !self.is_durable(slot) && self.runs.get(slot.run()).owner.load(Ordering::Acquire) != writer + 1
+    }
+
+    /// What lies in a slot, checked.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub fn slot(&self, slot: SlotId) -> Result<Slot<'_>, MediaError> {
+        let bytes = self.media.bytes(Extent::new(slot.off(), RECORD_SIZE as u32))?;
+        let bytes = bytes.try_into().expect("a record's size was asked for");
+        Ok(RecordView::parse(bytes, slot, self.salt_crc, self.geometry.bytes()))
+    }
+
+    /// The record in a slot that is known to hold one.
+    ///
+    /// # Errors
+    /// [`HeapError::Damaged`] if it fails its checks; the medium's.
+    pub fn record(&self, slot: SlotId) -> Result<RecordView<'_>, HeapError> {
+        match self.slot(slot)? {
+            Slot::Record(view) => Ok(view),
+            Slot::Empty => Err(HeapError::Damaged { slot, what: Damage::RecordChecksum }),
+            Slot::Damaged(what) => Err(HeapError::Damaged { slot, what }),
+        }
+    }
+
+    /// The key's bytes, wherever they are.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub fn key<'a>(&'a self, view: &RecordView<'a>) -> Result<&'a [u8], MediaError> {
+        match view.key() {
+            KeyPlace::Inline(bytes) => Ok(bytes),
+            KeyPlace::Stored(extent) => self.media.bytes(extent),
+        }
+    }
+
+    /// True when the key matches the hash kept in the record.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub fn key_holds(&self, view: &RecordView<'_>) -> Result<bool, MediaError> {
+        Ok(self.hash(view.space(), self.key(view)?) == view.hash())
+    }
+
+    /// The extents of the value; none for an inline value.
+    ///
+    /// # Errors
+    /// [`HeapError::Damaged`] when the list of a long value fails its check.
+    pub fn value_extents(&self, slot: SlotId, view: &RecordView<'_>) -> Result<Extents, HeapError> {
+        match view.value() {
+            ValuePlace::Inline(_) => Ok(Extents::new()),
+            ValuePlace::Extents(list) => Ok(list.iter().collect()),
+            ValuePlace::Indirect(list) => self.read_list(slot, view, list),
+        }
+    }
+
+    fn read_list(&self, slot: SlotId, view: &RecordView<'_>, list: Extent) -> Result<Extents, HeapError> {
+        let damaged = HeapError::Damaged { slot, what: Damage::ExtentList };
+        let bytes = self.media.bytes(list)?;
+        let Some((entries, crc)) = bytes.split_last_chunk::<4>() else { return Err(damaged) };
+        if !entries.len().is_multiple_of(EXTENT_SIZE) || crc32c::crc32c(entries) != u32::from_le_bytes(*crc) {
+            return Err(damaged);
+        }
+        let extents: Extents = ExtentList(entries).iter().collect();
+        let total: u64 = extents.iter().map(|e| u64::from(e.len)).sum();
+        let inside = extents.iter().all(|e| e.end() <= self.geometry.bytes());
+        if inside && total == view.value_len() as u64 { Ok(extents) } else { Err(damaged) }
+    }
+
+    /// Every extent the record refers to: key, list and value.
+    ///
+    /// # Errors
+    /// As [`Self::value_extents`].
+    pub fn all_extents(&self, slot: SlotId, view: &RecordView<'_>) -> Result<Extents, HeapError> {
+        let mut extents = self.value_extents(slot, view)?;
+        if let ValuePlace::Indirect(list) = view.value() {
+            extents.push(list);
+        }
+        if let KeyPlace::Stored(key) = view.key() {
+            extents.push(key);
+        }
+        Ok(extents)
+    }
+
+    /// Checks the value's bytes against the CRC-32C in the record.
+    ///
+    /// # Errors
+    /// [`HeapError::Damaged`]; the medium's.
+    pub fn verify_value(&self, slot: SlotId, view: &RecordView<'_>) -> Result<Extents, HeapError> {
+        let extents = self.value_extents(slot, view)?;
+        let crc = match view.value() {
+            ValuePlace::Inline(bytes) => crc32c::crc32c(bytes),
+            _ => self.crc_of(&extents)?,
+        };
+        if crc == view.value_crc() {
+            Ok(extents)
+        } else {
+            Err(HeapError::Damaged { slot, what: Damage::ValueChecksum })
+        }
+    }
+
+    /// CRC-32C of the bytes of `extents`, in order.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub fn crc_of(&self, extents: &[Extent]) -> Result<u32, MediaError> {
+        extents.iter().try_fold(0, |crc, extent| Ok(crc32c::crc32c_append(crc, self.media.bytes(*extent)?)))
+    }
+
+    /// The value's bytes in one piece, copied together only where they are split.
+    ///
+    /// # Errors
+    /// As [`Self::verify_value`], which this does first.
+    pub fn value_bytes<'a>(&'a self, slot: SlotId, view: &RecordView<'a>) -> Result<Cow<'a, [u8]>, HeapError> {
+        let extents = self.verify_value(slot, view)?;
+        if let ValuePlace::Inline(bytes) = view.value() {
+            return Ok(Cow::Borrowed(bytes));
+        }
+        match extents.as_slice() {
+            [] => Ok(Cow::Borrowed(&[])),
+            [one] => Ok(Cow::Borrowed(self.media.bytes(*one)?)),
+            many => {
+                let mut out = Vec::with_capacity(view.value_len());
+                for extent in many {
+                    out.extend_from_slice(self.media.bytes(*extent)?);
+                }
+                Ok(Cow::Owned(out))
+            }
+        }
+    }
+
+    /// A record became current: counts its slot and what it refers to.
+    pub(crate) fn adopt(&self, slot: SlotId, view: &RecordView<'_>) -> Result<(), HeapError> {
+        for extent in self.all_extents(slot, view)? {
+            self.runs.adopt(extent, slot);
+        }
+        self.runs.slot_live(slot);
+        Ok(())
+    }
+
+    /// A record is current no more, durably: what it refers to may be used again.
+    pub(crate) fn disown(&self, slot: SlotId) {
+        // A record that cannot be read keeps its frames: leaking them is safe, freeing others' is not.
+        if let Ok(view) = self.record(slot)
+            && let Ok(extents) = self.all_extents(slot, &view)
+        {
+            extents.iter().for_each(|extent| self.runs.unrefer(*extent));
+        }
+        self.runs.slot_dead(slot);
+    }
+
+    /// The owner needs a durable record no more, and nothing replaces it: a tombstone that has done its work.
+    pub fn drop_record(&self, slot: SlotId) {
+        self.disown(slot);
+    }
+
+    /// Slabs prepared and waiting for a writer.
+    pub fn spare_slabs(&self) -> usize {
+        self.spare_slabs.lock().len()
+    }
+
+    /// Turns a free run into an empty slab, durably: zeroes first, the table word after their fence.
+    ///
+    /// # Errors
+    /// [`HeapError::Full`] when no more than `keep` runs are free; the medium's.
+    pub fn prepare_slab(&self, keep: u32) -> Result<(), HeapError> {
+        let run = self.runs.take_free(keep).ok_or(HeapError::Full)?;
+        self.zero_slab(run).inspect_err(|_| self.runs.put_free(run))?;
+        self.runs.become_slab(run, 0);
+        self.spare_slabs.lock().push(SpareSlab { run, next: 0 });
+        Ok(())
+    }
+
+    fn zero_slab(&self, run: RunId) -> Result<(), MediaError> {
+        let whole = Extent::new(run.off(), RUN_SIZE as u32);
+        let mut dirty = Dirty::new();
+        self.media.zero(whole)?;
+        self.media.flush(&mut dirty, Site::SlabZero, whole);
+        self.media.fence(&mut dirty, Site::SlabZeroFence)?;
+        self.write_words(&[(run, RunWord::Slab { durable: 0, sealed: false })])
+    }
+
+    /// Writes run-table words durably.
+    pub(crate) fn write_words(&self, words: &[(RunId, RunWord)]) -> Result<(), MediaError> {
+        let _table = self.table_lock.lock();
+        let mut dirty = Dirty::new();
+        for (run, word) in words {
+            table::write(&*self.media, &mut dirty, *run, *word, &self.geometry.salt)?;
+        }
+        self.media.fence(&mut dirty, Site::RunTableFence)
+    }
+
+    /// Takes a slab with room for `writer`, preparing one where none waits.
+    pub(crate) fn take_spare_slab(&self, keep: u32, writer: u8) -> Result<SpareSlab, HeapError> {
+        if let Some(spare) = self.pop_spare(writer) {
+            return Ok(spare);
+        }
+        self.prepare_slab(keep)?;
+        self.pop_spare(writer).ok_or(HeapError::Full)
+    }
+
+    /// Owner and list change together, so that the compactor never takes a slab that a writer is taking.
+    fn pop_spare(&self, writer: u8) -> Option<SpareSlab> {
+        let mut spares = self.spare_slabs.lock();
+        let spare = spares.pop()?;
+        self.runs.get(spare.run).owner.store(writer + 1, Ordering::Release);
+        Some(spare)
+    }
+
+    /// Takes a slab away from the writers, for compaction; false if one has it.
+    pub(crate) fn withdraw_spare(&self, run: RunId) -> bool {
+        let mut spares = self.spare_slabs.lock();
+        spares.retain(|spare| spare.run != run);
+        self.runs.get(run).owner.load(Ordering::Acquire) == 0
+    }
+
+    /// Writes the durable marks of slabs that have advanced by at least `step` slots since the last mark.
+    /// Returns how many were written.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub fn mark_slabs(&self, step: u32) -> Result<usize, HeapError> {
+        let mut words: SmallVec<[(RunId, RunWord); 8]> = SmallVec::new();
+        for (id, run) in self.runs.iter().filter(|(_, run)| run.used_for() == RunUse::Slab) {
+            let durable = run.durable.load(Ordering::Acquire);
+            let marked = run.marked.load(Ordering::Relaxed);
+            let full = durable == SLOTS_PER_RUN && marked < durable;
+            if full || durable >= marked + step.max(1) {
+                words.push((id, RunWord::Slab { durable, sealed: durable == SLOTS_PER_RUN }));
+            }
+        }
+        if words.is_empty() {
+            return Ok(0);
+        }
+        self.write_words(&words)?;
+        for (run, word) in &words {
+            if let RunWord::Slab { durable, .. } = word {
+                self.runs.get(*run).marked.store(*durable, Ordering::Release);
+            }
+        }
+        Ok(words.len())
+    }
+
+    /// Keeps the compactor away from the slab of an unreadable slot, so that it stays known as damaged.
+    pub fn pin_slab(&self, slot: SlotId) {
+        self.runs.get(slot.run()).pin();
+    }
+
+    /// True when recovery would trust the record without looking at its data.
+    pub fn is_marked(&self, slot: SlotId) -> bool {
+        slot.index() < self.runs.get(slot.run()).marked.load(Ordering::Acquire)
+    }
+}

@@ -1,0 +1,34 @@
+//! The persistent packet heap: received packets kept as data, packet metadata kept as records.
+//!
+//! Read [`Heap`] first, then [`Writer`], which appends records with one fence a batch. The heap does
+//! no I/O of its own: it stores, flushes and fences through [`landfall_media::Media`], reads no clock and
+//! starts no thread. It does not care which transport filled a frame nor which system a record
+//! belongs to.
+//!
+//! Formats and the arguments why they survive any crash are in `docs/format/`.
+
+#![forbid(unsafe_code)]
+
+mod compact;
+mod copies;
+mod error;
+mod heap;
+pub mod layout;
+mod place;
+mod record;
+mod recover;
+mod runs;
+mod superblock;
+mod table;
+mod writer;
+
+pub use compact::{CompactGoal, Compacted, Compactor, Owner};
+pub use copies::{Copies, CopyPath};
+pub use error::{Damage, HeapError};
+pub use heap::{Extents, Heap};
+pub use layout::{FRAME_SIZE, KEY_BYTES_MAX, RECORD_SIZE, RunId, SLOTS_PER_RUN, SlotId, VALUE_BYTES_MAX};
+pub use record::{Group, KeyPlace, Kind, RecordView, Slot, ValuePlace};
+pub use recover::{DamagedSlot, Found, NewRegion, Opening, Resolved, ScanUnit, Scanned, create};
+pub use runs::{Run, RunCounts, RunUse, Runs};
+pub use superblock::{Geometry, VERSION, decode as decode_superblock};
+pub use writer::{Entry, Source, Writer};

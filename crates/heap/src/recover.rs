@@ -1,0 +1,512 @@
+//! Creating a region, and opening one after anything may have happened to it.
+//!
+//! Recovery is one pass over the record slabs; the caller runs [`Opening::scan`] on as many threads as it
+//! likes, then [`Opening::resolve`] settles the few records above each slab's watermark. What is believed
+//! and why: `docs/format/recovery.md`.
+
+use crate::error::{Damage, HeapError};
+use crate::heap::{Heap, SpareSlab};
+use crate::layout::{RECORD_SIZE, RUNS_MAX, RunId, SLOTS_PER_RUN, SlotId, TABLE_OFFSETS, ZONE_RUNS};
+use crate::record::{self, Kind, RecordView, Slot};
+use crate::runs::RunUse;
+use crate::superblock::Geometry;
+use crate::table::{self, RunWord};
+use landfall_media::{Dirty, Extent, Media, MediaError, RUN_SIZE, Site};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Slabs with at least this many free slots are appended to again after a restart.
+const REOPEN_SLOTS_MIN: u32 = 1024;
+
+/// What a new region is to be; the randomness comes from the caller, since the heap draws none.
+#[derive(Clone, Copy, Debug)]
+pub struct NewRegion {
+    /// Random bytes that seed the region's checksums.
+    pub salt: [u8; 16],
+    /// Random seed of the key hash.
+    pub hash_seed: u64,
+    /// Now, Unix milliseconds.
+    pub created_ms: u64,
+}
+
+/// Writes an empty region over the whole medium.
+///
+/// # Errors
+/// [`HeapError::Capacity`]; the medium's.
+pub fn create(media: &dyn Media, new: &NewRegion) -> Result<(), HeapError> {
+    let runs = Geometry::runs_for(media.len())?;
+    zero_tables(media, 0..runs)?;
+    let geometry = Geometry {
+        salt: new.salt,
+        hash_seed: new.hash_seed,
+        runs,
+        created_ms: new.created_ms,
+        generation: 1,
+        read_only: false,
+    };
+    Ok(geometry.write(media)?)
+}
+
+/// Zeroes, durably, the run tables of the zones that begin in `runs`.
+fn zero_tables(media: &dyn Media, runs: std::ops::Range<u32>) -> Result<(), MediaError> {
+    let mut dirty = Dirty::new();
+    for zone in runs.filter(|run| run.is_multiple_of(ZONE_RUNS)) {
+        for off in TABLE_OFFSETS {
+            let table = Extent::new(RunId(zone).off() + off, ZONE_RUNS * 8);
+            media.zero(table)?;
+            media.flush(&mut dirty, Site::RunTable, table);
+        }
+    }
+    media.fence(&mut dirty, Site::RunTableFence)
+}
+
+/// A record found by the scan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Where.
+    pub slot: SlotId,
+    /// What it is.
+    pub kind: Kind,
+    /// Namespace.
+    pub space: u8,
+    /// Hash of space and key.
+    pub hash: u64,
+    /// Version.
+    pub seq: u64,
+    /// Moves of the version.
+    pub rev: u32,
+    /// Expiry, Unix milliseconds; 0 never.
+    pub expiry_ms: u64,
+}
+
+impl Found {
+    fn new(slot: SlotId, view: &RecordView<'_>) -> Self {
+        Self {
+            slot,
+            kind: view.kind(),
+            space: view.space(),
+            hash: view.hash(),
+            seq: view.seq(),
+            rev: view.rev(),
+            expiry_ms: view.expiry_ms(),
+        }
+    }
+}
+
+/// A slot that cannot be read, below its slab's watermark: something that was acknowledged is damaged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DamagedSlot {
+    /// Where.
+    pub slot: SlotId,
+    /// What failed.
+    pub what: Damage,
+    /// Space, key and hash, where they can still be told.
+    pub named: Option<(u8, Vec<u8>, u64)>,
+}
+
+/// One slab's share of the scan.
+#[derive(Clone, Copy, Debug)]
+pub struct ScanUnit {
+    /// The slab.
+    pub run: RunId,
+    /// Slots below are durable with their data.
+    trusted: u32,
+    /// Slots at or above are empty.
+    filled: u32,
+}
+
+/// What one slab's scan found besides records.
+#[derive(Clone, Debug, Default)]
+pub struct Scanned {
+    /// Records handed to the visitor.
+    pub records: u64,
+    /// Records that had one flipped bit, corrected in place.
+    pub corrected: Vec<SlotId>,
+    /// Slots that cannot be read.
+    pub damaged: Vec<DamagedSlot>,
+}
+
+/// What [`Opening::resolve`] did with records above the watermarks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Resolved {
+    /// Records believed.
+    pub accepted: u64,
+    /// Records of batches that were never acknowledged: torn, or members of incomplete groups.
+    pub rejected: u64,
+}
+
+/// A region being opened.
+#[derive(Debug)]
+pub struct Opening {
+    heap: Heap,
+    units: Vec<ScanUnit>,
+    seq_max: AtomicU64,
+    /// Notes for people: repaired copies, runs out of use.
+    pub notes: Vec<String>,
+}
+
+impl Opening {
+    /// Reads superblock and run tables, repairs damaged copies, and finds the slabs to scan.
+    ///
+    /// # Errors
+    /// All the ways in which this is not a region that can be opened; the medium's.
+    pub fn begin(media: Arc<dyn Media>) -> Result<Self, HeapError> {
+        let (mut geometry, repair) = Geometry::read(&*media)?;
+        geometry.check_length(&*media)?;
+        let mut notes = Vec::new();
+        if repair {
+            notes.push("one superblock copy was damaged or old: rewritten from the other".into());
+            geometry.write(&*media)?;
+        }
+        grow_to_media(&*media, &mut geometry, &mut notes)?;
+        let heap = Heap::new(media, geometry);
+        let mut opening = Self { heap, units: Vec::new(), seq_max: AtomicU64::new(0), notes };
+        opening.read_tables()?;
+        Ok(opening)
+    }
+
+    fn read_tables(&mut self) -> Result<(), HeapError> {
+        let mut repairs = Vec::new();
+        for index in 0..self.heap.geometry.runs {
+            let run = RunId(index);
+            if run.is_table() {
+                continue;
+            }
+            let read = table::read(&*self.heap.media, run, &self.heap.geometry.salt)?;
+            match read.word {
+                Some(word) => {
+                    if read.repair {
+                        repairs.push((run, word));
+                    }
+                    self.take_word(run, word)?;
+                }
+                None => {
+                    self.notes.push(format!("run {index}: both table words are damaged: out of use"));
+                    self.heap.runs.get(run).set_use(RunUse::Bad);
+                }
+            }
+        }
+        if !repairs.is_empty() {
+            self.notes.push(format!("{} run-table words rewritten from their other copy", repairs.len()));
+            self.heap.write_words(&repairs)?;
+        }
+        Ok(())
+    }
+
+    fn take_word(&mut self, run: RunId, word: RunWord) -> Result<(), MediaError> {
+        let RunWord::Slab { durable, .. } = word else { return Ok(()) };
+        self.heap.runs.become_slab(run, 0);
+        self.heap.runs.get(run).marked.store(durable, Ordering::Relaxed);
+        let unit = if durable == SLOTS_PER_RUN {
+            ScanUnit { run, trusted: durable, filled: durable }
+        } else {
+            self.measure(run, durable)?
+        };
+        self.units.push(unit);
+        Ok(())
+    }
+
+    /// Finds the end of a slab and the highest watermark that its records carry.
+    fn measure(&self, run: RunId, durable: u32) -> Result<ScanUnit, MediaError> {
+        let mut unit = ScanUnit { run, trusted: durable, filled: durable };
+        for index in 0..SLOTS_PER_RUN {
+            match self.heap.slot(SlotId::new(run, index))? {
+                Slot::Empty => {}
+                Slot::Damaged(_) => unit.filled = unit.filled.max(index + 1),
+                Slot::Record(view) => {
+                    unit.filled = unit.filled.max(index + 1);
+                    unit.trusted = unit.trusted.max(view.durable_before().min(index));
+                }
+            }
+        }
+        Ok(unit)
+    }
+
+    /// The slabs, to be shared out over threads.
+    pub fn units(&self) -> &[ScanUnit] {
+        &self.units
+    }
+
+    /// The heap being opened: for reading keys while scanning.
+    pub fn heap(&self) -> &Heap {
+        &self.heap
+    }
+
+    /// Visits every trusted record of one slab.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub fn scan(
+        &self,
+        unit: &ScanUnit,
+        mut visit: impl FnMut(Found, &RecordView<'_>),
+    ) -> Result<Scanned, HeapError> {
+        let mut scanned = Scanned::default();
+        let mut seq_max = 0;
+        for index in 0..unit.trusted {
+            let slot = SlotId::new(unit.run, index);
+            if let Slot::Damaged(what) = self.heap.slot(slot)? {
+                self.salvage(slot, what, &mut scanned)?;
+            }
+            if let Slot::Record(view) = self.heap.slot(slot)? {
+                seq_max = seq_max.max(view.seq());
+                scanned.records += 1;
+                visit(Found::new(slot, &view), &view);
+            }
+        }
+        self.seq_max.fetch_max(seq_max, Ordering::Relaxed);
+        Ok(scanned)
+    }
+
+    /// Corrects a flipped bit, or tells what can still be told of the record.
+    fn salvage(&self, slot: SlotId, what: Damage, scanned: &mut Scanned) -> Result<(), HeapError> {
+        let at = Extent::new(slot.off(), RECORD_SIZE as u32);
+        let bytes = self.heap.media.bytes(at)?.try_into().expect("a record's size was asked for");
+        if let Some(good) = record::correct_single_bit(bytes, slot, self.heap.salt_crc) {
+            self.heap.media.store(slot.off(), &good)?;
+            landfall_media::persist(&*self.heap.media, at, Site::Erase, Site::EraseFence)?;
+            scanned.corrected.push(slot);
+            return Ok(());
+        }
+        let named = record::salvage(bytes).filter(|(space, key, hash)| self.heap.hash(*space, key) == *hash);
+        scanned.damaged.push(DamagedSlot { slot, what, named });
+        Ok(())
+    }
+
+    /// Settles the records above the watermarks. `superseded(heap, hash, seq)` tells whether the scan has
+    /// found something newer; `visit` gets what is believed.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub fn resolve(
+        &mut self,
+        superseded: impl Fn(&Heap, u64, u64) -> bool,
+        mut visit: impl FnMut(Found, &RecordView<'_>),
+    ) -> Result<Resolved, HeapError> {
+        let tails: Vec<Tail> = self.units.iter().map(|unit| self.read_tail(unit)).collect::<Result<_, _>>()?;
+        let valid: Vec<Found> = tails.iter().flat_map(Tail::valid).collect();
+        let heap = &self.heap;
+        let newer = |f: &Found| superseded(heap, f.hash, f.seq) || valid.iter().any(|v| v.replaces(f));
+        let mut resolved = Resolved::default();
+        let mut cuts = Vec::new();
+        for (unit, tail) in self.units.iter().zip(&tails) {
+            let cut = tail.cut(&newer, &valid);
+            for record in &tail.records[..cut] {
+                if let TailRecord::Valid { found, .. } = record {
+                    self.seq_max.fetch_max(found.seq, Ordering::Relaxed);
+                    visit(*found, &self.heap.record(found.slot)?);
+                    resolved.accepted += 1;
+                }
+            }
+            resolved.rejected += tail.records[cut..].iter().filter(|r| r.was_written()).count() as u64;
+            cuts.push(unit.trusted + cut as u32);
+        }
+        self.erase_rejected(&cuts)?;
+        Ok(resolved)
+    }
+
+    fn read_tail(&self, unit: &ScanUnit) -> Result<Tail, HeapError> {
+        let mut records = Vec::new();
+        for index in unit.trusted..unit.filled {
+            let slot = SlotId::new(unit.run, index);
+            records.push(match self.heap.slot(slot)? {
+                Slot::Empty => TailRecord::Empty,
+                Slot::Damaged(_) => TailRecord::Torn,
+                Slot::Record(view) => self.read_tail_record(slot, &view)?,
+            });
+        }
+        Ok(Tail { records })
+    }
+
+    fn read_tail_record(&self, slot: SlotId, view: &RecordView<'_>) -> Result<TailRecord, HeapError> {
+        let found = Found::new(slot, view);
+        let group = view.group().map_or((1, 0), |group| (group.count, group.place));
+        let value_holds = match self.heap.verify_value(slot, view) {
+            Ok(_) => true,
+            Err(HeapError::Damaged { .. }) => false,
+            Err(error) => return Err(error),
+        };
+        let holds = value_holds && self.heap.key_holds(view)?;
+        self.seq_max.fetch_max(found.seq, Ordering::Relaxed);
+        Ok(if holds { TailRecord::Valid { found, group } } else { TailRecord::DataGone { found, group } })
+    }
+
+    /// Clears what is not believed, durably, and only then moves the watermarks past it.
+    fn erase_rejected(&mut self, cuts: &[u32]) -> Result<(), HeapError> {
+        let mut dirty = Dirty::new();
+        for (unit, cut) in self.units.iter().zip(cuts).filter(|(unit, cut)| unit.filled > **cut) {
+            let at = SlotId::new(unit.run, *cut).off();
+            let rejected = Extent::new(at, (unit.filled - cut) * RECORD_SIZE as u32);
+            self.heap.media.zero(rejected)?;
+            self.heap.media.flush(&mut dirty, Site::Erase, rejected);
+        }
+        self.heap.media.fence(&mut dirty, Site::EraseFence)?;
+        let mut words = Vec::new();
+        for (unit, cut) in self.units.iter_mut().zip(cuts) {
+            unit.trusted = *cut;
+            unit.filled = *cut;
+            let run = self.heap.runs.get(unit.run);
+            if run.marked.swap(*cut, Ordering::Relaxed) != *cut {
+                words.push((unit.run, RunWord::Slab { durable: *cut, sealed: *cut == SLOTS_PER_RUN }));
+            }
+            run.filled.store(*cut, Ordering::Relaxed);
+            run.durable.store(*cut, Ordering::Release);
+        }
+        if !words.is_empty() {
+            self.heap.write_words(&words)?;
+        }
+        Ok(())
+    }
+
+    /// Counts what a current record refers to. Call once for each record that the owner keeps.
+    ///
+    /// # Errors
+    /// [`HeapError::Damaged`] when the list of a long value cannot be read; the slot is then kept, its
+    /// data is not.
+    pub fn adopt(&self, slot: SlotId) -> Result<(), HeapError> {
+        let view = self.heap.record(slot)?;
+        self.heap.adopt(slot, &view)
+    }
+
+    /// Ends recovery: everything not adopted is free, slabs without any record are given back, slabs with
+    /// room are appended to again.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub fn finish(self) -> Result<Arc<Heap>, HeapError> {
+        let heap = self.heap;
+        heap.next_seq.store(self.seq_max.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        let empty: Vec<RunId> = self.units.iter().filter(|u| u.filled == 0).map(|u| u.run).collect();
+        let words: Vec<_> = empty.iter().map(|run| (*run, RunWord::NotSlab)).collect();
+        if !words.is_empty() {
+            heap.write_words(&words)?;
+        }
+        heap.runs.free_the_rest();
+        empty.iter().for_each(|run| heap.runs.leave_slab(*run));
+        heap.runs.sort_free();
+        let mut spare = heap.spare_slabs.lock();
+        let with_room = |unit: &&ScanUnit| unit.filled > 0 && SLOTS_PER_RUN - unit.filled >= REOPEN_SLOTS_MIN;
+        spare.extend(self.units.iter().filter(with_room).map(|u| SpareSlab { run: u.run, next: u.filled }));
+        drop(spare);
+        Ok(Arc::new(heap))
+    }
+}
+
+/// The medium was grown since: the new runs join the region, tables first.
+fn grow_to_media(
+    media: &dyn Media,
+    geometry: &mut Geometry,
+    notes: &mut Vec<String>,
+) -> Result<(), HeapError> {
+    let runs = (media.len() / RUN_SIZE).min(u64::from(RUNS_MAX)) as u32;
+    if runs <= geometry.runs {
+        return Ok(());
+    }
+    // Words of a zone that existed only in part lie in its table already, zero since creation.
+    zero_tables(media, geometry.runs..runs)?;
+    notes.push(format!("the region grew from {} to {runs} MiB", geometry.runs));
+    geometry.runs = runs;
+    geometry.generation += 1;
+    Ok(geometry.write(media)?)
+}
+
+/// The slots of a slab above its watermark.
+#[derive(Debug)]
+struct Tail {
+    records: Vec<TailRecord>,
+}
+
+#[derive(Debug)]
+enum TailRecord {
+    Empty,
+    Torn,
+    /// Record and data hold. `group` is (count, place), (1, 0) outside groups.
+    Valid { found: Found, group: (u32, u32) },
+    /// The record holds, what it refers to does not: torn, or superseded and used again.
+    DataGone { found: Found, group: (u32, u32) },
+}
+
+impl TailRecord {
+    fn was_written(&self) -> bool {
+        !matches!(self, Self::Empty)
+    }
+
+    fn group(&self) -> Option<(u32, u32)> {
+        match self {
+            Self::Valid { group, .. } | Self::DataGone { group, .. } => Some(*group),
+            Self::Empty | Self::Torn => None,
+        }
+    }
+}
+
+impl Found {
+    /// True when this record makes `older` irrelevant.
+    fn replaces(&self, older: &Self) -> bool {
+        let same_key = self.kind != Kind::Flush && self.hash == older.hash;
+        let flushed = self.kind == Kind::Flush && (self.space == older.space || self.space == u8::MAX);
+        (same_key || flushed) && (self.seq, self.rev) > (older.seq, older.rev)
+    }
+}
+
+impl Tail {
+    fn valid(&self) -> impl Iterator<Item = Found> + '_ {
+        self.records.iter().filter_map(|record| match record {
+            TailRecord::Valid { found, .. } => Some(*found),
+            _ => None,
+        })
+    }
+
+    /// How many slots of the tail to believe: up to the first that is neither valid nor superseded, and
+    /// never part of a group.
+    fn cut(&self, newer: &impl Fn(&Found) -> bool, valid: &[Found]) -> usize {
+        let mut cut = self.prefix(newer);
+        loop {
+            let again = self.prefix_below(cut, newer, valid);
+            if again == cut {
+                return cut;
+            }
+            cut = again;
+        }
+    }
+
+    fn prefix(&self, newer: &impl Fn(&Found) -> bool) -> usize {
+        let bad = |record: &TailRecord| match record {
+            TailRecord::Valid { .. } => false,
+            TailRecord::DataGone { found, .. } => !newer(found),
+            TailRecord::Empty | TailRecord::Torn => true,
+        };
+        let end = self.records.iter().position(bad).unwrap_or(self.records.len());
+        self.whole_groups(end)
+    }
+
+    /// The prefix again, when what lies at or above `cut` in this tail excuses nobody any more.
+    fn prefix_below(&self, cut: usize, newer: &impl Fn(&Found) -> bool, valid: &[Found]) -> usize {
+        let dropped: Vec<SlotId> = self.records[cut..]
+            .iter()
+            .filter_map(|record| match record {
+                TailRecord::Valid { found, .. } => Some(found.slot),
+                _ => None,
+            })
+            .collect();
+        if dropped.is_empty() {
+            return cut;
+        }
+        let excused = |found: &Found| {
+            let by_tail = valid.iter().filter(|v| !dropped.contains(&v.slot)).any(|v| v.replaces(found));
+            let only_tail = valid.iter().any(|v| v.replaces(found));
+            by_tail || (!only_tail && newer(found))
+        };
+        let bad = |record: &TailRecord| matches!(record, TailRecord::DataGone { found, .. } if !excused(found));
+        let end = self.records[..cut].iter().position(bad).unwrap_or(cut);
+        self.whole_groups(end)
+    }
+
+    /// Moves `end` back to the start of a group that it would split.
+    fn whole_groups(&self, end: usize) -> usize {
+        let Some(last) = end.checked_sub(1) else { return 0 };
+        match self.records[last].group() {
+            Some((count, place)) if place + 1 < count => end.saturating_sub(place as usize + 1),
+            _ => end,
+        }
+    }
+}

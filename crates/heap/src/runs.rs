@@ -1,0 +1,411 @@
+//! What DRAM knows of runs and frames: reference counts, live bytes, free runs. Rebuilt at recovery.
+
+use crate::layout::{FRAME_SIZE, FRAMES_PER_RUN, RunId, SLOTS_PER_RUN, SlotId};
+use landfall_media::{Extent, RUN_SIZE};
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+/// What a run is being used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum RunUse {
+    /// Nothing; on the free list.
+    Free = 0,
+    /// Data: landing space, or bytes that a writer places. Free again when no frame is held.
+    Data = 1,
+    /// Records.
+    Slab = 2,
+    /// Superblocks and run tables.
+    Table = 3,
+    /// Taken out of use: its table word is damaged beyond repair.
+    Bad = 4,
+}
+
+impl RunUse {
+    fn from_u8(byte: u8) -> Self {
+        match byte {
+            0 => Self::Free,
+            1 => Self::Data,
+            2 => Self::Slab,
+            3 => Self::Table,
+            _ => Self::Bad,
+        }
+    }
+}
+
+/// One run's state.
+#[derive(Debug, Default)]
+pub struct Run {
+    used_for: AtomicU8,
+    /// Frames with a reference count above zero, plus one while a transport or writer fills the run.
+    busy: AtomicU32,
+    /// Bytes that live records refer to (data runs).
+    live_bytes: AtomicU32,
+    /// Slots handed out (slabs).
+    pub(crate) filled: AtomicU32,
+    /// Slots known durable (slabs).
+    pub(crate) durable: AtomicU32,
+    /// Slots that hold the current version of something (slabs).
+    pub(crate) live_slots: AtomicU32,
+    /// The durable mark last written to the run table (slabs).
+    pub(crate) marked: AtomicU32,
+    /// The writer that appends here, plus one; 0 for none (slabs).
+    pub(crate) owner: AtomicU8,
+    /// A transport or writer fills the run (data runs).
+    filling: AtomicU8,
+    /// The slab holds what must not be moved: unreadable slots that may still be named (slabs).
+    pinned: AtomicU8,
+    /// Slots of records that refer to this run (data runs); may name records that moved on since.
+    referrers: Mutex<Vec<SlotId>>,
+}
+
+impl Run {
+    /// What the run is used for.
+    pub fn used_for(&self) -> RunUse {
+        RunUse::from_u8(self.used_for.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn set_use(&self, used_for: RunUse) {
+        self.used_for.store(used_for as u8, Ordering::Release);
+    }
+
+    /// Bytes that live records refer to.
+    pub fn live_bytes(&self) -> u32 {
+        self.live_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Someone appends to the run, or it must stay: not for the compactor.
+    pub(crate) fn is_open(&self) -> bool {
+        [&self.owner, &self.filling, &self.pinned].iter().any(|flag| flag.load(Ordering::Acquire) != 0)
+            || self.filled.load(Ordering::Relaxed) != self.durable.load(Ordering::Relaxed)
+    }
+
+    /// Keeps the compactor away from a slab.
+    pub(crate) fn pin(&self) {
+        self.pinned.store(1, Ordering::Release);
+    }
+
+    /// Slots that hold current records.
+    pub fn live_slots(&self) -> u32 {
+        self.live_slots.load(Ordering::Relaxed)
+    }
+}
+
+/// Counts that `INFO` and `/metrics` show.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RunCounts {
+    /// Runs in the region, table runs included.
+    pub total: u32,
+    /// Free runs.
+    pub free: u32,
+    /// Data runs.
+    pub data: u32,
+    /// Slabs.
+    pub slab: u32,
+}
+
+/// All runs and frames.
+#[derive(Debug)]
+pub struct Runs {
+    runs: Box<[Run]>,
+    frames: Box<[AtomicU32]>,
+    free: Mutex<Vec<RunId>>,
+    free_count: AtomicU32,
+    slab_count: AtomicU32,
+    live_bytes: AtomicU64,
+    live_slots: AtomicU64,
+}
+
+impl Runs {
+    /// State for `runs` runs, none of them in use yet and none on the free list.
+    pub fn new(runs: u32) -> Self {
+        let frames = runs as usize * FRAMES_PER_RUN as usize;
+        Self {
+            runs: (0..runs).map(|_| Run::default()).collect(),
+            frames: (0..frames).map(|_| AtomicU32::new(0)).collect(),
+            free: Mutex::new(Vec::new()),
+            free_count: AtomicU32::new(0),
+            slab_count: AtomicU32::new(0),
+            live_bytes: AtomicU64::new(0),
+            live_slots: AtomicU64::new(0),
+        }
+    }
+
+    /// One run.
+    ///
+    /// # Panics
+    /// If there is no such run: run numbers come from checked extents and slots.
+    pub fn get(&self, run: RunId) -> &Run {
+        &self.runs[run.0 as usize]
+    }
+
+    /// Every run with its number.
+    pub fn iter(&self) -> impl Iterator<Item = (RunId, &Run)> {
+        self.runs.iter().enumerate().map(|(index, run)| (RunId(index as u32), run))
+    }
+
+    /// Free runs.
+    pub fn free_count(&self) -> u32 {
+        self.free_count.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that live records refer to, over all runs.
+    pub fn live_bytes(&self) -> u64 {
+        self.live_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Slots with current records, over all slabs.
+    pub fn live_slots(&self) -> u64 {
+        self.live_slots.load(Ordering::Relaxed)
+    }
+
+    /// How runs are used.
+    pub fn counts(&self) -> RunCounts {
+        let (total, free) = (self.runs.len() as u32, self.free_count());
+        let slab = self.slab_count.load(Ordering::Relaxed);
+        let tables = total.div_ceil(crate::layout::ZONE_RUNS);
+        RunCounts { total, free, slab, data: total.saturating_sub(free + slab + tables) }
+    }
+
+    /// Takes a free run, if more than `keep` are free.
+    pub(crate) fn take_free(&self, keep: u32) -> Option<RunId> {
+        if self.free_count() <= keep {
+            return None;
+        }
+        let mut free = self.free.lock();
+        if free.len() <= keep as usize {
+            return None;
+        }
+        let run = free.pop()?;
+        self.free_count.store(free.len() as u32, Ordering::Relaxed);
+        Some(run)
+    }
+
+    pub(crate) fn put_free(&self, run: RunId) {
+        let state = self.get(run);
+        debug_assert_eq!(state.live_bytes.load(Ordering::Relaxed), 0);
+        state.set_use(RunUse::Free);
+        state.referrers.lock().clear();
+        let mut free = self.free.lock();
+        free.push(run);
+        self.free_count.store(free.len() as u32, Ordering::Relaxed);
+    }
+
+    /// Orders the free list so that low runs are taken first: files then stay dense at their start.
+    pub(crate) fn sort_free(&self) {
+        self.free.lock().sort_unstable_by(|a, b| b.cmp(a));
+    }
+
+    pub(crate) fn become_slab(&self, run: RunId, durable: u32) {
+        let state = self.get(run);
+        state.filled.store(durable, Ordering::Relaxed);
+        state.durable.store(durable, Ordering::Release);
+        state.marked.store(durable, Ordering::Relaxed);
+        state.live_slots.store(0, Ordering::Relaxed);
+        state.set_use(RunUse::Slab);
+        self.slab_count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn leave_slab(&self, run: RunId) {
+        self.slab_count.fetch_sub(1, Ordering::Relaxed);
+        self.put_free(run);
+    }
+
+    /// Makes a run that came from [`Self::take_free`] a data run that its taker fills.
+    pub(crate) fn begin_data(&self, run: RunId) {
+        let state = self.get(run);
+        state.filled.store(0, Ordering::Relaxed);
+        state.durable.store(0, Ordering::Relaxed);
+        state.filling.store(1, Ordering::Release);
+        state.busy.fetch_add(1, Ordering::AcqRel);
+        state.set_use(RunUse::Data);
+    }
+
+    /// Its taker will write no more into a data run.
+    pub(crate) fn end_data(&self, run: RunId) {
+        self.get(run).filling.store(0, Ordering::Release);
+        self.drop_busy(run);
+    }
+
+    /// Adds one reference to every frame that the extent touches.
+    pub fn hold(&self, extent: Extent) {
+        for frame in frames_of(extent) {
+            if self.frames[frame].fetch_add(1, Ordering::AcqRel) == 0 {
+                self.runs[frame / FRAMES_PER_RUN as usize].busy.fetch_add(1, Ordering::AcqRel);
+            }
+        }
+    }
+
+    /// Drops one reference from every frame that the extent touches; frees runs that nobody holds.
+    pub fn release(&self, extent: Extent) {
+        for frame in frames_of(extent) {
+            let before = self.frames[frame].fetch_sub(1, Ordering::AcqRel);
+            assert_ne!(before, 0, "frame {frame} was released more often than held");
+            if before == 1 {
+                self.drop_busy(RunId((frame / FRAMES_PER_RUN as usize) as u32));
+            }
+        }
+    }
+
+    fn drop_busy(&self, run: RunId) {
+        let before = self.get(run).busy.fetch_sub(1, Ordering::AcqRel);
+        assert_ne!(before, 0, "run {} was released more often than held", run.0);
+        if before == 1 && self.get(run).used_for() == RunUse::Data {
+            self.put_free(run);
+        }
+    }
+
+    /// References to one frame, for tests.
+    pub fn frame_refs(&self, off: u64) -> u32 {
+        self.frames[(off / FRAME_SIZE) as usize].load(Ordering::Acquire)
+    }
+
+    /// A record now refers to these bytes: counts them live and remembers who refers.
+    pub(crate) fn refer(&self, extent: Extent, slot: SlotId) {
+        self.hold(extent);
+        self.add_live(extent);
+        self.note_referrer(extent, slot);
+    }
+
+    /// A record no longer refers to these bytes.
+    pub(crate) fn unrefer(&self, extent: Extent) {
+        for (run, len) in runs_of(extent) {
+            self.get(run).live_bytes.fetch_sub(len, Ordering::Relaxed);
+        }
+        self.live_bytes.fetch_sub(u64::from(extent.len), Ordering::Relaxed);
+        self.release(extent);
+    }
+
+    fn add_live(&self, extent: Extent) {
+        for (run, len) in runs_of(extent) {
+            self.get(run).live_bytes.fetch_add(len, Ordering::Relaxed);
+        }
+        self.live_bytes.fetch_add(u64::from(extent.len), Ordering::Relaxed);
+    }
+
+    /// Remembers that `slot` refers into the extent's runs, for the compactor.
+    pub(crate) fn note_referrer(&self, extent: Extent, slot: SlotId) {
+        for (run, _) in runs_of(extent) {
+            self.get(run).referrers.lock().push(slot);
+        }
+    }
+
+    /// A copy of the slots that may refer to a data run.
+    pub(crate) fn referrers(&self, run: RunId) -> Vec<SlotId> {
+        self.get(run).referrers.lock().clone()
+    }
+
+    /// A recovered record refers to these bytes of a run that nobody fills.
+    pub(crate) fn adopt(&self, extent: Extent, slot: SlotId) {
+        for (run, _) in runs_of(extent) {
+            self.get(run).set_use(RunUse::Data);
+        }
+        self.refer(extent, slot);
+    }
+
+    /// The slot now holds the current version of something.
+    pub fn slot_live(&self, slot: SlotId) {
+        self.get(slot.run()).live_slots.fetch_add(1, Ordering::Relaxed);
+        self.live_slots.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The slot's record is no longer current.
+    pub fn slot_dead(&self, slot: SlotId) {
+        let before = self.get(slot.run()).live_slots.fetch_sub(1, Ordering::Relaxed);
+        debug_assert_ne!(before, 0);
+        self.live_slots.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// True when a crash can no longer take the record in `slot` back.
+    pub fn is_durable(&self, slot: SlotId) -> bool {
+        slot == SlotId::NONE || slot.index() < self.get(slot.run()).durable.load(Ordering::Acquire)
+    }
+
+    /// Records that a slab is durable up to `index`.
+    pub(crate) fn mark_durable(&self, run: RunId, index: u32) {
+        debug_assert!(index <= SLOTS_PER_RUN);
+        self.get(run).durable.fetch_max(index, Ordering::AcqRel);
+    }
+
+    /// Puts every run that recovery found no use for on the free list.
+    pub(crate) fn free_the_rest(&self) {
+        for (id, run) in self.iter() {
+            if id.is_table() {
+                run.set_use(RunUse::Table);
+            } else if run.used_for() == RunUse::Free {
+                self.free.lock().push(id);
+            }
+        }
+        self.free_count.store(self.free.lock().len() as u32, Ordering::Relaxed);
+        self.sort_free();
+    }
+}
+
+fn frames_of(extent: Extent) -> std::ops::Range<usize> {
+    if extent.is_empty() {
+        return 0..0;
+    }
+    let first = extent.off / FRAME_SIZE;
+    let last = (extent.end() - 1) / FRAME_SIZE;
+    first as usize..last as usize + 1
+}
+
+/// The runs an extent touches and how many of its bytes lie in each.
+fn runs_of(extent: Extent) -> impl Iterator<Item = (RunId, u32)> {
+    let mut rest = extent;
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let run = RunId::of(rest.off);
+        let len = (run.off() + RUN_SIZE - rest.off).min(u64::from(rest.len)) as u32;
+        rest = Extent::new(rest.off + u64::from(len), rest.len - len);
+        Some((run, len))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn runs() -> Runs {
+        let runs = Runs::new(8);
+        runs.free_the_rest();
+        runs
+    }
+
+    #[test]
+    fn a_data_run_is_free_again_when_filled_and_released_in_any_order() {
+        for end_first in [true, false] {
+            let runs = runs();
+            let run = runs.take_free(0).expect("free runs");
+            runs.begin_data(run);
+            let extent = Extent::new(run.off() + 100, 5000);
+            runs.hold(extent);
+            runs.hold(Extent::new(run.off(), 1));
+            let steps: [&dyn Fn(); 2] = [&|| runs.end_data(run), &|| runs.release(extent)];
+            let order = if end_first { [0, 1] } else { [1, 0] };
+            order.map(|step| steps[step]());
+            assert_eq!(runs.free_count(), 6);
+            runs.release(Extent::new(run.off(), 1));
+            assert_eq!(runs.free_count(), 7);
+        }
+    }
+
+    #[test]
+    fn an_extent_over_two_runs_counts_in_both() {
+        let runs = runs();
+        let extent = Extent::new(2 * RUN_SIZE - 10, 30);
+        runs.adopt(extent, SlotId(1));
+        assert_eq!(runs.get(RunId(1)).live_bytes(), 10);
+        assert_eq!(runs.get(RunId(2)).live_bytes(), 20);
+        runs.unrefer(extent);
+        assert_eq!(runs.live_bytes(), 0);
+    }
+
+    #[test]
+    #[should_panic(expected = "released more often than held")]
+    fn releasing_what_nobody_holds_is_a_bug() {
+        runs().release(Extent::new(RUN_SIZE, 1));
+    }
+}

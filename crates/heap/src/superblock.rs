@@ -1,0 +1,203 @@
+//! The superblock: who wrote the region, with which geometry. Byte table: `docs/format/region.md`.
+
+use crate::error::HeapError;
+use crate::layout::{FRAME_SIZE, RECORD_SIZE, RUN_SIZE, RUNS_MAX, RUNS_MIN, SUPERBLOCK_OFFSETS};
+use landfall_media::{Extent, Media, MediaError, Site, persist};
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// First eight bytes of a region.
+pub const MAGIC: [u8; 8] = *b"LANDFALL";
+/// Newest format version this code reads and the one it writes.
+pub const VERSION: u32 = 1;
+const SIZE: usize = 128;
+
+/// Must-know features this code knows.
+const KNOWN_INCOMPATIBLE: u32 = 0;
+/// Read-only-if-unknown features this code knows.
+const KNOWN_READ_ONLY: u32 = 0;
+
+#[repr(C)]
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Clone, Copy)]
+struct Raw {
+    magic: [u8; 8],
+    version: U32,
+    compatible: U32,
+    incompatible: U32,
+    read_only: U32,
+    salt: [u8; 16],
+    hash_seed: U64,
+    runs: U64,
+    created_ms: U64,
+    generation: U64,
+    run_size: U32,
+    frame_size: U32,
+    record_size: U32,
+    reserved: [u8; 40],
+    crc: U32,
+}
+
+const _: () = assert!(size_of::<Raw>() == SIZE);
+const _: () = assert!(std::mem::offset_of!(Raw, salt) == 24);
+const _: () = assert!(std::mem::offset_of!(Raw, runs) == 48);
+const _: () = assert!(std::mem::offset_of!(Raw, crc) == SIZE - 4);
+
+/// What the superblock says, checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// Random bytes, drawn at creation, that seed every checksum in the region.
+    pub salt: [u8; 16],
+    /// Seed of the key hash.
+    pub hash_seed: u64,
+    /// Runs in the region, table runs included.
+    pub runs: u32,
+    /// Creation time, Unix milliseconds.
+    pub created_ms: u64,
+    /// Counts superblock updates.
+    pub generation: u64,
+    /// The region has features that only allow reading.
+    pub read_only: bool,
+}
+
+impl Geometry {
+    /// Bytes that the region covers.
+    pub fn bytes(&self) -> u64 {
+        u64::from(self.runs) * RUN_SIZE
+    }
+
+    /// Number of whole runs in `bytes`, if a region can have that many.
+    ///
+    /// # Errors
+    /// [`HeapError::Capacity`].
+    pub fn runs_for(bytes: u64) -> Result<u32, HeapError> {
+        let (min, max) = (u64::from(RUNS_MIN), u64::from(RUNS_MAX));
+        let runs = bytes / RUN_SIZE;
+        if !(min..=max).contains(&runs) {
+            return Err(HeapError::Capacity { bytes, min: min * RUN_SIZE, max: max * RUN_SIZE });
+        }
+        Ok(runs as u32)
+    }
+
+    fn encode(&self) -> Raw {
+        let mut raw = Raw {
+            magic: MAGIC,
+            version: U32::new(VERSION),
+            compatible: U32::new(0),
+            incompatible: U32::new(0),
+            read_only: U32::new(0),
+            salt: self.salt,
+            hash_seed: U64::new(self.hash_seed),
+            runs: U64::new(u64::from(self.runs)),
+            created_ms: U64::new(self.created_ms),
+            generation: U64::new(self.generation),
+            run_size: U32::new(RUN_SIZE as u32),
+            frame_size: U32::new(FRAME_SIZE as u32),
+            record_size: U32::new(RECORD_SIZE as u32),
+            reserved: [0; 40],
+            crc: U32::new(0),
+        };
+        raw.crc = U32::new(crc32c::crc32c(&raw.as_bytes()[..SIZE - 4]));
+        raw
+    }
+
+    /// Writes both copies, one after the other, each durable before the next is touched.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub fn write(&self, media: &dyn Media) -> Result<(), MediaError> {
+        let raw = self.encode();
+        for off in SUPERBLOCK_OFFSETS {
+            media.store(off, raw.as_bytes())?;
+            persist(media, Extent::new(off, SIZE as u32), Site::Superblock, Site::SuperblockFence)?;
+        }
+        Ok(())
+    }
+
+    /// Reads the newest valid copy; true when the other copy must be rewritten.
+    ///
+    /// # Errors
+    /// Says which of the many ways to not be a region this is.
+    pub fn read(media: &dyn Media) -> Result<(Self, bool), HeapError> {
+        let shortest = SUPERBLOCK_OFFSETS[1] + SIZE as u64;
+        if media.len() < shortest {
+            return Err(HeapError::Truncated { expected: shortest, actual: media.len() });
+        }
+        let copies = [read_copy(media, 0), read_copy(media, 1)];
+        match copies {
+            [Ok(a), Ok(b)] => Ok((if b.generation > a.generation { b } else { a }, a != b)),
+            [Ok(one), Err(_)] | [Err(_), Ok(one)] => Ok((one, true)),
+            [Err(HeapError::NotARegion), Err(other)] | [Err(other), Err(_)] => Err(other),
+        }
+    }
+
+    /// Checks that the medium covers the geometry.
+    ///
+    /// # Errors
+    /// [`HeapError::Truncated`].
+    pub fn check_length(&self, media: &dyn Media) -> Result<(), HeapError> {
+        if media.len() < self.bytes() {
+            return Err(HeapError::Truncated { expected: self.bytes(), actual: media.len() });
+        }
+        Ok(())
+    }
+}
+
+fn read_copy(media: &dyn Media, copy: usize) -> Result<Geometry, HeapError> {
+    let bytes = media.bytes(Extent::new(SUPERBLOCK_OFFSETS[copy], SIZE as u32))?;
+    decode(bytes)
+}
+
+/// Decodes one superblock copy from its bytes, trusting none of them.
+///
+/// # Errors
+/// Says what is wrong: magic, checksum, version, features or geometry.
+pub fn decode(bytes: &[u8]) -> Result<Geometry, HeapError> {
+    let Ok(raw) = Raw::read_from_bytes(&bytes[..SIZE.min(bytes.len())]) else {
+        return Err(HeapError::NotARegion);
+    };
+    let intact = crc32c::crc32c(&raw.as_bytes()[..SIZE - 4]) == raw.crc.get();
+    if !intact {
+        let ours = raw.magic == MAGIC || raw.run_size.get() == RUN_SIZE as u32;
+        return Err(if ours { HeapError::SuperblockDamaged } else { HeapError::NotARegion });
+    }
+    if raw.magic != MAGIC {
+        return Err(HeapError::NotARegion);
+    }
+    check_version(&raw)?;
+    check_geometry(&raw)
+}
+
+fn check_version(raw: &Raw) -> Result<(), HeapError> {
+    if raw.version.get() > VERSION {
+        return Err(HeapError::NewerVersion { found: raw.version.get(), known: VERSION });
+    }
+    let unknown = raw.incompatible.get() & !KNOWN_INCOMPATIBLE;
+    if unknown != 0 {
+        return Err(HeapError::UnknownFeatures { mask: unknown });
+    }
+    Ok(())
+}
+
+fn check_geometry(raw: &Raw) -> Result<Geometry, HeapError> {
+    let sizes = [
+        ("run size", u64::from(raw.run_size.get()), RUN_SIZE),
+        ("frame size", u64::from(raw.frame_size.get()), FRAME_SIZE),
+        ("record size", u64::from(raw.record_size.get()), RECORD_SIZE),
+    ];
+    for (what, value, expected) in sizes {
+        if value != expected {
+            return Err(HeapError::BadGeometry { what, value });
+        }
+    }
+    let value = raw.runs.get();
+    let runs = u32::try_from(value).ok().filter(|runs| (RUNS_MIN..=RUNS_MAX).contains(runs));
+    let runs = runs.ok_or(HeapError::BadGeometry { what: "runs", value })?;
+    Ok(Geometry {
+        salt: raw.salt,
+        hash_seed: raw.hash_seed.get(),
+        runs,
+        created_ms: raw.created_ms.get(),
+        generation: raw.generation.get(),
+        read_only: raw.read_only.get() & !KNOWN_READ_ONLY != 0,
+    })
+}

@@ -1,0 +1,617 @@
+//! Appending records: one writer a worker, one batch after the other, one fence a batch.
+//!
+//! The protocol and why it survives any crash: `docs/format/commit.md`. In short: store and flush data
+//! and records, fence once, then and only then acknowledge, expose, and reuse what was superseded.
+
+use crate::copies::CopyPath;
+use crate::error::HeapError;
+use crate::heap::{COMPACTOR_RESERVE_RUNS, Extents, Heap, SpareSlab};
+use crate::layout::{GROUP_RECORDS_MAX, KEY_BYTES_MAX, RECORD_SIZE, RunId, SLOTS_PER_RUN, SlotId, VALUE_BYTES_MAX};
+use crate::place::Fill;
+use crate::record::{
+    self, EXTENT_SIZE, ExtentList, Group, KeyPlace, Kind, NewRecord, RecordView, ValuePlace, encode_extent,
+};
+use landfall_media::{CommitMode, Dirty, Extent, MediaError, Site};
+use smallvec::SmallVec;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// A slab with fewer free slots is left for a fresh one when no batch is under way.
+const SLAB_REST_MIN: u32 = 256;
+
+/// Where a value comes from.
+#[derive(Clone, Copy, Debug)]
+pub enum Source<'a> {
+    /// No value.
+    None,
+    /// Bytes outside the region: they are copied into frames (or into the record, when short).
+    Bytes(&'a [u8]),
+    /// Bytes that lie in frames, which the caller holds: the record refers to them.
+    Landed {
+        /// Where, in value order.
+        extents: &'a [Extent],
+        /// Their CRC-32C, if the caller knows it.
+        crc: Option<u32>,
+    },
+}
+
+impl Source<'_> {
+    fn len(&self) -> u64 {
+        match self {
+            Self::None => 0,
+            Self::Bytes(bytes) => bytes.len() as u64,
+            Self::Landed { extents, .. } => extents.iter().map(|e| u64::from(e.len)).sum(),
+        }
+    }
+}
+
+/// A record to append.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry<'a> {
+    /// Which system, and what it means there.
+    pub kind: Kind,
+    /// Namespace of the key.
+    pub space: u8,
+    /// [`Heap::hash`] of space and key.
+    pub hash: u64,
+    /// The key.
+    pub key: &'a [u8],
+    /// Where the key lies in frames, if it does, in one piece; long keys are then not copied.
+    pub key_at: Option<Extent>,
+    /// The value.
+    pub value: Source<'a>,
+    /// Arrival of the packet, Unix nanoseconds.
+    pub arrival_ns: u64,
+    /// Expiry, Unix milliseconds; 0 never.
+    pub expiry_ms: u64,
+    /// The owner's own field.
+    pub aux: u32,
+}
+
+/// How hard a writer may press into the reserve.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Urgency {
+    Write,
+    Delete,
+    Compact,
+}
+
+/// Which sites of the crash simulator this writer's steps belong to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sites {
+    pub(crate) data: Site,
+    record: Site,
+    commit: Site,
+}
+
+const COMMIT_SITES: Sites = Sites { data: Site::Data, record: Site::Record, commit: Site::Commit };
+const MOVE_SITES: Sites = Sites { data: Site::MoveData, record: Site::MoveRecord, commit: Site::MoveCommit };
+
+/// A batch whose fence is under way.
+#[derive(Debug)]
+struct InFlight {
+    slab: Option<(RunId, u32)>,
+    superseded: Vec<SlotId>,
+}
+
+/// Appends records to the heap for one worker.
+///
+/// Contract: append and [`Self::supersede`] as commands execute; when the batch ends either
+/// [`Self::commit_now`], or [`Self::begin_commit`], the driver's writes and [`Self::finish_commit`].
+#[derive(Debug)]
+pub struct Writer {
+    pub(crate) heap: Arc<Heap>,
+    id: u8,
+    pub(crate) sites: Sites,
+    urgency_base: Urgency,
+    slab: Option<SpareSlab>,
+    batch_start: u32,
+    pub(crate) fill: Option<Fill>,
+    pub(crate) dirty: Dirty,
+    superseded: Vec<SlotId>,
+    in_flight: Option<InFlight>,
+}
+
+impl Writer {
+    /// A worker's writer. `id` tells it apart from every other writer of the region, at most 253.
+    pub fn new(heap: Arc<Heap>, id: u8) -> Self {
+        assert!(id < 254, "writer ids go to 253");
+        Self::with(heap, id, COMMIT_SITES, Urgency::Write)
+    }
+
+    /// The compactor's writer.
+    pub(crate) fn compactor(heap: Arc<Heap>) -> Self {
+        Self::with(heap, 254, MOVE_SITES, Urgency::Compact)
+    }
+
+    fn with(heap: Arc<Heap>, id: u8, sites: Sites, urgency_base: Urgency) -> Self {
+        Self {
+            heap,
+            id,
+            sites,
+            urgency_base,
+            slab: None,
+            batch_start: 0,
+            fill: None,
+            dirty: Dirty::new(),
+            superseded: Vec::new(),
+            in_flight: None,
+        }
+    }
+
+    /// The heap it appends to.
+    pub fn heap(&self) -> &Arc<Heap> {
+        &self.heap
+    }
+
+    /// This writer's id.
+    pub fn id(&self) -> u8 {
+        self.id
+    }
+
+    /// Appends one record; it gets the next version number.
+    ///
+    /// # Errors
+    /// [`HeapError::Full`], [`HeapError::TooLarge`], [`HeapError::Busy`] (commit, then try again), the medium's.
+    pub fn append(&mut self, entry: &Entry<'_>) -> Result<SlotId, HeapError> {
+        self.check_room(std::slice::from_ref(entry))?;
+        let seq = self.heap.take_seqs(1);
+        self.append_at(entry, seq, None)
+    }
+
+    /// Appends records that count together or not at all.
+    ///
+    /// # Errors
+    /// As [`Self::append`]; nothing is appended then.
+    pub fn append_group(&mut self, entries: &[Entry<'_>]) -> Result<SmallVec<[SlotId; 8]>, HeapError> {
+        if let [one] = entries {
+            return Ok(SmallVec::from_slice(&[self.append(one)?]));
+        }
+        self.check_room(entries)?;
+        let first_seq = self.heap.take_seqs(entries.len() as u64);
+        let mut slots = SmallVec::new();
+        for (place, entry) in entries.iter().enumerate() {
+            let group = Group { first_seq, count: entries.len() as u32, place: place as u32 };
+            match self.append_at(entry, first_seq + place as u64, Some(group)) {
+                Ok(slot) => slots.push(slot),
+                Err(error) => {
+                    self.rewind(&slots)?;
+                    return Err(error);
+                }
+            }
+        }
+        Ok(slots)
+    }
+
+    /// The record in `old` is replaced by one appended in this batch (or is to be dropped with it): once
+    /// the batch is durable, what it refers to is free.
+    pub fn supersede(&mut self, old: SlotId) {
+        self.superseded.push(old);
+    }
+
+    fn check_room(&mut self, entries: &[Entry<'_>]) -> Result<(), HeapError> {
+        let mut urgency = Urgency::Delete;
+        for entry in entries {
+            too_large("a key", entry.key.len() as u64, KEY_BYTES_MAX as u64)?;
+            too_large("a value", entry.value.len(), VALUE_BYTES_MAX)?;
+            if entry.kind == Kind::Put {
+                urgency = Urgency::Write;
+            }
+        }
+        too_large("a group", entries.len() as u64, GROUP_RECORDS_MAX as u64)?;
+        if urgency == Urgency::Write && !self.heap.has_room() {
+            return Err(HeapError::Full);
+        }
+        self.ensure_slots(entries.len() as u32, urgency)
+    }
+
+    /// Makes sure the current slab has `count` free slots; a group, and a batch, lie in one slab.
+    fn ensure_slots(&mut self, count: u32, urgency: Urgency) -> Result<(), HeapError> {
+        if self.slab.is_some_and(|slab| SLOTS_PER_RUN - slab.next >= count) {
+            return Ok(());
+        }
+        if !self.is_quiescent() {
+            if self.heap.media.commit_mode() == CommitMode::Deferred {
+                return Err(HeapError::Busy);
+            }
+            self.commit_now()?;
+        }
+        self.open_slab(count, urgency)
+    }
+
+    fn open_slab(&mut self, count: u32, urgency: Urgency) -> Result<(), HeapError> {
+        self.close_slab();
+        let keep = self.reserve(urgency);
+        loop {
+            let spare = self.heap.take_spare_slab(keep, self.id)?;
+            self.slab = Some(spare);
+            self.batch_start = spare.next;
+            if SLOTS_PER_RUN - spare.next >= count {
+                return Ok(());
+            }
+            self.close_slab();
+        }
+    }
+
+    /// Free runs that this writer must leave alone.
+    pub(crate) fn reserve(&self, urgency: Urgency) -> u32 {
+        match (self.urgency_base, urgency) {
+            (Urgency::Compact, _) => 0,
+            (_, Urgency::Delete) => COMPACTOR_RESERVE_RUNS,
+            _ => self.heap.writer_reserve(),
+        }
+    }
+
+    fn close_slab(&mut self) {
+        if let Some(slab) = self.slab.take() {
+            self.heap.runs.get(slab.run).owner.store(0, Ordering::Release);
+        }
+    }
+
+    /// Nothing appended that is not durable.
+    fn is_quiescent(&self) -> bool {
+        self.in_flight.is_none() && !self.has_work()
+    }
+
+    /// True when there is something for a commit to make durable or to free.
+    pub fn has_work(&self) -> bool {
+        let appended = self.slab.is_some_and(|slab| slab.next != self.batch_start);
+        appended || !self.dirty.is_empty() || !self.superseded.is_empty()
+    }
+
+    /// True between [`Self::begin_commit`] and [`Self::finish_commit`].
+    pub fn is_committing(&self) -> bool {
+        self.in_flight.is_some()
+    }
+
+    /// The last record appended, durable or not.
+    pub fn last_slot(&self) -> Option<SlotId> {
+        self.slab.filter(|slab| slab.next > 0).map(|slab| SlotId::new(slab.run, slab.next - 1))
+    }
+
+    pub(crate) fn append_at(
+        &mut self,
+        entry: &Entry<'_>,
+        seq: u64,
+        group: Option<Group>,
+    ) -> Result<SlotId, HeapError> {
+        let room = record::room_for_value(group.is_some(), entry.key.len());
+        let mut held = Extents::new();
+        let placed = self.place_entry(entry, room, group.is_some(), &mut held);
+        let slot = placed.and_then(|placed| {
+            let record = placed.record(entry, seq, group, room.is_some());
+            self.write_record(&record, &placed.refers)
+        });
+        held.iter().for_each(|extent| self.heap.runs.release(*extent));
+        slot
+    }
+
+    /// Brings key and value to where the record will refer to them. What was copied is held in `held`.
+    fn place_entry(
+        &mut self,
+        entry: &Entry<'_>,
+        room: Option<usize>,
+        grouped: bool,
+        held: &mut Extents,
+    ) -> Result<Placed, HeapError> {
+        let mut placed = Placed::default();
+        if room.is_none() {
+            let at = match entry.key_at {
+                Some(at) => at,
+                None => self.place_contiguous(entry.key, CopyPath::Key, held)?,
+            };
+            self.flush_data(at);
+            placed.refers.push(at);
+            placed.key_at = Some(at);
+        }
+        let room = room.unwrap_or_else(|| record::room_beside_stored_key(grouped));
+        placed.value_len = entry.value.len() as u32;
+        match entry.value {
+            Source::None => {}
+            Source::Bytes(bytes) if bytes.len() <= room => placed.inline_value(bytes, &self.heap),
+            Source::Bytes(bytes) => {
+                placed.crc = crc32c::crc32c(bytes);
+                let extents = self.place(bytes, CopyPath::Placed, held)?;
+                self.refer_to(&extents, room, &mut placed, held)?;
+            }
+            Source::Landed { extents, crc } => {
+                self.place_landed(extents, crc, room, &mut placed, held)?;
+            }
+        }
+        Ok(placed)
+    }
+
+    fn place_landed(
+        &mut self,
+        extents: &[Extent],
+        crc: Option<u32>,
+        room: usize,
+        placed: &mut Placed,
+        held: &mut Extents,
+    ) -> Result<(), HeapError> {
+        if placed.value_len as usize <= room {
+            let mut bytes: SmallVec<[u8; 64]> = SmallVec::new();
+            for extent in extents {
+                bytes.extend_from_slice(self.heap.media.bytes(*extent)?);
+            }
+            placed.inline_value(&bytes, &self.heap);
+            return Ok(());
+        }
+        placed.crc = match crc {
+            Some(crc) => crc,
+            None => self.heap.crc_of(extents)?,
+        };
+        extents.iter().for_each(|extent| self.flush_data(*extent));
+        self.refer_to(extents, room, placed, held)
+    }
+
+    /// Lets the record refer to `extents`: in its body where they fit, by a stored list elsewhere.
+    fn refer_to(
+        &mut self,
+        extents: &[Extent],
+        room: usize,
+        placed: &mut Placed,
+        held: &mut Extents,
+    ) -> Result<(), HeapError> {
+        placed.refers.extend_from_slice(extents);
+        let mut list = Vec::with_capacity(extents.len() * EXTENT_SIZE + 4);
+        extents.iter().for_each(|extent| encode_extent(&mut list, *extent, 0));
+        if list.len() <= room {
+            placed.body.extend_from_slice(&list);
+            return Ok(());
+        }
+        list.extend_from_slice(&crc32c::crc32c(&list).to_le_bytes());
+        let at = self.place_contiguous(&list, CopyPath::List, held)?;
+        placed.refers.push(at);
+        placed.list_at = Some(at);
+        Ok(())
+    }
+
+    fn write_record(&mut self, record: &NewRecord<'_>, refers: &[Extent]) -> Result<SlotId, HeapError> {
+        let slab = self.slab.as_mut().expect("ensure_slots has opened a slab");
+        let slot = SlotId::new(slab.run, slab.next);
+        let run = self.heap.runs.get(slab.run);
+        let record = NewRecord { durable_before: run.durable.load(Ordering::Acquire), ..*record };
+        let bytes = record::encode(&record, slot, self.heap.salt_crc);
+        self.heap.media.store(slot.off(), &bytes)?;
+        let at = Extent::new(slot.off(), RECORD_SIZE as u32);
+        self.heap.media.flush(&mut self.dirty, self.sites.record, at);
+        slab.next += 1;
+        run.filled.store(slab.next, Ordering::Relaxed);
+        refers.iter().for_each(|extent| self.heap.runs.refer(*extent, slot));
+        self.heap.runs.slot_live(slot);
+        Ok(slot)
+    }
+
+    pub(crate) fn flush_data(&mut self, extent: Extent) {
+        let site = self.sites.data;
+        self.heap.media.flush(&mut self.dirty, site, extent);
+    }
+
+    /// Appends a copy of a record's current version that lies elsewhere: same version, next revision,
+    /// no group (what is moved is durable, and so is its whole group).
+    pub(crate) fn append_moved(
+        &mut self,
+        slot: SlotId,
+        view: &RecordView<'_>,
+        moves_data: impl Fn(Extent) -> bool,
+    ) -> Result<SlotId, HeapError> {
+        self.ensure_slots(1, Urgency::Compact)?;
+        let mut held = Extents::new();
+        let appended = self.move_record(slot, view, moves_data, &mut held);
+        held.iter().for_each(|extent| self.heap.runs.release(*extent));
+        appended
+    }
+
+    fn move_record(
+        &mut self,
+        slot: SlotId,
+        view: &RecordView<'_>,
+        moves_data: impl Fn(Extent) -> bool,
+        held: &mut Extents,
+    ) -> Result<SlotId, HeapError> {
+        let heap = Arc::clone(&self.heap);
+        let mut placed = Placed { crc: view.value_crc(), value_len: view.value_len() as u32, ..Placed::default() };
+        let (inline_key, room) = match view.key() {
+            KeyPlace::Inline(key) => (key, record::room_for_value(false, key.len()).unwrap_or(0)),
+            KeyPlace::Stored(at) => {
+                let at = if moves_data(at) { self.move_key(heap.media.bytes(at)?, held)? } else { at };
+                placed.refers.push(at);
+                placed.key_at = Some(at);
+                (&[][..], record::room_beside_stored_key(false))
+            }
+        };
+        match view.value() {
+            ValuePlace::Inline(bytes) => placed.body.extend_from_slice(bytes),
+            _ => self.move_value(slot, view, moves_data, room, &mut placed, held)?,
+        }
+        placed.inline = matches!(view.value(), ValuePlace::Inline(_));
+        let record = NewRecord {
+            kind: view.kind(),
+            space: view.space(),
+            seq: view.seq(),
+            rev: view.rev() + 1,
+            hash: view.hash(),
+            key_len: view.key_len() as u32,
+            value_len: placed.value_len,
+            value_crc: placed.crc,
+            arrival_ns: view.arrival_ns(),
+            expiry_ms: view.expiry_ms(),
+            durable_before: 0,
+            aux: view.aux(),
+            group: None,
+            key: placed.key_place(inline_key),
+            value: placed.value_place(),
+        };
+        self.write_record(&record, &placed.refers)
+    }
+
+    fn move_key(&mut self, key: &[u8], held: &mut Extents) -> Result<Extent, HeapError> {
+        self.place_contiguous(key, CopyPath::Moved, held)
+    }
+
+    fn move_value(
+        &mut self,
+        slot: SlotId,
+        view: &RecordView<'_>,
+        moves_data: impl Fn(Extent) -> bool,
+        room: usize,
+        placed: &mut Placed,
+        held: &mut Extents,
+    ) -> Result<(), HeapError> {
+        let heap = Arc::clone(&self.heap);
+        let mut extents = Extents::new();
+        for extent in heap.value_extents(slot, view)? {
+            if moves_data(extent) {
+                extents.extend(self.place(heap.media.bytes(extent)?, CopyPath::Moved, held)?);
+            } else {
+                extents.push(extent);
+            }
+        }
+        self.refer_to(&joined(&extents), room, placed, held)
+    }
+
+    /// Takes back records appended in this batch: their slots become empty again.
+    fn rewind(&mut self, slots: &[SlotId]) -> Result<(), MediaError> {
+        for slot in slots.iter().rev() {
+            self.heap.disown(*slot);
+            let at = Extent::new(slot.off(), RECORD_SIZE as u32);
+            self.heap.media.zero(at)?;
+            self.heap.media.flush(&mut self.dirty, Site::Erase, at);
+            if let Some(slab) = self.slab.as_mut() {
+                slab.next = slot.index();
+            }
+        }
+        Ok(())
+    }
+
+    /// Fences the batch and completes it: everything appended is durable when this returns.
+    ///
+    /// # Errors
+    /// The medium's; the batch is then not durable and the region closed for writing.
+    pub fn commit_now(&mut self) -> Result<(), HeapError> {
+        assert!(self.in_flight.is_none(), "one commit at a time");
+        if let Some(mut dirty) = self.begin_commit() {
+            let outcome = self.heap.media.fence(&mut dirty, self.sites.commit);
+            self.finish_commit(outcome)?;
+        }
+        Ok(())
+    }
+
+    /// Ends the batch and yields what its fence must make durable; `None` when there is nothing to do.
+    /// Later appends belong to the next batch.
+    ///
+    /// # Panics
+    /// If a commit is under way: the same block must never be in two writes at once.
+    pub fn begin_commit(&mut self) -> Option<Dirty> {
+        assert!(self.in_flight.is_none(), "one commit at a time");
+        if !self.has_work() {
+            return None;
+        }
+        let slab = self.slab.map(|slab| (slab.run, slab.next));
+        self.batch_start = slab.map_or(0, |(_, next)| next);
+        self.in_flight = Some(InFlight { slab, superseded: std::mem::take(&mut self.superseded) });
+        Some(self.dirty.take())
+    }
+
+    /// Completes the batch under way: on success its records are durable and what they superseded is
+    /// free; on failure nothing is, for good.
+    ///
+    /// # Errors
+    /// Hands the outcome's error on.
+    pub fn finish_commit(&mut self, outcome: Result<(), MediaError>) -> Result<(), HeapError> {
+        let in_flight = self.in_flight.take().expect("a commit is under way");
+        outcome?;
+        if let Some((run, upto)) = in_flight.slab {
+            self.heap.runs.mark_durable(run, upto);
+        }
+        in_flight.superseded.iter().for_each(|slot| self.heap.disown(*slot));
+        let nearly_full = self.slab.is_some_and(|slab| SLOTS_PER_RUN - slab.next < SLAB_REST_MIN);
+        if nearly_full && self.is_quiescent() {
+            self.close_slab();
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.close_slab();
+        self.close_fill();
+    }
+}
+
+/// Neighbouring extents as one.
+fn joined(extents: &[Extent]) -> Extents {
+    let mut out = Extents::new();
+    for extent in extents {
+        match out.last_mut() {
+            Some(last) if last.end() == extent.off => last.len += extent.len,
+            _ => out.push(*extent),
+        }
+    }
+    out
+}
+
+fn too_large(what: &'static str, size: u64, max: u64) -> Result<(), HeapError> {
+    if size > max { Err(HeapError::TooLarge { what, size, max }) } else { Ok(()) }
+}
+
+/// Where a record's key and value have been brought.
+#[derive(Debug, Default)]
+struct Placed {
+    refers: Extents,
+    key_at: Option<Extent>,
+    list_at: Option<Extent>,
+    body: SmallVec<[u8; 64]>,
+    inline: bool,
+    value_len: u32,
+    crc: u32,
+}
+
+impl Placed {
+    fn inline_value(&mut self, bytes: &[u8], heap: &Heap) {
+        heap.copies.add(CopyPath::Inline, bytes.len());
+        self.body.extend_from_slice(bytes);
+        self.inline = true;
+        self.crc = crc32c::crc32c(bytes);
+    }
+
+    fn record<'a>(
+        &'a self,
+        entry: &Entry<'a>,
+        seq: u64,
+        group: Option<Group>,
+        key_inline: bool,
+    ) -> NewRecord<'a> {
+        NewRecord {
+            kind: entry.kind,
+            space: entry.space,
+            seq,
+            rev: 0,
+            hash: entry.hash,
+            key_len: entry.key.len() as u32,
+            value_len: self.value_len,
+            value_crc: self.crc,
+            arrival_ns: entry.arrival_ns,
+            expiry_ms: entry.expiry_ms,
+            durable_before: 0,
+            aux: entry.aux,
+            group,
+            key: self.key_place(if key_inline { entry.key } else { &[] }),
+            value: self.value_place(),
+        }
+    }
+
+    fn key_place<'a>(&self, inline: &'a [u8]) -> KeyPlace<'a> {
+        self.key_at.map_or(KeyPlace::Inline(inline), KeyPlace::Stored)
+    }
+
+    fn value_place(&self) -> ValuePlace<'_> {
+        match self.list_at {
+            Some(list) => ValuePlace::Indirect(list),
+            None if self.inline || self.value_len == 0 => ValuePlace::Inline(&self.body),
+            None => ValuePlace::Extents(ExtentList(&self.body)),
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! HTTP/1.1 over chains of frames: the server's side.
+//!
+//! Read [`Parser`] first. It takes the bytes of a connection as they lie in frames (a [`Chain`]) and yields
+//! [`Request`]s whose bodies are *ranges* of that chain, so that a value is stored by reference to where it
+//! landed. [`ResponseWriter`] encodes replies; a stored value goes after [`ResponseWriter::content_length`],
+//! or between [`ResponseWriter::chunk_header`] and [`ResponseWriter::chunk_end`], by reference.
+//!
+//! Nothing here does I/O, reads a clock, starts a thread or draws entropy. The peer is not trusted: what
+//! could be read in two ways (both framings, folded lines, bare CR or LF, blanks before a colon) is refused,
+//! as an intermediary may have read it in the other one; every length is bounded by [`Limits`].
+//!
+//! Source: RFC 9110 (semantics) and RFC 9112 (HTTP/1.1).
+//!
+//! [`Chain`]: landfall_media::Chain
+#![forbid(unsafe_code)]
+
+mod chunked;
+mod date;
+mod error;
+mod etag;
+mod framing;
+mod head;
+mod parser;
+mod percent;
+mod request;
+mod response;
+mod stream;
+mod target;
+
+pub use chunked::{CHUNK_LINE_BYTES_MAX, CHUNKS_MAX, EXTENSION_BYTES_MAX, TRAILER_BYTES_MAX};
+pub use date::{DATE_LEN, format_date, parse_date};
+pub use error::HttpError;
+pub use etag::{EntityTag, EntityTags};
+pub use head::HEADERS_CAP;
+pub use parser::{HEAD_BYTES_CAP, Limits, Parser, Progress};
+pub use percent::{QueryPairs, decode_path, encode_path, query_pairs};
+pub use request::{Method, Request, Version};
+pub use response::{CONTINUE, Connection, ResponseWriter};

@@ -1,0 +1,250 @@
+//! The request parser: a state machine whose progress is relative to the start of the request.
+
+use landfall_media::Chain;
+
+use crate::chunked::{Chunked, ChunkedStep};
+use crate::error::HttpError;
+use crate::framing::Framing;
+use crate::head::{self, HEADERS_CAP};
+use crate::request::Request;
+use crate::stream::{Line, LineScan, Stream};
+
+/// No head may be longer, whatever `Limits::head_bytes_max` says, bytes.
+pub const HEAD_BYTES_CAP: usize = 16 << 20;
+
+/// Empty lines before a request are ignored (RFC 9112, section 2.2) up to this many bytes.
+const LEADING_BYTES_MAX: usize = 16;
+
+/// What a peer may ask the parser to hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Longest head: request line and header fields, bytes; at most [`HEAD_BYTES_CAP`].
+    pub head_bytes_max: usize,
+    /// Most header fields; at most [`HEADERS_CAP`]. Also bounds the fields of a trailer.
+    pub headers_max: usize,
+    /// Longest body, without chunk headers, bytes.
+    pub body_bytes_max: usize,
+    /// Longest path once percent-decoded, bytes.
+    pub key_bytes_max: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            head_bytes_max: 64 << 10,
+            headers_max: 100,
+            body_bytes_max: 512 << 20,
+            key_bytes_max: 64 << 10,
+        }
+    }
+}
+
+/// What [`Parser::next`] has come to.
+#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "moved once, into the caller's frame; a box would cost more")]
+pub enum Progress {
+    /// More bytes are needed.
+    NeedMore,
+    /// The client waits for `100 Continue` before it sends the body: send [`CONTINUE`] and call again. Or
+    /// refuse with a final reply, and close. Yielded at most once a request.
+    ///
+    /// [`CONTINUE`]: crate::CONTINUE
+    SendContinue,
+    /// A whole request; the next one starts at `Request::end`.
+    Request(Request),
+}
+
+/// Parses the requests of one connection.
+///
+/// Call [`Parser::next`] with the chain of everything received and not yet dropped, and the stream offset at
+/// which the next request starts; when it needs more, call again when there are at least
+/// [`Parser::bytes_wanted`] bytes from that offset on. Bytes before the offset may be dropped in between (the
+/// offset then shrinks); bytes after it must stay as they were.
+///
+/// Bytes already understood are not read again: waiting for a long body costs a comparison a call.
+#[derive(Debug)]
+pub struct Parser {
+    limits: Limits,
+    /// Bytes understood; everything here is relative to the start of the request.
+    pos: usize,
+    /// Bytes needed before the next step can be taken.
+    wanted: usize,
+    lines: LineScan,
+    stage: Stage,
+    /// The request whose body is awaited.
+    request: Option<Request>,
+    /// True until the client has been told to go on.
+    continue_due: bool,
+}
+
+#[derive(Debug)]
+enum Stage {
+    /// Reading lines of a head that starts at `start`.
+    Head { start: usize },
+    /// Waiting for a body of `len` bytes.
+    Fixed { len: usize },
+    /// Reading chunks.
+    Chunked(Chunked),
+}
+
+/// What one step has come to.
+enum Step {
+    Again,
+    NeedMore,
+    Done,
+}
+
+impl Parser {
+    /// A parser at the start of a connection. Limits above the caps are lowered to them.
+    pub fn new(limits: Limits) -> Self {
+        let limits = Limits {
+            head_bytes_max: limits.head_bytes_max.min(HEAD_BYTES_CAP),
+            headers_max: limits.headers_max.min(HEADERS_CAP),
+            ..limits
+        };
+        Self {
+            limits,
+            pos: 0,
+            wanted: 1,
+            lines: LineScan::default(),
+            stage: Stage::Head { start: 0 },
+            request: None,
+            continue_due: false,
+        }
+    }
+
+    /// How many bytes from the request's start on are needed, at least, before [`Parser::next`] can do more.
+    pub fn bytes_wanted(&self) -> usize {
+        self.wanted
+    }
+
+    /// The request whose body is still on its way, once its head has been read: what to decide by whether
+    /// [`Progress::SendContinue`] is answered with a refusal. Its body and end are not set yet.
+    pub fn head(&self) -> Option<&Request> {
+        self.request.as_ref()
+    }
+
+    /// Parses the request that starts at stream offset `from`.
+    ///
+    /// # Errors
+    /// [`HttpError`]: reply with it and close the connection.
+    pub fn next(&mut self, chain: &Chain<'_>, from: usize) -> Result<Progress, HttpError> {
+        let stream = Stream::new(chain, from);
+        if stream.len() < self.wanted {
+            return Ok(Progress::NeedMore);
+        }
+        loop {
+            match self.step(&stream)? {
+                Step::Again => {}
+                Step::NeedMore => return Ok(self.pause(&stream)),
+                Step::Done => return Ok(self.finish(from)),
+            }
+        }
+    }
+
+    fn step(&mut self, stream: &Stream<'_, '_>) -> Result<Step, HttpError> {
+        match &mut self.stage {
+            Stage::Head { start } => {
+                let start = *start;
+                self.head_line(stream, start)
+            }
+            Stage::Fixed { len } => {
+                let len = *len;
+                Ok(self.fixed_body(stream, len))
+            }
+            Stage::Chunked(chunked) => {
+                let Some(request) = self.request.as_mut() else { return Ok(Step::NeedMore) };
+                match chunked.step(stream, &mut self.pos, request, &self.limits)? {
+                    ChunkedStep::Again => Ok(Step::Again),
+                    ChunkedStep::Want(wanted) => {
+                        self.wanted = wanted;
+                        Ok(Step::NeedMore)
+                    }
+                    ChunkedStep::Done => Ok(Step::Done),
+                }
+            }
+        }
+    }
+
+    /// More bytes are needed; before the first of a body the client may want to be asked for them.
+    fn pause(&mut self, stream: &Stream<'_, '_>) -> Progress {
+        let body_has_begun = stream.len() > self.pos;
+        if std::mem::take(&mut self.continue_due) && !body_has_begun {
+            return Progress::SendContinue;
+        }
+        Progress::NeedMore
+    }
+
+    /// Reads one line of the head that starts at `start`.
+    fn head_line(&mut self, stream: &Stream<'_, '_>, start: usize) -> Result<Step, HttpError> {
+        let is_request_line = self.pos == start;
+        let limit = start + self.limits.head_bytes_max;
+        let end = match self.lines.line(stream, self.pos, limit) {
+            Line::Ends(end) => end,
+            Line::Open => {
+                self.wanted = stream.len() + 1;
+                return Ok(Step::NeedMore);
+            }
+            Line::TooLong if is_request_line => return Err(HttpError::new(414, "request line too long")),
+            Line::TooLong => return Err(HttpError::new(431, "header fields too large")),
+            Line::BareLineFeed => return Err(HttpError::bad("line ends with LF alone")),
+        };
+        let is_empty = end == self.pos;
+        self.pos = end + 2;
+        match (is_empty, is_request_line) {
+            (true, true) => self.skip_empty_line(),
+            (true, false) => self.end_head(stream, start),
+            (false, _) => Ok(Step::Again),
+        }
+    }
+
+    /// An empty line before the request line.
+    fn skip_empty_line(&mut self) -> Result<Step, HttpError> {
+        if self.pos > LEADING_BYTES_MAX {
+            return Err(HttpError::bad("empty lines instead of a request"));
+        }
+        self.stage = Stage::Head { start: self.pos };
+        Ok(Step::Again)
+    }
+
+    /// The head is complete: reads it, and chooses how to wait for the body.
+    fn end_head(&mut self, stream: &Stream<'_, '_>, start: usize) -> Result<Step, HttpError> {
+        let bytes = stream.gather(start..self.pos).into_owned();
+        let head = head::parse(bytes, &self.limits)?;
+        self.request = Some(head.request);
+        self.continue_due = head.expects_continue;
+        match head.framing {
+            Framing::Length(0) => return Ok(Step::Done),
+            Framing::Length(len) => self.stage = Stage::Fixed { len },
+            Framing::Chunked => self.stage = Stage::Chunked(Chunked::default()),
+        }
+        Ok(Step::Again)
+    }
+
+    /// Takes a body of known length once all of it is there.
+    fn fixed_body(&mut self, stream: &Stream<'_, '_>, len: usize) -> Step {
+        let end = self.pos.saturating_add(len);
+        if stream.len() < end {
+            self.wanted = end;
+            return Step::NeedMore;
+        }
+        if let Some(request) = &mut self.request {
+            request.body.push(self.pos..end);
+            request.body_len = len;
+        }
+        self.pos = end;
+        Step::Done
+    }
+
+    /// Yields the finished request in stream offsets, and forgets it.
+    fn finish(&mut self, from: usize) -> Progress {
+        let end = from + std::mem::take(&mut self.pos);
+        (self.wanted, self.stage, self.continue_due) = (1, Stage::Head { start: 0 }, false);
+        let Some(mut request) = self.request.take() else { return Progress::NeedMore };
+        for range in &mut request.body {
+            *range = from + range.start..from + range.end;
+        }
+        request.end = end;
+        Progress::Request(request)
+    }
+}

@@ -1,0 +1,74 @@
+//! The received bytes as seen from the start of a request.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use landfall_media::Chain;
+
+/// A chain from stream offset `from` on; offsets are relative to `from`.
+pub(crate) struct Stream<'c, 'a> {
+    chain: &'c Chain<'a>,
+    from: usize,
+}
+
+impl<'c, 'a> Stream<'c, 'a> {
+    pub(crate) fn new(chain: &'c Chain<'a>, from: usize) -> Self {
+        Self { chain, from }
+    }
+
+    /// Bytes received from `from` on.
+    pub(crate) fn len(&self) -> usize {
+        self.chain.len().saturating_sub(self.from)
+    }
+
+    /// The bytes of a range that has been received.
+    pub(crate) fn gather(&self, range: Range<usize>) -> Cow<'a, [u8]> {
+        self.chain.gather(self.from + range.start..self.from + range.end)
+    }
+
+    /// True if CR, LF lie at `at`, which have been received.
+    pub(crate) fn is_crlf(&self, at: usize) -> bool {
+        let at = self.from + at;
+        (self.chain.byte(at), self.chain.byte(at + 1)) == (Some(b'\r'), Some(b'\n'))
+    }
+
+    fn find_line_feed(&self, at: usize) -> Option<usize> {
+        self.chain.find_byte(b'\n', self.from + at).map(|found| found - self.from)
+    }
+}
+
+/// What was found where a line starts.
+pub(crate) enum Line {
+    /// Where the line's text ends; CR, LF follow.
+    Ends(usize),
+    /// The line is not complete.
+    Open,
+    /// The line does not end before the limit.
+    TooLong,
+    /// The line ends with LF alone.
+    BareLineFeed,
+}
+
+/// Looks for line ends, and remembers how far it has looked.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LineScan {
+    /// Bytes from the line's start on known to hold no line feed.
+    scanned: usize,
+}
+
+impl LineScan {
+    /// The line at `at`, whose end must not lie beyond `limit`. However the line arrives the answer is the same.
+    pub(crate) fn line(&mut self, stream: &Stream<'_, '_>, at: usize, limit: usize) -> Line {
+        match stream.find_line_feed(at + self.scanned) {
+            Some(feed) if feed < limit => {
+                self.scanned = 0;
+                if feed > at && stream.is_crlf(feed - 1) { Line::Ends(feed - 1) } else { Line::BareLineFeed }
+            }
+            None if stream.len() < limit => {
+                self.scanned = stream.len().saturating_sub(at);
+                Line::Open
+            }
+            _ => Line::TooLong,
+        }
+    }
+}

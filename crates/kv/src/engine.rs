@@ -1,0 +1,324 @@
+//! The engine: shards, and the commands that touch one key.
+
+use crate::error::KvError;
+use crate::item::Item;
+use crate::shard::{DATABASES, Hit, Lookup, Shard};
+use landfall_heap::{Entry, Heap, Kind, SlotId, Source, Writer};
+use landfall_media::Extent;
+use parking_lot::{Mutex, MutexGuard};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Name under which the flush mark's record is hashed; no client key is looked up in its space.
+const FLUSH_SPACE: u8 = u8::MAX;
+
+/// A write of one key.
+#[derive(Clone, Copy, Debug)]
+pub struct SetRequest<'a> {
+    /// Database, below [`DATABASES`], or a space of a later type.
+    pub space: u8,
+    /// The key.
+    pub key: &'a [u8],
+    /// Where the key landed, if it lies in one piece.
+    pub key_at: Option<Extent>,
+    /// The value.
+    pub value: Source<'a>,
+    /// Expiry, Unix milliseconds; 0 never.
+    pub expiry_ms: u64,
+    /// Arrival of the request, Unix nanoseconds.
+    pub arrival_ns: u64,
+}
+
+/// Counts for `INFO` and `/metrics`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Keys of each database, expired ones included until they are purged.
+    pub keys: [u64; DATABASES],
+    /// Keys with an expiry.
+    pub expiring: u64,
+    /// Tombstones that some older record on the medium still needs.
+    pub tombstones: u64,
+    /// Records on the medium that are not current.
+    pub stale: u64,
+    /// Keys whose record cannot be read.
+    pub damaged: u64,
+    /// DRAM of the index, bytes, estimated, key bytes not counted.
+    pub index_bytes: u64,
+}
+
+/// The key-value engine over one heap.
+#[derive(Debug)]
+pub struct Engine {
+    pub(crate) heap: Arc<Heap>,
+    pub(crate) shards: Box<[Mutex<Shard>]>,
+    /// Everything older than this version is flushed.
+    pub(crate) flush_seq: AtomicU64,
+    /// Keys purged because they expired.
+    pub(crate) expired: AtomicU64,
+}
+
+impl Engine {
+    pub(crate) fn new(heap: Arc<Heap>, shards: Box<[Mutex<Shard>]>, flush_seq: u64) -> Self {
+        assert!(shards.len().is_power_of_two());
+        Self { heap, shards, flush_seq: AtomicU64::new(flush_seq), expired: AtomicU64::new(0) }
+    }
+
+    /// The heap below.
+    pub fn heap(&self) -> &Arc<Heap> {
+        &self.heap
+    }
+
+    /// True when a crash can no longer take the record in `slot` back.
+    pub fn is_durable(&self, slot: SlotId) -> bool {
+        self.heap.is_durable(slot)
+    }
+
+    /// Keys purged because they expired, since the engine was opened.
+    pub fn expired_keys(&self) -> u64 {
+        self.expired.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn shard_index(&self, hash: u64) -> usize {
+        hash as usize & (self.shards.len() - 1)
+    }
+
+    pub(crate) fn shard(&self, hash: u64) -> MutexGuard<'_, Shard> {
+        self.shards[self.shard_index(hash)].lock()
+    }
+
+    /// Every shard's lock, always taken in this order.
+    pub(crate) fn lock_all(&self) -> Vec<MutexGuard<'_, Shard>> {
+        self.shards.iter().map(Mutex::lock).collect()
+    }
+
+    /// A key's value, checked against its checksum. Show it once [`Item::slot`] is durable.
+    ///
+    /// # Errors
+    /// [`KvError::Damaged`]; [`KvError::NotDurable`] after a failed write.
+    pub fn get(&self, space: u8, key: &[u8], now_ms: u64) -> Result<Option<Item<'_>>, KvError> {
+        let Some(item) = self.peek(space, key, now_ms)? else { return Ok(None) };
+        if !item.verify()? {
+            return Err(KvError::Damaged { what: landfall_heap::Damage::ValueChecksum });
+        }
+        Ok(Some(item))
+    }
+
+    /// A key's value, unchecked: for its length, version and expiry.
+    ///
+    /// # Errors
+    /// As [`Self::get`].
+    pub fn peek(&self, space: u8, key: &[u8], now_ms: u64) -> Result<Option<Item<'_>>, KvError> {
+        let lookup = Lookup::new(&self.heap, space, key);
+        let shard = self.shard(lookup.hash);
+        match shard.find(&self.heap, &lookup)?.filter(|hit| !hit.is_expired(now_ms)) {
+            None => Ok(None),
+            Some(hit) => {
+                self.check_visible(hit.slot)?;
+                Ok(Some(Item::hold(&self.heap, hit.slot, &hit.view)?))
+            }
+        }
+    }
+
+    /// After a failed write nothing that is not durable may be shown: it never will be.
+    pub(crate) fn check_visible(&self, slot: SlotId) -> Result<(), KvError> {
+        if !self.heap.is_durable(slot) && self.heap.media().closed().is_some() {
+            return Err(KvError::NotDurable);
+        }
+        Ok(())
+    }
+
+    /// Writes a key, whatever it held. Acknowledge once the slot returned is durable.
+    ///
+    /// # Errors
+    /// [`KvError::Wait`]; full, too large, closed.
+    pub fn set(&self, writer: &mut Writer, request: &SetRequest<'_>) -> Result<SlotId, KvError> {
+        let lookup = Lookup::new(&self.heap, request.space, request.key);
+        let mut shard = self.shard(lookup.hash);
+        let old = self.find_for_write(&mut shard, writer, &lookup)?;
+        let entry = Entry {
+            kind: Kind::Put,
+            space: request.space,
+            hash: lookup.hash,
+            key: request.key,
+            key_at: request.key_at,
+            value: request.value,
+            arrival_ns: request.arrival_ns,
+            expiry_ms: request.expiry_ms,
+            aux: 0,
+        };
+        let old = old.map(|hit| (hit.slot, hit.view.expiry_ms()));
+        let tomb = if old.is_none() { self.tomb_for_write(&shard, writer, &lookup)? } else { None };
+        let slot = writer.append(&entry)?;
+        install(&mut shard, writer, &lookup, slot, request.expiry_ms, old, tomb);
+        Ok(slot)
+    }
+
+    /// Deletes a key; `None` if there was none. Acknowledge once the slot returned is durable.
+    ///
+    /// # Errors
+    /// As [`Self::set`], but never full while the delete reserve lasts.
+    pub fn delete(
+        &self,
+        writer: &mut Writer,
+        space: u8,
+        key: &[u8],
+        now_ms: u64,
+        arrival_ns: u64,
+    ) -> Result<Option<SlotId>, KvError> {
+        let lookup = Lookup::new(&self.heap, space, key);
+        let mut shard = self.shard(lookup.hash);
+        let Some(hit) = self.find_for_write(&mut shard, writer, &lookup)? else { return Ok(None) };
+        let (old, expiry_ms, expired) = (hit.slot, hit.view.expiry_ms(), hit.is_expired(now_ms));
+        let tomb = writer.append(&tombstone(&lookup, arrival_ns))?;
+        shard.bury(&lookup, tomb, old, expiry_ms);
+        writer.supersede(old);
+        Ok((!expired).then_some(tomb))
+    }
+
+    /// The current version of a key about to be written. A damaged one is healed: what is unreadable is
+    /// forgotten, and an older version found instead is only there to be superseded.
+    pub(crate) fn find_for_write<'h>(
+        &'h self,
+        shard: &mut Shard,
+        writer: &Writer,
+        lookup: &Lookup<'_>,
+    ) -> Result<Option<Hit<'h>>, KvError> {
+        match shard.find(&self.heap, lookup) {
+            Ok(hit) => {
+                if let Some(hit) = hit {
+                    self.check_mine(hit.slot, writer)?;
+                }
+                Ok(hit)
+            }
+            Err(KvError::Damaged { .. }) => {
+                self.heal(shard, lookup);
+                shard.find(&self.heap, lookup)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    pub(crate) fn tomb_for_write(
+        &self,
+        shard: &Shard,
+        writer: &Writer,
+        lookup: &Lookup<'_>,
+    ) -> Result<Option<SlotId>, KvError> {
+        let Some(tomb) = shard.find_tomb(&self.heap, lookup)? else { return Ok(None) };
+        self.check_mine(tomb.slot, writer)?;
+        Ok(Some(tomb.slot))
+    }
+
+    /// A version that another writer has not made durable yet must not be built upon.
+    fn check_mine(&self, slot: SlotId, writer: &Writer) -> Result<(), KvError> {
+        self.check_visible(slot)?;
+        if self.heap.is_pending_elsewhere(slot, writer.id()) {
+            return Err(KvError::Wait(Some(slot)));
+        }
+        Ok(())
+    }
+
+    /// Forgets an unreadable version of a key that is being written anew.
+    fn heal(&self, shard: &mut Shard, lookup: &Lookup<'_>) {
+        shard.damaged.remove(&lookup.hash);
+        let unreadable: Vec<SlotId> =
+            shard.slots_of(lookup.hash).filter(|slot| self.heap.record(*slot).is_err()).collect();
+        for slot in unreadable {
+            shard.forget_slot(lookup, slot);
+        }
+    }
+
+    /// Deletes everything, in one record. Acknowledge once the slot returned is durable.
+    ///
+    /// # Errors
+    /// As [`Self::delete`].
+    pub fn flush_all(&self, writer: &mut Writer, arrival_ns: u64) -> Result<SlotId, KvError> {
+        let mut shards = self.lock_all();
+        for shard in &shards {
+            for entry in shard.table.iter().chain(shard.tombs.iter()) {
+                self.check_mine(entry.slot, writer)?;
+            }
+        }
+        let hash = self.heap.hash(FLUSH_SPACE, b"");
+        let mark = writer.append(&Entry {
+            kind: Kind::Flush,
+            space: FLUSH_SPACE,
+            hash,
+            key: b"",
+            key_at: None,
+            value: Source::None,
+            arrival_ns,
+            expiry_ms: 0,
+            aux: 0,
+        })?;
+        self.flush_seq.store(self.heap.record(mark)?.seq(), Ordering::Release);
+        for shard in &mut shards {
+            let old = std::mem::take(&mut **shard);
+            old.table.iter().chain(old.tombs.iter()).for_each(|entry| writer.supersede(entry.slot));
+        }
+        shards[self.shard_index(hash)].add_tomb(hash, mark);
+        Ok(mark)
+    }
+
+    /// Keys in a database, expired ones included until they are purged.
+    pub fn len(&self, space: u8) -> u64 {
+        self.shards.iter().map(|shard| shard.lock().keys.get(usize::from(space)).copied().unwrap_or(0)).sum()
+    }
+
+    /// True when a database holds no key.
+    pub fn is_empty(&self, space: u8) -> bool {
+        self.len(space) == 0
+    }
+
+    /// Counts over all shards.
+    pub fn stats(&self) -> Stats {
+        let mut stats = Stats::default();
+        for shard in &self.shards {
+            let shard = shard.lock();
+            for (sum, keys) in stats.keys.iter_mut().zip(shard.keys) {
+                *sum += keys;
+            }
+            stats.expiring += shard.expiry.len() as u64;
+            stats.tombstones += shard.tombs.len() as u64;
+            stats.stale += shard.stale.values().map(|count| u64::from(*count)).sum::<u64>();
+            stats.damaged += shard.damaged.len() as u64;
+            stats.index_bytes += shard.memory_bytes();
+        }
+        stats
+    }
+}
+
+/// The record that ends a key.
+pub(crate) fn tombstone<'a>(lookup: &Lookup<'a>, arrival_ns: u64) -> Entry<'a> {
+    Entry {
+        kind: Kind::Tombstone,
+        space: lookup.space,
+        hash: lookup.hash,
+        key: lookup.key,
+        key_at: None,
+        value: Source::None,
+        arrival_ns,
+        expiry_ms: 0,
+        aux: 0,
+    }
+}
+
+/// Makes a freshly appended version current, and queues what it replaces to be freed with the batch.
+pub(crate) fn install(
+    shard: &mut Shard,
+    writer: &mut Writer,
+    lookup: &Lookup<'_>,
+    slot: SlotId,
+    expiry_ms: u64,
+    old: Option<(SlotId, u64)>,
+    tomb: Option<SlotId>,
+) {
+    shard.put(lookup, slot, expiry_ms, old);
+    if let Some((old, _)) = old {
+        writer.supersede(old);
+    }
+    if let Some(tomb) = tomb {
+        shard.remove_tomb(lookup.hash, tomb);
+        writer.supersede(tomb);
+    }
+}

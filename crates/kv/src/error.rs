@@ -1,0 +1,41 @@
+//! What can go wrong in the engine.
+
+use landfall_heap::{Damage, HeapError, SlotId};
+
+/// An error of the key-value engine.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum KvError {
+    /// Environment or corruption, from below.
+    #[error(transparent)]
+    Heap(HeapError),
+    /// Not an error of anyone: the command must wait until `slot` is durable (or, without a slot, until
+    /// this writer's batch is), then be executed again. Nothing was changed.
+    #[error("wait for a commit, then execute again")]
+    Wait(Option<SlotId>),
+    /// Corrupt: the key's record or value fails its checks. Writing or deleting the key heals it.
+    #[error("the value of this key is damaged ({what}); it is not served. Write or delete the key to heal it")]
+    Damaged {
+        /// Which check failed.
+        what: Damage,
+    },
+    /// Environment: a write of this key was not made durable because the medium failed.
+    #[error("the last write of this key never became durable: the medium failed; restart to see the last durable value")]
+    NotDurable,
+}
+
+impl From<HeapError> for KvError {
+    fn from(error: HeapError) -> Self {
+        match error {
+            HeapError::Busy => Self::Wait(None),
+            HeapError::Damaged { what, .. } => Self::Damaged { what },
+            other => Self::Heap(other),
+        }
+    }
+}
+
+impl From<landfall_media::MediaError> for KvError {
+    fn from(error: landfall_media::MediaError) -> Self {
+        Self::Heap(error.into())
+    }
+}

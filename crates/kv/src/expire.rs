@@ -1,0 +1,64 @@
+//! Purging keys that have expired. Reads hide them from the first millisecond; this frees their space.
+
+use crate::engine::{Engine, tombstone};
+use crate::error::KvError;
+use crate::shard::Lookup;
+use landfall_heap::Writer;
+use std::sync::atomic::Ordering;
+
+impl Engine {
+    /// Purges up to `limit` keys that have expired by `now_ms`; how many it did. Tombstones are written, so
+    /// that a clock that steps back brings nothing back.
+    ///
+    /// # Errors
+    /// [`KvError::Wait`] when the writer's batch must be committed first; closed.
+    pub fn purge_expired(&self, writer: &mut Writer, now_ms: u64, limit: usize) -> Result<usize, KvError> {
+        let mut purged = 0;
+        for shard in &self.shards {
+            while purged < limit {
+                let mut shard = shard.lock();
+                let Some(&(due, hash)) = shard.expiry.first().filter(|(due, _)| *due <= now_ms) else { break };
+                if !self.purge_one(&mut shard, writer, hash, now_ms)? {
+                    shard.expiry.remove(&(due, hash));
+                }
+                purged += 1;
+            }
+        }
+        self.expired.fetch_add(purged as u64, Ordering::Relaxed);
+        Ok(purged)
+    }
+
+    /// Purges the expired keys of one hash; false if there was none.
+    fn purge_one(
+        &self,
+        shard: &mut crate::shard::Shard,
+        writer: &mut Writer,
+        hash: u64,
+        now_ms: u64,
+    ) -> Result<bool, KvError> {
+        let slots: Vec<_> = shard.slots_of(hash).collect();
+        let mut purged = false;
+        for slot in slots {
+            let Ok(view) = self.heap.record(slot) else { continue };
+            let expiry_ms = view.expiry_ms();
+            if view.hash() != hash || expiry_ms == 0 || expiry_ms > now_ms {
+                continue;
+            }
+            if self.heap.is_pending_elsewhere(slot, writer.id()) {
+                return Err(KvError::Wait(Some(slot)));
+            }
+            let key = self.heap.key(&view)?;
+            let lookup = Lookup { space: view.space(), hash, key };
+            let tomb = writer.append(&tombstone(&lookup, now_ms.saturating_mul(1_000_000)))?;
+            shard.bury(&lookup, tomb, slot, expiry_ms);
+            writer.supersede(slot);
+            purged = true;
+        }
+        Ok(purged)
+    }
+
+    /// When the next key expires, Unix milliseconds.
+    pub fn next_expiry_ms(&self) -> Option<u64> {
+        self.shards.iter().filter_map(|shard| shard.lock().expiry.first().map(|(due, _)| *due)).min()
+    }
+}

@@ -1,0 +1,122 @@
+//! A value that was read, kept in place until it is dropped or handed to a transport.
+
+use landfall_heap::{Extents, Heap, RecordView, SlotId, ValuePlace};
+use landfall_media::MediaError;
+use smallvec::SmallVec;
+use std::borrow::Cow;
+
+/// Bytes of a value that live in its record.
+type InlineBytes = SmallVec<[u8; 64]>;
+
+/// A key's current value. Its frames are held: they stay what they are until the item is dropped, or
+/// until whoever took them with [`Item::into_extents`] releases them.
+#[derive(Debug)]
+pub struct Item<'h> {
+    heap: &'h Heap,
+    /// The record: the value may be shown once this slot is durable.
+    pub slot: SlotId,
+    /// Version; the ETag.
+    pub seq: u64,
+    /// When the value arrived, Unix nanoseconds.
+    pub arrival_ns: u64,
+    /// When the key expires, Unix milliseconds; 0 never.
+    pub expiry_ms: u64,
+    /// Length, bytes.
+    pub len: usize,
+    /// CRC-32C of the value.
+    pub crc: u32,
+    inline: Option<InlineBytes>,
+    extents: Extents,
+}
+
+impl<'h> Item<'h> {
+    /// Holds a value whose record has just been found, under the shard's lock.
+    pub(crate) fn hold(heap: &'h Heap, slot: SlotId, view: &RecordView<'_>) -> Result<Self, landfall_heap::HeapError> {
+        let inline = match view.value() {
+            ValuePlace::Inline(bytes) => Some(InlineBytes::from_slice(bytes)),
+            _ => None,
+        };
+        let extents = heap.value_extents(slot, view)?;
+        extents.iter().for_each(|extent| heap.runs().hold(*extent));
+        Ok(Self {
+            heap,
+            slot,
+            seq: view.seq(),
+            arrival_ns: view.arrival_ns(),
+            expiry_ms: view.expiry_ms(),
+            len: view.value_len(),
+            crc: view.value_crc(),
+            inline,
+            extents,
+        })
+    }
+
+    /// True when the bytes match the checksum kept with them.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub fn verify(&self) -> Result<bool, MediaError> {
+        let crc = match &self.inline {
+            Some(bytes) => crc32c::crc32c(bytes),
+            None => self.heap.crc_of(&self.extents)?,
+        };
+        Ok(crc == self.crc)
+    }
+
+    /// The value if it lives in its record.
+    pub fn inline(&self) -> Option<&[u8]> {
+        self.inline.as_deref()
+    }
+
+    /// Where the value lies, if it does not live in its record.
+    pub fn extents(&self) -> &[landfall_media::Extent] {
+        &self.extents
+    }
+
+    /// The value's extents, still held: the caller releases each once.
+    pub fn into_extents(mut self) -> Extents {
+        std::mem::take(&mut self.extents)
+    }
+
+    /// The value in one piece, copied together only where it is split.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub fn bytes(&self) -> Result<Cow<'_, [u8]>, MediaError> {
+        if let Some(bytes) = &self.inline {
+            return Ok(Cow::Borrowed(bytes));
+        }
+        match self.extents.as_slice() {
+            [] => Ok(Cow::Borrowed(&[])),
+            [one] => Ok(Cow::Borrowed(self.heap.media().bytes(*one)?)),
+            many => {
+                let mut out = Vec::with_capacity(self.len);
+                for extent in many {
+                    out.extend_from_slice(self.heap.media().bytes(*extent)?);
+                }
+                Ok(Cow::Owned(out))
+            }
+        }
+    }
+}
+
+impl Drop for Item<'_> {
+    fn drop(&mut self) {
+        self.extents.iter().for_each(|extent| self.heap.runs().release(*extent));
+    }
+}
+
+impl<'h> Item<'h> {
+    /// A value that is not (yet) in any record: its slot is [`SlotId::NONE`], which counts as durable.
+    pub(crate) fn from_parts(
+        heap: &'h Heap,
+        expiry_ms: u64,
+        len: usize,
+        crc: u32,
+        inline: Option<&[u8]>,
+        extents: Extents,
+    ) -> Self {
+        let inline = inline.map(InlineBytes::from_slice);
+        Self { heap, slot: SlotId::NONE, seq: 0, arrival_ns: 0, expiry_ms, len, crc, inline, extents }
+    }
+}

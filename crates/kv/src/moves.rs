@@ -1,0 +1,55 @@
+//! The engine as the owner of records that the compactor moves.
+
+use crate::engine::Engine;
+use crate::shard::Shard;
+use landfall_heap::{Kind, Owner, SlotId};
+use std::sync::atomic::Ordering;
+
+impl Owner for Engine {
+    fn begin_move(&self, hash: u64, slot: SlotId, hold: &mut dyn FnMut()) -> bool {
+        let mut shard = self.shard(hash);
+        if !shard.is_current(hash, slot) {
+            return false;
+        }
+        // The copy counts as stale until it takes over: a tombstone written meanwhile must outlive it.
+        shard.add_stale(hash);
+        hold();
+        true
+    }
+
+    fn end_move(&self, hash: u64, old: SlotId, new: SlotId) -> bool {
+        // If it takes over, the original becomes the stale one: the count stays.
+        self.shard(hash).replace(hash, old, new)
+    }
+
+    fn abort_move(&self, hash: u64) {
+        let mut shard = self.shard(hash);
+        if shard.drop_stale(hash) {
+            self.drop_tombs(&mut shard, hash);
+        }
+    }
+
+    fn forget(&self, _space: u8, hash: u64, seq: u64) {
+        let mut shard = self.shard(hash);
+        if seq < self.flush_seq.load(Ordering::Acquire) {
+            return;
+        }
+        if shard.drop_stale(hash) {
+            self.drop_tombs(&mut shard, hash);
+        }
+    }
+}
+
+impl Engine {
+    /// No older record of this hash is left on the medium: its tombstones have done their work.
+    fn drop_tombs(&self, shard: &mut Shard, hash: u64) {
+        let tombs: Vec<SlotId> = shard.tombs_of(hash).collect();
+        for slot in tombs {
+            let Ok(view) = self.heap.record(slot) else { continue };
+            if view.hash() == hash && view.kind() == Kind::Tombstone && self.heap.is_durable(slot) {
+                shard.drop_tomb(hash, slot);
+                self.heap.drop_record(slot);
+            }
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! One shard of the index: point lookups by hash, order by key, tombstones, expiry, stale copies.
+//!
+//! Why two structures: measured in `benches/index.rs`; the numbers are in ARCHITECTURE.md.
+
+use crate::error::KvError;
+use hashbrown::{HashMap, HashTable};
+use landfall_heap::{Heap, HeapError, Kind, RecordView, SlotId};
+use std::collections::BTreeSet;
+use std::hash::{BuildHasherDefault, Hasher};
+
+/// Databases, as Redis numbers them; further spaces are for composite keys of later types.
+pub const DATABASES: usize = 16;
+
+/// A key in order: its space, then its bytes.
+pub(crate) type OrderedKey = Box<[u8]>;
+
+pub(crate) fn ordered_key(space: u8, key: &[u8]) -> OrderedKey {
+    let mut bytes = Vec::with_capacity(key.len() + 1);
+    bytes.push(space);
+    bytes.extend_from_slice(key);
+    bytes.into_boxed_slice()
+}
+
+/// An index entry: eight bytes a key. The record in `slot` holds the rest.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry {
+    tag: u32,
+    pub(crate) slot: SlotId,
+}
+
+/// The bits of a key hash that the index keeps; the shard number comes from the others.
+fn tag(hash: u64) -> u32 {
+    (hash >> 32) as u32
+}
+
+/// Spreads a tag over the bits that hashbrown looks at.
+fn spread(tag: u32) -> u64 {
+    u64::from(tag).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// Key hashes are already uniform: they hash to themselves.
+#[derive(Default)]
+pub(crate) struct Identity(u64);
+
+impl Hasher for Identity {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
+        }
+    }
+
+    fn write_u64(&mut self, value: u64) {
+        self.0 = value;
+    }
+}
+
+pub(crate) type ByHash<V> = HashMap<u64, V, BuildHasherDefault<Identity>>;
+
+/// A key as it is looked up.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lookup<'a> {
+    pub(crate) space: u8,
+    pub(crate) hash: u64,
+    pub(crate) key: &'a [u8],
+}
+
+impl<'a> Lookup<'a> {
+    pub(crate) fn new(heap: &Heap, space: u8, key: &'a [u8]) -> Self {
+        Self { space, hash: heap.hash(space, key), key }
+    }
+}
+
+/// A version found.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Hit<'h> {
+    pub(crate) slot: SlotId,
+    pub(crate) view: RecordView<'h>,
+}
+
+impl Hit<'_> {
+    pub(crate) fn is_expired(&self, now_ms: u64) -> bool {
+        let expiry = self.view.expiry_ms();
+        expiry != 0 && expiry <= now_ms
+    }
+}
+
+/// One shard of the index. Not shared: the engine locks it.
+#[derive(Debug, Default)]
+pub(crate) struct Shard {
+    pub(crate) table: HashTable<Entry>,
+    /// Current records that are not keys: tombstones, and flush marks.
+    pub(crate) tombs: HashTable<Entry>,
+    pub(crate) order: BTreeSet<OrderedKey>,
+    /// (expiry in Unix milliseconds, key hash) of keys that expire.
+    pub(crate) expiry: BTreeSet<(u64, u64)>,
+    /// Records on the medium, by key hash, that are not current: while there are any, a tombstone stays.
+    pub(crate) stale: ByHash<u32>,
+    /// Hashes of keys whose records cannot be read.
+    pub(crate) damaged: ByHash<landfall_heap::Damage>,
+    pub(crate) keys: [u64; DATABASES],
+}
+
+impl Shard {
+    /// The current version of a key, expired or not.
+    pub(crate) fn find<'h>(&self, heap: &'h Heap, lookup: &Lookup<'_>) -> Result<Option<Hit<'h>>, KvError> {
+        if !self.damaged.is_empty()
+            && let Some(what) = self.damaged.get(&lookup.hash)
+        {
+            return Err(KvError::Damaged { what: *what });
+        }
+        find_in(&self.table, heap, lookup, Kind::Put)
+    }
+
+    /// The tombstone of a key.
+    pub(crate) fn find_tomb<'h>(&self, heap: &'h Heap, lookup: &Lookup<'_>) -> Result<Option<Hit<'h>>, KvError> {
+        if self.tombs.is_empty() {
+            return Ok(None);
+        }
+        find_in(&self.tombs, heap, lookup, Kind::Tombstone)
+    }
+
+    /// Puts a key's new version in place of `old`.
+    pub(crate) fn put(&mut self, lookup: &Lookup<'_>, new: SlotId, expiry_ms: u64, old: Option<(SlotId, u64)>) {
+        match old {
+            Some((slot, old_expiry)) => {
+                self.replace(lookup.hash, slot, new);
+                self.add_stale(lookup.hash);
+                self.set_expiry(lookup.hash, old_expiry, expiry_ms);
+            }
+            None => {
+                self.insert(lookup.hash, new);
+                self.order.insert(ordered_key(lookup.space, lookup.key));
+                self.count(lookup.space, 1);
+                self.set_expiry(lookup.hash, 0, expiry_ms);
+            }
+        }
+    }
+
+    /// Takes a key out; its tombstone is current from now on.
+    pub(crate) fn bury(&mut self, lookup: &Lookup<'_>, tomb: SlotId, old: SlotId, old_expiry: u64) {
+        remove(&mut self.table, lookup.hash, old);
+        self.order.remove(&ordered_key(lookup.space, lookup.key));
+        self.count(lookup.space, -1);
+        self.set_expiry(lookup.hash, old_expiry, 0);
+        self.add_stale(lookup.hash);
+        self.add_tomb(lookup.hash, tomb);
+    }
+
+    /// Takes out an entry whose record cannot be read; and its key.
+    pub(crate) fn forget_slot(&mut self, lookup: &Lookup<'_>, slot: SlotId) {
+        remove(&mut self.table, lookup.hash, slot);
+        if self.order.remove(&ordered_key(lookup.space, lookup.key)) {
+            self.count(lookup.space, -1);
+        }
+    }
+
+    pub(crate) fn insert(&mut self, hash: u64, slot: SlotId) {
+        insert(&mut self.table, hash, slot);
+    }
+
+    pub(crate) fn add_tomb(&mut self, hash: u64, slot: SlotId) {
+        insert(&mut self.tombs, hash, slot);
+    }
+
+    /// Takes out whatever is current in `slot`, key or tombstone, without any other count changing.
+    pub(crate) fn remove(&mut self, hash: u64, slot: SlotId) {
+        remove(&mut self.table, hash, slot);
+        remove(&mut self.tombs, hash, slot);
+    }
+
+    /// A tombstone is superseded by a new version of its key.
+    pub(crate) fn remove_tomb(&mut self, hash: u64, slot: SlotId) {
+        remove(&mut self.tombs, hash, slot);
+        self.add_stale(hash);
+    }
+
+    pub(crate) fn count(&mut self, space: u8, change: i64) {
+        if let Some(count) = self.keys.get_mut(usize::from(space)) {
+            *count = count.saturating_add_signed(change);
+        }
+    }
+
+    pub(crate) fn set_expiry(&mut self, hash: u64, old_ms: u64, new_ms: u64) {
+        if old_ms != 0 {
+            self.expiry.remove(&(old_ms, hash));
+        }
+        if new_ms != 0 {
+            self.expiry.insert((new_ms, hash));
+        }
+    }
+
+    pub(crate) fn add_stale(&mut self, hash: u64) {
+        *self.stale.entry(hash).or_insert(0) += 1;
+    }
+
+    /// One stale copy fewer; true when none is left.
+    pub(crate) fn drop_stale(&mut self, hash: u64) -> bool {
+        match self.stale.get_mut(&hash) {
+            Some(count) if *count > 1 => {
+                *count -= 1;
+                false
+            }
+            Some(_) => {
+                self.stale.remove(&hash);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// True when `slot` holds the current version of something with this hash.
+    pub(crate) fn is_current(&self, hash: u64, slot: SlotId) -> bool {
+        let same = |entry: &Entry| entry.slot == slot;
+        let spread = spread(tag(hash));
+        self.table.find(spread, same).is_some() || self.tombs.find(spread, same).is_some()
+    }
+
+    /// Points the entry for `old` at `new`; false if `old` is not current.
+    pub(crate) fn replace(&mut self, hash: u64, old: SlotId, new: SlotId) -> bool {
+        let spread = spread(tag(hash));
+        let same = |entry: &Entry| entry.slot == old;
+        let entry = match self.table.find_mut(spread, same) {
+            Some(entry) => Some(entry),
+            None => self.tombs.find_mut(spread, same),
+        };
+        entry.map(|entry| entry.slot = new).is_some()
+    }
+
+    /// Slots of keys with this hash: one, unless hashes collide.
+    pub(crate) fn slots_of(&self, hash: u64) -> impl Iterator<Item = SlotId> + '_ {
+        self.table.iter_hash(spread(tag(hash))).filter(move |e| e.tag == tag(hash)).map(|e| e.slot)
+    }
+
+    /// Slots of tombstones with this hash.
+    pub(crate) fn tombs_of(&self, hash: u64) -> impl Iterator<Item = SlotId> + '_ {
+        self.tombs.iter_hash(spread(tag(hash))).filter(move |e| e.tag == tag(hash)).map(|e| e.slot)
+    }
+
+    /// Forgets a tombstone that nothing on the medium needs any more. Its own record is stale from now on.
+    pub(crate) fn drop_tomb(&mut self, hash: u64, slot: SlotId) {
+        self.remove_tomb(hash, slot);
+    }
+
+    /// About how many bytes of DRAM the shard takes, keys included.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        let entries = (self.table.capacity() + self.tombs.capacity()) as u64 * 9;
+        let keys: u64 = self.order.len() as u64 * 24;
+        let stale = self.stale.capacity() as u64 * 17;
+        entries + keys + stale + self.expiry.len() as u64 * 24
+    }
+}
+
+fn insert(table: &mut HashTable<Entry>, hash: u64, slot: SlotId) {
+    let entry = Entry { tag: tag(hash), slot };
+    table.insert_unique(spread(entry.tag), entry, |entry| spread(entry.tag));
+}
+
+fn remove(table: &mut HashTable<Entry>, hash: u64, slot: SlotId) {
+    if let Ok(entry) = table.find_entry(spread(tag(hash)), |entry| entry.slot == slot) {
+        entry.remove();
+    }
+}
+
+/// Looks a key up; an entry whose record cannot be read and that may be the key's is an error.
+fn find_in<'h>(
+    table: &HashTable<Entry>,
+    heap: &'h Heap,
+    lookup: &Lookup<'_>,
+    kind: Kind,
+) -> Result<Option<Hit<'h>>, KvError> {
+    let tag = tag(lookup.hash);
+    let mut failed: Option<HeapError> = None;
+    let mut hit = None;
+    table.find(spread(tag), |entry| {
+        if entry.tag != tag {
+            return false;
+        }
+        match matches(heap, entry.slot, lookup, kind) {
+            Ok(found) => {
+                hit = found.map(|view| Hit { slot: entry.slot, view });
+                hit.is_some()
+            }
+            Err(error) => {
+                failed = Some(error);
+                false
+            }
+        }
+    });
+    match (hit, failed) {
+        (None, Some(error)) => Err(error.into()),
+        (hit, _) => Ok(hit),
+    }
+}
+
+fn matches<'h>(
+    heap: &'h Heap,
+    slot: SlotId,
+    lookup: &Lookup<'_>,
+    kind: Kind,
+) -> Result<Option<RecordView<'h>>, HeapError> {
+    let view = heap.record(slot)?;
+    let same = view.hash() == lookup.hash
+        && view.space() == lookup.space
+        && view.kind() == kind
+        && view.key_len() == lookup.key.len()
+        && heap.key(&view)? == lookup.key;
+    Ok(same.then_some(view))
+}

@@ -1,0 +1,207 @@
+//! Byte ranges of a region, and streams of bytes that lie scattered over a region.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+/// A contiguous range of region bytes: `off` from the region's start, `len` bytes, both in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Extent {
+    /// Offset from the start of the region, bytes.
+    pub off: u64,
+    /// Length, bytes.
+    pub len: u32,
+}
+
+impl Extent {
+    /// The extent that starts at `off` and is `len` bytes long.
+    pub const fn new(off: u64, len: u32) -> Self {
+        Self { off, len }
+    }
+
+    /// First offset past the extent.
+    pub const fn end(self) -> u64 {
+        self.off + self.len as u64
+    }
+
+    /// True when no byte is covered.
+    pub const fn is_empty(self) -> bool {
+        self.len == 0
+    }
+}
+
+/// One contiguous piece of a received stream: its bytes, and where in the region they lie.
+#[derive(Clone, Copy, Debug)]
+pub struct Segment<'a> {
+    /// Region offset of `bytes[0]`.
+    pub addr: u64,
+    /// The bytes themselves, borrowed from the region's image.
+    pub bytes: &'a [u8],
+}
+
+/// A received byte stream as it lies in frames: segments in stream order.
+///
+/// Codecs address it by *stream offset* (0 is the first byte of the first segment) and yield
+/// `Range<usize>`s of it; [`Chain::extents`] turns such a range into region extents without a copy.
+#[derive(Clone, Copy, Debug)]
+pub struct Chain<'a> {
+    segments: &'a [Segment<'a>],
+    len: usize,
+}
+
+impl<'a> Chain<'a> {
+    /// A chain over `segments`, in stream order.
+    pub fn new(segments: &'a [Segment<'a>]) -> Self {
+        let len = segments.iter().map(|s| s.bytes.len()).sum();
+        Self { segments, len }
+    }
+
+    /// Bytes in the stream so far.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// True when nothing has been received.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The bytes of `range` where they lie, if they are contiguous; `None` where they are split or absent.
+    pub fn contiguous(&self, range: Range<usize>) -> Option<&'a [u8]> {
+        let (index, start) = self.locate(range.start)?;
+        let bytes = self.segments[index].bytes;
+        bytes.get(start..start + range.len())
+    }
+
+    /// The bytes of `range`, copied together only where they are split over segments.
+    ///
+    /// # Panics
+    /// If `range` reaches past the end of the chain.
+    pub fn gather(&self, range: Range<usize>) -> Cow<'a, [u8]> {
+        if range.is_empty() {
+            return Cow::Borrowed(&[]);
+        }
+        if let Some(bytes) = self.contiguous(range.clone()) {
+            return Cow::Borrowed(bytes);
+        }
+        let mut out = Vec::with_capacity(range.len());
+        self.pieces(range, |_, bytes| out.extend_from_slice(bytes));
+        Cow::Owned(out)
+    }
+
+    /// The region extents that hold `range`, in stream order; neighbours that touch are one extent.
+    ///
+    /// # Panics
+    /// If `range` reaches past the end of the chain.
+    pub fn extents(&self, range: Range<usize>, mut yield_extent: impl FnMut(Extent)) {
+        let mut last: Option<Extent> = None;
+        self.pieces(range, |addr, bytes| {
+            let len = u32::try_from(bytes.len()).expect("a segment is shorter than 4 GiB");
+            match &mut last {
+                Some(extent) if extent.end() == addr => extent.len += len,
+                _ => {
+                    if let Some(done) = last.replace(Extent::new(addr, len)) {
+                        yield_extent(done);
+                    }
+                }
+            }
+        });
+        if let Some(done) = last {
+            yield_extent(done);
+        }
+    }
+
+    /// Position of the first `needle` at or after `from`, if one has been received.
+    pub fn find_byte(&self, needle: u8, from: usize) -> Option<usize> {
+        let (mut index, mut start) = self.locate(from)?;
+        let mut base = from - start;
+        loop {
+            let bytes = self.segments[index].bytes;
+            if let Some(at) = memchr::memchr(needle, &bytes[start..]) {
+                return Some(base + start + at);
+            }
+            base += bytes.len();
+            index += 1;
+            start = 0;
+            if index == self.segments.len() {
+                return None;
+            }
+        }
+    }
+
+    /// The byte at stream offset `at`, if it has been received.
+    pub fn byte(&self, at: usize) -> Option<u8> {
+        let (index, start) = self.locate(at)?;
+        Some(self.segments[index].bytes[start])
+    }
+
+    /// Calls `visit(region offset, bytes)` for each contiguous piece of `range`, in stream order.
+    ///
+    /// # Panics
+    /// If `range` reaches past the end of the chain.
+    pub fn pieces(&self, range: Range<usize>, mut visit: impl FnMut(u64, &'a [u8])) {
+        assert!(range.end <= self.len, "range {range:?} of a chain of {} bytes", self.len);
+        let mut base = 0;
+        for segment in self.segments {
+            let end = base + segment.bytes.len();
+            let (from, to) = (range.start.max(base), range.end.min(end));
+            if from < to {
+                visit(segment.addr + (from - base) as u64, &segment.bytes[from - base..to - base]);
+            }
+            if end >= range.end {
+                break;
+            }
+            base = end;
+        }
+    }
+
+    /// Index of the segment that holds stream offset `at`, and the offset within it.
+    fn locate(&self, at: usize) -> Option<(usize, usize)> {
+        let mut base = 0;
+        for (index, segment) in self.segments.iter().enumerate() {
+            if at < base + segment.bytes.len() {
+                return Some((index, at - base));
+            }
+            base += segment.bytes.len();
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scattered() -> [Segment<'static>; 3] {
+        [
+            Segment { addr: 100, bytes: b"abc" },
+            Segment { addr: 103, bytes: b"de" },
+            Segment { addr: 500, bytes: b"fgh" },
+        ]
+    }
+
+    #[test]
+    fn extents_join_neighbours_and_split_at_gaps() {
+        let segments = scattered();
+        let chain = Chain::new(&segments);
+        let mut got = Vec::new();
+        chain.extents(1..7, |e| got.push(e));
+        assert_eq!(got, [Extent::new(101, 4), Extent::new(500, 2)]);
+    }
+
+    #[test]
+    fn gather_borrows_when_contiguous_and_copies_when_split() {
+        let segments = scattered();
+        let chain = Chain::new(&segments);
+        assert!(matches!(chain.gather(0..3), Cow::Borrowed(b"abc")));
+        assert!(matches!(chain.gather(2..6), Cow::Owned(ref v) if v == b"cdef"));
+    }
+
+    #[test]
+    fn find_byte_crosses_segments_and_reports_absence() {
+        let segments = scattered();
+        let chain = Chain::new(&segments);
+        assert_eq!(chain.find_byte(b'g', 0), Some(6));
+        assert_eq!(chain.find_byte(b'a', 1), None);
+        assert_eq!(chain.find_byte(b'a', 99), None);
+    }
+}

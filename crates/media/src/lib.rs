@@ -1,0 +1,318 @@
+//! A region of persistent bytes, and the media that can back it.
+//!
+//! Read [`Media`] first: it is the one persistence seam of the project. What may be assumed of a
+//! medium is written down in `docs/format/media.md`; nothing above this crate assumes more.
+//!
+//! Calling contract: *store* into the image, *flush* what must last, *fence*. After the fence that
+//! covers a flush has succeeded the flushed bytes are durable; before it they may be durable in part,
+//! in any order, or not at all.
+
+mod error;
+mod extent;
+pub mod sim;
+mod sys;
+
+pub use error::MediaError;
+pub use extent::{Chain, Extent, Segment};
+pub use sys::{FlushInstruction, MediaRequest, OpenOptions, Opened, open};
+
+use smallvec::SmallVec;
+
+/// Granularity of a cache-line flush, bytes.
+pub const LINE_SIZE: u64 = 64;
+
+/// Grain of residency and of sequential writes, bytes; the heap's runs have the same size.
+pub const RUN_SIZE: u64 = 1 << 20;
+
+/// Alignment of direct writes to a file, bytes.
+pub const BLOCK_SIZE: u64 = 4096;
+
+/// What kind of medium holds the region. Found by asking the kernel, never from a path's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MediaKind {
+    /// A device-DAX character device.
+    DeviceDax,
+    /// A file on a DAX file system, mapped with `MAP_SYNC`.
+    FsDax,
+    /// A file on any other file system: image in memory, batches written with direct I/O.
+    File,
+    /// tmpfs, hugetlbfs, ramfs or a memfd: survives the process, not a power loss.
+    Volatile,
+    /// The crash simulator.
+    Simulated,
+}
+
+impl MediaKind {
+    /// The name used in flags, logs, `INFO` and `/metrics`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::DeviceDax => "device-dax",
+            Self::FsDax => "fs-dax",
+            Self::File => "file",
+            Self::Volatile => "volatile",
+            Self::Simulated => "simulated",
+        }
+    }
+
+    /// True when a flush works on mapped memory at once, so that a fence costs well under a microsecond.
+    pub const fn is_byte_addressable(self) -> bool {
+        !matches!(self, Self::File)
+    }
+}
+
+/// Which step of a protocol asks for a flush or a fence.
+///
+/// The crash simulator can leave out the steps of one site, which must be caught by its checker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Site {
+    /// Value and key bytes that a record refers to.
+    Data,
+    /// A record itself.
+    Record,
+    /// The fence that lets a batch of records be acknowledged.
+    Commit,
+    /// Data copied by the compactor.
+    MoveData,
+    /// A record rewritten by the compactor.
+    MoveRecord,
+    /// The fence before the compactor's moved records replace the old ones.
+    MoveCommit,
+    /// Zeroes of a run that is to become a record slab.
+    SlabZero,
+    /// The fence before a zeroed run is declared a slab.
+    SlabZeroFence,
+    /// A word of the run table.
+    RunTable,
+    /// The fence after a word of the run table.
+    RunTableFence,
+    /// A record slot cleared by recovery or repair.
+    Erase,
+    /// The fence after cleared slots.
+    EraseFence,
+    /// A superblock copy.
+    Superblock,
+    /// The fence after a superblock copy.
+    SuperblockFence,
+}
+
+impl Site {
+    /// Every site, for tests that leave out one at a time.
+    pub const ALL: [Self; 14] = [
+        Self::Data,
+        Self::Record,
+        Self::Commit,
+        Self::MoveData,
+        Self::MoveRecord,
+        Self::MoveCommit,
+        Self::SlabZero,
+        Self::SlabZeroFence,
+        Self::RunTable,
+        Self::RunTableFence,
+        Self::Erase,
+        Self::EraseFence,
+        Self::Superblock,
+        Self::SuperblockFence,
+    ];
+}
+
+/// Ranges flushed since the last fence by one writer: what its next fence must make durable.
+///
+/// On byte-addressable media a flush acts at once and nothing is kept here. On files the ranges are
+/// kept, coalesced where they touch or lie within one block of each other.
+#[derive(Clone, Debug, Default)]
+pub struct Dirty {
+    ranges: SmallVec<[Extent; 4]>,
+    /// What the crash simulator promised with each flush; the other media leave it empty.
+    promised: sim::Promises,
+}
+
+impl Dirty {
+    /// Nothing to make durable.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// True when a fence has nothing to write.
+    pub fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
+    /// The ranges noted so far, in no particular order, unaligned.
+    pub fn ranges(&self) -> &[Extent] {
+        &self.ranges
+    }
+
+    /// Bytes noted, before alignment to blocks.
+    pub fn bytes(&self) -> u64 {
+        self.ranges.iter().map(|r| u64::from(r.len)).sum()
+    }
+
+    /// Notes a range, joined to one of the latest where the gap between them is less than a block.
+    pub fn add(&mut self, range: Extent) {
+        if range.is_empty() {
+            return;
+        }
+        for known in self.ranges.iter_mut().rev().take(4) {
+            let gap_ok = range.off <= known.end() + BLOCK_SIZE && known.off <= range.end() + BLOCK_SIZE;
+            let off = known.off.min(range.off);
+            let len = known.end().max(range.end()) - off;
+            if gap_ok && let Ok(len) = u32::try_from(len) {
+                *known = Extent::new(off, len);
+                return;
+            }
+        }
+        self.ranges.push(range);
+    }
+
+    /// Moves everything noted out, leaving nothing.
+    pub fn take(&mut self) -> Self {
+        std::mem::take(self)
+    }
+}
+
+/// A contiguous write of region bytes to the file behind a region: block-aligned, ready for direct I/O.
+///
+/// `extent` is both the file offset and the place in the image: file offset = region offset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileWrite {
+    /// What to write; `off` and `len` are multiples of [`BLOCK_SIZE`].
+    pub extent: Extent,
+    /// Address of the image bytes at `extent.off`, valid while the region is open.
+    pub addr: usize,
+}
+
+/// Where the fences of a region's commits run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CommitMode {
+    /// [`Media::fence`] is fast (a CPU fence): call it before a batch's replies leave.
+    Immediate,
+    /// A fence is device I/O: get [`Media::file_writes`], have the event loop's driver write them and
+    /// sync, and meanwhile go on with other work; or call [`Media::fence`], which blocks.
+    Deferred,
+}
+
+/// The persistence seam: a region of bytes with *store*, *flush* and *fence* as separate verbs.
+///
+/// All offsets are bytes from the region's start. The caller (the heap) owns the discipline that makes
+/// shared access sound: bytes that someone may be reading are not stored to until nobody holds them.
+pub trait Media: Send + Sync {
+    /// What holds the region.
+    fn kind(&self) -> MediaKind;
+
+    /// One line for people: kind, flush instruction or write method, and what it survives.
+    fn describe(&self) -> String;
+
+    /// Size of the region, bytes.
+    fn len(&self) -> u64;
+
+    /// True for a region of no bytes.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// How fences are to be run.
+    fn commit_mode(&self) -> CommitMode {
+        CommitMode::Immediate
+    }
+
+    /// The image's bytes. Loads them from the file first where they are not resident.
+    ///
+    /// # Errors
+    /// [`MediaError::OutOfBounds`], or the read error if the file could not be read.
+    fn bytes(&self, extent: Extent) -> Result<&[u8], MediaError>;
+
+    /// Stores bytes into the image. Durable only after a flush and a fence.
+    ///
+    /// # Errors
+    /// [`MediaError::OutOfBounds`]; [`MediaError::Closed`] never: the image stays writable.
+    fn store(&self, off: u64, bytes: &[u8]) -> Result<(), MediaError>;
+
+    /// Stores an aligned little-endian 8-byte word atomically: the only store that cannot tear.
+    ///
+    /// # Errors
+    /// [`MediaError::OutOfBounds`], also for an unaligned offset.
+    fn store_u64(&self, off: u64, word: u64) -> Result<(), MediaError>;
+
+    /// Stores `extent.len` zero bytes. On files this also marks the range resident without reading it.
+    ///
+    /// # Errors
+    /// [`MediaError::OutOfBounds`].
+    fn zero(&self, extent: Extent) -> Result<(), MediaError>;
+
+    /// Prepares a whole free run for landing: the image may be written without being read first.
+    ///
+    /// # Errors
+    /// [`MediaError::OutOfBounds`].
+    fn claim_run(&self, run_off: u64) -> Result<(), MediaError>;
+
+    /// Starts making a range durable; done when the next [`Media::fence`] with the same `dirty` returns.
+    fn flush(&self, dirty: &mut Dirty, site: Site, extent: Extent);
+
+    /// Waits until everything flushed into `dirty` is durable, and empties it.
+    ///
+    /// # Errors
+    /// The first write or sync error; the region is then closed for writing for good.
+    fn fence(&self, dirty: &mut Dirty, site: Site) -> Result<(), MediaError>;
+
+    /// The direct writes that make `dirty` durable, for a driver that runs them itself: issue all of
+    /// them, wait, sync the file once, wait, then report with [`Media::finish_writes`].
+    /// Empty on byte-addressable media.
+    fn file_writes(&self, dirty: &Dirty) -> SmallVec<[FileWrite; 4]> {
+        let _ = dirty;
+        SmallVec::new()
+    }
+
+    /// The descriptor that [`Media::file_writes`] go to.
+    fn file_descriptor(&self) -> Option<std::os::fd::RawFd> {
+        None
+    }
+
+    /// Reports the outcome of writes that a driver ran. An error closes the region for writing.
+    ///
+    /// # Errors
+    /// The error reported, or [`MediaError::Closed`] if the region was closed before.
+    fn finish_writes(&self, outcome: Result<(), std::io::Error>) -> Result<(), MediaError> {
+        outcome.map_err(|source| MediaError::WriteBack { source })
+    }
+
+    /// Why the region is closed for writing, if it is.
+    fn closed(&self) -> Option<String> {
+        None
+    }
+
+    /// Reads from the medium itself, not from the image: what a restart would see. For scrubbing.
+    ///
+    /// # Errors
+    /// [`MediaError::OutOfBounds`] or the read error.
+    fn read_medium(&self, extent: Extent, into: &mut [u8]) -> Result<(), MediaError>;
+
+    /// Grows the region to `len` bytes, durably, where the medium can.
+    ///
+    /// # Errors
+    /// [`MediaError::Full`] on a full medium, [`MediaError::Unsupported`] where it cannot grow.
+    fn grow(&self, len: u64) -> Result<(), MediaError>;
+
+    /// Address of the image's first byte and its mapped length, for transports whose kernel writes into
+    /// frames. `None` where no kernel can (the simulator).
+    fn image(&self) -> Option<(usize, u64)> {
+        None
+    }
+
+    /// Loads one non-resident run in the background; false when everything is resident.
+    ///
+    /// # Errors
+    /// The read error.
+    fn load_some(&self) -> Result<bool, MediaError> {
+        Ok(false)
+    }
+}
+
+/// `flush` and `fence` in one: for rare, small updates.
+///
+/// # Errors
+/// As [`Media::fence`].
+pub fn persist(media: &dyn Media, extent: Extent, flush: Site, fence: Site) -> Result<(), MediaError> {
+    let mut dirty = Dirty::new();
+    media.flush(&mut dirty, flush, extent);
+    media.fence(&mut dirty, fence)
+}

@@ -1,0 +1,131 @@
+//! What is durable, what is pending, and what has been promised.
+
+use std::collections::BTreeMap;
+
+use smallvec::SmallVec;
+
+use crate::{Extent, LINE_SIZE};
+
+/// How many contents of one pending line are remembered, besides the durable one.
+pub const VERSIONS_MAX: usize = 4;
+
+/// The bytes of one cache line.
+pub(super) type Line = [u8; LINE_SIZE as usize];
+
+/// Contents of a line, and the number of the store that made them. Numbers rise.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Version {
+    store: u64,
+    pub(super) line: Line,
+}
+
+/// Lines promised to one [`crate::Dirty`] by its flushes: line index and contents.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Promises(Vec<(u64, Version)>);
+
+/// Contents of a line since it was last durable: oldest first, never empty, the last one is current.
+pub(super) type Versions = SmallVec<[Version; VERSIONS_MAX]>;
+
+/// Durable bytes and pending lines of a region.
+#[derive(Clone, Debug)]
+pub(super) struct Lines {
+    durable: Vec<u8>,
+    pending: BTreeMap<u64, Versions>,
+    /// For each line, the number of the store that is durable: a late fence must not bring back old bytes.
+    durable_store: Vec<u64>,
+    stores: u64,
+}
+
+impl Lines {
+    /// `durable` bytes and nothing pending. The length is a multiple of a line.
+    pub(super) fn new(durable: Vec<u8>) -> Self {
+        let lines = durable.len() / LINE_SIZE as usize;
+        Self { durable, pending: BTreeMap::new(), durable_store: vec![0; lines], stores: 0 }
+    }
+
+    /// Durable bytes of the whole region.
+    pub(super) fn durable(&self) -> &[u8] {
+        &self.durable
+    }
+
+    /// Changes durable bytes behind everybody's back.
+    pub(super) fn durable_mut(&mut self) -> &mut [u8] {
+        &mut self.durable
+    }
+
+    /// Pending lines by index, in order.
+    pub(super) fn pending(&self) -> &BTreeMap<u64, Versions> {
+        &self.pending
+    }
+
+    /// Durable contents of a line.
+    pub(super) fn durable_line(&self, index: u64) -> &Line {
+        let at = (index * LINE_SIZE) as usize;
+        self.durable[at..].first_chunk().expect("a region is a whole number of lines")
+    }
+
+    /// Notes the new contents of every line of a range that was just stored to.
+    pub(super) fn note_store(&mut self, extent: Extent, contents: impl Fn(u64) -> Line) {
+        self.stores += 1;
+        for index in lines_of(extent) {
+            let line = contents(index);
+            if *self.current(index) != line {
+                remember(self.pending.entry(index).or_default(), Version { store: self.stores, line });
+            }
+        }
+    }
+
+    fn current(&self, index: u64) -> &Line {
+        let newest = self.pending.get(&index).and_then(|versions| versions.last());
+        newest.map_or_else(|| self.durable_line(index), |version| &version.line)
+    }
+
+    /// Promises the current contents of a range.
+    pub(super) fn promise(&self, promises: &mut Promises, extent: Extent) {
+        let lines = lines_of(extent);
+        let newest = self.pending.range(lines).filter_map(|(index, v)| Some((*index, *v.last()?)));
+        promises.0.extend(newest);
+    }
+
+    /// Makes good what was promised.
+    pub(super) fn keep(&mut self, promises: Promises) {
+        for (index, version) in promises.0 {
+            self.make_durable(index, &version);
+        }
+    }
+
+    fn make_durable(&mut self, index: u64, version: &Version) {
+        let durable_store = &mut self.durable_store[index as usize];
+        if version.store <= *durable_store {
+            return;
+        }
+        *durable_store = version.store;
+        let at = (index * LINE_SIZE) as usize;
+        self.durable[at..at + version.line.len()].copy_from_slice(&version.line);
+        if let Some(versions) = self.pending.get_mut(&index) {
+            versions.retain(|newer| newer.store > version.store);
+            if versions.is_empty() {
+                self.pending.remove(&index);
+            }
+        }
+    }
+
+    /// Extends the region with durable zeroes.
+    pub(super) fn grow(&mut self, len: usize) {
+        self.durable.resize(len, 0);
+        self.durable_store.resize(len / LINE_SIZE as usize, 0);
+    }
+}
+
+fn remember(versions: &mut Versions, version: Version) {
+    if versions.len() == VERSIONS_MAX {
+        versions.remove(0);
+    }
+    versions.push(version);
+}
+
+/// Indices of the lines that a range touches.
+fn lines_of(extent: Extent) -> std::ops::Range<u64> {
+    let end = if extent.is_empty() { extent.off / LINE_SIZE } else { extent.end().div_ceil(LINE_SIZE) };
+    extent.off / LINE_SIZE..end
+}

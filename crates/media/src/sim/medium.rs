@@ -1,0 +1,306 @@
+//! The simulated medium.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::crash::{CrashState, Subsets};
+use super::lines::{Line, Lines};
+use crate::sys::Image;
+use crate::{CommitMode, Dirty, Extent, LINE_SIZE, Media, MediaError, MediaKind, RUN_SIZE, Site};
+
+/// Address space kept for growth, as a multiple of the length.
+const RESERVE_FACTOR: u64 = 4;
+
+/// How a simulated region behaves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SimOptions {
+    /// Commits as a file does: fences are device I/O ([`CommitMode::Deferred`]). There are no
+    /// [`Media::file_writes`]: the driver keeps the batch's [`Dirty`] and calls [`Media::fence`] with it.
+    pub deferred: bool,
+}
+
+/// How many operations a region has seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OpCounts {
+    /// Stores, words and zeroings.
+    pub stores: u64,
+    /// Flushes, skipped ones included.
+    pub flushes: u64,
+    /// Fences, skipped and failed ones included.
+    pub fences: u64,
+}
+
+impl OpCounts {
+    /// All operations: the index that [`SimMedia::freeze_at`] counts in.
+    pub const fn total(self) -> u64 {
+        self.stores + self.flushes + self.fences
+    }
+}
+
+/// A region of memory that remembers what a crash may leave behind. The fault model heads the module.
+pub struct SimMedia {
+    image: Image,
+    options: SimOptions,
+    state: Mutex<State>,
+}
+
+struct State {
+    lines: Lines,
+    ops: OpCounts,
+    skipped: BTreeSet<Site>,
+    fail_at: Option<u64>,
+    closed: Option<String>,
+    freeze_at: Option<u64>,
+    frozen: Option<CrashState>,
+}
+
+impl SimMedia {
+    /// A region of `len` durable zero bytes.
+    ///
+    /// # Panics
+    /// If `len` is not a multiple of [`LINE_SIZE`], or memory for the image is refused.
+    pub fn new(len: u64, options: SimOptions) -> Arc<Self> {
+        Self::from_image(vec![0; usize::try_from(len).expect("a length that fits memory")], options)
+    }
+
+    /// A region that holds `durable`: what a restart finds after a crash.
+    ///
+    /// # Panics
+    /// As [`SimMedia::new`].
+    pub fn from_image(durable: Vec<u8>, options: SimOptions) -> Arc<Self> {
+        let len = durable.len() as u64;
+        assert!(len.is_multiple_of(LINE_SIZE), "a region is a whole number of lines, not {len} bytes");
+        let image = Image::anonymous(len, len * RESERVE_FACTOR).expect("memory for a simulated region");
+        image.store(0, &durable).expect("the image is as long as the region");
+        Arc::new(Self { image, options, state: Mutex::new(State::new(durable)) })
+    }
+
+    // ---- what a crash leaves behind ----
+
+    /// This moment, from which crash images can be drawn while the writer goes on.
+    pub fn crash_state(&self) -> CrashState {
+        CrashState::new(self.state.lock().lines.clone())
+    }
+
+    /// Lines whose contents after a crash now are uncertain.
+    pub fn pending_count(&self) -> usize {
+        self.state.lock().lines.pending().len()
+    }
+
+    /// One possible image after a crash now; see [`CrashState::crash_image_seeded`].
+    pub fn crash_image_seeded(&self, seed: u64) -> Vec<u8> {
+        self.crash_state().crash_image_seeded(seed)
+    }
+
+    /// Every subset of pending lines now; see [`CrashState::crash_images_exhaustive`].
+    pub fn crash_images_exhaustive(&self, lines_max: usize) -> Option<Subsets> {
+        self.crash_state().crash_images_exhaustive(lines_max)
+    }
+
+    // ---- crashes in the middle ----
+
+    /// Operations so far. Run a workload once to learn the total, then freeze at each of them.
+    pub fn ops(&self) -> OpCounts {
+        self.state.lock().ops
+    }
+
+    /// Keeps the state right after operation `op_index` (1 is the first store, flush or fence of the
+    /// region), or the present one if that is past. Replaces an earlier choice and what it kept.
+    pub fn freeze_at(&self, op_index: u64) {
+        let mut state = self.state.lock();
+        (state.freeze_at, state.frozen) = (Some(op_index), None);
+        state.freeze_if_due();
+    }
+
+    /// The state that [`SimMedia::freeze_at`] asked for, once it was reached.
+    pub fn frozen(&self) -> Option<CrashState> {
+        self.state.lock().frozen.clone()
+    }
+
+    // ---- faults ----
+
+    /// From now on flushes and fences of this site do nothing and report success. A flush promises
+    /// nothing; a fence forgets what was promised.
+    pub fn skip_site(&self, site: Site) {
+        self.state.lock().skipped.insert(site);
+    }
+
+    /// The fence whose number since the region was made is `fence_index` (1 is the first) fails with
+    /// `EIO`, makes nothing durable, and closes the region for writing.
+    pub fn fail_at(&self, fence_index: u64) {
+        self.state.lock().fail_at = Some(fence_index);
+    }
+
+    /// Flips the bits of `mask` in a durable byte and in the image: damage at rest.
+    ///
+    /// # Panics
+    /// If `off` is past the end.
+    pub fn damage(&self, off: u64, mask: u8) {
+        let mut state = self.state.lock();
+        let durable = &mut state.lines.durable_mut()[off as usize];
+        *durable ^= mask;
+        let stored = self.image.bytes(Extent::new(off, 1)).expect("in bounds as the durable byte was")[0];
+        self.image.store(off, &[stored ^ mask]).expect("in bounds as the durable byte was");
+    }
+
+    fn line(&self, index: u64) -> Line {
+        let bytes = self.image.bytes(Extent::new(index * LINE_SIZE, LINE_SIZE as u32));
+        *bytes.ok().and_then(<[u8]>::first_chunk).expect("a region is a whole number of lines")
+    }
+
+    /// Runs a store and notes the lines that it changed.
+    fn stored(
+        &self,
+        extent: Extent,
+        store: impl FnOnce() -> Result<(), MediaError>,
+    ) -> Result<(), MediaError> {
+        let mut state = self.state.lock();
+        store()?;
+        state.lines.note_store(extent, |index| self.line(index));
+        state.ops.stores += 1;
+        state.freeze_if_due();
+        Ok(())
+    }
+}
+
+impl State {
+    fn new(durable: Vec<u8>) -> Self {
+        Self {
+            lines: Lines::new(durable),
+            ops: OpCounts::default(),
+            skipped: BTreeSet::new(),
+            fail_at: None,
+            closed: None,
+            freeze_at: None,
+            frozen: None,
+        }
+    }
+
+    fn freeze_if_due(&mut self) {
+        let due = self.freeze_at.is_some_and(|at| self.ops.total() >= at);
+        if due && self.frozen.is_none() {
+            self.frozen = Some(CrashState::new(self.lines.clone()));
+        }
+    }
+
+    fn fence(&mut self, dirty: &mut Dirty, site: Site) -> Result<(), MediaError> {
+        self.check_open()?;
+        if self.fail_at == Some(self.ops.fences) {
+            return Err(self.latch(io::Error::from_raw_os_error(libc::EIO)));
+        }
+        let dirty = dirty.take();
+        if !self.skipped.contains(&site) {
+            self.lines.keep(dirty.promised);
+        }
+        Ok(())
+    }
+
+    fn check_open(&self) -> Result<(), MediaError> {
+        self.closed.clone().map_or(Ok(()), |reason| Err(MediaError::Closed { reason }))
+    }
+
+    fn latch(&mut self, source: io::Error) -> MediaError {
+        self.closed = Some(source.to_string());
+        MediaError::WriteBack { source }
+    }
+}
+
+impl Media for SimMedia {
+    fn kind(&self) -> MediaKind {
+        MediaKind::Simulated
+    }
+
+    fn describe(&self) -> String {
+        let mode = if self.options.deferred { "deferred" } else { "immediate" };
+        format!("simulated: survives nothing, to find what a crash would break; {mode} commits")
+    }
+
+    fn len(&self) -> u64 {
+        self.image.len()
+    }
+
+    fn commit_mode(&self) -> CommitMode {
+        if self.options.deferred { CommitMode::Deferred } else { CommitMode::Immediate }
+    }
+
+    fn bytes(&self, extent: Extent) -> Result<&[u8], MediaError> {
+        self.image.bytes(extent)
+    }
+
+    fn store(&self, off: u64, bytes: &[u8]) -> Result<(), MediaError> {
+        // `at` first: a length past 4 GiB must be refused, not cut.
+        self.image.at(off, bytes.len() as u64)?;
+        let pieces = bytes.chunks(1 << 30).zip((off..).step_by(1 << 30));
+        for (piece, off) in pieces {
+            self.stored(Extent::new(off, piece.len() as u32), || self.image.store(off, piece))?;
+        }
+        Ok(())
+    }
+
+    fn store_u64(&self, off: u64, word: u64) -> Result<(), MediaError> {
+        self.stored(Extent::new(off, 8), || self.image.store_u64(off, word))
+    }
+
+    fn zero(&self, extent: Extent) -> Result<(), MediaError> {
+        self.stored(extent, || self.image.zero(extent.off, u64::from(extent.len)))
+    }
+
+    fn claim_run(&self, run_off: u64) -> Result<(), MediaError> {
+        self.image.at(run_off, RUN_SIZE).map(|_| ())
+    }
+
+    fn flush(&self, dirty: &mut Dirty, site: Site, extent: Extent) {
+        let mut state = self.state.lock();
+        if !state.skipped.contains(&site) {
+            state.lines.promise(&mut dirty.promised, extent);
+            dirty.add(extent);
+        }
+        state.ops.flushes += 1;
+        state.freeze_if_due();
+    }
+
+    fn fence(&self, dirty: &mut Dirty, site: Site) -> Result<(), MediaError> {
+        let mut state = self.state.lock();
+        state.ops.fences += 1;
+        let done = state.fence(dirty, site);
+        state.freeze_if_due();
+        done
+    }
+
+    fn finish_writes(&self, outcome: Result<(), io::Error>) -> Result<(), MediaError> {
+        let mut state = self.state.lock();
+        state.check_open()?;
+        outcome.map_err(|source| state.latch(source))
+    }
+
+    fn closed(&self) -> Option<String> {
+        self.state.lock().closed.clone()
+    }
+
+    /// The durable bytes.
+    fn read_medium(&self, extent: Extent, into: &mut [u8]) -> Result<(), MediaError> {
+        self.image.at(extent.off, u64::from(extent.len))?;
+        if into.len() != extent.len as usize {
+            return Err(MediaError::Unsupported("the buffer must be exactly as long as the extent to read"));
+        }
+        let state = self.state.lock();
+        into.copy_from_slice(&state.lines.durable()[extent.off as usize..][..into.len()]);
+        Ok(())
+    }
+
+    fn grow(&self, len: u64) -> Result<(), MediaError> {
+        let mut state = self.state.lock();
+        if !crate::sys::grows(self.len(), len, self.image.reserved())? {
+            return Ok(());
+        }
+        state.lines.grow(len as usize);
+        self.image.extend_anonymous(len).map_err(|source| MediaError::Io {
+            path: "simulated".into(),
+            action: "grow the region",
+            source,
+        })
+    }
+}

@@ -1,0 +1,270 @@
+//! The file behind a region: how it is read and written, and the latch that closes it after a failure.
+
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsRawFd, RawFd};
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+use super::in_flight::InFlight;
+use crate::sys::call::{self, magic};
+use crate::sys::create::{allocate, space_error};
+use crate::sys::image::Image;
+use crate::sys::kind::Found;
+use crate::sys::open::Region;
+use crate::{BLOCK_SIZE, FileWrite, MediaError, RUN_SIZE};
+
+/// How writes reach the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Method {
+    /// `O_DIRECT`: from the image itself, past the page cache.
+    Direct,
+    /// Through the page cache, because of the reason given.
+    Buffered(&'static str),
+}
+
+/// The open, locked file of a region.
+pub(super) struct Backing {
+    file: File,
+    path: PathBuf,
+    found: Found,
+    method: Method,
+    created: bool,
+    read_only: bool,
+    /// One run: zero bytes to write, page-aligned. Never written to.
+    zeroes: Image,
+    closed: OnceLock<String>,
+    in_flight: InFlight,
+}
+
+impl Backing {
+    pub(super) fn new(region: Region) -> Result<Self, MediaError> {
+        let Region { file, path, found, created, read_only, .. } = region;
+        let fail =
+            |source| MediaError::Io { path: path.clone(), action: "prepare the region's file", source };
+        let method = choose_method(&file, &found).map_err(fail)?;
+        let zeroes = Image::anonymous(RUN_SIZE, RUN_SIZE).map_err(fail)?;
+        let (closed, in_flight) = (OnceLock::new(), InFlight::default());
+        Ok(Self { file, path, found, method, created, read_only, zeroes, closed, in_flight })
+    }
+
+    pub(super) fn describe(&self) -> String {
+        let mode = if self.read_only { "; read-only" } else { "" };
+        match self.method {
+            Method::Direct => format!("direct I/O, one synchronous write or one sync for a batch{mode}"),
+            Method::Buffered(why) => format!("buffered I/O and a sync for each batch, because {why}{mode}"),
+        }
+    }
+
+    pub(super) fn fd(&self) -> RawFd {
+        self.file.as_raw_fd()
+    }
+
+    pub(super) fn io(&self, action: &'static str, source: io::Error) -> MediaError {
+        MediaError::Io { path: self.path.clone(), action, source }
+    }
+
+    // ---- closing ----
+
+    #[inline]
+    pub(super) fn writable(&self) -> Result<(), MediaError> {
+        if self.read_only { Err(MediaError::Unsupported(READ_ONLY)) } else { Ok(()) }
+    }
+
+    /// Why nothing more is written, if so.
+    pub(super) fn closed(&self) -> Option<String> {
+        if self.read_only { Some(READ_ONLY.into()) } else { self.closed.get().cloned() }
+    }
+
+    pub(super) fn check_open(&self) -> Result<(), MediaError> {
+        self.closed().map_or(Ok(()), |reason| Err(MediaError::Closed { reason }))
+    }
+
+    /// Closes the region for writing after a failed write or sync.
+    ///
+    /// What the device holds is unknown from here on, and a second fsync may report success for pages that
+    /// the kernel has already dropped. Only opening, and so recovering, again can tell.
+    pub(super) fn latch(&self, source: io::Error) -> MediaError {
+        // The first reason stays.
+        let _ = self.closed.set(format!("{}: {source}", self.path.display()));
+        MediaError::WriteBack { source }
+    }
+
+    /// Closes the region after an error found before anything was written.
+    pub(super) fn latch_after(&self, error: MediaError) -> MediaError {
+        if !matches!(error, MediaError::Closed { .. }) {
+            let _ = self.closed.set(error.to_string());
+        }
+        error
+    }
+
+    // ---- writing ----
+
+    /// Runs a batch and waits until it is durable.
+    pub(super) fn write_back(&self, writes: &[FileWrite]) -> Result<(), MediaError> {
+        if writes.is_empty() {
+            return Ok(());
+        }
+        let _mine = self.in_flight.enter(writes);
+        // While this batch waited for its blocks, the one before it may have failed.
+        self.check_open()?;
+        self.run(writes).map_err(|source| self.latch(source))
+    }
+
+    fn run(&self, writes: &[FileWrite]) -> io::Result<()> {
+        if let [one] = writes {
+            return self.write(one, true);
+        }
+        writes.iter().try_for_each(|write| self.write(write, false))?;
+        call::sync_data(self.fd())
+    }
+
+    fn write(&self, write: &FileWrite, dsync: bool) -> io::Result<()> {
+        let len = write.extent.len as usize;
+        // SAFETY: a planned write lies within the image, which lives as long as the region.
+        match unsafe { call::write_at(self.fd(), write.addr, len, write.extent.off, dsync) }? {
+            written if written == len => Ok(()),
+            _ => Err(io::Error::new(io::ErrorKind::WriteZero, "the file took only a part of a write")),
+        }
+    }
+
+    /// True where writing zeroes ahead pays: direct writes in place, to blocks allocated but unwritten.
+    pub(super) fn prepares(&self) -> bool {
+        self.method == Method::Direct && self.trusts_holes() && self.check_open().is_ok()
+    }
+
+    /// Durably writes zeroes over a run that the caller keeps everybody else out of.
+    pub(super) fn write_zero_run(&self, run: u64) -> Result<(), MediaError> {
+        let extent = crate::Extent::new(run * RUN_SIZE, RUN_SIZE as u32);
+        self.write_back(&[FileWrite { extent, addr: self.zeroes.base() }])
+    }
+
+    /// Extends the file to `len` bytes, durably; returns its length before. A failure leaves it as it was.
+    pub(super) fn extend(&self, region_len: u64, len: u64) -> Result<u64, MediaError> {
+        let full = |source| space_error(&self.path, len, "grow the region", source);
+        let before = self.file.metadata().map_err(full)?.len();
+        if let Err(e) = allocate(&self.file, region_len, len) {
+            // Cutting back what was just added loses no byte of the region.
+            let _ = self.file.set_len(before);
+            return Err(full(e));
+        }
+        self.file.sync_all().map_err(|source| self.latch(source))?;
+        Ok(before)
+    }
+
+    // ---- reading ----
+
+    /// Fills `len` bytes at `into` from file offset `off`, both multiples of a block.
+    ///
+    /// # Safety
+    /// `into` must be valid for writes of `len` bytes that nobody else reads or writes meanwhile.
+    pub(super) unsafe fn read(&self, off: u64, into: *mut u8, len: usize) -> Result<(), MediaError> {
+        let mut done = 0;
+        while done < len {
+            let at = off + done as u64;
+            // SAFETY: the rest of the caller's range.
+            match unsafe { call::read_at(&self.file, into.add(done), len - done, at) } {
+                Ok(0) => return Err(self.truncated(off + len as u64)),
+                Ok(got) => done += got,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(self.io("read the region", e)),
+            }
+        }
+        Ok(())
+    }
+
+    fn truncated(&self, expected: u64) -> MediaError {
+        let actual = self.file.metadata().map_or(0, |meta| meta.len());
+        MediaError::Truncated { path: self.path.clone(), expected, actual }
+    }
+
+    /// Reads any checked range from the device, through an aligned buffer.
+    pub(super) fn read_past_image(&self, off: u64, into: &mut [u8]) -> Result<(), MediaError> {
+        let fail = |e| self.io("allocate a buffer", e);
+        let buffer = Image::anonymous(RUN_SIZE, RUN_SIZE).map_err(fail)?;
+        let mut done = 0;
+        while done < into.len() {
+            let at = off + done as u64;
+            let aligned = at - at % BLOCK_SIZE;
+            let want = (at - aligned + (into.len() - done) as u64).next_multiple_of(BLOCK_SIZE).min(RUN_SIZE);
+            if self.method != Method::Direct {
+                call::drop_cache(&self.file, aligned, want).map_err(|e| self.io("read the region", e))?;
+            }
+            // SAFETY: the buffer is our own, of one run, and `want` is at most that.
+            unsafe { self.read(aligned, buffer.at(0, want)?, want as usize)? };
+            let skip = (at - aligned) as u32;
+            let take = (want as usize - skip as usize).min(into.len() - done);
+            let got = buffer.bytes(crate::Extent::new(u64::from(skip), take as u32))?;
+            into[done..done + take].copy_from_slice(got);
+            done += take;
+        }
+        Ok(())
+    }
+
+    // ---- holes ----
+
+    /// Calls `hole` for each range of whole runs that is known to read as zeroes.
+    pub(super) fn holes(&self, len: u64, hole: impl FnMut(Range<u64>)) {
+        if self.created {
+            let mut hole = hole;
+            return hole(0..len / RUN_SIZE);
+        }
+        if self.trusts_holes() {
+            find_holes(&self.file, len, hole);
+        }
+    }
+
+    /// Holes decide what is overwritten with zeroes, so only file systems whose answer is known to be
+    /// exact for allocated, unwritten blocks are believed.
+    fn trusts_holes(&self) -> bool {
+        matches!(self.found.fs_type, magic::EXT4 | magic::XFS)
+    }
+}
+
+pub(super) const READ_ONLY: &str = "the region was opened read-only: open it for writing to change it";
+
+fn choose_method(file: &File, found: &Found) -> io::Result<Method> {
+    if found.fs_type == magic::BTRFS {
+        return Ok(Method::Buffered(
+            "btrfs would compute wrong checksums for memory that changes while it is written",
+        ));
+    }
+    let fits = |align: u32| align != 0 && BLOCK_SIZE.is_multiple_of(u64::from(align));
+    if call::direct_alignment(file).is_some_and(|(memory, offset)| !fits(memory) || !fits(offset)) {
+        return Ok(Method::Buffered("this file system takes no direct I/O in blocks of 4096 bytes"));
+    }
+    if call::set_direct(file, true).is_ok() && reads_directly(file)? {
+        return Ok(Method::Direct);
+    }
+    call::set_direct(file, false)?;
+    Ok(Method::Buffered("this file system refuses direct I/O"))
+}
+
+/// Some file systems accept the flag and refuse the I/O: try one block.
+fn reads_directly(file: &File) -> io::Result<bool> {
+    let buffer = Image::anonymous(BLOCK_SIZE, BLOCK_SIZE)?;
+    let into = buffer.at(0, BLOCK_SIZE).map_err(io::Error::other)?;
+    // SAFETY: one block of our own buffer.
+    let got = unsafe { call::read_at(file, into, BLOCK_SIZE as usize, 0) };
+    match got {
+        Ok(_) => Ok(true),
+        Err(e) if e.raw_os_error() == Some(libc::EINVAL) => Ok(false),
+        Err(e) => Err(e),
+    }
+}
+
+/// Walks the data extents of the file; what lies between them, in whole runs, is a hole.
+fn find_holes(file: &File, len: u64, mut hole: impl FnMut(Range<u64>)) {
+    let mut at = 0;
+    // Each step passes one extent of at least a block, so that this ends.
+    while at < len {
+        let Ok(data) = call::seek_data(file, at) else { return };
+        let data = data.unwrap_or(len).min(len);
+        hole(at.div_ceil(RUN_SIZE)..data / RUN_SIZE);
+        match call::seek_hole(file, data) {
+            Ok(next) if next > data => at = next,
+            _ => return,
+        }
+    }
+}

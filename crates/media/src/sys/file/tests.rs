@@ -1,0 +1,165 @@
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use super::*;
+use crate::sys::call;
+use crate::sys::kind::Found;
+use crate::{BLOCK_SIZE, persist};
+
+fn region(file: File, len: u64, created: bool) -> Region {
+    let found = Found { kind: MediaKind::File, fs_type: call::magic::EXT4, map_align: BLOCK_SIZE };
+    Region { file, path: Path::new("region").into(), found, len, created, read_only: false }
+}
+
+/// A region over `file`, which is taken for one on ext4 whatever holds it.
+fn media(file: &File, len: u64, created: bool) -> FileMedia {
+    let file = file.try_clone().expect("a second descriptor");
+    FileMedia::open(region(file, len, created)).expect("a region")
+}
+
+fn allocated(runs: u64) -> File {
+    let file = tempfile::tempfile().expect("a temporary file");
+    call::allocate(&file, 0, runs * RUN_SIZE).expect("space for it");
+    file
+}
+
+fn full_device() -> FileMedia {
+    let file = fs::OpenOptions::new().read(true).write(true).open("/dev/full").expect("every Linux has it");
+    media(&file, 4 * RUN_SIZE, true)
+}
+
+#[test]
+fn no_space_at_write_time_closes_the_region_for_good() {
+    let media = full_device();
+    let (mut one, mut several) = (Dirty::new(), Dirty::new());
+    media.store(0, b"x").expect("the image is in memory");
+    media.flush(&mut one, Site::Data, Extent::new(0, 1));
+    media.flush(&mut several, Site::Data, Extent::new(0, 1));
+    media.flush(&mut several, Site::Data, Extent::new(2 * RUN_SIZE, 1));
+    assert_eq!(media.file_writes(&several).len(), 2);
+    let first = media.fence(&mut several, Site::Commit).expect_err("the device is full");
+    assert!(
+        matches!(&first, MediaError::WriteBack { source } if source.raw_os_error() == Some(libc::ENOSPC)),
+        "{first}"
+    );
+    assert!(!several.is_empty(), "what is not durable is still dirty");
+    assert!(media.closed().expect("closed").contains("No space left"), "the reason is the first failure");
+    for _ in 0..2 {
+        assert!(matches!(media.fence(&mut one, Site::Commit), Err(MediaError::Closed { .. })));
+        assert!(matches!(media.finish_writes(Ok(())), Err(MediaError::Closed { .. })));
+    }
+    assert!(media.file_writes(&one).is_empty(), "nothing more is handed to a driver");
+    media.store(0, b"y").expect("the image stays writable");
+}
+
+#[test]
+fn a_batch_of_one_synchronous_write_latches_as_several_do() {
+    let media = full_device();
+    let mut dirty = Dirty::new();
+    media.flush(&mut dirty, Site::Data, Extent::new(0, 1));
+    assert!(matches!(media.fence(&mut dirty, Site::Commit), Err(MediaError::WriteBack { .. })));
+    assert!(media.closed().is_some());
+}
+
+#[test]
+fn a_drivers_failure_closes_the_region() {
+    let media = media(&allocated(1), RUN_SIZE, true);
+    let eio = || io::Error::from_raw_os_error(libc::EIO);
+    assert!(media.finish_writes(Ok(())).is_ok());
+    assert!(matches!(media.finish_writes(Err(eio())), Err(MediaError::WriteBack { .. })));
+    assert!(matches!(media.finish_writes(Err(eio())), Err(MediaError::Closed { .. })));
+    assert!(matches!(media.grow(2 * RUN_SIZE), Err(MediaError::Closed { .. })));
+}
+
+#[test]
+fn a_file_cut_short_while_open_is_reported_not_served_as_zeroes() {
+    let file = tempfile::tempfile().expect("a temporary file");
+    file.write_all_at(&vec![7; 2 * RUN_SIZE as usize], 0).expect("space for it");
+    let media = media(&file, 2 * RUN_SIZE, false);
+    file.set_len(RUN_SIZE + 4096).expect("cut");
+    assert_eq!(media.bytes(Extent::new(0, 1)).expect("still there"), [7]);
+    let error = media.bytes(Extent::new(RUN_SIZE, 1)).expect_err("cut off");
+    assert!(matches!(error, MediaError::Truncated { actual, .. } if actual == RUN_SIZE + 4096), "{error}");
+    let mut dirty = Dirty::new();
+    media.flush(&mut dirty, Site::Data, Extent::new(RUN_SIZE, 1));
+    assert!(media.file_writes(&dirty).is_empty(), "a block whose neighbours are unknown is not written");
+    assert!(matches!(media.finish_writes(Ok(())), Err(MediaError::Closed { .. })));
+}
+
+#[test]
+fn unwritten_space_is_written_ahead_by_a_bounded_distance() {
+    let file = allocated(70);
+    let media = media(&file, 70 * RUN_SIZE, false);
+    let mut calls = 0;
+    while media.load_some().expect("prepares") {
+        calls += 1;
+    }
+    assert_eq!(calls, 64);
+    let hole = call::seek_hole(&file, 0).expect("seeks");
+    // tmpfs has no unwritten blocks: there, everything is data from the start.
+    assert!(hole == 64 * RUN_SIZE || hole == 70 * RUN_SIZE, "{hole}");
+    media.store(0, b"used").expect("in bounds");
+    assert!(media.load_some().expect("prepares"), "use moves the distance on");
+    assert!(!media.load_some().expect("prepares"));
+}
+
+#[test]
+fn zeroes_written_ahead_never_meet_stored_bytes() {
+    const RUNS: u64 = 24;
+    let file = allocated(RUNS);
+    let media = media(&file, RUNS * RUN_SIZE, false);
+    std::thread::scope(|threads| {
+        threads.spawn(|| while media.load_some().expect("prepares") {});
+        // From both ends, so that the two threads are sure to meet.
+        for at in (0..RUNS).rev().chain(0..RUNS) {
+            let extent = Extent::new(at * RUN_SIZE + at * 512, 16);
+            media.store(extent.off, format!("run {at:12}").as_bytes()).expect("in bounds");
+            persist(&media, extent, Site::Data, Site::Commit).expect("durable");
+        }
+    });
+    for at in 0..RUNS {
+        let mut got = [0; 16];
+        file.read_exact_at_direct(&mut got, at * RUN_SIZE + at * 512);
+        assert_eq!(got, *format!("run {at:12}").as_bytes());
+    }
+}
+
+/// Reads through a descriptor that may be in direct mode.
+trait ReadAligned {
+    fn read_exact_at_direct(&self, into: &mut [u8], off: u64);
+}
+
+impl ReadAligned for File {
+    fn read_exact_at_direct(&self, into: &mut [u8], off: u64) {
+        let len = self.metadata().expect("its size").len();
+        let media = media(self, len, false);
+        media.read_medium(Extent::new(off, into.len() as u32), into).expect("readable");
+    }
+}
+
+#[test]
+fn file_systems_that_lie_about_holes_are_read_in_full() {
+    let file = allocated(2);
+    let mut region = region(file, 2 * RUN_SIZE, false);
+    region.found.fs_type = 0;
+    let media = FileMedia::open(region).expect("a region");
+    let mut loads = 0;
+    while media.load_some().expect("loads") {
+        loads += 1;
+    }
+    assert_eq!(loads, 2, "every run is read, and none is zeroed ahead");
+}
+
+#[test]
+fn btrfs_is_written_through_the_page_cache_and_says_why() {
+    let mut region = region(allocated(1), RUN_SIZE, true);
+    region.found.fs_type = call::magic::BTRFS;
+    let media = FileMedia::open(region).expect("a region");
+    assert!(media.describe().contains("btrfs"), "{}", media.describe());
+    media.store(5000, b"abc").expect("in bounds");
+    persist(&media, Extent::new(5000, 3), Site::Data, Site::Commit).expect("durable");
+    let mut got = [0; 3];
+    media.read_medium(Extent::new(5000, 3), &mut got).expect("readable");
+    assert_eq!(&got, b"abc");
+}

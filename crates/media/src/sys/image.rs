@@ -1,0 +1,240 @@
+//! The region's image: a reserved range of addresses whose head is usable memory.
+//!
+//! Ownership discipline (the heap keeps it, every SAFETY comment here leans on it): bytes that somebody
+//! may be reading through a slice are stored to by nobody; the kernel writes only into frames of claimed
+//! runs that nobody reads. Offsets are checked here in every build; aliasing cannot be.
+
+use std::io;
+use std::os::fd::RawFd;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use libc::{c_int, c_void};
+
+use crate::{Extent, MediaError};
+
+/// Alignment of an image's base: a transparent huge page, bytes.
+pub(crate) const ALIGN_DEFAULT: u64 = 2 << 20;
+
+/// A reserved address range, usable from its base up to [`Image::len`].
+pub(crate) struct Image {
+    base: NonNull<u8>,
+    reserved: u64,
+    len: AtomicU64,
+    mapping: (NonNull<u8>, usize),
+}
+
+// SAFETY: the image is plain memory behind a base address that never changes; who may touch which bytes
+// when is the module's ownership discipline, and `len` is atomic.
+unsafe impl Send for Image {}
+// SAFETY: as above.
+unsafe impl Sync for Image {}
+
+impl Image {
+    /// Reserves addresses for `wanted` bytes, or for `least` where a limit forbids that many. Nothing is
+    /// usable yet. The base is a multiple of `align`, a power of two of at least a page.
+    pub(crate) fn reserve(wanted: u64, least: u64, align: u64) -> io::Result<Self> {
+        Self::reserve_exactly(wanted.max(least), align).or_else(|_| Self::reserve_exactly(least, align))
+    }
+
+    /// Anonymous memory of `len` zero bytes.
+    pub(crate) fn anonymous(len: u64, reserve: u64) -> io::Result<Self> {
+        let image = Self::reserve(reserve, len, ALIGN_DEFAULT)?;
+        image.extend_anonymous(len)?;
+        Ok(image)
+    }
+
+    fn reserve_exactly(len: u64, align: u64) -> io::Result<Self> {
+        let len = len.next_multiple_of(align);
+        let total = usize::try_from(len + align).map_err(|_| io::Error::from_raw_os_error(libc::ENOMEM))?;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        let start = map(ptr::null_mut(), total, libc::PROT_NONE, flags, -1, 0)?;
+        let skip = start.addr().get().next_multiple_of(align as usize) - start.addr().get();
+        // SAFETY: `skip` is less than `align`, and the mapping is `align` bytes longer than `len`.
+        let base = unsafe { start.add(skip) };
+        Ok(Self { base, reserved: len, len: AtomicU64::new(0), mapping: (start, total) })
+    }
+
+    /// Usable length, bytes.
+    #[inline]
+    pub(crate) fn len(&self) -> u64 {
+        self.len.load(Ordering::Acquire)
+    }
+
+    /// Bytes that [`Image::extend_anonymous`] and [`Image::map_file`] can reach.
+    pub(crate) fn reserved(&self) -> u64 {
+        self.reserved
+    }
+
+    /// Address of the first byte.
+    pub(crate) fn base(&self) -> usize {
+        self.base.addr().get()
+    }
+
+    /// Makes anonymous zero memory usable up to `len`.
+    pub(crate) fn extend_anonymous(&self, len: u64) -> io::Result<()> {
+        let bytes = self.within_reservation(len)?;
+        // SAFETY: the range lies within our own reservation.
+        let done = unsafe { libc::mprotect(self.base.as_ptr().cast(), bytes, READ_WRITE) };
+        if done != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        for advice in [libc::MADV_HUGEPAGE, libc::MADV_DONTFORK] {
+            // SAFETY: as above. Both are advice: huge pages for speed, and no copy of the image in a child,
+            // whose copy-on-write would part direct I/O in flight from the image. Refusal changes nothing.
+            let _ = unsafe { libc::madvise(self.base.as_ptr().cast(), bytes, advice) };
+        }
+        self.len.store(len, Ordering::Release);
+        Ok(())
+    }
+
+    /// Maps bytes `from..len` of the file over the same range of the image, and makes it usable.
+    /// `from` must be a multiple of the file's page size.
+    pub(crate) fn map_file(
+        &self,
+        fd: RawFd,
+        from: u64,
+        len: u64,
+        flags: c_int,
+        prot: c_int,
+    ) -> io::Result<()> {
+        let bytes = self.within_reservation(len)? - from as usize;
+        // SAFETY: `from < len`, which was just found to be within the reservation.
+        let at = unsafe { self.base.add(from as usize) };
+        map(at.as_ptr().cast(), bytes, prot, flags | libc::MAP_FIXED, fd, from)?;
+        self.len.store(len, Ordering::Release);
+        Ok(())
+    }
+
+    fn within_reservation(&self, len: u64) -> io::Result<usize> {
+        let fits = len <= self.reserved;
+        let len = usize::try_from(len).ok().filter(|_| fits);
+        len.ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))
+    }
+
+    /// The address of `off`, once `off..off + len` is known to be within the image.
+    ///
+    /// # Errors
+    /// [`MediaError::OutOfBounds`].
+    #[inline]
+    pub(crate) fn at(&self, off: u64, len: u64) -> Result<*mut u8, MediaError> {
+        let region_len = self.len();
+        if off > region_len || len > region_len - off {
+            return Err(MediaError::OutOfBounds { off, len, region_len });
+        }
+        // SAFETY: `off` is at most the usable length, which lies within the mapping.
+        Ok(unsafe { self.base.as_ptr().add(off as usize) })
+    }
+
+    /// The bytes of an extent.
+    #[inline]
+    pub(crate) fn bytes(&self, extent: Extent) -> Result<&[u8], MediaError> {
+        let at = self.at(extent.off, u64::from(extent.len))?;
+        // SAFETY: in bounds and mapped until drop, which the borrow outlives not; the heap never stores to
+        // bytes that somebody reads, and the kernel writes only into claimed runs (module documentation).
+        Ok(unsafe { std::slice::from_raw_parts(at, extent.len as usize) })
+    }
+
+    /// Stores bytes.
+    #[inline]
+    pub(crate) fn store(&self, off: u64, bytes: &[u8]) -> Result<(), MediaError> {
+        let at = self.at(off, bytes.len() as u64)?;
+        // SAFETY: in bounds; by the ownership discipline nobody reads or writes the target meanwhile. `copy`
+        // rather than `copy_nonoverlapping`: the source may be borrowed from this same image.
+        unsafe { ptr::copy(bytes.as_ptr(), at, bytes.len()) };
+        Ok(())
+    }
+
+    /// Stores an aligned word with one atomic store, little-endian.
+    #[inline]
+    pub(crate) fn store_u64(&self, off: u64, word: u64) -> Result<(), MediaError> {
+        let at = self.at(off, 8)?;
+        if !off.is_multiple_of(8) {
+            return Err(MediaError::OutOfBounds { off, len: 8, region_len: self.len() });
+        }
+        // SAFETY: in bounds and aligned: the base is page-aligned and `off` a multiple of 8.
+        let target = unsafe { AtomicU64::from_ptr(at.cast()) };
+        target.store(word.to_le(), Ordering::Release);
+        Ok(())
+    }
+
+    /// Stores `len` zero bytes.
+    pub(crate) fn zero(&self, off: u64, len: u64) -> Result<(), MediaError> {
+        let at = self.at(off, len)?;
+        // SAFETY: as in `store`.
+        unsafe { ptr::write_bytes(at, 0, len as usize) };
+        Ok(())
+    }
+}
+
+impl Drop for Image {
+    fn drop(&mut self) {
+        // SAFETY: exactly the mapping made in `reserve_exactly`; every slice borrowed `self`.
+        unsafe { libc::munmap(self.mapping.0.as_ptr().cast(), self.mapping.1) };
+    }
+}
+
+pub(super) const READ_WRITE: c_int = libc::PROT_READ | libc::PROT_WRITE;
+
+/// `mmap`. With `MAP_FIXED` the caller owns the target range.
+fn map(
+    at: *mut c_void,
+    len: usize,
+    prot: c_int,
+    flags: c_int,
+    fd: RawFd,
+    off: u64,
+) -> io::Result<NonNull<u8>> {
+    let off = i64::try_from(off).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
+    // SAFETY: a new mapping, or one over a part of our own reservation that nothing borrows yet.
+    let got = unsafe { libc::mmap(at, len, prot, flags, fd, off) };
+    if got == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    NonNull::new(got.cast()).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))
+}
+
+/// True where the file can be mapped so that a flushed store needs no further call: a DAX file system.
+pub(super) fn maps_synchronously(fd: RawFd) -> bool {
+    let flags = libc::MAP_SHARED_VALIDATE | libc::MAP_SYNC;
+    let Ok(page) = map(ptr::null_mut(), crate::BLOCK_SIZE as usize, libc::PROT_READ, flags, fd, 0) else {
+        return false;
+    };
+    // SAFETY: the page mapped just above, never touched, referenced by nobody.
+    unsafe { libc::munmap(page.as_ptr().cast(), crate::BLOCK_SIZE as usize) };
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEN: u64 = 1 << 20;
+
+    fn image() -> Image {
+        Image::anonymous(LEN, 8 * LEN).expect("address space for a test")
+    }
+
+    #[test]
+    fn every_access_past_the_end_is_refused() {
+        let image = image();
+        let out = |r: Result<(), MediaError>| matches!(r, Err(MediaError::OutOfBounds { .. }));
+        assert!(out(image.bytes(Extent::new(LEN - 1, 2)).map(|_| ())));
+        assert!(out(image.bytes(Extent::new(u64::MAX, 2)).map(|_| ())));
+        assert!(out(image.store(LEN, b"x")));
+        assert!(out(image.store_u64(LEN - 4, 1)));
+        assert!(out(image.zero(1, LEN)));
+        assert!(out(image.store_u64(4, 1)), "an unaligned word");
+    }
+
+    #[test]
+    fn growing_keeps_addresses_and_bytes() {
+        let image = image();
+        image.store(LEN - 3, b"abc").expect("in bounds");
+        let before = image.base();
+        image.extend_anonymous(2 * LEN).expect("within the reservation");
+        assert_eq!(image.base(), before);
+        assert_eq!(image.bytes(Extent::new(LEN - 3, 4)).expect("in bounds"), b"abc\0");
+        assert!(image.extend_anonymous(64 * LEN).is_err(), "past the reservation");
+    }
+}

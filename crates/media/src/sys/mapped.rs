@@ -1,0 +1,228 @@
+//! The medium for byte-addressable kinds: device-DAX, fs-DAX and volatile memory share this one path.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+
+use libc::c_int;
+use parking_lot::Mutex;
+
+use super::create::{allocate, space_error};
+use super::flush::{FlushInstruction, store_fence};
+use super::image::{ALIGN_DEFAULT, Image, READ_WRITE};
+use super::kind::{Found, caches_are_persistent};
+use super::open::Region;
+use crate::{Dirty, Extent, Media, MediaError, MediaKind, RUN_SIZE, Site};
+
+/// Address space kept for growth, bytes, at least.
+pub(super) const RESERVE_MIN: u64 = 64 << 30;
+
+/// Address space kept for growth, as a multiple of the length at open.
+pub(super) const RESERVE_FACTOR: u64 = 4;
+
+const READ_ONLY: MediaError =
+    MediaError::Unsupported("the region was opened read-only: open it for writing to change it");
+
+/// A region that the CPU stores to directly.
+pub(super) struct MappedMedia {
+    image: Image,
+    flush: FlushInstruction,
+    read_only: bool,
+    caches_persistent: bool,
+    found: Found,
+    path: PathBuf,
+    /// Holds the lock on the region, and serialises growth.
+    file: Mutex<File>,
+}
+
+impl MappedMedia {
+    /// Maps the region. `flush` overrides the choice of instruction.
+    pub(super) fn open(region: Region, flush: Option<FlushInstruction>) -> Result<Self, MediaError> {
+        let Region { file, path, found, len, read_only, .. } = region;
+        let caches_persistent = caches_are_persistent(&file, found.kind);
+        let best = || if caches_persistent { FlushInstruction::None } else { FlushInstruction::detect() };
+        let fail = |source| MediaError::Io { path: path.clone(), action: "map the region", source };
+        if !read_only {
+            back_with_blocks(&file, found.kind, len)
+                .map_err(|source| space_error(&path, len, "allocate the region", source))?;
+        }
+        let wanted = RESERVE_MIN.max(len.saturating_mul(RESERVE_FACTOR));
+        let image = Image::reserve(wanted, len, found.map_align.max(ALIGN_DEFAULT)).map_err(fail)?;
+        let media = Self {
+            image,
+            flush: flush.unwrap_or_else(best),
+            read_only,
+            caches_persistent,
+            found,
+            path: path.clone(),
+            file: Mutex::new(file),
+        };
+        media.map(&media.file.lock(), 0, len).map_err(fail)?;
+        Ok(media)
+    }
+
+    fn map(&self, file: &File, from: u64, len: u64) -> io::Result<()> {
+        let prot = if self.read_only { libc::PROT_READ } else { READ_WRITE };
+        let from = from - from % self.found.map_align;
+        self.image.map_file(file.as_raw_fd(), from, len, map_flags(self.found.kind), prot)
+    }
+
+    #[inline]
+    fn writable(&self) -> Result<(), MediaError> {
+        if self.read_only { Err(READ_ONLY) } else { Ok(()) }
+    }
+
+    /// Extends the file; on failure it is cut back to what it was, which loses no byte of the region.
+    fn extend_file(&self, file: &File, len: u64) -> Result<(), MediaError> {
+        let fail = |source| space_error(&self.path, len, "grow the region", source);
+        let before = file.metadata().map_err(fail)?.len();
+        allocate(file, self.len(), len).and_then(|()| file.sync_all()).map_err(|e| {
+            let _ = file.set_len(before);
+            fail(e)
+        })
+    }
+}
+
+/// `MAP_SYNC` on fs-DAX: the blocks under a page are durable before its first store is.
+fn map_flags(kind: MediaKind) -> c_int {
+    match kind {
+        MediaKind::FsDax => libc::MAP_SHARED_VALIDATE | libc::MAP_SYNC,
+        _ => libc::MAP_SHARED,
+    }
+}
+
+/// Fills the holes of a file: a store to a hole on a full medium would be a SIGBUS instead of an error.
+fn back_with_blocks(file: &File, kind: MediaKind, len: u64) -> io::Result<()> {
+    let has_holes = kind != MediaKind::DeviceDax && file.metadata()?.blocks() * 512 < len;
+    if !has_holes {
+        return Ok(());
+    }
+    match super::call::allocate(file, 0, len) {
+        // ramfs: pages cannot be reserved, and the machine's memory is the only limit.
+        Err(e) if e.raw_os_error() == Some(libc::EOPNOTSUPP) => Ok(()),
+        other => other,
+    }
+}
+
+impl Media for MappedMedia {
+    fn kind(&self) -> MediaKind {
+        self.found.kind
+    }
+
+    fn describe(&self) -> String {
+        let flush = match (self.flush, self.caches_persistent) {
+            (FlushInstruction::None, true) => "none needed (eADR)",
+            (FlushInstruction::None, false) if self.found.kind != MediaKind::Volatile => {
+                "NONE BY OPTION: a power loss may lose acknowledged data"
+            }
+            (other, _) => other.name(),
+        };
+        let survives = match self.found.kind {
+            MediaKind::Volatile => {
+                let fs = self.found.fs_name();
+                format!("volatile ({fs}): survives a crash of the process, not of the machine")
+            }
+            kind => format!("{}: survives a crash of the machine and a power loss", kind.name()),
+        };
+        let mode = if self.read_only { "; read-only" } else { "" };
+        format!("{survives}; flush {flush}{mode}")
+    }
+
+    #[inline]
+    fn len(&self) -> u64 {
+        self.image.len()
+    }
+
+    #[inline]
+    fn bytes(&self, extent: Extent) -> Result<&[u8], MediaError> {
+        self.image.bytes(extent)
+    }
+
+    #[inline]
+    fn store(&self, off: u64, bytes: &[u8]) -> Result<(), MediaError> {
+        self.writable()?;
+        self.image.store(off, bytes)
+    }
+
+    #[inline]
+    fn store_u64(&self, off: u64, word: u64) -> Result<(), MediaError> {
+        self.writable()?;
+        self.image.store_u64(off, word)
+    }
+
+    fn zero(&self, extent: Extent) -> Result<(), MediaError> {
+        self.writable()?;
+        self.image.zero(extent.off, u64::from(extent.len))
+    }
+
+    fn claim_run(&self, run_off: u64) -> Result<(), MediaError> {
+        self.image.at(run_off, RUN_SIZE).map(|_| ())
+    }
+
+    #[inline]
+    fn flush(&self, _dirty: &mut Dirty, _site: Site, extent: Extent) {
+        // Out of bounds means that nothing was stored there: there is nothing to write back.
+        if let Ok(addr) = self.image.at(extent.off, u64::from(extent.len)) {
+            // SAFETY: the range is within the mapped image; the instruction was checked at open.
+            unsafe { self.flush.write_back(addr, extent.len as usize) };
+        }
+    }
+
+    #[inline]
+    fn fence(&self, dirty: &mut Dirty, _site: Site) -> Result<(), MediaError> {
+        store_fence();
+        if !dirty.is_empty() {
+            *dirty = Dirty::new();
+        }
+        Ok(())
+    }
+
+    fn closed(&self) -> Option<String> {
+        self.read_only.then(|| READ_ONLY.to_string())
+    }
+
+    fn read_medium(&self, extent: Extent, into: &mut [u8]) -> Result<(), MediaError> {
+        super::file::check_buffer(extent, into)?;
+        into.copy_from_slice(self.image.bytes(extent)?);
+        Ok(())
+    }
+
+    fn grow(&self, len: u64) -> Result<(), MediaError> {
+        self.writable()?;
+        let file = self.file.lock();
+        if self.found.kind == MediaKind::DeviceDax {
+            return Err(MediaError::Unsupported("a device-DAX region cannot grow: its device has one size"));
+        }
+        if !grows(self.len(), len, self.image.reserved())? {
+            return Ok(());
+        }
+        self.extend_file(&file, len)?;
+        self.map(&file, self.len(), len).map_err(|source| MediaError::Io {
+            path: self.path.clone(),
+            action: "map the grown region",
+            source,
+        })
+    }
+
+    fn image(&self) -> Option<(usize, u64)> {
+        Some((self.image.base(), self.image.len()))
+    }
+}
+
+/// Whether growing from `now` to `len` is work to do. Shrinking, odd lengths and too much are errors.
+pub(crate) fn grows(now: u64, len: u64, reserved: u64) -> Result<bool, MediaError> {
+    if len < now {
+        return Err(MediaError::Unsupported("a region cannot shrink"));
+    }
+    if !len.is_multiple_of(RUN_SIZE) {
+        return Err(MediaError::Unsupported("the capacity of a region is a positive multiple of 1 MiB"));
+    }
+    if len > reserved {
+        return Err(MediaError::Unsupported(
+            "the region cannot grow that far while it is open: restart, and grow it again",
+        ));
+    }
+    Ok(len > now)
+}

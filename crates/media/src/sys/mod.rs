@@ -1,0 +1,25 @@
+//! Everything that talks to the kernel or touches mapped memory.
+//!
+//! Start at [`open`]. The files: `open` and `create` find or make the region's file, `kind` asks the
+//! kernel what it is, `image` owns the address range, `mapped` is the medium for byte-addressable kinds,
+//! `file` the one for ordinary files, `flush` the cache-line instructions, `call` the system calls.
+
+// Mapped memory, system calls and cache-line instructions have no safe form; they live here and only here.
+#![allow(unsafe_code)]
+
+#[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
+compile_error!("landfall-media knows the durability rules of Linux on x86-64 only");
+
+mod call;
+mod create;
+mod file;
+mod flush;
+mod image;
+mod kind;
+mod mapped;
+mod open;
+
+pub use flush::FlushInstruction;
+pub(crate) use image::Image;
+pub(crate) use mapped::grows;
+pub use open::{MediaRequest, OpenOptions, Opened, open};

@@ -1,0 +1,201 @@
+//! Opening a region: find or make the file, lock it, ask what it is, hand out the medium for it.
+
+use std::fmt;
+use std::fs::{File, OpenOptions as FileOptions};
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+
+use super::file::FileMedia;
+use super::flush::FlushInstruction;
+use super::kind::{self, Found};
+use super::mapped::MappedMedia;
+use super::{call, create};
+use crate::{Media, MediaError, MediaKind, RUN_SIZE};
+
+/// How often the file may vanish or appear under us before opening gives up.
+const OPEN_ATTEMPTS_MAX: u32 = 4;
+
+/// Which kind of medium the caller insists on. Never silently changed into another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum MediaRequest {
+    /// Whatever the kernel says it is.
+    #[default]
+    Auto,
+    /// Device-DAX, or a file on a DAX file system.
+    Dax,
+    /// A file on an ordinary file system.
+    File,
+    /// tmpfs, ramfs or hugetlbfs.
+    Volatile,
+}
+
+impl MediaRequest {
+    /// The name used by the `--media` flag.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Dax => "dax",
+            Self::File => "file",
+            Self::Volatile => "volatile",
+        }
+    }
+}
+
+impl fmt::Display for MediaRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for MediaRequest {
+    type Err = MediaError;
+
+    fn from_str(text: &str) -> Result<Self, MediaError> {
+        let known = [Self::Auto, Self::Dax, Self::File, Self::Volatile];
+        known
+            .into_iter()
+            .find(|r| r.name() == text)
+            .ok_or(MediaError::Unsupported("unknown kind of medium: use auto, dax, file or volatile"))
+    }
+}
+
+/// How [`open`] opens a region.
+#[derive(Clone, Debug, Default)]
+pub struct OpenOptions {
+    /// The kind of medium to insist on.
+    pub request: MediaRequest,
+    /// Capacity in bytes, a multiple of [`RUN_SIZE`], of the file to create where there is none.
+    /// `None`: the file must exist. Without effect with `read_only`.
+    pub create: Option<u64>,
+    /// Neither store nor write back; share the region with other readers.
+    pub read_only: bool,
+    /// Cache-line instruction of byte-addressable kinds; `None`: the best one, and none under eADR.
+    pub flush: Option<FlushInstruction>,
+}
+
+/// An open region. It is unlocked when the last reference to `media` is gone.
+#[non_exhaustive]
+pub struct Opened {
+    /// The region.
+    pub media: Arc<dyn Media>,
+    /// True when the file was made just now: the region is all zeroes. Always false for device-DAX.
+    pub created: bool,
+    /// What holds the region.
+    pub kind: MediaKind,
+    /// The path it was opened by.
+    pub path: PathBuf,
+}
+
+impl fmt::Debug for Opened {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { media, created, kind, path } = self;
+        f.debug_struct("Opened")
+            .field("path", path)
+            .field("kind", kind)
+            .field("created", created)
+            .field("len", &media.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Opens the region at `path`, or creates it where `options` say so.
+///
+/// The region's length is the file's length (a device's size), rounded down to [`RUN_SIZE`].
+///
+/// # Errors
+/// [`MediaError::Locked`] when somebody else has it open, [`MediaError::WrongKind`] when it is not what
+/// was asked for, [`MediaError::Truncated`] when it is shorter than one run, [`MediaError::Full`] when it
+/// cannot be allocated, [`MediaError::Unsupported`] for options that make no sense here, and
+/// [`MediaError::Io`] for what the kernel refuses.
+pub fn open(path: &Path, options: &OpenOptions) -> Result<Opened, MediaError> {
+    check(options)?;
+    let (file, created) = find_or_create(path, options)?;
+    let found = Found::detect(path, &file)?;
+    found.require(options.request, path)?;
+    let len = region_len(path, &file, found.kind)?;
+    let region = Region { file, path: path.into(), found, len, created, read_only: options.read_only };
+    let media: Arc<dyn Media> = match found.kind {
+        MediaKind::File => Arc::new(FileMedia::open(region)?),
+        _ => Arc::new(MappedMedia::open(region, options.flush)?),
+    };
+    Ok(Opened { media, created, kind: found.kind, path: path.into() })
+}
+
+/// What a medium is made of: a locked file, and what is known about it.
+pub(super) struct Region {
+    pub(super) file: File,
+    pub(super) path: PathBuf,
+    pub(super) found: Found,
+    /// Length in bytes, a positive multiple of [`RUN_SIZE`].
+    pub(super) len: u64,
+    pub(super) created: bool,
+    pub(super) read_only: bool,
+}
+
+fn check(options: &OpenOptions) -> Result<(), MediaError> {
+    if options.create.is_some_and(|len| len == 0 || len % RUN_SIZE != 0) {
+        return Err(MediaError::Unsupported("the capacity of a region is a positive multiple of 1 MiB"));
+    }
+    if options.flush.is_some_and(|flush| !flush.is_supported()) {
+        return Err(MediaError::Unsupported(
+            "this CPU does not have that flush instruction: leave --flush out, or use clflush",
+        ));
+    }
+    Ok(())
+}
+
+/// The locked file, and whether it was made just now.
+fn find_or_create(path: &Path, options: &OpenOptions) -> Result<(File, bool), MediaError> {
+    for _ in 0..OPEN_ATTEMPTS_MAX {
+        match open_locked(path, options.read_only) {
+            Err(MediaError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
+            other => return other.map(|file| (file, false)),
+        }
+        let Some(capacity) = options.create.filter(|_| !options.read_only) else { break };
+        // None: another process created the file in between. Open that one.
+        if let Some(file) = create::create(path, capacity, options.request)? {
+            return Ok((file, true));
+        }
+    }
+    Err(MediaError::Io {
+        path: path.into(),
+        action: "open the region's file",
+        source: io::ErrorKind::NotFound.into(),
+    })
+}
+
+fn open_locked(path: &Path, read_only: bool) -> Result<File, MediaError> {
+    let io = |action| move |source| MediaError::Io { path: path.into(), action, source };
+    let file = FileOptions::new()
+        .read(true)
+        .write(!read_only)
+        // A FIFO by mistake must not hang the start.
+        .custom_flags(libc::O_NONBLOCK)
+        .open(path)
+        .map_err(io("open the region's file"))?;
+    call::set_blocking(&file).map_err(io("open the region's file"))?;
+    take_lock(path, &file, read_only)?;
+    Ok(file)
+}
+
+/// Takes the lock that keeps a second opener out for as long as the file is open.
+pub(super) fn take_lock(path: &Path, file: &File, shared: bool) -> Result<(), MediaError> {
+    call::lock(file, shared).map_err(|source| match source.kind() {
+        io::ErrorKind::WouldBlock => MediaError::Locked { path: path.into() },
+        _ => MediaError::Io { path: path.into(), action: "lock the region's file", source },
+    })
+}
+
+fn region_len(path: &Path, file: &File, kind: MediaKind) -> Result<u64, MediaError> {
+    let actual = file
+        .metadata()
+        .and_then(|m| if kind == MediaKind::DeviceDax { kind::device_len(m.rdev()) } else { Ok(m.len()) })
+        .map_err(|source| MediaError::Io { path: path.into(), action: "find the region's size", source })?;
+    match actual - actual % RUN_SIZE {
+        0 => Err(MediaError::Truncated { path: path.into(), expected: RUN_SIZE, actual }),
+        len => Ok(len),
+    }
+}

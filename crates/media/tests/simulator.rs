@@ -1,0 +1,244 @@
+//! What the crash simulator promises, and that it takes back everything else.
+
+use std::collections::BTreeSet;
+
+use landfall_media::sim::{SimMedia, SimOptions, VERSIONS_MAX};
+use landfall_media::{CommitMode, Dirty, Extent, LINE_SIZE, Media, MediaError, MediaKind, Site, persist};
+
+const LEN: u64 = 4096;
+const SEEDS: u64 = 400;
+const IMMEDIATE: SimOptions = SimOptions { deferred: false };
+
+fn sim() -> std::sync::Arc<SimMedia> {
+    SimMedia::new(LEN, IMMEDIATE)
+}
+
+fn save(media: &SimMedia, off: u64, bytes: &[u8]) {
+    media.store(off, bytes).expect("in bounds");
+    persist(media, Extent::new(off, bytes.len() as u32), Site::Data, Site::Commit).expect("durable");
+}
+
+/// Every value that 8 bytes at `off` have over many crash images.
+fn outcomes(media: &SimMedia, off: usize) -> BTreeSet<[u8; 8]> {
+    let word = |seed| media.crash_image_seeded(seed)[off..off + 8].try_into().expect("eight bytes");
+    (0..SEEDS).map(word).collect()
+}
+
+#[test]
+fn an_unfenced_store_may_vanish_and_may_survive() {
+    let media = sim();
+    media.store(0, b"unfenced").expect("in bounds");
+    assert_eq!(media.bytes(Extent::new(0, 8)).expect("in bounds"), b"unfenced", "the image has it at once");
+    assert_eq!(outcomes(&media, 0), BTreeSet::from([[0; 8], *b"unfenced"]));
+}
+
+#[test]
+fn a_flush_without_a_fence_promises_nothing() {
+    let media = sim();
+    media.store(0, b"flushed!").expect("in bounds");
+    media.flush(&mut Dirty::new(), Site::Data, Extent::new(0, 8));
+    media.fence(&mut Dirty::new(), Site::Commit).expect("a fence of somebody else");
+    assert_eq!(media.pending_count(), 1);
+    assert!(outcomes(&media, 0).contains(&[0; 8]));
+}
+
+#[test]
+fn a_fenced_byte_never_vanishes() {
+    for options in [IMMEDIATE, SimOptions { deferred: true }] {
+        let media = SimMedia::new(LEN, options);
+        save(&media, 60, b"on both lines");
+        assert_eq!(media.pending_count(), 0);
+        assert!((0..SEEDS).all(|seed| &media.crash_image_seeded(seed)[60..73] == b"on both lines"));
+    }
+}
+
+#[test]
+fn a_fence_covers_flushed_lines_and_not_the_gap_between_them() {
+    let media = sim();
+    let mut dirty = Dirty::new();
+    media.store(0, &[1; 192]).expect("in bounds");
+    for off in [0, 128] {
+        media.flush(&mut dirty, Site::Data, Extent::new(off, 64));
+    }
+    media.fence(&mut dirty, Site::Commit).expect("durable");
+    assert!(dirty.is_empty());
+    assert_eq!(media.pending_count(), 1, "the middle line was never flushed");
+    assert_eq!(outcomes(&media, 0), BTreeSet::from([[1; 8]]));
+    assert!(outcomes(&media, 64).contains(&[0; 8]));
+}
+
+#[test]
+fn a_store_after_the_flush_is_pending_after_the_fence() {
+    let media = sim();
+    let mut dirty = Dirty::new();
+    media.store(0, b"promised").expect("in bounds");
+    media.flush(&mut dirty, Site::Record, Extent::new(0, 8));
+    media.store(0, b"too late").expect("in bounds");
+    media.fence(&mut dirty, Site::Commit).expect("durable");
+    assert_eq!(media.pending_count(), 1);
+    assert_eq!(outcomes(&media, 0), BTreeSet::from([*b"promised", *b"too late"]));
+}
+
+#[test]
+fn a_late_fence_does_not_bring_back_older_bytes() {
+    let media = sim();
+    let mut slow = Dirty::new();
+    media.store(0, b"older...").expect("in bounds");
+    media.flush(&mut slow, Site::Data, Extent::new(0, 8));
+    save(&media, 0, b"newer...");
+    media.fence(&mut slow, Site::Commit).expect("durable");
+    assert_eq!(outcomes(&media, 0), BTreeSet::from([*b"newer..."]));
+}
+
+#[test]
+fn a_line_is_torn_at_words_and_never_within_one() {
+    let media = sim();
+    save(&media, 0, &[1; 64]);
+    media.store(0, &[2; 64]).expect("in bounds");
+    let mut torn = 0;
+    for seed in 0..SEEDS {
+        let image = media.crash_image_seeded(seed);
+        let words: BTreeSet<&[u8]> = image[..64].chunks(8).collect();
+        assert!(words.iter().all(|word| *word == [1; 8] || *word == [2; 8]), "seed {seed}: {words:?}");
+        torn += usize::from(words.len() == 2);
+    }
+    assert!(torn > 0, "tearing must happen");
+}
+
+#[test]
+fn earlier_contents_of_a_line_may_be_found_within_the_stated_bound() {
+    let media = sim();
+    for value in 1..=VERSIONS_MAX as u8 + 1 {
+        media.store(0, &[value; 8]).expect("in bounds");
+    }
+    let expected = (2..=VERSIONS_MAX as u8 + 1).map(|value| [value; 8]).chain([[0; 8]]);
+    assert_eq!(outcomes(&media, 0), expected.collect());
+}
+
+#[test]
+fn lines_get_through_independently() {
+    let media = sim();
+    for line in 0..3 {
+        media.store(line * LINE_SIZE, &[1; 8]).expect("in bounds");
+    }
+    let seen: BTreeSet<[u8; 3]> = (0..SEEDS)
+        .map(|seed| {
+            let image = media.crash_image_seeded(seed);
+            [image[0], image[64], image[128]]
+        })
+        .collect();
+    assert_eq!(seen.len(), 8, "every subset of three lines: {seen:?}");
+}
+
+#[test]
+fn the_same_seed_gives_the_same_image() {
+    let media = sim();
+    media.store(0, &[3; 1000]).expect("in bounds");
+    assert_eq!(media.crash_image_seeded(7), media.crash_image_seeded(7));
+}
+
+#[test]
+fn every_subset_of_pending_lines_is_enumerated_once() {
+    let media = sim();
+    save(&media, 0, b"base");
+    for line in [1_u64, 5, 9, 11] {
+        media.store(line * LINE_SIZE, b"older").expect("in bounds");
+        media.store(line * LINE_SIZE, b"newer").expect("in bounds");
+    }
+    let images: Vec<_> = media.crash_images_exhaustive(4).expect("four lines are few").collect();
+    assert_eq!(images.len(), 16);
+    assert_eq!(images.iter().collect::<BTreeSet<_>>().len(), 16, "no image twice");
+    assert!(images.iter().all(|image| &image[..4] == b"base"));
+    assert!(images.iter().all(|image| [&b"newer"[..], &[0; 5]].contains(&&image[64..69])));
+    assert!(media.crash_images_exhaustive(3).is_none(), "four lines are more than three");
+}
+
+#[test]
+fn a_site_that_lies_leaves_its_bytes_pending() {
+    for (skipped, other) in [(Site::Data, Site::Commit), (Site::Commit, Site::Data)] {
+        let media = sim();
+        media.skip_site(skipped);
+        save(&media, 0, b"promised");
+        assert_eq!(media.pending_count(), 1, "{skipped:?} lied");
+        assert!(outcomes(&media, 0).contains(&[0; 8]));
+        let mut dirty = Dirty::new();
+        media.flush(&mut dirty, Site::Record, Extent::new(0, 8));
+        media.fence(&mut dirty, Site::MoveCommit).expect("an honest fence");
+        assert_eq!(media.pending_count(), 0, "{other:?} is honest");
+    }
+}
+
+#[test]
+fn the_chosen_fence_fails_and_closes_the_region() {
+    let media = sim();
+    media.fail_at(2);
+    save(&media, 0, b"first");
+    media.store(64, b"second").expect("in bounds");
+    let failed = persist(&*media, Extent::new(64, 6), Site::Data, Site::Commit).expect_err("as chosen");
+    assert!(matches!(failed, MediaError::WriteBack { .. }), "{failed}");
+    assert_eq!(media.pending_count(), 1, "nothing was promised");
+    assert!(media.closed().is_some());
+    let later = persist(&*media, Extent::new(0, 5), Site::Data, Site::Commit);
+    assert!(matches!(later, Err(MediaError::Closed { .. })));
+    assert!(matches!(media.finish_writes(Ok(())), Err(MediaError::Closed { .. })));
+    media.store(64, b"goes on").expect("the image stays writable");
+}
+
+#[test]
+fn a_frozen_moment_is_untouched_by_what_follows() {
+    let workload = |media: &SimMedia| {
+        save(media, 0, b"one");
+        save(media, 64, b"two");
+    };
+    let measured = sim();
+    workload(&measured);
+    let (counts, total) = (measured.ops(), measured.ops().total());
+    assert_eq!((counts.stores, counts.flushes, counts.fences, total), (2, 2, 2, 6));
+    for op in 0..=total {
+        let media = sim();
+        media.freeze_at(op);
+        workload(&media);
+        let state = media.frozen().expect("reached");
+        assert_eq!(state.pending_count(), usize::from(![0, 3, 6].contains(&op)), "after operation {op}");
+        let durable = state.durable_image();
+        assert_eq!(&durable[..3] == b"one", op >= 3, "after operation {op}");
+        assert_eq!(&durable[64..67] == b"two", op >= 6, "after operation {op}");
+        assert!(state.crash_images_exhaustive(1).is_some_and(|images| images.len() <= 2));
+    }
+    let media = sim();
+    media.freeze_at(total + 1);
+    workload(&media);
+    assert!(media.frozen().is_none(), "not reached");
+}
+
+#[test]
+fn a_crash_image_is_a_region_to_restart_from() {
+    let media = sim();
+    save(&media, 10, b"kept");
+    let again = SimMedia::from_image(media.crash_image_seeded(1), SimOptions { deferred: true });
+    assert_eq!(again.bytes(Extent::new(10, 4)).expect("in bounds"), b"kept");
+    assert_eq!(again.kind(), MediaKind::Simulated);
+    assert_eq!(again.commit_mode(), CommitMode::Deferred);
+    assert!(again.file_writes(&Dirty::new()).is_empty() && again.image().is_none());
+}
+
+#[test]
+fn the_medium_shows_durable_bytes_and_damage() {
+    let media = sim();
+    save(&media, 0, &[8; 4]);
+    media.store(0, &[9; 4]).expect("in bounds");
+    media.damage(1, 0x80);
+    let mut medium = [0; 4];
+    media.read_medium(Extent::new(0, 4), &mut medium).expect("in bounds");
+    assert_eq!(medium, [8, 0x88, 8, 8]);
+    assert_eq!(media.bytes(Extent::new(0, 4)).expect("in bounds"), [9, 0x89, 9, 9]);
+}
+
+#[test]
+fn a_simulated_region_grows_with_durable_zeroes() {
+    let media = SimMedia::new(1 << 20, IMMEDIATE);
+    media.grow(2 << 20).expect("grown");
+    save(&media, (2 << 20) - 3, b"end");
+    let image = media.crash_image_seeded(3);
+    assert_eq!((image.len(), &image[(2 << 20) - 4..]), (2 << 20, &b"\0end"[..]));
+}

@@ -1,0 +1,72 @@
+//! The received bytes as seen from the start of a command.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use landfall_media::Chain;
+
+/// How many bytes [`Stream::peek`] shows at most: every valid count line fits.
+pub(crate) const PEEK_MAX: usize = 32;
+
+/// A chain from stream offset `from` on; offsets are relative to `from`.
+pub(crate) struct Stream<'c, 'a> {
+    chain: &'c Chain<'a>,
+    from: usize,
+    len: usize,
+    /// Everything from `from` on where that is contiguous (the usual case), else empty.
+    whole: &'a [u8],
+}
+
+impl<'c, 'a> Stream<'c, 'a> {
+    pub(crate) fn new(chain: &'c Chain<'a>, from: usize) -> Self {
+        let len = chain.len().saturating_sub(from);
+        let whole = if len == 0 { None } else { chain.contiguous(from..chain.len()) };
+        Self { chain, from, len, whole: whole.unwrap_or(&[]) }
+    }
+
+    /// Bytes received from `from` on.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) fn byte(&self, at: usize) -> Option<u8> {
+        if self.whole.is_empty() { self.chain.byte(self.from + at) } else { self.whole.get(at).copied() }
+    }
+
+    /// The bytes at `at`: all that there are, or some, but at least `PEEK_MAX` where there are so many.
+    pub(crate) fn peek<'s>(&self, at: usize, scratch: &'s mut [u8; PEEK_MAX]) -> &'s [u8]
+    where
+        'a: 's,
+    {
+        if !self.whole.is_empty() {
+            return self.whole.get(at..).unwrap_or(&[]);
+        }
+        let at = at.min(self.len);
+        let len = (self.len - at).min(PEEK_MAX);
+        let range = self.from + at..self.from + at + len;
+        match self.chain.contiguous(range.clone()) {
+            Some(bytes) => bytes,
+            None => self.copy(range, scratch),
+        }
+    }
+
+    /// Copies a split range into `scratch`, which is long enough.
+    fn copy<'s>(&self, range: Range<usize>, scratch: &'s mut [u8; PEEK_MAX]) -> &'s [u8] {
+        let mut filled = 0;
+        self.chain.pieces(range, |_, bytes| {
+            scratch[filled..filled + bytes.len()].copy_from_slice(bytes);
+            filled += bytes.len();
+        });
+        &scratch[..filled]
+    }
+
+    /// Position of the first `needle` at or after `at`.
+    pub(crate) fn find(&self, needle: u8, at: usize) -> Option<usize> {
+        self.chain.find_byte(needle, self.from + at).map(|found| found - self.from)
+    }
+
+    /// The bytes of a range that has been received.
+    pub(crate) fn gather(&self, range: Range<usize>) -> Cow<'a, [u8]> {
+        self.chain.gather(self.from + range.start..self.from + range.end)
+    }
+}

@@ -1,0 +1,1 @@
+//! The event loop that joins transports, protocols and the key-value engine.

@@ -1,0 +1,97 @@
+//! Closing: at once, or when the send in flight has ended.
+
+use super::{EpollTransport, Interest};
+use crate::policy::CLOSE_DRAIN_MAX;
+use crate::{ConnId, Event, Frames};
+use std::io;
+use std::net::Shutdown;
+use std::time::Instant;
+
+/// A connection on its way out.
+pub(super) struct Closing {
+    error: Option<io::Error>,
+}
+
+impl EpollTransport {
+    pub(super) fn close_after_send(&mut self, id: ConnId) {
+        let Some(conn) = self.conns.get_mut(id) else { return };
+        if conn.closing.is_some() {
+            return;
+        }
+        conn.closing = Some(Closing { error: None });
+        if conn.sending.active {
+            self.draining.push_back((Instant::now() + CLOSE_DRAIN_MAX, id));
+            self.watch(id);
+        } else {
+            self.forget(id);
+        }
+    }
+
+    /// Ends a connection on which something failed.
+    pub(super) fn fail(&mut self, frames: &mut dyn Frames, id: ConnId, error: io::Error) {
+        self.release_reply(frames, id);
+        if let Some(conn) = self.conns.get_mut(id) {
+            conn.closing.get_or_insert(Closing { error: Some(error) });
+            self.forget(id);
+        }
+    }
+
+    /// The same where nothing can be released: what is to be sent goes with the next poll.
+    pub(super) fn fail_later(&mut self, id: ConnId, error: io::Error) {
+        let Some(conn) = self.conns.get_mut(id) else { return };
+        conn.closing.get_or_insert(Closing { error: Some(error) });
+        // In front of all: it is due now, and the others are not.
+        self.draining.push_front((Instant::now(), id));
+    }
+
+    /// Closes the socket and reports it; there is nothing left to release.
+    pub(super) fn forget(&mut self, id: ConnId) {
+        let Some(conn) = self.conns.remove(id) else { return };
+        let token = super::Token::of_conn(id).0;
+        let fd = std::os::fd::AsRawFd::as_raw_fd(&conn.socket);
+        // Closing takes it out of epoll's set, unless a child process has inherited it.
+        let _ = self.epoll.change(fd, token, conn.interest, Interest::default());
+        // It fails only where the client has already gone.
+        let _ = conn.socket.shutdown(Shutdown::Both);
+        let error = conn.closing.and_then(|closing| closing.error);
+        self.ready.push(Event::Closed { conn: id, error });
+    }
+
+    /// Cuts off the sends of closed connections whose clients have had their time.
+    pub(super) fn cut_off_drained(&mut self, frames: &mut dyn Frames) {
+        if self.draining.is_empty() {
+            return;
+        }
+        let now = Instant::now();
+        while let Some((at, id)) = self.draining.front().copied() {
+            if at > now {
+                return;
+            }
+            self.draining.pop_front();
+            self.release_reply(frames, id);
+            self.forget(id);
+        }
+    }
+
+    /// Ends everything and gives everything back.
+    pub(super) fn stop(&mut self, frames: &mut dyn Frames) {
+        if self.stopped {
+            return;
+        }
+        self.stopped = true;
+        for event in self.ready.drain(..) {
+            if let Event::Received { extent, .. } = event {
+                frames.release(extent);
+            }
+        }
+        self.listeners.clear();
+        for id in self.conns.ids() {
+            self.release_reply(frames, id);
+            self.forget(id);
+        }
+        // Its thread is joined: nobody reads the region from here on.
+        self.writer = None;
+        self.landing.retire(frames);
+        self.ready.clear();
+    }
+}

@@ -1,0 +1,157 @@
+//! Receiving: into the current run, behind what landed before.
+
+use super::EpollTransport;
+use crate::sys::{Region, receive};
+use crate::{ConnId, Event, Frames};
+use landfall_media::{Extent, RUN_SIZE};
+use std::io;
+
+/// Bytes asked for by one receive.
+const RECEIVE_MAX: u32 = 256 << 10;
+/// Receives on one connection in one turn; a connection with more to give has its next turn soon.
+const RECEIVES_PER_TURN: usize = 4;
+
+/// The run that is being filled, if any.
+pub(super) struct Landing {
+    current: Option<Filling>,
+    starved: bool,
+}
+
+#[derive(Clone, Copy)]
+struct Filling {
+    run: Extent,
+    filled: u32,
+}
+
+/// How a receive left its connection.
+enum Outcome {
+    /// There may be more.
+    More,
+    /// Nothing more is there now.
+    Drained,
+    /// There is no landing space.
+    NoSpace,
+    /// The client has closed its side.
+    Eof,
+    Failed(io::Error),
+}
+
+impl EpollTransport {
+    pub(super) fn set_paused(&mut self, id: ConnId, paused: bool) {
+        if let Some(conn) = self.conns.get_mut(id) {
+            conn.paused = paused;
+            self.watch(id);
+        }
+    }
+
+    pub(super) fn receive_some(&mut self, frames: &mut dyn Frames, id: ConnId) {
+        for _ in 0..RECEIVES_PER_TURN {
+            let outcome = match self.conns.get_mut(id) {
+                Some(conn) if conn.wanted().read => self.receive_once(frames, id),
+                _ => return,
+            };
+            match outcome {
+                Outcome::More => {}
+                Outcome::Drained => return,
+                Outcome::NoSpace => return self.stall(id),
+                Outcome::Eof => return self.note_eof(id),
+                Outcome::Failed(error) => return self.fail(frames, id, error),
+            }
+        }
+    }
+
+    fn receive_once(&mut self, frames: &mut dyn Frames, id: ConnId) -> Outcome {
+        let Some(space) = self.space(frames) else { return Outcome::NoSpace };
+        let Some(conn) = self.conns.get_mut(id) else { return Outcome::Drained };
+        match receive(&conn.socket, self.region, space) {
+            Ok(0) => Outcome::Eof,
+            Ok(len) => {
+                let extent = self.landing.landed(frames, len);
+                self.ready.push(Event::Received { conn: id, extent });
+                if len == space.len { Outcome::More } else { Outcome::Drained }
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Outcome::Drained,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Outcome::More,
+            Err(error) => Outcome::Failed(error),
+        }
+    }
+
+    /// Where to receive next; says so once when there is no space to be had.
+    fn space(&mut self, frames: &mut dyn Frames) -> Option<Extent> {
+        let was_starved = self.landing.starved;
+        let space = self.landing.space(frames);
+        if self.landing.starved && !was_starved {
+            self.ready.push(Event::Starved);
+        }
+        space
+    }
+
+    /// Stops watching a connection that there is no space for: level-triggered, it would end each wait.
+    fn stall(&mut self, id: ConnId) {
+        if let Some(conn) = self.conns.get_mut(id) {
+            conn.stalled = true;
+            self.stalled.push(id);
+            self.watch(id);
+        }
+    }
+
+    pub(super) fn restart_stalled(&mut self, frames: &mut dyn Frames) {
+        if !self.landing.starved || self.space(frames).is_none() {
+            return;
+        }
+        for id in std::mem::take(&mut self.stalled) {
+            if let Some(conn) = self.conns.get_mut(id) {
+                conn.stalled = false;
+                self.watch(id);
+            }
+        }
+    }
+
+    fn note_eof(&mut self, id: ConnId) {
+        if let Some(conn) = self.conns.get_mut(id) {
+            conn.eof = true;
+            self.ready.push(Event::Eof { conn: id });
+            self.watch(id);
+        }
+    }
+}
+
+impl Landing {
+    pub(super) const fn new() -> Self {
+        Self { current: None, starved: false }
+    }
+
+    /// True while space is wanted and there is none.
+    pub(super) const fn starved(&self) -> bool {
+        self.starved
+    }
+
+    fn space(&mut self, frames: &mut dyn Frames) -> Option<Extent> {
+        if self.current.is_none() {
+            let run = frames.take_run().map(Region::run);
+            self.starved = run.is_none();
+            self.current = run.map(|run| Filling { run, filled: 0 });
+        }
+        let Filling { run, filled } = self.current?;
+        Some(Extent::new(run.off + u64::from(filled), (run.len - filled).min(RECEIVE_MAX)))
+    }
+
+    /// Accounts for received bytes: holds them; retires the run if it is full.
+    fn landed(&mut self, frames: &mut dyn Frames, len: u32) -> Extent {
+        let filling = self.current.as_mut().expect("bytes are received only into a run");
+        let extent = Extent::new(filling.run.off + u64::from(filling.filled), len);
+        filling.filled += len;
+        frames.hold(extent);
+        if u64::from(filling.filled) == RUN_SIZE {
+            self.retire(frames);
+        }
+        extent
+    }
+
+    /// Retires the current run, filled or not.
+    pub(super) fn retire(&mut self, frames: &mut dyn Frames) {
+        if let Some(Filling { run, .. }) = self.current.take() {
+            frames.retire_run(run.off);
+        }
+    }
+}

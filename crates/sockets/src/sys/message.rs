@@ -1,0 +1,203 @@
+//! A reply in the form in which the kernel takes it.
+
+use super::Region;
+use crate::{Outgoing, Part};
+use landfall_media::Extent;
+use std::mem;
+
+/// Pieces of one `sendmsg`; a longer reply takes several in turn. Below `IOV_MAX` (1024), and few enough
+/// that the pinned array stays at a page.
+pub(crate) const SEND_PIECES_MAX: usize = 256;
+
+/// A reply being sent: its buffers, how far it has got, and the `msghdr` that says what comes next.
+///
+/// While the kernel may read the `msghdr` (`in_flight`) nothing in here moves, changes or is freed: all
+/// of it is behind one box, the methods that change it assert, and dropping leaks it.
+pub(crate) struct Message {
+    pinned: Box<Pinned>,
+    in_flight: bool,
+}
+
+struct Pinned {
+    out: Outgoing,
+    /// The first part that is not wholly sent, and how many of its bytes are.
+    part: usize,
+    part_sent: usize,
+    pieces: Vec<libc::iovec>,
+    header: libc::msghdr,
+}
+
+impl Message {
+    pub(crate) fn new() -> Self {
+        Self { pinned: Box::new(Pinned::new()), in_flight: false }
+    }
+
+    /// Takes a reply to send from its start.
+    pub(crate) fn load(&mut self, mut out: Outgoing) {
+        out.seal_bytes();
+        let pinned = self.settled();
+        debug_assert!(pinned.out.is_empty(), "a reply is loaded over one that was not taken");
+        pinned.out = out;
+        (pinned.part, pinned.part_sent) = (0, 0);
+    }
+
+    /// Gathers the next pieces; how many bytes they are, zero when all has been sent.
+    pub(crate) fn prepare(&mut self, region: Region) -> usize {
+        self.settled().gather(region)
+    }
+
+    /// Counts bytes as sent.
+    pub(crate) fn advance(&mut self, sent: usize) {
+        self.settled().advance(sent);
+    }
+
+    /// Gives the buffers back, with whatever was in them.
+    pub(crate) fn take(&mut self) -> Outgoing {
+        mem::take(&mut self.settled().out)
+    }
+
+    /// The kernel no longer reads any of this.
+    pub(crate) fn landed(&mut self) {
+        assert!(self.in_flight, "a send completed that was not in flight");
+        self.in_flight = false;
+    }
+
+    /// From here until [`Self::landed`] the kernel reads this.
+    pub(super) fn depart(&mut self) {
+        assert!(!self.in_flight, "a message is sent twice at once");
+        self.in_flight = true;
+    }
+
+    pub(super) fn header(&self) -> *const libc::msghdr {
+        &raw const self.pinned.header
+    }
+
+    /// The one piece to send, where there is but one.
+    pub(super) fn only_piece(&self) -> Option<(*const u8, u32)> {
+        match self.pinned.pieces.as_slice() {
+            [piece] => u32::try_from(piece.iov_len).ok().map(|len| (piece.iov_base.cast_const().cast(), len)),
+            _ => None,
+        }
+    }
+
+    fn settled(&mut self) -> &mut Pinned {
+        assert!(!self.in_flight, "a message in flight is left alone");
+        &mut self.pinned
+    }
+}
+
+impl Drop for Message {
+    fn drop(&mut self) {
+        if self.in_flight {
+            // The kernel may still read it: memory lost is better than memory reused under a send.
+            Box::leak(mem::replace(&mut self.pinned, Box::new(Pinned::new())));
+        }
+    }
+}
+
+impl Pinned {
+    fn new() -> Self {
+        // SAFETY: all-zero is a valid msghdr: null pointers and zero lengths.
+        let header = unsafe { mem::zeroed() };
+        Self { out: Outgoing::new(), part: 0, part_sent: 0, pieces: Vec::new(), header }
+    }
+
+    fn gather(&mut self, region: Region) -> usize {
+        self.advance(0);
+        self.pieces.clear();
+        let mut skip = self.part_sent;
+        let parts = self.out.parts.iter().skip(self.part).take(SEND_PIECES_MAX);
+        self.pieces.extend(parts.map(|part| piece(&self.out.bytes, region, *part, mem::take(&mut skip))));
+        self.header.msg_iov = self.pieces.as_mut_ptr();
+        self.header.msg_iovlen = self.pieces.len();
+        self.pieces.iter().map(|piece| piece.iov_len).sum()
+    }
+
+    fn advance(&mut self, sent: usize) {
+        self.part_sent += sent;
+        while let Some(part) = self.out.parts.get(self.part) {
+            let len = part_len(*part);
+            if self.part_sent < len {
+                return;
+            }
+            self.part_sent -= len;
+            self.part += 1;
+        }
+        assert!(self.part_sent == 0, "{} bytes more were sent than there were", self.part_sent);
+    }
+}
+
+const fn part_len(part: Part) -> usize {
+    match part {
+        Part::Bytes { start, end } => (end - start) as usize,
+        Part::Stored(Extent { len, .. }) => len as usize,
+    }
+}
+
+/// A part without its first `skip` bytes.
+fn piece(bytes: &[u8], region: Region, part: Part, skip: usize) -> libc::iovec {
+    let start = match part {
+        Part::Bytes { start, end } => bytes[start as usize..end as usize].as_ptr(),
+        Part::Stored(extent) => region.address(extent).cast_const(),
+    };
+    libc::iovec { iov_base: start.wrapping_add(skip).cast_mut().cast(), iov_len: part_len(part) - skip }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A reply of 300 stored bytes around 10 protocol bytes, over an image at address 4096.
+    fn loaded() -> (Message, Region) {
+        let mut out = Outgoing::new();
+        out.push_stored(Extent::new(0, 100));
+        out.bytes.extend_from_slice(b"0123456789");
+        out.push_stored(Extent::new(500, 0));
+        out.push_stored(Extent::new(1000, 200));
+        let mut message = Message::new();
+        message.load(out);
+        (message, Region::new((4096, 4096)))
+    }
+
+    #[test]
+    fn a_partial_send_goes_on_where_it_stopped() {
+        let (mut message, region) = loaded();
+        assert_eq!(message.prepare(region), 310);
+        message.advance(105);
+        assert_eq!(message.prepare(region), 205);
+        assert_eq!(message.pinned.pieces[0].iov_len, 5);
+        message.advance(5);
+        assert_eq!(message.prepare(region), 200);
+        assert_eq!(message.only_piece(), Some((std::ptr::without_provenance(4096 + 1000), 200)));
+        message.advance(200);
+        assert_eq!(message.prepare(region), 0);
+        assert_eq!(message.take().stored().count(), 3);
+    }
+
+    #[test]
+    fn a_reply_of_many_parts_is_sent_in_turns() {
+        let mut out = Outgoing::new();
+        (0..600).for_each(|i| out.push_stored(Extent::new(i, 1)));
+        let mut message = Message::new();
+        message.load(out);
+        let region = Region::new((4096, 4096));
+        let mut turns = Vec::new();
+        loop {
+            match message.prepare(region) {
+                0 => break,
+                bytes => turns.push(bytes),
+            }
+            message.advance(*turns.last().expect("a turn was just pushed"));
+        }
+        assert_eq!(turns, [256, 256, 88]);
+    }
+
+    #[test]
+    #[should_panic(expected = "left alone")]
+    fn a_message_in_flight_cannot_be_changed() {
+        let (mut message, region) = loaded();
+        message.prepare(region);
+        message.depart();
+        message.advance(1);
+    }
+}

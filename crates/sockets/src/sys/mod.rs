@@ -1,0 +1,31 @@
+//! The raw pieces: addresses in the region, and system calls.
+//!
+//! Unsafe code is allowed here because a transport hands addresses to the kernel, and no safe wrapper
+//! knows that the bytes behind them may be written by it. Everything else in the crate is safe code
+//! over what this module exports.
+#![allow(unsafe_code)]
+
+mod buffers;
+mod epoll;
+mod eventfd;
+mod file;
+mod message;
+mod region;
+mod ring;
+mod socket;
+
+pub(crate) use buffers::{BUFFERS_MAX, BufferId};
+pub(crate) use epoll::{Epoll, Interest, Ready};
+pub(crate) use eventfd::EventFd;
+pub(crate) use file::write_durably;
+pub(crate) use message::Message;
+pub(crate) use region::Region;
+pub(crate) use ring::{Completion, Ring, SideRing};
+pub(crate) use socket::{adopt, receive, send};
+
+use std::io;
+
+/// The result of a system call that returns -1 and sets `errno` on failure.
+fn checked(result: impl TryInto<usize>) -> io::Result<usize> {
+    result.try_into().map_err(|_| io::Error::last_os_error())
+}

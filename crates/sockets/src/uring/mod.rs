@@ -1,0 +1,250 @@
+//! The io_uring transport: one ring a worker, all of whose operations go through one system call a turn.
+//!
+//! It needs Linux 6.12 (`IOU_PBUF_RING_INC`, `min_wait_usec`); on an older kernel [`open`] is refused and
+//! epoll is chosen. With buffers that are consumed incrementally the stream of all connections lands as
+//! one dense log in whole runs, so there is no second, coarser way of posting buffers.
+
+mod accept;
+mod close;
+mod receive;
+mod send;
+mod token;
+mod write_back;
+
+use crate::policy::{STARVED_RETRY, until};
+use crate::slots::Slots;
+use crate::sys::{Completion, Region, Ring, SideRing};
+use crate::{
+    ConnId, Event, Frames, OpenedTransport, Outgoing, Transport, TransportError, Wait, Waker,
+};
+use accept::Listener;
+use close::Closing;
+use landfall_media::FileWrite;
+use receive::{Landings, Receiving};
+use send::Sending;
+use std::collections::VecDeque;
+use std::io;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::RawFd;
+use std::time::{Duration, Instant};
+use token::{Operation, Token};
+use write_back::WriteBack;
+
+/// How long a wait that is for a client's next request may hold back [`Event::Sent`] of small replies.
+///
+/// A small send completes while it is submitted. Were its completion to end the wait, each turn would
+/// cost two system calls; so a wait counts the small sends it submits, and for this long expects one
+/// completion more than these.
+const SENT_PATIENCE: Duration = Duration::from_micros(50);
+/// Completions that a wait may ask for, well below what the ring holds.
+const WANT_MAX: u32 = 4096;
+
+/// Opens the transport; `why` is for the reason line.
+pub(crate) fn open(image: (usize, u64), why: &str) -> Result<OpenedTransport, TransportError> {
+    let transport = Box::new(Uring::new(Region::new(image))?);
+    let reason = format!("uring: {why}; multishot receive into incremental buffers over runs");
+    Ok(OpenedTransport { transport, reason })
+}
+
+struct Uring {
+    ring: Ring,
+    region: Region,
+    waker: Waker,
+    landings: Landings,
+    listeners: Vec<Listener>,
+    conns: Slots<Conn>,
+    /// Connections whose receive found no buffer; each has [`Receiving::Stalled`].
+    stalled: Vec<ConnId>,
+    /// Connections that were closed with a send in flight, and when that is cut off; in order of time.
+    draining: VecDeque<(Instant, ConnId)>,
+    /// Events not handed out yet; empty between polls but for what `send` and `close` cause at once.
+    ready: Vec<Event>,
+    completions: Vec<Completion>,
+    /// Sends queued since the last wait that complete while they are submitted.
+    small_sends: u32,
+    writing: Option<WriteBack>,
+    side: Option<SideRing>,
+    stopping: bool,
+}
+
+/// One connection.
+struct Conn {
+    socket: TcpStream,
+    receiving: Receiving,
+    paused: bool,
+    eof: bool,
+    sending: Sending,
+    closing: Option<Closing>,
+}
+
+impl Uring {
+    fn new(region: Region) -> Result<Self, TransportError> {
+        let waker = Waker::new().map_err(|e| TransportError::sort("making an eventfd", e))?;
+        let mut ring = Ring::open()?;
+        ring.watch_edges(waker.descriptor(), Token::of(Operation::Wake).0);
+        Ok(Self {
+            ring,
+            region,
+            waker,
+            landings: Landings::new(),
+            listeners: Vec::new(),
+            conns: Slots::new(),
+            stalled: Vec::new(),
+            draining: VecDeque::new(),
+            ready: Vec::new(),
+            completions: Vec::new(),
+            small_sends: 0,
+            writing: None,
+            side: None,
+            stopping: false,
+        })
+    }
+
+    /// What is to be done before a wait: landing space posted, whatever paused started again.
+    fn prepare(&mut self, frames: &mut dyn Frames) {
+        self.replenish(frames);
+        self.restart_stalled();
+        self.restart_accepting();
+        self.cut_off_drained();
+    }
+
+    /// Submits and waits once.
+    fn turn(&mut self, frames: &mut dyn Frames, wait: Wait) -> Result<(), TransportError> {
+        let sends = std::mem::take(&mut self.small_sends);
+        let lingers = wait.events_min > 1 && !wait.linger.is_zero();
+        let events = if lingers { wait.events_min } else { 1 };
+        let want = sends.saturating_add(events).min(WANT_MAX);
+        let patience = if lingers { wait.linger } else { SENT_PATIENCE };
+        let (want, patience) = match want {
+            _ if !self.ready.is_empty() || wait.timeout == Some(Duration::ZERO) => (0, Duration::ZERO),
+            1 => (1, Duration::ZERO),
+            more => (more, patience),
+        };
+        let timeout = self.limit(wait.timeout);
+        self.ring.enter(want, patience, timeout).map_err(|e| TransportError::sort("io_uring_enter", e))?;
+        self.reap(frames);
+        Ok(())
+    }
+
+    /// A wait's time limit, shortened to when something is to be tried again.
+    fn limit(&self, timeout: Option<Duration>) -> Option<Duration> {
+        let timeout = match timeout {
+            _ if !self.landings.starved() => timeout,
+            Some(timeout) => Some(timeout.min(STARVED_RETRY)),
+            None => Some(STARVED_RETRY),
+        };
+        let cut_off = self.draining.front().map(|(at, _)| *at);
+        let accept = self.listeners.iter().filter_map(|listener| listener.retry_at).min();
+        if cut_off.is_none() && accept.is_none() {
+            return timeout;
+        }
+        let now = Instant::now();
+        until(until(timeout, cut_off, now), accept, now)
+    }
+
+    /// Handles every completion there is.
+    fn reap(&mut self, frames: &mut dyn Frames) {
+        let mut completions = std::mem::take(&mut self.completions);
+        self.ring.drain(&mut completions);
+        for completion in &completions {
+            self.complete(frames, completion);
+        }
+        completions.clear();
+        self.completions = completions;
+    }
+
+    fn complete(&mut self, frames: &mut dyn Frames, completion: &Completion) {
+        let token = Token(completion.token);
+        match token.operation() {
+            Operation::Receive => self.received(frames, token.conn(), completion),
+            Operation::Send => self.sent(frames, token.conn(), completion),
+            Operation::Accept => self.accepted(token.index(), completion),
+            Operation::Wake => self.woken(completion),
+            Operation::Write => self.written(token.index(), completion),
+            Operation::Sync => self.synced(completion),
+            // What was cancelled tells itself how it ended.
+            Operation::Cancel => {}
+        }
+    }
+
+    fn woken(&mut self, completion: &Completion) {
+        if !completion.more && !self.stopping {
+            self.ring.watch_edges(self.waker.descriptor(), Token::of(Operation::Wake).0);
+        }
+        self.waker.acknowledge();
+        self.ready.push(Event::Woken);
+    }
+}
+
+impl Transport for Uring {
+    fn name(&self) -> &'static str {
+        "uring"
+    }
+
+    fn listen(&mut self, listener: TcpListener, tag: u32) -> Result<(), TransportError> {
+        self.add_listener(listener, tag);
+        Ok(())
+    }
+
+    fn waker(&self) -> Waker {
+        self.waker.clone()
+    }
+
+    fn poll(
+        &mut self,
+        frames: &mut dyn Frames,
+        wait: Wait,
+        events: &mut Vec<Event>,
+    ) -> Result<(), TransportError> {
+        let may_wait = wait.timeout.filter(|timeout| !timeout.is_zero());
+        let deadline = may_wait.and_then(|timeout| Instant::now().checked_add(timeout));
+        let mut wait = wait;
+        loop {
+            self.prepare(frames);
+            self.turn(frames, wait)?;
+            // Completions that are nobody's event do not end the wait.
+            if !self.ready.is_empty() || wait.timeout == Some(Duration::ZERO) {
+                break;
+            }
+            wait.timeout = until(None, deadline, Instant::now());
+        }
+        events.append(&mut self.ready);
+        Ok(())
+    }
+
+    fn send(&mut self, frames: &mut dyn Frames, conn: ConnId, out: Outgoing) {
+        self.start_sending(frames, conn, out);
+    }
+
+    fn pause(&mut self, conn: ConnId) {
+        self.pause_receiving(conn);
+    }
+
+    fn resume(&mut self, conn: ConnId) {
+        self.resume_receiving(conn);
+    }
+
+    fn close(&mut self, conn: ConnId) {
+        self.close_after_send(conn);
+    }
+
+    fn write_back(&mut self, id: u64, file: RawFd, writes: &[FileWrite]) {
+        self.start_writing(id, file, writes);
+    }
+
+    fn write_back_now(&mut self, file: RawFd, writes: &[FileWrite]) -> io::Result<()> {
+        self.write_and_wait(file, writes)
+    }
+
+    fn shut_down(&mut self, frames: &mut dyn Frames) -> Result<(), TransportError> {
+        self.stop(frames)
+    }
+}
+
+impl Drop for Uring {
+    fn drop(&mut self) {
+        if let Err(error) = self.stop(&mut close::Nobody) {
+            tracing::error!(%error, "a transport was dropped while the kernel was at work");
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Sending: one operation a connection at a time, from where the bytes lie.
+
+use super::Uring;
+use super::token::{Operation, Token};
+use crate::sys::{Completion, Message};
+use crate::{ConnId, Event, Frames, Outgoing};
+use std::io;
+use std::os::fd::AsRawFd;
+
+/// Sends up to this many bytes count as completing while they are submitted: they fit a socket's send
+/// buffer unless its reader is slow.
+const SMALL_SEND_MAX: usize = 64 << 10;
+
+/// A connection's reply in flight, if there is one, in memory that is kept for the next.
+pub(super) struct Sending {
+    message: Message,
+    pub(super) active: bool,
+}
+
+impl Sending {
+    pub(super) fn new() -> Self {
+        Self { message: Message::new(), active: false }
+    }
+}
+
+impl Uring {
+    pub(super) fn start_sending(&mut self, frames: &mut dyn Frames, id: ConnId, out: Outgoing) {
+        let conn = self.conns.get_mut(id).filter(|conn| conn.closing.is_none());
+        let Some(conn) = conn else {
+            return out.stored().for_each(|extent| frames.release(extent));
+        };
+        assert!(!conn.sending.active, "two sends at once on {id:?}: wait for Event::Sent");
+        conn.sending.message.load(out);
+        self.send_next(frames, id);
+    }
+
+    /// Queues the next pieces, or reports the reply as sent.
+    fn send_next(&mut self, frames: &mut dyn Frames, id: ConnId) {
+        let Some(conn) = self.conns.get_mut(id) else { return };
+        let bytes = conn.sending.message.prepare(self.region);
+        if bytes == 0 {
+            return self.send_ended(frames, id);
+        }
+        conn.sending.active = true;
+        let token = Token::of_conn(Operation::Send, id);
+        self.ring.send(conn.socket.as_raw_fd(), &mut conn.sending.message, token.0);
+        self.small_sends += u32::from(bytes <= SMALL_SEND_MAX);
+    }
+
+    pub(super) fn sent(&mut self, frames: &mut dyn Frames, id: ConnId, completion: &Completion) {
+        let conn = self.conns.get_mut(id).expect("a connection lives as long as its send");
+        conn.sending.message.landed();
+        conn.sending.active = false;
+        let cut_off = conn.closing.as_ref().is_some_and(|closing| closing.cut_off);
+        match completion.outcome() {
+            Ok(sent @ 1..) if !cut_off => {
+                conn.sending.message.advance(sent as usize);
+                self.send_next(frames, id);
+            }
+            Ok(0) => self.send_failed(frames, id, io::ErrorKind::WriteZero.into()),
+            Ok(_) => self.send_ended(frames, id),
+            Err(error) => self.send_failed(frames, id, error),
+        }
+    }
+
+    /// Releases the reply, sent or not, and reports it unless the connection is being closed.
+    fn send_ended(&mut self, frames: &mut dyn Frames, id: ConnId) {
+        let Some(conn) = self.conns.get_mut(id) else { return };
+        let mut buffers = conn.sending.message.take();
+        buffers.stored().for_each(|extent| frames.release(extent));
+        buffers.clear();
+        if conn.closing.is_some() {
+            self.shut(id);
+        } else {
+            self.ready.push(Event::Sent { conn: id, buffers });
+        }
+    }
+
+    fn send_failed(&mut self, frames: &mut dyn Frames, id: ConnId, error: io::Error) {
+        let Some(conn) = self.conns.get_mut(id) else { return };
+        conn.sending.message.take().stored().for_each(|extent| frames.release(extent));
+        self.fail(id, error);
+    }
+}

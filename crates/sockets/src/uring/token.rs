@@ -1,0 +1,82 @@
+//! The number that comes back with a completion: what was done, and for whom.
+
+use crate::ConnId;
+use crate::slots::ID_BITS;
+
+/// An operation in the bits from [`ID_BITS`], a connection's id or an index below.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Token(pub(super) u64);
+
+/// What was queued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Operation {
+    Accept,
+    Receive,
+    Send,
+    Cancel,
+    Wake,
+    Write,
+    Sync,
+}
+
+impl Token {
+    /// An operation of which there is one at a time.
+    pub(super) const fn of(operation: Operation) -> Self {
+        Self((operation as u64) << ID_BITS)
+    }
+
+    pub(super) const fn of_conn(operation: Operation, conn: ConnId) -> Self {
+        Self(Self::of(operation).0 | conn.0)
+    }
+
+    pub(super) const fn of_index(operation: Operation, index: usize) -> Self {
+        Self(Self::of(operation).0 | index as u64)
+    }
+
+    pub(super) const fn operation(self) -> Operation {
+        match self.0 >> ID_BITS {
+            0 => Operation::Accept,
+            1 => Operation::Receive,
+            2 => Operation::Send,
+            4 => Operation::Wake,
+            5 => Operation::Write,
+            6 => Operation::Sync,
+            _ => Operation::Cancel,
+        }
+    }
+
+    pub(super) const fn conn(self) -> ConnId {
+        ConnId(self.below())
+    }
+
+    pub(super) const fn index(self) -> usize {
+        self.below() as usize
+    }
+
+    const fn below(self) -> u64 {
+        self.0 & ((1 << ID_BITS) - 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operation_and_connection_come_back_as_they_went() {
+        let conn = ConnId((1 << ID_BITS) - 3);
+        for operation in [
+            Operation::Accept,
+            Operation::Receive,
+            Operation::Send,
+            Operation::Cancel,
+            Operation::Wake,
+            Operation::Write,
+            Operation::Sync,
+        ] {
+            let token = Token::of_conn(operation, conn);
+            assert_eq!((token.operation(), token.conn()), (operation, conn));
+            assert_eq!(Token::of_index(operation, 7).index(), 7);
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! The simulator over many seeds: its tests read how many, and where to start, from their environment.
+
+use super::fresh_seed;
+use crate::args::Grammar;
+use crate::ci::suite::tell;
+use crate::error::Error;
+use crate::process::{self, Keep};
+use crate::workspace::Workspace;
+use std::time::Duration;
+
+/// Seeds where none are given.
+const SEEDS: u64 = 1000;
+/// A campaign may run over night.
+const LIMIT: Duration = Duration::from_secs(12 * 3600);
+
+const GRAMMAR: Grammar = Grammar { values: &["seeds", "seed"], switches: &[], words_max: 0 };
+
+/// `cargo xtask sim`.
+///
+/// # Errors
+/// [`Error::Found`] where a seed fails; the simulator prints which, as a command.
+pub(crate) fn command(workspace: &Workspace, line: &[String]) -> Result<(), Error> {
+    let args = GRAMMAR.parse(line)?;
+    let seeds = args.number("seeds")?.unwrap_or(SEEDS);
+    let seed = args.number("seed")?.unwrap_or_else(fresh_seed);
+    println!("{seeds} seeds; again with: cargo xtask sim --seeds {seeds} --seed {seed}");
+    let mut cargo = process::cargo();
+    cargo.args(["test", "-p", "landfall-sim", "--", "--show-output"]).current_dir(&workspace.root);
+    cargo.env("LANDFALL_SIM_SEEDS", seeds.to_string()).env("LANDFALL_SIM_SEED", seed.to_string());
+    let finished = process::run(&mut cargo, Keep::Both, LIMIT)?;
+    let tally = tell("simulator", &finished, true);
+    match tally.failed {
+        0 => Ok(()),
+        n => Err(Error::Found(format!("{n} simulator tests failed"))),
+    }
+}

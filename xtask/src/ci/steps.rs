@@ -1,0 +1,173 @@
+//! The steps of continuous integration, in order.
+
+use super::report::Verdict;
+use super::suite::{Program, Suite, tell};
+use super::tally::Tally;
+use crate::campaign::{crash, fuzz};
+use crate::error::Error;
+use crate::process::{self, Keep};
+use crate::workspace::Workspace;
+use crate::{peers, sans_io, tidy};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// One step: what it is called, what it shows, how long it may take, and what it does.
+pub(crate) struct Step {
+    /// As `--only` and `--skip` name it.
+    pub(crate) name: &'static str,
+    /// What it shows.
+    pub(crate) about: &'static str,
+    /// Wall time after which it has failed.
+    pub(crate) limit: Duration,
+    /// Does it; counts tests into the tally where it runs any.
+    pub(crate) run: fn(&mut Context<'_>, &mut Tally) -> Result<Verdict, Error>,
+}
+
+const fn minutes(n: u64) -> Duration {
+    Duration::from_secs(60 * n)
+}
+
+/// All steps, cheap ones first.
+pub(crate) const STEPS: &[Step] = &[
+    Step { name: "peers", about: "programs to compare with are here", limit: minutes(6), run: peers },
+    Step { name: "fmt", about: "formatted", limit: minutes(1), run: fmt },
+    Step { name: "clippy", about: "no lint, in any target", limit: minutes(12), run: clippy },
+    Step { name: "sans-io", about: "cores touch nothing outside", limit: minutes(1), run: sans_io },
+    Step { name: "tidy", about: "house rules", limit: minutes(1), run: tidy },
+    Step { name: "test", about: "unit, property, simulator and doc tests", limit: minutes(22), run: test },
+    Step { name: "e2e", about: "the real binary and real clients", limit: minutes(10), run: e2e },
+    Step { name: "crash", about: "short kill -9 campaign", limit: minutes(5), run: crash },
+    Step { name: "fuzz", about: "every fuzz target for some seconds", limit: minutes(5), run: fuzz },
+    Step { name: "docs", about: "documentation builds, links resolve", limit: minutes(6), run: docs },
+];
+
+/// Kills of the short crash campaign, and the seed it always starts from.
+const CRASH_CYCLES: u64 = 20;
+const CRASH_SEED: u64 = 1;
+/// Time of the fuzz smoke test, shared by all targets.
+const FUZZ_SMOKE: Duration = Duration::from_secs(100);
+
+/// What steps share.
+pub(crate) struct Context<'w> {
+    workspace: &'w Workspace,
+    verbose: bool,
+    suite: Option<Suite>,
+    /// When the current step must have ended.
+    pub(crate) deadline: Instant,
+}
+
+impl<'w> Context<'w> {
+    /// Nothing built, no time given.
+    pub(crate) fn new(workspace: &'w Workspace, verbose: bool) -> Self {
+        Self { workspace, verbose, suite: None, deadline: Instant::now() }
+    }
+
+    fn left(&self) -> Duration {
+        self.deadline.saturating_duration_since(Instant::now())
+    }
+
+    fn cargo(&self, arguments: &[&str]) -> Command {
+        let mut cargo = process::cargo();
+        cargo.args(arguments).current_dir(&self.workspace.root);
+        cargo
+    }
+
+    /// The test programs; the first step that asks pays for the build.
+    fn suite(&mut self) -> Result<&Suite, Error> {
+        let suite = match self.suite.take() {
+            Some(suite) => suite,
+            None => Suite::build(self.workspace, self.left())?,
+        };
+        Ok(self.suite.insert(suite))
+    }
+
+    fn run_cargo(&self, command: &mut Command) -> Result<Verdict, Error> {
+        process::must(command, Keep::Nothing, self.left()).map(|_| Verdict::Passed)
+    }
+}
+
+fn peers(_context: &mut Context<'_>, _tally: &mut Tally) -> Result<Verdict, Error> {
+    let missing = peers::ensure()?;
+    Ok(missing.map_or(Verdict::Passed, Verdict::Skipped))
+}
+
+fn fmt(context: &mut Context<'_>, _tally: &mut Tally) -> Result<Verdict, Error> {
+    context.run_cargo(&mut context.cargo(&["fmt", "--all", "--", "--check"]))
+}
+
+fn clippy(context: &mut Context<'_>, _tally: &mut Tally) -> Result<Verdict, Error> {
+    let arguments = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
+    context.run_cargo(&mut context.cargo(&arguments))
+}
+
+fn sans_io(context: &mut Context<'_>, _tally: &mut Tally) -> Result<Verdict, Error> {
+    sans_io::command(context.workspace, &[]).map(|()| Verdict::Passed)
+}
+
+fn tidy(context: &mut Context<'_>, _tally: &mut Tally) -> Result<Verdict, Error> {
+    tidy::command(context.workspace, &[]).map(|()| Verdict::Passed)
+}
+
+fn test(context: &mut Context<'_>, tally: &mut Tally) -> Result<Verdict, Error> {
+    let (deadline, verbose) = (context.deadline, context.verbose);
+    let suite = context.suite()?;
+    run_all(suite, suite.inner(), deadline, verbose, tally)?;
+    let mut doc = context.cargo(&["test", "--workspace", "--doc", "--", "--show-output"]);
+    let finished = process::run(&mut doc, Keep::Both, context.left())?;
+    tally.add(&tell("doc tests", &finished, verbose));
+    Ok(Verdict::Passed)
+}
+
+fn e2e(context: &mut Context<'_>, tally: &mut Tally) -> Result<Verdict, Error> {
+    let (deadline, verbose) = (context.deadline, context.verbose);
+    let suite = context.suite()?;
+    if suite.end_to_end().next().is_none() {
+        return Ok(Verdict::Skipped("crates/landfall/tests has no test".to_owned()));
+    }
+    run_all(suite, suite.end_to_end(), deadline, verbose, tally)?;
+    Ok(Verdict::Passed)
+}
+
+/// Runs programs one after the other, without their fuzz targets: those are a step of their own.
+fn run_all<'p>(
+    suite: &Suite,
+    programs: impl Iterator<Item = &'p Program>,
+    deadline: Instant,
+    verbose: bool,
+    tally: &mut Tally,
+) -> Result<(), Error> {
+    let seeded = [("PROPTEST_RNG_SEED", fuzz::FIRST_SEED.to_string())];
+    for program in programs {
+        let finished = suite.run(program, &["--skip", fuzz::PREFIX], &seeded, deadline)?;
+        tally.add(&tell(&program.title(), &finished, verbose));
+    }
+    Ok(())
+}
+
+fn crash(context: &mut Context<'_>, _tally: &mut Tally) -> Result<Verdict, Error> {
+    let deadline = context.deadline;
+    let Some(binary) = context.suite()?.binary.clone() else {
+        return Ok(Verdict::Skipped("cargo built no binary `landfall`".to_owned()));
+    };
+    let left = deadline.saturating_duration_since(Instant::now());
+    crash::campaign(&binary, CRASH_CYCLES, CRASH_SEED, left).map(|()| Verdict::Passed)
+}
+
+fn fuzz(context: &mut Context<'_>, tally: &mut Tally) -> Result<Verdict, Error> {
+    let deadline = context.deadline;
+    let suite = context.suite()?;
+    let targets = fuzz::targets(suite, "")?;
+    if targets.is_empty() {
+        return Ok(Verdict::Skipped("there is no fuzz target".to_owned()));
+    }
+    let slice = fuzz::slice(FUZZ_SMOKE, targets.len());
+    for target in &targets {
+        tally.add(&target.turn(suite, slice, fuzz::FIRST_SEED, deadline)?);
+    }
+    Ok(Verdict::Passed)
+}
+
+fn docs(context: &mut Context<'_>, _tally: &mut Tally) -> Result<Verdict, Error> {
+    let mut doc = context.cargo(&["doc", "--workspace", "--no-deps"]);
+    context.run_cargo(doc.env("RUSTDOCFLAGS", "-D warnings"))
+}

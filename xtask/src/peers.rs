@@ -1,0 +1,150 @@
+//! The programs that tests compare against or drive clients with. None is needed to build.
+
+use crate::error::Error;
+use crate::process::{self, Keep};
+use crate::workspace::Workspace;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+/// A package index and five small packages; longer means that the mirror hangs.
+const INSTALL_LIMIT: Duration = Duration::from_secs(240);
+const PROBE_LIMIT: Duration = Duration::from_secs(20);
+
+/// A program, the Debian package that has it, and what cannot be tested without it.
+struct Peer {
+    name: &'static str,
+    package: &'static str,
+    skipped: &'static str,
+    /// Arguments after which the program exits with 0.
+    probe: &'static [&'static str],
+}
+
+const PEERS: &[Peer] = &[
+    Peer {
+        name: "redis-server",
+        package: "redis-server",
+        skipped: "comparisons with redis",
+        probe: &["redis-server", "--version"],
+    },
+    Peer {
+        name: "redis-cli",
+        package: "redis-tools",
+        skipped: "tests with redis-cli",
+        probe: &["redis-cli", "--version"],
+    },
+    Peer {
+        name: "redis-benchmark",
+        package: "redis-tools",
+        skipped: "tests with redis-benchmark",
+        probe: &["redis-benchmark", "--version"],
+    },
+    // wrk prints its version, and exits with 1.
+    Peer {
+        name: "wrk",
+        package: "wrk",
+        skipped: "HTTP load tests",
+        probe: &["sh", "-c", "wrk --version | grep -q wrk"],
+    },
+    Peer { name: "curl", package: "curl", skipped: "tests with curl", probe: &["curl", "--version"] },
+    Peer {
+        name: "redis-py",
+        package: "python3-redis",
+        skipped: "tests with redis-py",
+        probe: &["sh", "-c", "python3 -c 'import redis' || /usr/bin/python3 -c 'import redis'"],
+    },
+];
+
+/// `cargo xtask peers`.
+///
+/// # Errors
+/// [`Error::Found`] where a peer is missing and cannot be installed.
+pub(crate) fn command(_workspace: &Workspace, _line: &[String]) -> Result<(), Error> {
+    match ensure()? {
+        None => Ok(()),
+        Some(missing) => Err(Error::Found(missing)),
+    }
+}
+
+/// Installs what is missing where that is allowed. Gives, in words, what is missing still and what cannot
+/// be tested therefore.
+///
+/// # Errors
+/// [`Error::Environment`] where a program cannot be started for a reason other than its absence.
+pub(crate) fn ensure() -> Result<Option<String>, Error> {
+    let mut missing = absent();
+    if !missing.is_empty() {
+        match may_install() {
+            Ok(()) => install(&missing),
+            Err(why) => println!("  not installing: {why}"),
+        }
+        missing = absent();
+    }
+    for peer in PEERS {
+        let here = !missing.iter().any(|m| m.name == peer.name);
+        println!("  {:<16} {}", peer.name, if here { "present" } else { "MISSING" });
+    }
+    Ok((!missing.is_empty()).then(|| describe(&missing)))
+}
+
+fn describe(missing: &[&Peer]) -> String {
+    let each = missing.iter().map(|p| format!("{} (Debian package {}): no {}", p.name, p.package, p.skipped));
+    format!("missing {}", each.collect::<Vec<_>>().join("; "))
+}
+
+fn absent() -> Vec<&'static Peer> {
+    PEERS.iter().filter(|peer| !present(peer)).collect()
+}
+
+fn present(peer: &Peer) -> bool {
+    let [program, arguments @ ..] = peer.probe else { return false };
+    let probed = process::run(Command::new(program).args(arguments), Keep::Both, PROBE_LIMIT);
+    probed.is_ok_and(|finished| finished.success)
+}
+
+fn may_install() -> Result<(), &'static str> {
+    let user = process::run(Command::new("id").arg("-u"), Keep::Both, PROBE_LIMIT);
+    if !user.is_ok_and(|finished| finished.stdout.trim() == "0") {
+        return Err("that needs root");
+    }
+    let apt = ["/usr/bin/apt-get", "/bin/apt-get"].iter().any(|path| Path::new(path).exists());
+    if apt { Ok(()) } else { Err("there is no apt-get here") }
+}
+
+/// A failure shows in the probes that follow, so it is only told.
+fn install(missing: &[&Peer]) {
+    let mut packages: Vec<&str> = missing.iter().map(|peer| peer.package).collect();
+    packages.dedup();
+    println!("  installing {}", packages.join(" "));
+    let install = ["install", "--yes", "--no-install-recommends", "-qq"];
+    for arguments in [vec!["update", "-qq"], [install.to_vec(), packages].concat()] {
+        let mut apt = Command::new("apt-get");
+        // RUNLEVEL=1: a freshly installed redis-server must not start as a service.
+        apt.args(&arguments).env("DEBIAN_FRONTEND", "noninteractive").env("RUNLEVEL", "1");
+        match process::run(&mut apt, Keep::Both, INSTALL_LIMIT) {
+            Ok(finished) if finished.success => {}
+            Ok(finished) => println!("  apt-get {} {}\n{}", arguments[0], finished.ending, finished.stderr),
+            Err(error) => println!("  {error}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn missing_peers_are_told_with_what_is_not_tested() {
+        let told = describe(&[&PEERS[3], &PEERS[4]]);
+        assert_eq!(
+            told,
+            "missing wrk (Debian package wrk): no HTTP load tests; curl (Debian package curl): no tests with curl"
+        );
+    }
+
+    #[test]
+    fn program_that_does_not_exist_is_absent() {
+        let peer = Peer { name: "x", package: "x", skipped: "x", probe: &["no-such-program"] };
+        assert!(!present(&peer));
+    }
+}
