@@ -28,8 +28,11 @@ impl<'c, 'a> Stream<'c, 'a> {
 
     /// True if CR, LF lie at `at`, which have been received.
     pub(crate) fn is_crlf(&self, at: usize) -> bool {
-        let at = self.from + at;
-        (self.chain.byte(at), self.chain.byte(at + 1)) == (Some(b'\r'), Some(b'\n'))
+        (self.byte(at), self.byte(at + 1)) == (Some(b'\r'), Some(b'\n'))
+    }
+
+    fn byte(&self, at: usize) -> Option<u8> {
+        self.chain.byte(self.from + at)
     }
 
     fn find_line_feed(&self, at: usize) -> Option<usize> {
@@ -62,7 +65,11 @@ impl LineScan {
         match stream.find_line_feed(at + self.scanned) {
             Some(feed) if feed < limit => {
                 self.scanned = 0;
-                if feed > at && stream.is_crlf(feed - 1) { Line::Ends(feed - 1) } else { Line::BareLineFeed }
+                if feed > at && stream.byte(feed - 1) == Some(b'\r') {
+                    Line::Ends(feed - 1)
+                } else {
+                    Line::BareLineFeed
+                }
             }
             None if stream.len() < limit => {
                 self.scanned = stream.len().saturating_sub(at);

@@ -218,7 +218,7 @@ impl Parser {
         if stream.len() < next {
             return Ok(self.want(next));
         }
-        if (stream.byte(end), stream.byte(end + 1)) != (Some(b'\r'), Some(b'\n')) {
+        if !stream.is_crlf(end) {
             return Err(ProtocolError::MissingBulkEnd);
         }
         self.args.push(self.pos..end);
@@ -229,15 +229,14 @@ impl Parser {
     }
 
     /// Reads a line that holds a sigil and a count, and checks the count; `None` when it is not complete.
+    #[inline]
     fn count(&mut self, stream: &Stream<'_, '_>, sigil: Sigil) -> Result<Option<i64>, ProtocolError> {
-        let mut scratch = [0; PEEK_MAX];
-        let (count, len) = match short_count(stream.peek(self.pos, &mut scratch), sigil) {
-            Some(found) => found,
-            None => match self.long_count(stream, sigil)? {
-                Some(found) => found,
-                None => return Ok(None),
-            },
+        let short = match stream.rest(self.pos) {
+            Some(line) => short_count(line, sigil),
+            None => short_count(stream.peek(self.pos, &mut [0; PEEK_MAX]), sigil),
         };
+        let found = if short.is_some() { short } else { self.long_count(stream, sigil)? };
+        let Some((count, len)) = found else { return Ok(None) };
         self.check_count(count, sigil)?;
         self.pos += len;
         self.scanned = 0;
@@ -245,6 +244,7 @@ impl Parser {
     }
 
     /// Reads any count line, valid or not, however it is split: the count, and the line's length.
+    #[cold]
     fn long_count(
         &mut self,
         stream: &Stream<'_, '_>,
@@ -364,6 +364,7 @@ impl Sigil {
 
 /// The usual count line, whole, canonical and small: the count and the line's length. `None` says nothing
 /// about the line but that it is not so.
+#[inline]
 fn short_count(line: &[u8], sigil: Sigil) -> Option<(i64, usize)> {
     const DIGITS_MAX: usize = 10;
     let (&first, rest) = line.split_first()?;

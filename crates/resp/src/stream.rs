@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use landfall_media::Chain;
 
-/// How many bytes [`Stream::peek`] shows at most: every valid count line fits.
+/// How many bytes [`Stream::peek`] shows: every valid count line fits.
 pub(crate) const PEEK_MAX: usize = 32;
 
 /// A chain from stream offset `from` on; offsets are relative to `from`.
@@ -18,6 +18,7 @@ pub(crate) struct Stream<'c, 'a> {
 }
 
 impl<'c, 'a> Stream<'c, 'a> {
+    #[inline]
     pub(crate) fn new(chain: &'c Chain<'a>, from: usize) -> Self {
         let len = chain.len().saturating_sub(from);
         let whole = if len == 0 { None } else { chain.contiguous(from..chain.len()) };
@@ -25,22 +26,36 @@ impl<'c, 'a> Stream<'c, 'a> {
     }
 
     /// Bytes received from `from` on.
+    #[inline]
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
+    #[inline]
     pub(crate) fn byte(&self, at: usize) -> Option<u8> {
         if self.whole.is_empty() { self.chain.byte(self.from + at) } else { self.whole.get(at).copied() }
     }
 
-    /// The bytes at `at`: all that there are, or some, but at least `PEEK_MAX` where there are so many.
+    /// True if CR, LF lie at `at`, which have been received.
+    #[inline]
+    pub(crate) fn is_crlf(&self, at: usize) -> bool {
+        match self.whole.get(at..at + 2) {
+            Some(bytes) => bytes == b"\r\n",
+            None => (self.byte(at), self.byte(at + 1)) == (Some(b'\r'), Some(b'\n')),
+        }
+    }
+
+    /// Everything at `at`, if the stream is contiguous.
+    #[inline]
+    pub(crate) fn rest(&self, at: usize) -> Option<&'a [u8]> {
+        if self.whole.is_empty() { None } else { self.whole.get(at..) }
+    }
+
+    /// Up to `PEEK_MAX` bytes at `at`, copied together where they are split.
     pub(crate) fn peek<'s>(&self, at: usize, scratch: &'s mut [u8; PEEK_MAX]) -> &'s [u8]
     where
         'a: 's,
     {
-        if !self.whole.is_empty() {
-            return self.whole.get(at..).unwrap_or(&[]);
-        }
         let at = at.min(self.len);
         let len = (self.len - at).min(PEEK_MAX);
         let range = self.from + at..self.from + at + len;

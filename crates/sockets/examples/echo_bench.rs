@@ -11,9 +11,7 @@
 #![allow(clippy::print_stdout, reason = "an example talks to people")]
 
 use landfall_media::{Extent, RUN_SIZE};
-use landfall_sockets::{
-    ConnId, Event, Frames, Outgoing, Transport, TransportRequest, Wait, open,
-};
+use landfall_sockets::{ConnId, Event, Frames, Outgoing, Transport, TransportRequest, Wait, open};
 use std::collections::HashMap;
 use std::error::Error;
 use std::net::TcpListener;

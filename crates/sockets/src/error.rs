@@ -31,7 +31,9 @@ pub enum TransportError {
         since: &'static str,
     },
     /// Not enough lockable memory, `ENOMEM`.
-    #[error("{what} needs more memory than it may lock ({source}): raise RLIMIT_MEMLOCK (ulimit -l), or free memory")]
+    #[error(
+        "{what} needs more memory than it may lock ({source}): raise RLIMIT_MEMLOCK (ulimit -l), or free memory"
+    )]
     LockedMemory {
         /// What was being set up.
         what: &'static str,
@@ -39,7 +41,9 @@ pub enum TransportError {
         source: io::Error,
     },
     /// The process or the machine has no file descriptor left.
-    #[error("{what} found no free file descriptor ({source}): raise RLIMIT_NOFILE (ulimit -n) or fs.file-max")]
+    #[error(
+        "{what} found no free file descriptor ({source}): raise RLIMIT_NOFILE (ulimit -n) or fs.file-max"
+    )]
     TooManyFiles {
         /// What was being set up.
         what: &'static str,
@@ -55,7 +59,9 @@ pub enum TransportError {
         source: io::Error,
     },
     /// Operations were still in flight when the transport was shut down.
-    #[error("{operations} operations were still in flight {waited:?} after they were cancelled: keep the region mapped")]
+    #[error(
+        "{operations} operations were still in flight {waited:?} after they were cancelled: keep the region mapped"
+    )]
     NotDrained {
         /// How many.
         operations: usize,

@@ -272,8 +272,7 @@ fn lingering_gathers_events_and_ends_in_time(request: TransportRequest) {
     let mut rig = Rig::new(request, 4);
     let (mut client, conn) = rig.connect();
     client.write_all(b"x").unwrap();
-    let wait =
-        Wait { timeout: Some(PATIENCE), events_min: 100, linger: Duration::from_millis(20) };
+    let wait = Wait { timeout: Some(PATIENCE), events_min: 100, linger: Duration::from_millis(20) };
     let (started, mut events) = (Instant::now(), Vec::new());
     rig.transport.poll(&mut rig.frames, wait, &mut events).unwrap();
     assert!(started.elapsed() < PATIENCE / 2, "one event is enough once the linger time is over");

@@ -48,15 +48,28 @@ impl Suite {
     /// # Errors
     /// [`Error::Program`] where they do not compile in time.
     pub(crate) fn build(workspace: &Workspace, limit: Duration) -> Result<Self, Error> {
-        let mut cargo = process::cargo();
-        cargo.args(["test", "--workspace", "--no-run", "--message-format", "json-render-diagnostics"]);
-        let printed = process::must(cargo.current_dir(&workspace.root), Keep::Stdout, limit)?.stdout;
+        let start = Instant::now();
         let mut suite = Self::default();
-        for line in printed.lines().filter(|line| line.contains("\"compiler-artifact\"")) {
-            suite.take(&Json::parse(line)?, workspace);
+        suite.add(&["test", "--workspace", "--no-run"], workspace, limit)?;
+        if suite.binary.is_none() {
+            // Cargo builds it along only where its package has integration tests.
+            let left = limit.saturating_sub(start.elapsed());
+            suite.add(&["build", "--workspace", "--bin", BINARY], workspace, left)?;
         }
         suite.programs.sort();
+        println!("  built {} test programs in {:.1} s", suite.programs.len(), start.elapsed().as_secs_f64());
         Ok(suite)
+    }
+
+    /// Lets cargo build, and takes what it built.
+    fn add(&mut self, arguments: &[&str], workspace: &Workspace, limit: Duration) -> Result<(), Error> {
+        let mut cargo = process::cargo();
+        cargo.args(arguments).args(["--message-format", "json-render-diagnostics"]);
+        let printed = process::must(cargo.current_dir(&workspace.root), Keep::Stdout, limit)?.stdout;
+        for line in printed.lines().filter(|line| line.contains("\"compiler-artifact\"")) {
+            self.take(&Json::parse(line)?, workspace);
+        }
+        Ok(())
     }
 
     fn take(&mut self, artifact: &Json, workspace: &Workspace) {
@@ -162,7 +175,7 @@ pub(crate) fn tell(title: &str, finished: &Finished, verbose: bool) -> Tally {
     }
     let Tally { passed, failed, skipped, .. } = tally;
     let took = finished.took.as_secs_f64();
-    println!("  {title:<40} {passed:>4} ok {failed:>3} bad {skipped:>3} skip {took:>7.1} s");
+    println!("  {title:<52} {passed:>4} ok {failed:>3} bad {skipped:>3} skip {took:>7.1} s");
     tally
 }
 

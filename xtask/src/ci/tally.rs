@@ -96,6 +96,8 @@ fn skips(stdout: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::process::{Keep, run};
+    use std::time::Duration;
 
     const OUTPUT: &str = "
 running 4 tests
@@ -155,5 +157,21 @@ test result: FAILED. 2 passed; 1 failed; 1 ignored; 0 measured; 3 filtered out; 
         assert_eq!(Tally::read("fine\n", "", true).passed, 1);
         let skipped = Tally::read("", "SKIP: all: no kernel\n", true);
         assert_eq!((skipped.passed, skipped.skipped), (0, 1));
+    }
+
+    /// Runs itself once more, under the real harness, as a test that cannot run here.
+    #[test]
+    fn skip_is_seen_through_the_real_harness() {
+        const INNER: &str = "XTASK_TALLY_INNER";
+        if std::env::var_os(INNER).is_some() {
+            return eprintln!("SKIP: inner: on purpose");
+        }
+        let name = "ci::tally::tests::skip_is_seen_through_the_real_harness";
+        let mut inner = std::process::Command::new(std::env::current_exe().unwrap());
+        inner.args([name, "--exact", "--show-output"]).env(INNER, "1");
+        let finished = run(&mut inner, Keep::Both, Duration::from_secs(20)).unwrap();
+        let tally = Tally::read(&finished.stdout, &finished.stderr, finished.success);
+        assert_eq!((tally.passed, tally.failed, tally.skipped), (0, 0, 1), "{}", finished.stdout);
+        assert_eq!(tally.skips, ["inner: on purpose"]);
     }
 }

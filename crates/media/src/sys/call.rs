@@ -53,6 +53,12 @@ pub(super) fn lock(file: &File, shared: bool) -> io::Result<()> {
     check(unsafe { libc::flock(file.as_raw_fd(), operation) })
 }
 
+/// Gives the whole-file lock up, for every copy of the descriptor.
+pub(super) fn unlock(file: &File) -> io::Result<()> {
+    // SAFETY: as in `lock`.
+    check(unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_UN) })
+}
+
 /// Allocates blocks for `off..off + len`, extending the file where needed.
 pub(super) fn allocate(file: &File, off: u64, len: u64) -> io::Result<()> {
     let (off, len) = (offset(off)?, offset(len)?);

@@ -11,14 +11,19 @@ use std::path::{Path, PathBuf};
 
 use super::call;
 use super::kind::Found;
-use super::open::{MediaRequest, take_lock};
+use super::lock::LockedFile;
+use super::open::MediaRequest;
 use crate::{MediaError, RUN_SIZE};
 
 /// How often the left-over of a dead creator may be removed before giving up.
 const STALE_REMOVALS_MAX: u32 = 2;
 
 /// Creates `path` with `capacity` allocated zero bytes, locked. `None` when somebody else just did.
-pub(super) fn create(path: &Path, capacity: u64, request: MediaRequest) -> Result<Option<File>, MediaError> {
+pub(super) fn create(
+    path: &Path,
+    capacity: u64,
+    request: MediaRequest,
+) -> Result<Option<LockedFile>, MediaError> {
     let temporary = temporary_path(path);
     let file = create_temporary(path, &temporary)?;
     let filled = fill(path, &file, capacity, request);
@@ -42,7 +47,7 @@ fn temporary_path(path: &Path) -> PathBuf {
     path.with_file_name(name)
 }
 
-fn create_temporary(path: &Path, temporary: &Path) -> Result<File, MediaError> {
+fn create_temporary(path: &Path, temporary: &Path) -> Result<LockedFile, MediaError> {
     for _ in 0..=STALE_REMOVALS_MAX {
         let made = FileOptions::new().read(true).write(true).create_new(true).mode(0o600).open(temporary);
         match made {
@@ -57,8 +62,8 @@ fn create_temporary(path: &Path, temporary: &Path) -> Result<File, MediaError> {
 }
 
 /// Locks the new file, and makes sure that nobody took it for a left-over before the lock was ours.
-fn own_temporary(path: &Path, file: File) -> Result<File, MediaError> {
-    take_lock(path, &file, false)?;
+fn own_temporary(path: &Path, file: File) -> Result<LockedFile, MediaError> {
+    let file = LockedFile::take(path, file, false)?;
     match file.metadata() {
         Ok(meta) if meta.nlink() > 0 => Ok(file),
         _ => Err(MediaError::Locked { path: path.into() }),
@@ -68,7 +73,7 @@ fn own_temporary(path: &Path, file: File) -> Result<File, MediaError> {
 /// Removes what a creator left that died half-way; its lock died with it. A living one keeps its file.
 fn remove_stale(path: &Path, temporary: &Path) -> Result<(), MediaError> {
     let Ok(stale) = File::open(temporary) else { return Ok(()) };
-    take_lock(path, &stale, false)?;
+    let stale = LockedFile::take(path, stale, false)?;
     // Only while the name still means the file that was locked: a finished creator renames its own.
     let same = |a: &fs::Metadata, b: &fs::Metadata| (a.dev(), a.ino()) == (b.dev(), b.ino());
     match (stale.metadata(), fs::metadata(temporary)) {

@@ -54,16 +54,15 @@ impl FlushInstruction {
     /// The range must be mapped, and the CPU must have the instruction.
     #[inline]
     pub(super) unsafe fn write_back(self, addr: *const u8, len: usize) {
-        let skip = addr as usize % LINE_SIZE as usize;
-        let start = addr.wrapping_sub(skip);
+        let (start, len) = whole_lines(addr, len);
         // Stores before this point must not be moved past the flushes by the compiler.
         compiler_fence(Ordering::SeqCst);
         // SAFETY: rounding down to a line stays within the line's page; the caller vouches for the rest.
         unsafe {
             match self {
-                Self::Clwb => each_line(start, len + skip, |p| clwb(p)),
-                Self::ClflushOpt => each_line(start, len + skip, |p| clflushopt(p)),
-                Self::Clflush => each_line(start, len + skip, |p| _mm_clflush(p)),
+                Self::Clwb => each_line(start, len, |p| clwb(p)),
+                Self::ClflushOpt => each_line(start, len, |p| clflushopt(p)),
+                Self::Clflush => each_line(start, len, |p| _mm_clflush(p)),
                 Self::None => {}
             }
         }
@@ -100,6 +99,13 @@ pub(super) fn store_fence() {
     // SAFETY: sfence exists on every x86-64 CPU and touches no memory of ours.
     unsafe { _mm_sfence() };
     compiler_fence(Ordering::SeqCst);
+}
+
+/// The range from the start of its first line, so that steps of a line meet every line it touches.
+#[inline(always)]
+fn whole_lines(addr: *const u8, len: usize) -> (*const u8, usize) {
+    let skip = addr.addr() % LINE_SIZE as usize;
+    (addr.wrapping_sub(skip), if len == 0 { 0 } else { len + skip })
 }
 
 #[inline(always)]
@@ -153,9 +159,16 @@ mod tests {
     }
 
     #[test]
-    fn ranges_cover_every_line_they_touch() {
-        let mut lines = Vec::new();
-        each_line(std::ptr::without_provenance(640), 65, |p| lines.push(p as usize));
-        assert_eq!(lines, [640, 704]);
+    fn every_line_that_a_range_touches_is_met_once() {
+        let lines = |addr, len| {
+            let mut lines = Vec::new();
+            let (start, len) = whole_lines(std::ptr::without_provenance(addr), len);
+            each_line(start, len, |line| lines.push(line.addr()));
+            lines
+        };
+        assert_eq!(lines(640, 65), [640, 704]);
+        assert_eq!(lines(703, 2), [640, 704], "two bytes on two lines");
+        assert_eq!(lines(650, 54), [640]);
+        assert_eq!(lines(650, 0), [0; 0]);
     }
 }

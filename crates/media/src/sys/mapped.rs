@@ -13,6 +13,7 @@ use super::create::{allocate, space_error};
 use super::flush::{FlushInstruction, store_fence};
 use super::image::{ALIGN_DEFAULT, Image, READ_WRITE};
 use super::kind::{Found, caches_are_persistent};
+use super::lock::LockedFile;
 use super::open::Region;
 use crate::{Dirty, Extent, Media, MediaError, MediaKind, RUN_SIZE, Site};
 
@@ -34,7 +35,7 @@ pub(super) struct MappedMedia {
     found: Found,
     path: PathBuf,
     /// Holds the lock on the region, and serialises growth.
-    file: Mutex<File>,
+    file: Mutex<LockedFile>,
 }
 
 impl MappedMedia {

@@ -2,7 +2,7 @@
 //!
 //! Start at [`open`]. The files: `open` and `create` find or make the region's file, `kind` asks the
 //! kernel what it is, `image` owns the address range, `mapped` is the medium for byte-addressable kinds,
-//! `file` the one for ordinary files, `flush` the cache-line instructions, `call` the system calls.
+//! `file` the one for ordinary files, `lock` the lock, `flush` the cache-line instructions, `call` the system calls.
 
 // Mapped memory, system calls and cache-line instructions have no safe form; they live here and only here.
 #![allow(unsafe_code)]
@@ -16,6 +16,7 @@ mod file;
 mod flush;
 mod image;
 mod kind;
+mod lock;
 mod mapped;
 mod open;
 

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use super::file::FileMedia;
 use super::flush::FlushInstruction;
 use super::kind::{self, Found};
+use super::lock::LockedFile;
 use super::mapped::MappedMedia;
 use super::{call, create};
 use crate::{Media, MediaError, MediaKind, RUN_SIZE};
@@ -126,7 +127,7 @@ pub fn open(path: &Path, options: &OpenOptions) -> Result<Opened, MediaError> {
 
 /// What a medium is made of: a locked file, and what is known about it.
 pub(super) struct Region {
-    pub(super) file: File,
+    pub(super) file: LockedFile,
     pub(super) path: PathBuf,
     pub(super) found: Found,
     /// Length in bytes, a positive multiple of [`RUN_SIZE`].
@@ -148,7 +149,7 @@ fn check(options: &OpenOptions) -> Result<(), MediaError> {
 }
 
 /// The locked file, and whether it was made just now.
-fn find_or_create(path: &Path, options: &OpenOptions) -> Result<(File, bool), MediaError> {
+fn find_or_create(path: &Path, options: &OpenOptions) -> Result<(LockedFile, bool), MediaError> {
     for _ in 0..OPEN_ATTEMPTS_MAX {
         match open_locked(path, options.read_only) {
             Err(MediaError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
@@ -167,7 +168,7 @@ fn find_or_create(path: &Path, options: &OpenOptions) -> Result<(File, bool), Me
     })
 }
 
-fn open_locked(path: &Path, read_only: bool) -> Result<File, MediaError> {
+fn open_locked(path: &Path, read_only: bool) -> Result<LockedFile, MediaError> {
     let io = |action| move |source| MediaError::Io { path: path.into(), action, source };
     let file = FileOptions::new()
         .read(true)
@@ -177,16 +178,7 @@ fn open_locked(path: &Path, read_only: bool) -> Result<File, MediaError> {
         .open(path)
         .map_err(io("open the region's file"))?;
     call::set_blocking(&file).map_err(io("open the region's file"))?;
-    take_lock(path, &file, read_only)?;
-    Ok(file)
-}
-
-/// Takes the lock that keeps a second opener out for as long as the file is open.
-pub(super) fn take_lock(path: &Path, file: &File, shared: bool) -> Result<(), MediaError> {
-    call::lock(file, shared).map_err(|source| match source.kind() {
-        io::ErrorKind::WouldBlock => MediaError::Locked { path: path.into() },
-        _ => MediaError::Io { path: path.into(), action: "lock the region's file", source },
-    })
+    LockedFile::take(path, file, read_only)
 }
 
 fn region_len(path: &Path, file: &File, kind: MediaKind) -> Result<u64, MediaError> {

@@ -12,9 +12,7 @@ mod write_back;
 use crate::policy::{STARVED_RETRY, until};
 use crate::slots::Slots;
 use crate::sys::{Epoll, Interest, Ready, Region};
-use crate::{
-    ConnId, Event, Frames, OpenedTransport, Outgoing, Transport, TransportError, Wait, Waker,
-};
+use crate::{ConnId, Event, Frames, OpenedTransport, Outgoing, Transport, TransportError, Wait, Waker};
 use accept::Listener;
 use close::Closing;
 use landfall_media::FileWrite;

@@ -98,9 +98,8 @@ impl Epoll {
 
     /// `epoll_wait`: timeouts in milliseconds, rounded up.
     fn wait_coarsely(&mut self, timeout: Option<Duration>) -> io::Result<usize> {
-        let millis = timeout.map_or(-1, |timeout| {
-            i32::try_from(timeout.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX)
-        });
+        let millis = timeout
+            .map_or(-1, |timeout| i32::try_from(timeout.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX));
         let (found, max) = (self.found.as_mut_ptr(), i32::try_from(READY_MAX).unwrap_or(i32::MAX));
         // SAFETY: `found` has room for `max` events.
         checked(unsafe { libc::epoll_wait(self.fd.as_raw_fd(), found, max, millis) })

@@ -23,14 +23,21 @@ impl Region {
     /// read or write somebody else's memory.
     pub(crate) fn address(self, extent: Extent) -> *mut u8 {
         let end = extent.off.checked_add(u64::from(extent.len));
-        assert!(end.is_some_and(|end| end <= self.len), "{extent:?} reaches past {} bytes of image", self.len);
+        assert!(
+            end.is_some_and(|end| end <= self.len),
+            "{extent:?} reaches past {} bytes of image",
+            self.len
+        );
         let off = usize::try_from(extent.off).expect("the image is mapped, so its offsets fit an address");
         std::ptr::with_exposed_provenance_mut(self.base + off)
     }
 
     /// The whole run at `run_off`.
     pub(crate) fn run(run_off: u64) -> Extent {
-        assert!(run_off.is_multiple_of(RUN_SIZE), "a run starts at a multiple of {RUN_SIZE}, not at {run_off}");
+        assert!(
+            run_off.is_multiple_of(RUN_SIZE),
+            "a run starts at a multiple of {RUN_SIZE}, not at {run_off}"
+        );
         Extent::new(run_off, RUN_SIZE as u32)
     }
 }

@@ -100,9 +100,7 @@ impl Ring {
         message.depart();
         let entry = match message.only_piece() {
             Some((start, len)) => opcode::Send::new(Fd(socket), start, len).flags(flags).build(),
-            None => {
-                opcode::SendMsg::new(Fd(socket), message.header()).flags(flags.cast_unsigned()).build()
-            }
+            None => opcode::SendMsg::new(Fd(socket), message.header()).flags(flags.cast_unsigned()).build(),
         };
         self.queue(entry, token);
     }
@@ -135,7 +133,12 @@ impl Ring {
 
     /// Submits what is queued and waits for `want` completions (zero: not at all), at first for no longer
     /// than `patience`, then for any single completion until `timeout`.
-    pub(crate) fn enter(&mut self, want: u32, patience: Duration, timeout: Option<Duration>) -> io::Result<()> {
+    pub(crate) fn enter(
+        &mut self,
+        want: u32,
+        patience: Duration,
+        timeout: Option<Duration>,
+    ) -> io::Result<()> {
         self.queue_backlog();
         let limit = timeout.unwrap_or(WAIT_MAX).min(WAIT_MAX);
         let limit = Timespec::new().sec(limit.as_secs()).nsec(limit.subsec_nanos());

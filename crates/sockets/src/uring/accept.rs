@@ -3,9 +3,9 @@
 use super::send::Sending;
 use super::token::{Operation, Token};
 use super::{Conn, Receiving, Uring};
+use crate::Event;
 use crate::policy::{only_this_accept_failed, pause_accepting, report_full};
 use crate::sys::{Completion, adopt};
-use crate::Event;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::time::Instant;

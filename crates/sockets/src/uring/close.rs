@@ -1,8 +1,8 @@
 //! Closing: a connection goes when nothing of it is in the kernel any more.
 
+use super::Uring;
 use super::receive::Receiving;
 use super::token::{Operation, Token};
-use super::Uring;
 use crate::policy::CLOSE_DRAIN_MAX;
 use crate::{ConnId, Event, Frames, TransportError};
 use landfall_media::Extent;

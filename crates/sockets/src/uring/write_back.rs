@@ -62,9 +62,11 @@ impl Uring {
             return write_durably(file, writes);
         }
         if self.side.is_none() {
-            self.side = SideRing::open().inspect_err(|error| {
-                tracing::warn!(%error, "no second ring: writing back one range after the other");
-            }).ok();
+            self.side = SideRing::open()
+                .inspect_err(|error| {
+                    tracing::warn!(%error, "no second ring: writing back one range after the other");
+                })
+                .ok();
         }
         let Some(side) = &mut self.side else { return write_durably(file, writes) };
         let outcome = side.write_durably(file, writes);
@@ -80,7 +82,10 @@ impl WriteBack {
         self.left -= 1;
         let outcome = completion.outcome().and_then(|written| match self.lens[index] {
             len if len == written => Ok(()),
-            len => Err(io::Error::new(io::ErrorKind::WriteZero, format!("{written} of {len} bytes were written"))),
+            len => Err(io::Error::new(
+                io::ErrorKind::WriteZero,
+                format!("{written} of {len} bytes were written"),
+            )),
         });
         if self.outcome.is_ok() {
             self.outcome = outcome;

@@ -12,6 +12,7 @@ use crate::sys::call::{self, magic};
 use crate::sys::create::{allocate, space_error};
 use crate::sys::image::Image;
 use crate::sys::kind::Found;
+use crate::sys::lock::LockedFile;
 use crate::sys::open::Region;
 use crate::{BLOCK_SIZE, FileWrite, MediaError, RUN_SIZE};
 
@@ -26,7 +27,7 @@ enum Method {
 
 /// The open, locked file of a region.
 pub(super) struct Backing {
-    file: File,
+    file: LockedFile,
     path: PathBuf,
     found: Found,
     method: Method,

@@ -5,9 +5,11 @@ use std::path::Path;
 use super::*;
 use crate::sys::call;
 use crate::sys::kind::Found;
+use crate::sys::lock::LockedFile;
 use crate::{BLOCK_SIZE, persist};
 
 fn region(file: File, len: u64, created: bool) -> Region {
+    let file = LockedFile::take(Path::new("region"), file, false).expect("nobody else has it");
     let found = Found { kind: MediaKind::File, fs_type: call::magic::EXT4, map_align: BLOCK_SIZE };
     Region { file, path: Path::new("region").into(), found, len, created, read_only: false }
 }
@@ -60,6 +62,20 @@ fn a_batch_of_one_synchronous_write_latches_as_several_do() {
     media.flush(&mut dirty, Site::Data, Extent::new(0, 1));
     assert!(matches!(media.fence(&mut dirty, Site::Commit), Err(MediaError::WriteBack { .. })));
     assert!(media.closed().is_some());
+}
+
+#[test]
+fn a_batch_that_waited_for_one_that_failed_is_not_written() {
+    let media = media(&allocated(1), RUN_SIZE, true);
+    let mut dirty = Dirty::new();
+    media.store(0, b"waited").expect("in bounds");
+    media.flush(&mut dirty, Site::Data, Extent::new(0, 6));
+    let planned = media.file_writes(&dirty);
+    let _ = media.backing.latch(io::Error::from_raw_os_error(libc::EIO));
+    assert!(matches!(media.backing.write_back(&planned), Err(MediaError::Closed { .. })));
+    let mut medium = [9; 6];
+    media.read_medium(Extent::new(0, 6), &mut medium).expect("readable");
+    assert_eq!(medium, [0; 6]);
 }
 
 #[test]

@@ -1,0 +1,65 @@
+//! The lock that keeps a second opener out of a region.
+
+use std::fs::File;
+use std::io;
+use std::ops::Deref;
+use std::path::Path;
+
+use super::call;
+use crate::MediaError;
+
+/// A region's file, locked with `flock` until it is dropped.
+///
+/// It unlocks explicitly: a child that another thread is just starting holds a copy of the descriptor
+/// until it executes its program, and would keep a lock that only closing gives up.
+#[derive(Debug)]
+pub(super) struct LockedFile(File);
+
+impl LockedFile {
+    /// Locks without waiting: exclusively, or shared among readers.
+    ///
+    /// # Errors
+    /// [`MediaError::Locked`] when somebody else has the lock.
+    pub(super) fn take(path: &Path, file: File, shared: bool) -> Result<Self, MediaError> {
+        match call::lock(&file, shared) {
+            Ok(()) => Ok(Self(file)),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Err(MediaError::Locked { path: path.into() }),
+            Err(source) => {
+                Err(MediaError::Io { path: path.into(), action: "lock the region's file", source })
+            }
+        }
+    }
+}
+
+impl Deref for LockedFile {
+    type Target = File;
+
+    fn deref(&self) -> &File {
+        &self.0
+    }
+}
+
+impl Drop for LockedFile {
+    fn drop(&mut self) {
+        // Closing unlocks as well, unless somebody holds a copy: nothing is lost if this fails.
+        let _ = call::unlock(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_of_the_descriptor_in_a_starting_child_does_not_keep_the_lock() {
+        let named = tempfile::NamedTempFile::new().expect("a temporary file");
+        let open = || File::open(named.path()).expect("readable");
+        let take = |file| LockedFile::take(named.path(), file, false);
+        let first = take(open()).expect("free");
+        let copy = first.try_clone().expect("a second descriptor");
+        assert!(matches!(take(open()), Err(MediaError::Locked { .. })));
+        drop(first);
+        take(open()).expect("free again, although a copy is open");
+        drop(copy);
+    }
+}

@@ -1,0 +1,303 @@
+//! What the server can be told: one struct, from flags or from a TOML file with the same names.
+
+use landfall_media::{FlushInstruction, MediaRequest};
+use landfall_sockets::TransportRequest;
+use serde::{Deserialize, Deserializer};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// A size in bytes, written as `64MiB`, `1GiB`, `512KB`, or plain bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Size(pub u64);
+
+impl std::str::FromStr for Size {
+    type Err = ConfigError;
+
+    fn from_str(text: &str) -> Result<Self, ConfigError> {
+        let bad = || ConfigError::Value { what: "size", text: text.into(), expected: "a number with B, KiB, MiB, GiB or TiB (KB, MB, GB and TB are powers of 1000)" };
+        let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+        let number: u64 = text[..digits].parse().map_err(|_| bad())?;
+        let unit: u64 = match text[digits..].trim().to_ascii_lowercase().as_str() {
+            "" | "b" => 1,
+            "k" | "kib" => 1 << 10,
+            "m" | "mib" => 1 << 20,
+            "g" | "gib" => 1 << 30,
+            "t" | "tib" => 1 << 40,
+            "kb" => 1000,
+            "mb" => 1_000_000,
+            "gb" => 1_000_000_000,
+            "tb" => 1_000_000_000_000,
+            _ => return Err(bad()),
+        };
+        number.checked_mul(unit).map(Self).ok_or_else(bad)
+    }
+}
+
+impl std::fmt::Display for Size {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let units = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
+        match units.iter().find(|(shift, _)| self.0 != 0 && self.0.is_multiple_of(1 << shift)) {
+            Some((shift, unit)) => write!(f, "{}{unit}", self.0 >> shift),
+            None => write!(f, "{}", self.0),
+        }
+    }
+}
+
+/// How log lines look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// A setting that makes no sense.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// Misuse: a value that cannot be read.
+    #[error("{text:?} is not a {what}: expected {expected}")]
+    Value {
+        /// What it should be.
+        what: &'static str,
+        /// What was given.
+        text: String,
+        /// What would be right.
+        expected: &'static str,
+    },
+    /// Environment: the file cannot be read.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// Misuse: the file is not valid.
+    #[error("{}: {message}", path.display())]
+    Syntax {
+        /// The file.
+        path: PathBuf,
+        /// Where and what.
+        message: String,
+    },
+    /// Misuse: reachable from other machines, without a password.
+    #[error("{address} is reachable from other machines, and no password is set: give --password-file, or --insecure-no-password if that is really meant")]
+    Exposed {
+        /// The address.
+        address: SocketAddr,
+    },
+}
+
+/// Everything that `landfall serve` can be told.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Directory of the region.
+    pub dir: PathBuf,
+    /// Size of the region; an existing smaller one grows, a larger one stays.
+    pub capacity: Size,
+    /// Where RESP is served; `None` for nowhere.
+    pub resp: Option<SocketAddr>,
+    /// Where HTTP is served; `None` for nowhere.
+    pub http: Option<SocketAddr>,
+    /// Worker threads.
+    pub workers: usize,
+    /// Which medium the region must be on.
+    pub media: MediaRequest,
+    /// Which flush instruction to use on byte-addressable media; `None`: the best there is.
+    pub flush: Option<FlushInstruction>,
+    /// Which transport to use.
+    pub transport: TransportRequest,
+    /// The password that clients must give.
+    pub password: Option<String>,
+    /// Serve other machines without a password.
+    pub insecure_no_password: bool,
+    /// How log lines look.
+    pub log_format: LogFormat,
+    /// What is logged: a level, or a filter as `RUST_LOG` takes it.
+    pub log_level: String,
+    /// Most connections at once, over all workers.
+    pub max_clients: usize,
+    /// Connections idle for longer are closed; zero: never.
+    pub idle_timeout: Duration,
+    /// A request must arrive whole, and a reply be taken, within this time; zero: any time.
+    pub request_timeout: Duration,
+    /// Longest value or body.
+    pub max_request: Size,
+    /// Commands of one connection executed before others get their turn.
+    pub max_pipeline: usize,
+    /// Replies queued for one connection before it is read no further; at eight times as many it is closed.
+    pub max_output: Size,
+    /// Longest HTTP head.
+    pub max_header: Size,
+    /// Bytes a second that the background scrub checks; zero: none.
+    pub scrub_rate: Size,
+    /// Execute writes but store nothing: for measuring what storing costs.
+    pub discard: bool,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        Self {
+            dir: "landfall-data".into(),
+            capacity: Size(1 << 30),
+            resp: Some(SocketAddr::from(([127, 0, 0, 1], 6479))),
+            http: Some(SocketAddr::from(([127, 0, 0, 1], 6480))),
+            workers: (cores / 2).clamp(1, 64),
+            media: MediaRequest::Auto,
+            flush: None,
+            transport: TransportRequest::Auto,
+            password: None,
+            insecure_no_password: false,
+            log_format: LogFormat::Text,
+            log_level: "info".into(),
+            max_clients: 10_000,
+            idle_timeout: Duration::ZERO,
+            request_timeout: Duration::from_secs(60),
+            max_request: Size(512 << 20),
+            max_pipeline: 1024,
+            max_output: Size(4 << 20),
+            max_header: Size(64 << 10),
+            scrub_rate: Size(16 << 20),
+            discard: false,
+        }
+    }
+}
+
+impl Config {
+    /// Checks that the door is not left open by accident.
+    ///
+    /// # Errors
+    /// [`ConfigError::Exposed`].
+    pub fn check_exposure(&self) -> Result<(), ConfigError> {
+        let guarded = self.password.is_some() || self.insecure_no_password;
+        match self.resp.iter().chain(&self.http).find(|address| !address.ip().is_loopback()) {
+            Some(address) if !guarded => Err(ConfigError::Exposed { address: *address }),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The same settings as a TOML file gives them: all optional, named like the flags with underscores.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct FileConfig {
+    /// `--dir`
+    pub dir: Option<PathBuf>,
+    /// `--capacity`
+    #[serde(deserialize_with = "parsed")]
+    pub capacity: Option<Size>,
+    /// `--resp`, or `"off"`
+    pub resp: Option<String>,
+    /// `--http`, or `"off"`
+    pub http: Option<String>,
+    /// `--workers`
+    pub workers: Option<usize>,
+    /// `--media`
+    pub media: Option<String>,
+    /// `--flush`
+    pub flush: Option<String>,
+    /// `--transport`
+    pub transport: Option<String>,
+    /// `--password-file`
+    pub password_file: Option<PathBuf>,
+    /// `--insecure-no-password`
+    pub insecure_no_password: Option<bool>,
+    /// `--log-format`
+    pub log_format: Option<String>,
+    /// `--log-level`
+    pub log_level: Option<String>,
+    /// `--max-clients`
+    pub max_clients: Option<usize>,
+    /// `--idle-timeout`, seconds
+    pub idle_timeout: Option<u64>,
+    /// `--request-timeout`, seconds
+    pub request_timeout: Option<u64>,
+    /// `--max-request`
+    #[serde(deserialize_with = "parsed")]
+    pub max_request: Option<Size>,
+    /// `--max-pipeline`
+    pub max_pipeline: Option<usize>,
+    /// `--max-output`
+    #[serde(deserialize_with = "parsed")]
+    pub max_output: Option<Size>,
+    /// `--max-header`
+    #[serde(deserialize_with = "parsed")]
+    pub max_header: Option<Size>,
+    /// `--scrub-rate`
+    #[serde(deserialize_with = "parsed")]
+    pub scrub_rate: Option<Size>,
+}
+
+/// A size as a string or as a plain number of bytes.
+fn parsed<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Size>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Either {
+        Number(u64),
+        Text(String),
+    }
+    match Either::deserialize(from)? {
+        Either::Number(bytes) => Ok(Some(Size(bytes))),
+        Either::Text(text) => text.parse().map(Some).map_err(serde::de::Error::custom),
+    }
+}
+
+impl FileConfig {
+    /// Reads a configuration file.
+    ///
+    /// # Errors
+    /// [`ConfigError`], naming file, line and field.
+    pub fn read(path: &std::path::Path) -> Result<Self, ConfigError> {
+        let file = |source| ConfigError::File { path: path.into(), source };
+        let text = std::fs::read_to_string(path).map_err(file)?;
+        toml::from_str(&text).map_err(|e| ConfigError::Syntax { path: path.into(), message: e.to_string() })
+    }
+}
+
+/// Reads a `MediaRequest` from its flag value.
+///
+/// # Errors
+/// [`ConfigError::Value`].
+pub fn parse_media(text: &str) -> Result<MediaRequest, ConfigError> {
+    match text {
+        "auto" => Ok(MediaRequest::Auto),
+        "dax" => Ok(MediaRequest::Dax),
+        "file" => Ok(MediaRequest::File),
+        "volatile" => Ok(MediaRequest::Volatile),
+        _ => Err(ConfigError::Value { what: "medium", text: text.into(), expected: "auto, dax, file or volatile" }),
+    }
+}
+
+/// Reads a `TransportRequest` from its flag value.
+///
+/// # Errors
+/// [`ConfigError::Value`].
+pub fn parse_transport(text: &str) -> Result<TransportRequest, ConfigError> {
+    match text {
+        "auto" => Ok(TransportRequest::Auto),
+        "uring" => Ok(TransportRequest::Uring),
+        "epoll" => Ok(TransportRequest::Epoll),
+        _ => Err(ConfigError::Value { what: "transport", text: text.into(), expected: "auto, uring or epoll" }),
+    }
+}
+
+/// Reads a listening address; `off` for none.
+///
+/// # Errors
+/// [`ConfigError::Value`].
+pub fn parse_address(text: &str) -> Result<Option<SocketAddr>, ConfigError> {
+    if text == "off" {
+        return Ok(None);
+    }
+    let text_full = if text.contains(':') { text.to_owned() } else { format!("127.0.0.1:{text}") };
+    text_full.parse().map(Some).map_err(|_| ConfigError::Value {
+        what: "listening address",
+        text: text.into(),
+        expected: "ADDR:PORT, a port on loopback, or off",
+    })
+}

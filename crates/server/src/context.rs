@@ -1,0 +1,66 @@
+//! What a command or request is executed with, and what may come of it.
+
+use crate::shared::Shared;
+use landfall_heap::{HeapError, SlotId, Writer};
+use landfall_kv::{Engine, KvError};
+use landfall_sockets::ConnId;
+
+/// What a command gets.
+pub struct Context<'a> {
+    /// Settings, counters, clients.
+    pub shared: &'a Shared,
+    /// The store.
+    pub engine: &'a Engine,
+    /// The worker's writer: what is appended is durable after the commit that ends the loop's round.
+    pub writer: &'a mut Writer,
+    /// Now, Unix milliseconds.
+    pub now_ms: u64,
+    /// Arrival of the request, Unix nanoseconds.
+    pub arrival_ns: u64,
+    /// The connection.
+    pub conn: ConnId,
+    /// The worker's number.
+    pub worker: usize,
+}
+
+/// What came of a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Outcome {
+    /// The reply has been written.
+    Done,
+    /// The reply has been written; close the connection once it is sent.
+    Close,
+    /// Nothing was changed and nothing written: execute again once `slot` is durable, or, without a slot,
+    /// after this worker's next commit.
+    Wait(Option<SlotId>),
+}
+
+/// The RESP error for a failed command; `None` when the command has to wait.
+pub fn resp_error(error: &KvError) -> Option<String> {
+    Some(match error {
+        KvError::Wait(_) => return None,
+        KvError::Heap(HeapError::Full) => {
+            "OOM command not allowed: the region is full. Delete keys, or restart with a larger --capacity".into()
+        }
+        KvError::Heap(HeapError::TooLarge { what: "a value", .. }) => {
+            "ERR string exceeds maximum allowed size (proto-max-bulk-len)".into()
+        }
+        KvError::Heap(HeapError::Media(error)) => format!("MISCONF {error}"),
+        KvError::Damaged { .. } => format!("DAMAGED {error}"),
+        KvError::NotDurable => format!("MISCONF {error}"),
+        other => format!("ERR {other}"),
+    })
+}
+
+/// The HTTP status and text for a failed request; `None` when the request has to wait.
+pub fn http_error(error: &KvError) -> Option<(u16, String)> {
+    let status = match error {
+        KvError::Wait(_) => return None,
+        KvError::Heap(HeapError::Full) => 507,
+        KvError::Heap(HeapError::TooLarge { .. }) => 413,
+        KvError::Heap(_) | KvError::NotDurable => 503,
+        _ => 500,
+    };
+    Some((status, error.to_string()))
+}

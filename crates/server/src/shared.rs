@@ -1,0 +1,155 @@
+//! What all workers share.
+
+use crate::config::Config;
+use landfall_kv::{Engine, Recovered};
+use landfall_sockets::Waker;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+/// Upper bounds of the commit-latency histogram, microseconds; the last bucket is open.
+pub const COMMIT_BOUNDS_US: [u64; 15] =
+    [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 100_000, 1_000_000];
+
+/// Counters over all workers. Names follow the fields of `INFO` where Redis has them.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Connections accepted.
+    pub connections: AtomicU64,
+    /// Connections refused because there were too many.
+    pub rejected_connections: AtomicU64,
+    /// Connections now.
+    pub clients: AtomicU64,
+    /// RESP commands executed.
+    pub commands: AtomicU64,
+    /// HTTP requests executed.
+    pub http_requests: AtomicU64,
+    /// Reads that found their key.
+    pub hits: AtomicU64,
+    /// Reads that did not.
+    pub misses: AtomicU64,
+    /// Replies that were errors.
+    pub errors: AtomicU64,
+    /// Bytes received.
+    pub input_bytes: AtomicU64,
+    /// Bytes sent.
+    pub output_bytes: AtomicU64,
+    /// Commits made durable.
+    pub commits: AtomicU64,
+    /// Time that commits took, from begin to durable, nanoseconds.
+    pub commit_ns: AtomicU64,
+    /// Commits by latency: [`COMMIT_BOUNDS_US`], then everything longer.
+    pub commit_buckets: [AtomicU64; COMMIT_BOUNDS_US.len() + 1],
+    /// Bytes written to the file behind the region by commits.
+    pub written_bytes: AtomicU64,
+    /// Connections closed for being idle or too slow.
+    pub timeouts: AtomicU64,
+    /// Connections closed because their replies piled up.
+    pub overflows: AtomicU64,
+    /// Bytes that the compactor has moved.
+    pub compacted_bytes: AtomicU64,
+    /// Records that the compactor has rewritten.
+    pub compacted_records: AtomicU64,
+    /// Keys checked by the scrub.
+    pub scrubbed_keys: AtomicU64,
+    /// Bytes checked by the scrub.
+    pub scrubbed_bytes: AtomicU64,
+    /// Damage found by the scrub.
+    pub scrub_findings: AtomicU64,
+}
+
+/// Adds to a counter.
+pub fn count(counter: &AtomicU64, by: u64) {
+    counter.fetch_add(by, Ordering::Relaxed);
+}
+
+/// A connected client, for `CLIENT LIST`.
+#[derive(Clone, Debug)]
+pub struct ClientInfo {
+    /// Its address.
+    pub peer: Option<SocketAddr>,
+    /// What it called itself.
+    pub name: String,
+    /// Library name and version, as it told.
+    pub library: (String, String),
+    /// Database selected.
+    pub database: u8,
+    /// RESP version, 2 or 3.
+    pub protocol: u8,
+    /// When it connected.
+    pub since: Instant,
+    /// Worker that serves it.
+    pub worker: usize,
+    /// Somebody asked for its end.
+    pub killed: Arc<AtomicBool>,
+}
+
+/// Who must be woken when a worker's commit completes, and how.
+#[derive(Debug)]
+pub struct WorkerHandle {
+    /// Ends the worker's wait.
+    pub waker: Waker,
+    /// Other workers with replies that wait for this worker's commit: bit per worker.
+    pub waiters: AtomicU64,
+}
+
+/// What all workers share.
+#[derive(Debug)]
+pub struct Shared {
+    /// Settings.
+    pub config: Config,
+    /// The store.
+    pub engine: Engine,
+    /// What recovery found at start.
+    pub recovered: Recovered,
+    /// How long recovery took, nanoseconds.
+    pub recovery_ns: u64,
+    /// Counters.
+    pub counters: Counters,
+    /// When the server started.
+    pub started: Instant,
+    /// Random identity of this run, 40 hexadecimal digits.
+    pub run_id: String,
+    /// Addresses really bound.
+    pub bound_resp: Option<SocketAddr>,
+    /// Addresses really bound.
+    pub bound_http: Option<SocketAddr>,
+    /// Why the transport was chosen.
+    pub transport: String,
+    /// RESP clients by id.
+    pub clients: Mutex<BTreeMap<u64, ClientInfo>>,
+    /// Next client id.
+    pub next_client: AtomicU64,
+    /// Cursors of `SCAN`.
+    pub cursors: Mutex<crate::cursors::Cursors>,
+    /// Asked to stop.
+    pub stopping: AtomicBool,
+    /// The workers, once they run.
+    pub workers: std::sync::OnceLock<Vec<WorkerHandle>>,
+}
+
+impl Shared {
+    /// Asks every worker to finish what it has and stop.
+    pub fn stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+        self.wake_all();
+    }
+
+    /// Ends every worker's wait.
+    pub fn wake_all(&self) {
+        self.workers.get().into_iter().flatten().for_each(|worker| worker.waker.wake());
+    }
+
+    /// True once the server is to stop.
+    pub fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+}
+
+/// Now, Unix nanoseconds.
+pub fn now_ns() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
+}
