@@ -151,6 +151,14 @@ impl Heap {
         !self.is_durable(slot) && self.runs.get(slot.run()).owner.load(Ordering::Acquire) != writer + 1
     }
 
+    /// The writer whose commit will make the record durable, if it is not yet.
+    pub fn pending_writer(&self, slot: SlotId) -> Option<u8> {
+        if self.is_durable(slot) {
+            return None;
+        }
+        self.runs.get(slot.run()).owner.load(Ordering::Acquire).checked_sub(1)
+    }
+
     /// What lies in a slot, checked.
     ///
     /// # Errors
@@ -319,6 +327,17 @@ impl Heap {
         self.runs.become_slab(run, 0);
         self.spare_slabs.lock().push(SpareSlab { run, next: 0 });
         Ok(())
+    }
+
+    /// Prepares a slab ahead of need, leaving the reserves alone.
+    ///
+    /// # Errors
+    /// As [`Self::prepare_slab`], but having no run to spare is not an error.
+    pub fn prepare_slab_within_reserve(&self) -> Result<(), HeapError> {
+        match self.prepare_slab(self.writer_reserve()) {
+            Err(HeapError::Full) => Ok(()),
+            other => other,
+        }
     }
 
     fn zero_slab(&self, run: RunId) -> Result<(), MediaError> {

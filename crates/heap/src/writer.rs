@@ -199,6 +199,9 @@ impl Writer {
             }
         }
         too_large("a group", entries.len() as u64, GROUP_RECORDS_MAX as u64)?;
+        if let Some(reason) = self.heap.media.closed() {
+            return Err(MediaError::Closed { reason }.into());
+        }
         if urgency == Urgency::Write && !self.heap.has_room() {
             return Err(HeapError::Full);
         }

@@ -15,13 +15,10 @@ pub(crate) enum Framing {
 
 /// The framing of a request. Anything that another recipient could take for a different one is refused.
 pub(crate) fn of(request: &Request, limits: &Limits) -> Result<Framing, HttpError> {
-    let chunked = is_chunked(request)?;
-    let length = content_length(request)?;
-    match (chunked, length) {
-        (true, Some(_)) => Err(HttpError::bad("both Content-Length and Transfer-Encoding")),
-        (true, None) => Ok(Framing::Chunked),
-        (false, length) => check_length(length.unwrap_or(0), limits),
+    if is_chunked(request)? {
+        return Ok(Framing::Chunked);
     }
+    check_length(content_length(request)?.unwrap_or(0), limits)
 }
 
 fn check_length(length: u64, limits: &Limits) -> Result<Framing, HttpError> {
@@ -29,7 +26,7 @@ fn check_length(length: u64, limits: &Limits) -> Result<Framing, HttpError> {
     length.map(Framing::Length).ok_or(HttpError::new(413, "body too large"))
 }
 
-/// True for `Transfer-Encoding: chunked`, which alone is known.
+/// True for `Transfer-Encoding: chunked`, which alone is known, and which excludes a `Content-Length`.
 fn is_chunked(request: &Request) -> Result<bool, HttpError> {
     if request.header("transfer-encoding").is_none() {
         return Ok(false);

@@ -7,10 +7,10 @@ use landfall_heap::{Entry, Heap, Kind, SlotId, Source, Writer};
 use landfall_media::Extent;
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Name under which the flush mark's record is hashed; no client key is looked up in its space.
-const FLUSH_SPACE: u8 = u8::MAX;
+pub(crate) const FLUSH_SPACE: u8 = u8::MAX;
 
 /// A write of one key.
 #[derive(Clone, Copy, Debug)]
@@ -27,6 +27,22 @@ pub struct SetRequest<'a> {
     pub expiry_ms: u64,
     /// Arrival of the request, Unix nanoseconds.
     pub arrival_ns: u64,
+}
+
+/// A write that was appended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// The new version's record.
+    pub slot: SlotId,
+    /// Expiry of the version replaced, Unix milliseconds, 0 never; `None` where there was none.
+    pub old_expiry_ms: Option<u64>,
+}
+
+impl Written {
+    /// True when the key could be read before.
+    pub fn has_replaced(&self, now_ms: u64) -> bool {
+        self.old_expiry_ms.is_some_and(|expiry_ms| expiry_ms == 0 || expiry_ms > now_ms)
+    }
 }
 
 /// Counts for `INFO` and `/metrics`.
@@ -55,12 +71,15 @@ pub struct Engine {
     pub(crate) flush_seq: AtomicU64,
     /// Keys purged because they expired.
     pub(crate) expired: AtomicU64,
+    /// A flush mark may not be durable yet.
+    pub(crate) flush_pending: AtomicBool,
 }
 
 impl Engine {
     pub(crate) fn new(heap: Arc<Heap>, shards: Box<[Mutex<Shard>]>, flush_seq: u64) -> Self {
         assert!(shards.len().is_power_of_two());
-        Self { heap, shards, flush_seq: AtomicU64::new(flush_seq), expired: AtomicU64::new(0) }
+        let (flush_seq, expired) = (AtomicU64::new(flush_seq), AtomicU64::new(0));
+        Self { heap, shards, flush_seq, expired, flush_pending: AtomicBool::new(false) }
     }
 
     /// The heap below.
@@ -132,6 +151,14 @@ impl Engine {
     /// # Errors
     /// [`KvError::Wait`]; full, too large, closed.
     pub fn set(&self, writer: &mut Writer, request: &SetRequest<'_>) -> Result<SlotId, KvError> {
+        self.replace(writer, request).map(|written| written.slot)
+    }
+
+    /// The same, telling what was replaced.
+    ///
+    /// # Errors
+    /// As [`Self::set`].
+    pub fn replace(&self, writer: &mut Writer, request: &SetRequest<'_>) -> Result<Written, KvError> {
         let lookup = Lookup::new(&self.heap, request.space, request.key);
         let mut shard = self.shard(lookup.hash);
         let old = self.find_for_write(&mut shard, writer, &lookup)?;
@@ -150,7 +177,7 @@ impl Engine {
         let tomb = if old.is_none() { self.tomb_for_write(&shard, writer, &lookup)? } else { None };
         let slot = writer.append(&entry)?;
         install(&mut shard, writer, &lookup, slot, request.expiry_ms, old, tomb);
-        Ok(slot)
+        Ok(Written { slot, old_expiry_ms: old.map(|(_, expiry_ms)| expiry_ms) })
     }
 
     /// Deletes a key; `None` if there was none. Acknowledge once the slot returned is durable.
@@ -257,6 +284,7 @@ impl Engine {
             old.table.iter().chain(old.tombs.iter()).for_each(|entry| writer.supersede(entry.slot));
         }
         shards[self.shard_index(hash)].add_tomb(hash, mark);
+        self.flush_pending.store(true, Ordering::Release);
         Ok(mark)
     }
 

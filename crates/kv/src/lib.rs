@@ -10,6 +10,7 @@
 
 #![forbid(unsafe_code)]
 
+mod absence;
 mod engine;
 mod error;
 mod expire;
@@ -21,10 +22,11 @@ mod scrub;
 mod shard;
 mod txn;
 
-pub use engine::{Engine, SetRequest, Stats};
+pub use absence::Seen;
+pub use engine::{Engine, SetRequest, Stats, Written};
 pub use error::KvError;
 pub use item::Item;
-pub use range::{Page, RangeQuery};
+pub use range::{Page, PageLimit, RangeQuery};
 pub use recover::{Recovered, Recovery};
 pub use scrub::{ScrubCursor, ScrubFinding, Scrubbed};
 pub use shard::DATABASES;

@@ -98,6 +98,17 @@ fn successor(prefix: &[u8]) -> Option<Vec<u8>> {
     Some(after)
 }
 
+/// How much a page may hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageLimit {
+    /// Most keys.
+    pub keys: usize,
+    /// Bytes of keys and values after which the page ends; the last pair may exceed them.
+    pub bytes: usize,
+    /// Check every value against its checksum; without it only keys may be shown.
+    pub verify: bool,
+}
+
 /// A page of a scan.
 #[derive(Debug, Default)]
 pub struct Page<'h> {
@@ -114,25 +125,37 @@ impl Engine {
     /// # Errors
     /// [`KvError::NotDurable`] after a failed write.
     pub fn range(&self, query: &RangeQuery, limit: usize, now_ms: u64) -> Result<Page<'_>, KvError> {
-        let limit = limit.min(PAGE_KEYS_MAX);
+        self.page(query, PageLimit { keys: limit, bytes: usize::MAX, verify: true }, now_ms)
+    }
+
+    /// The same, holding no more than the limit says.
+    ///
+    /// # Errors
+    /// As [`Self::range`].
+    pub fn page(&self, query: &RangeQuery, limit: PageLimit, now_ms: u64) -> Result<Page<'_>, KvError> {
+        let keys_max = limit.keys.min(PAGE_KEYS_MAX);
         let mut page = Page::default();
-        let Some(bounds) = query.bounds().filter(|_| limit > 0) else { return Ok(page) };
+        let Some(bounds) = query.bounds().filter(|_| keys_max > 0) else { return Ok(page) };
         let shards = self.lock_all();
         let mut merge = Merge::new(&shards, &bounds, query.reverse);
-        let mut visited = 0;
+        let (mut visited, mut bytes_held) = (0, 0);
         while let Some((index, key)) = merge.next() {
             visited += 1;
             let bytes = &key[1..];
             if let Some(item) = self.visit(&shards[index], query.space, bytes, now_ms)? {
+                bytes_held += bytes.len() + item.as_ref().map_or(0, |item| item.len);
                 page.items.push((bytes.to_vec(), item));
             }
-            if page.items.len() == limit || visited == 4 * PAGE_KEYS_MAX {
+            let full = page.items.len() == keys_max || bytes_held >= limit.bytes;
+            if full || visited == 4 * PAGE_KEYS_MAX {
                 page.last = Some(bytes.to_vec());
                 break;
             }
         }
         drop(shards);
-        page.verify();
+        if limit.verify {
+            page.verify();
+        }
         Ok(page)
     }
 

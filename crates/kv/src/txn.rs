@@ -48,7 +48,7 @@ struct StagedKey {
 /// A transaction over a fixed set of shards.
 #[derive(Debug)]
 pub struct Txn<'e> {
-    engine: &'e Engine,
+    pub(crate) engine: &'e Engine,
     guards: SmallVec<[(usize, MutexGuard<'e, Shard>); 4]>,
     staged: Vec<StagedKey>,
     by_hash: ByHash<u32>,
@@ -244,7 +244,7 @@ impl<'e> Txn<'e> {
         if same(&self.staged[index]) { Some(index) } else { self.staged.iter().position(same) }
     }
 
-    fn shard(&self, hash: u64) -> &Shard {
+    pub(crate) fn shard(&self, hash: u64) -> &Shard {
         &self.guards[self.guard_index(hash)].1
     }
 

@@ -20,6 +20,7 @@ fn stream() -> impl Strategy<Value = Vec<u8>> {
         6 => command(),
         3 => "[a-z \"'\\\\]{0,26}\r?\n".prop_map(String::into_bytes),
         1 => "[*$][0-9-]{0,26}\r\n".prop_map(String::into_bytes),
+        1 => "(\r\n|[*]0\r\n){1,3}".prop_map(String::into_bytes),
         1 => "[*$:\r\n0-9a]{0,6}".prop_map(String::into_bytes),
     ];
     prop::collection::vec(piece, 0..6).prop_map(|pieces| pieces.concat())

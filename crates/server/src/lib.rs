@@ -1,1 +1,21 @@
-//! The event loop that joins transports, protocols and the key-value engine.
+//! The server: transports, protocols and the key-value engine joined in one event loop a worker.
+//!
+//! Read [`Server`] first: [`Server::start`] opens the store of a [`Config`] and serves it until told to stop.
+
+pub mod args;
+pub mod config;
+mod conn;
+pub mod context;
+pub mod cursors;
+pub mod http;
+mod landing;
+mod maintenance;
+pub mod reply;
+pub mod resp;
+mod server;
+pub mod shared;
+pub mod store;
+mod worker;
+
+pub use config::Config;
+pub use server::{Server, ServerError};

@@ -29,8 +29,9 @@ pub(crate) fn command(workspace: &Workspace, line: &[String]) -> Result<(), Erro
     cargo.env("LANDFALL_SIM_SEEDS", seeds.to_string()).env("LANDFALL_SIM_SEED", seed.to_string());
     let finished = process::run(&mut cargo, Keep::Both, LIMIT)?;
     let tally = tell("simulator", &finished, true);
-    match tally.failed {
-        0 => Ok(()),
-        n => Err(Error::Found(format!("{n} simulator tests failed"))),
+    match (tally.failed, tally.passed) {
+        (0, 0) => Err(Error::Found("the simulator has no tests".to_owned())),
+        (0, _) => Ok(()),
+        (n, _) => Err(Error::Found(format!("{n} simulator tests failed"))),
     }
 }

@@ -19,6 +19,7 @@ const DEPENDENCIES: &[&str] = &[
     "crc32c",
     "hashbrown",
     "httparse",
+    "httpdate",
     "itoa",
     "memchr",
     "parking_lot",

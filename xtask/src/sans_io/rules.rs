@@ -17,9 +17,10 @@ const STD: &[(&str, &str)] = &[
     ("std::time", "clocks: take `now` as an argument"),
     ("std::*", "everything, unseen"),
 ];
-/// Below [`STD`], yet nothing outside: a span of time is not a clock, and `Write` is how text is put into
-/// a byte buffer. What could write elsewhere through it (files, sockets, the terminal) is forbidden itself.
-const HARMLESS: &[&str] = &["std::time::Duration", "std::io::Write"];
+/// Below [`STD`], yet nothing outside: a span of time and the epoch are not clocks (`elapsed`, which reads
+/// one, is among [`CALLS`]), and `Write` is how text is put into a byte buffer. What could write elsewhere
+/// through it (files, sockets, the terminal) is forbidden itself.
+const HARMLESS: &[&str] = &["std::time::Duration", "std::time::UNIX_EPOCH", "std::io::Write"];
 /// The persistence seam's own way to the outside.
 const SEAM: &[(&str, &str)] = &[
     ("landfall_media::open", "opening media is the server's part"),
@@ -37,8 +38,14 @@ const NAMES: &[(&str, &str)] = &[
     ("libc", "the operating system"),
     ("rustix", "the operating system"),
 ];
-/// Macros that write to the terminal.
-const PRINTS: &[&str] = &["print", "println", "eprint", "eprintln"];
+/// Calls and macros that do, by the sign that follows their name.
+const CALLS: &[(&str, char, &str)] = &[
+    ("elapsed", '(', "a clock: take `now` as an argument"),
+    ("print", '!', "the terminal"),
+    ("println", '!', "the terminal"),
+    ("eprint", '!', "the terminal"),
+    ("eprintln", '!', "the terminal"),
+];
 
 /// What the shipped part of a file names and may not, as `path:line: what`.
 pub(crate) fn findings(path: &str, source: &Source) -> Vec<String> {
@@ -52,9 +59,9 @@ pub(crate) fn findings(path: &str, source: &Source) -> Vec<String> {
             .filter(|at| is_reached(code, *at, name))
             .map(move |at| (at, format!("`{name}`: {why}")))
     }));
-    found.extend(PRINTS.iter().flat_map(|name| {
-        let calls = words(code, name).filter(|at| code[at + name.len()..].starts_with('!'));
-        calls.map(move |at| (at, format!("`{name}!`: the terminal")))
+    found.extend(CALLS.iter().flat_map(|(name, sign, why)| {
+        let calls = words(code, name).filter(|at| code[at + name.len()..].starts_with(*sign));
+        calls.map(move |at| (at, format!("`{name}{sign}`: {why}")))
     }));
     found.sort();
     found.into_iter().map(|(at, what)| format!("{path}:{}: {what}", line_of(code, at))).collect()
@@ -102,7 +109,9 @@ mod tests {
     #[test]
     fn duration_is_no_clock() {
         assert_eq!(count("use std::time::Duration; fn f(d: std::time::Duration) {}"), 0);
-        assert_eq!(count("use std::time::{Duration, UNIX_EPOCH};"), 1);
+        assert_eq!(count("use std::time::{Duration, UNIX_EPOCH}; let t = UNIX_EPOCH + d;"), 0);
+        assert_eq!(count("use std::time::{Duration, SystemTime};"), 2);
+        assert_eq!(count("let now = UNIX_EPOCH.elapsed();"), 1);
         assert_eq!(count("use std::time;"), 1);
     }
 

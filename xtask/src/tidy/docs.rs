@@ -1,17 +1,22 @@
-//! Every crate says what it is, every public crate shows how it is used, every change is written down.
+//! Every crate says what it is, every public crate shows how it is used, every change is written down, and
+//! the example configuration shows every setting that there is, and no other.
 
 use super::Finding;
 use crate::crates::layer_of;
+use crate::source::{Source, next_word, words};
 use crate::workspace::{Package, TextFile, Workspace};
 
 const CHANGELOG: &str = "CHANGELOG.md";
+const EXAMPLE: &str = "dist/landfall.toml";
+/// Where the settings of the file are defined, and the type whose public fields they are.
+const SETTINGS: (&str, &str) = ("crates/server/src/config.rs", "FileConfig");
 
 /// Checks the documentation of all packages and the changelog.
 pub(crate) fn check(workspace: &Workspace, files: &[TextFile]) -> Vec<Finding> {
     let relative = |path: &std::path::Path| {
         path.strip_prefix(&workspace.root).unwrap_or(path).to_string_lossy().into_owned()
     };
-    let mut findings: Vec<Finding> = changelog(files).into_iter().collect();
+    let mut findings: Vec<Finding> = changelog(files).into_iter().chain(settings(files)).collect();
     for package in &workspace.packages {
         let Some(root) = package.target("lib").or_else(|| package.target("bin")) else { continue };
         let folder = format!("{}/", relative(package.folder()));
@@ -55,6 +60,34 @@ fn changelog(files: &[TextFile]) -> Option<Finding> {
     (!ok).then(|| Finding::new(CHANGELOG, 0, "no section `## [Unreleased]`"))
 }
 
+/// Differences between the keys of the example, commented out or not, and the fields of the settings.
+fn settings(files: &[TextFile]) -> Vec<Finding> {
+    let text = |path: &str| files.iter().find(|f| f.path == path).map(|f| f.text.as_str());
+    let (Some(example), Some(source)) = (text(EXAMPLE), text(SETTINGS.0)) else { return Vec::new() };
+    let keys: Vec<&str> = example.lines().filter_map(key).collect();
+    let code = Source::new(source).code;
+    let fields = fields(&code, SETTINGS.1);
+    let missing = fields.iter().filter(|field| !keys.contains(field));
+    let unknown = keys.iter().filter(|key| !fields.contains(key));
+    let missing = missing.map(|f| Finding::new(EXAMPLE, 0, format!("setting `{f}` is not shown")));
+    missing.chain(unknown.map(|k| Finding::new(EXAMPLE, 0, format!("`{k}` is no setting")))).collect()
+}
+
+fn key(line: &str) -> Option<&str> {
+    let (key, _) = line.strip_prefix("# ").unwrap_or(line).split_once(" = ")?;
+    key.bytes().all(|b| b.is_ascii_lowercase() || b == b'_').then_some(key)
+}
+
+/// The public fields of a struct.
+fn fields<'c>(code: &'c str, name: &str) -> Vec<&'c str> {
+    let defined = format!("struct {name}");
+    let Some(open) = words(code, &defined).next().and_then(|at| Some(at + code[at..].find('{')?)) else {
+        return Vec::new();
+    };
+    let body = &code[open..crate::source::block_end(code, open)];
+    words(body, "pub").filter_map(|at| next_word(body, at + "pub".len()).map(|word| &body[word])).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::fixture;
@@ -87,5 +120,14 @@ mod tests {
         assert!(changelog(&fixture::files(&[(CHANGELOG, "# Changelog\n")])).is_some());
         assert!(changelog(&fixture::files(&[(CHANGELOG, "## [Unreleased]\n")])).is_none());
         assert!(changelog(&[]).is_some());
+    }
+
+    #[test]
+    fn example_that_differs_from_the_settings_is_caught() {
+        let source = "pub struct Config { pub x: u8 }\npub struct FileConfig { /// pub not\n pub dir: D, pub max_clients: M }";
+        let found = |example| settings(&fixture::files(&[(EXAMPLE, example), (SETTINGS.0, source)])).len();
+        assert_eq!(found("# A sentence.\ndir = \"x\"\n# max_clients = 1\n"), 0);
+        assert_eq!(found("dir = \"x\"\n"), 1);
+        assert_eq!(found("dir = \"x\"\nmax_clients = 1\nmax_klients = 1\n"), 1);
     }
 }

@@ -19,7 +19,7 @@ const SUBMISSIONS: u32 = 1024;
 const COMPLETIONS: u32 = 8192;
 /// Entries of the ring for [`SideRing::write_durably`], which writes this many ranges at a time.
 const SIDE_ENTRIES: u32 = 64;
-/// A wait without a time limit is one of this length: the kernel's two-step wait needs a limit.
+/// A two-step wait without a time limit is one of this length: the kernel's needs a limit.
 const WAIT_MAX: Duration = Duration::from_secs(3600);
 /// `IORING_ENTER_NO_IOWAIT` of `linux/io_uring.h`, Linux 6.15: waiting for clients is idling, not
 /// waiting for a disk, and should not count as such.
@@ -143,7 +143,10 @@ impl Ring {
         let limit = timeout.unwrap_or(WAIT_MAX).min(WAIT_MAX);
         let limit = Timespec::new().sec(limit.as_secs()).nsec(limit.subsec_nanos());
         let patience_us = u32::try_from(patience.as_micros()).unwrap_or(u32::MAX);
-        let args = SubmitArgs::new().timespec(&limit).min_wait_usec(patience_us);
+        let mut args = SubmitArgs::new();
+        if timeout.is_some() || patience_us > 0 {
+            args = args.timespec(&limit).min_wait_usec(patience_us);
+        }
         let queued = queued(&mut self.ring);
         // SAFETY: with EXT_ARG the argument is an io_uring_getevents_arg, which SubmitArgs is; it and the
         // timespec live until the call returns.

@@ -31,8 +31,14 @@ pub(crate) fn with_uring(test: fn(TransportRequest)) {
     let frames = FakeFrames::new(1);
     match open(TransportRequest::Uring, frames.image()) {
         Ok(_) => test(TransportRequest::Uring),
-        Err(error) => eprintln!("skipped on io_uring: {error}"),
+        Err(error) => skip(&error.to_string()),
     }
+}
+
+/// Says that a test could not be run here.
+#[allow(clippy::print_stderr, reason = "a test that is skipped says so")]
+pub(crate) fn skip(reason: &str) {
+    eprintln!("skipped: {reason}");
 }
 
 /// A region of runs in ordinary memory, its free list and its holds.

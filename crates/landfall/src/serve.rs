@@ -1,0 +1,224 @@
+//! `landfall serve`.
+
+use crate::{fail, sys};
+use clap::Args;
+use landfall_server::config::{Config, ConfigError, FileConfig, LogFormat, Size, parse_address, parse_media, parse_transport};
+use landfall_server::{Server, ServerError};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Flags of `landfall serve`. Each may also stand in the configuration file; flags win.
+#[derive(Debug, Default, Args)]
+pub(crate) struct ServeArgs {
+    /// Directory of the region (created if absent), or a DAX device [default: landfall-data]
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+    /// Size of the region; an existing smaller one grows [default: 1GiB]
+    #[arg(long, value_name = "SIZE")]
+    capacity: Option<Size>,
+    /// Where RESP is served: ADDR:PORT, a port on loopback, or off [default: 127.0.0.1:6479]
+    #[arg(long, value_name = "ADDR:PORT")]
+    resp: Option<String>,
+    /// Where HTTP is served: ADDR:PORT, a port on loopback, or off [default: 127.0.0.1:6480]
+    #[arg(long, value_name = "ADDR:PORT")]
+    http: Option<String>,
+    /// Worker threads [default: half the cores]
+    #[arg(long, value_name = "N")]
+    workers: Option<usize>,
+    /// Medium that the region must be on: auto, dax, file or volatile [default: auto]
+    #[arg(long, value_name = "KIND")]
+    media: Option<String>,
+    /// Flush instruction: auto, clwb, clflushopt, clflush or none (eADR) [default: auto]
+    #[arg(long, value_name = "NAME")]
+    flush: Option<String>,
+    /// Sockets: auto, uring or epoll [default: auto]
+    #[arg(long, value_name = "NAME")]
+    transport: Option<String>,
+    /// TOML file with any of these settings, dashes as underscores
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// File with the password that clients must give, on its first line
+    #[arg(long, value_name = "FILE")]
+    password_file: Option<PathBuf>,
+    /// Serve other machines without a password
+    #[arg(long)]
+    insecure_no_password: bool,
+    /// text or json [default: text]
+    #[arg(long, value_name = "FORMAT")]
+    log_format: Option<String>,
+    /// error, warn, info, debug, trace, or a filter such as landfall_server=debug [default: info]
+    #[arg(long, value_name = "LEVEL")]
+    log_level: Option<String>,
+    /// Most connections at once [default: 10000]
+    #[arg(long, value_name = "N")]
+    max_clients: Option<usize>,
+    /// Close connections idle for this many seconds; 0: never [default: 0]
+    #[arg(long, value_name = "SECONDS")]
+    idle_timeout: Option<u64>,
+    /// A request must arrive, and a reply be taken, within this many seconds; 0: any time [default: 60]
+    #[arg(long, value_name = "SECONDS")]
+    request_timeout: Option<u64>,
+    /// Longest value [default: 512MiB]
+    #[arg(long, value_name = "SIZE")]
+    max_request: Option<Size>,
+    /// Commands of one connection executed in a row [default: 1024]
+    #[arg(long, value_name = "N")]
+    max_pipeline: Option<usize>,
+    /// Replies queued for a connection before it is read no further [default: 4MiB]
+    #[arg(long, value_name = "SIZE")]
+    max_output: Option<Size>,
+    /// Longest HTTP head [default: 64KiB]
+    #[arg(long, value_name = "SIZE")]
+    max_header: Option<Size>,
+    /// Bytes a second that the background scrub checks; 0: none [default: 16MiB]
+    #[arg(long, value_name = "SIZE")]
+    scrub_rate: Option<Size>,
+    /// Execute plain writes but store nothing: for measuring what storing costs
+    #[arg(long, hide = true)]
+    discard: bool,
+}
+
+/// Runs the server until SIGTERM, SIGINT or `SHUTDOWN`.
+pub(crate) fn run(args: ServeArgs) -> ExitCode {
+    let config = match args.config() {
+        Ok(config) => config,
+        Err(error) => return fail(&error),
+    };
+    start_log(&config);
+    match serve(config) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(&error),
+    }
+}
+
+fn serve(config: Config) -> Result<(), ServerError> {
+    sys::block_stop_signals().map_err(ServerError::Thread)?;
+    let open_files = sys::raise_open_files();
+    if open_files < config.max_clients as u64 + 64 {
+        tracing::warn!(open_files, max_clients = config.max_clients, "the limit on open files is lower than --max-clients: raise it (ulimit -n)");
+    }
+    let server = Server::start(config)?;
+    announce(&server);
+    let shared = Arc::clone(server.shared());
+    std::thread::Builder::new()
+        .name("signals".into())
+        .spawn(move || {
+            if let Ok(signal) = sys::wait_for_stop_signal() {
+                tracing::info!(signal, "stopping");
+            }
+            shared.stop();
+        })
+        .map_err(ServerError::Thread)?;
+    server.join()?;
+    tracing::info!("stopped; everything acknowledged is durable");
+    Ok(())
+}
+
+/// Says in plain lines where and how it serves: scripts read the ports from here.
+#[expect(clippy::print_stdout, reason = "the start-up lines are the command's output")]
+fn announce(server: &Server) {
+    let shared = server.shared();
+    let media = shared.engine.heap().media();
+    println!("landfall {} on {}", env!("CARGO_PKG_VERSION"), media.describe());
+    println!("transport: {}; workers: {}", shared.transport, shared.config.workers);
+    if let Some(address) = shared.bound_resp {
+        println!("resp: {address}");
+    }
+    if let Some(address) = shared.bound_http {
+        println!("http: {address}");
+    }
+    println!("ready");
+    crate::sys::notify_ready();
+}
+
+fn start_log(config: &Config) {
+    let filter = tracing_subscriber::EnvFilter::try_new(&config.log_level)
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    match config.log_format {
+        LogFormat::Text => log.with_target(false).init(),
+        LogFormat::Json => log.json().init(),
+    }
+}
+
+impl ServeArgs {
+    /// The settings: defaults, then the file, then the flags.
+    fn config(self) -> Result<Config, ConfigError> {
+        let file = self.config.as_deref().map(FileConfig::read).transpose()?.unwrap_or_default();
+        let mut config = Config::default();
+        set(&mut config.dir, self.dir.or(file.dir));
+        set(&mut config.capacity, self.capacity.or(file.capacity));
+        set(&mut config.workers, self.workers.or(file.workers));
+        set(&mut config.log_level, self.log_level.or(file.log_level));
+        set(&mut config.max_clients, self.max_clients.or(file.max_clients));
+        set(&mut config.idle_timeout, self.idle_timeout.or(file.idle_timeout).map(Duration::from_secs));
+        set(&mut config.request_timeout, self.request_timeout.or(file.request_timeout).map(Duration::from_secs));
+        set(&mut config.max_request, self.max_request.or(file.max_request));
+        set(&mut config.max_pipeline, self.max_pipeline.or(file.max_pipeline));
+        set(&mut config.max_output, self.max_output.or(file.max_output));
+        set(&mut config.max_header, self.max_header.or(file.max_header));
+        set(&mut config.scrub_rate, self.scrub_rate.or(file.scrub_rate));
+        set(&mut config.resp, parse(self.resp.or(file.resp), parse_address)?);
+        set(&mut config.http, parse(self.http.or(file.http), parse_address)?);
+        set(&mut config.media, parse(self.media.or(file.media), parse_media)?);
+        set(&mut config.transport, parse(self.transport.or(file.transport), parse_transport)?);
+        set(&mut config.flush, parse(self.flush.or(file.flush), parse_flush)?);
+        set(&mut config.log_format, parse(self.log_format.or(file.log_format), parse_format)?);
+        config.insecure_no_password = self.insecure_no_password || file.insecure_no_password.unwrap_or(false);
+        config.password = self.password_file.or(file.password_file).as_deref().map(read_password).transpose()?;
+        config.discard = self.discard;
+        check_ranges(&config)?;
+        Ok(config)
+    }
+}
+
+fn set<T>(setting: &mut T, given: Option<T>) {
+    if let Some(given) = given {
+        *setting = given;
+    }
+}
+
+fn parse<T>(text: Option<String>, read: fn(&str) -> Result<T, ConfigError>) -> Result<Option<T>, ConfigError> {
+    text.as_deref().map(read).transpose()
+}
+
+fn parse_flush(text: &str) -> Result<Option<landfall_media::FlushInstruction>, ConfigError> {
+    if text == "auto" {
+        return Ok(None);
+    }
+    let expected = "auto, clwb, clflushopt, clflush or none";
+    text.parse().map(Some).map_err(|_| ConfigError::Value { what: "flush instruction", text: text.into(), expected })
+}
+
+fn parse_format(text: &str) -> Result<LogFormat, ConfigError> {
+    match text {
+        "text" => Ok(LogFormat::Text),
+        "json" => Ok(LogFormat::Json),
+        _ => Err(ConfigError::Value { what: "log format", text: text.into(), expected: "text or json" }),
+    }
+}
+
+fn read_password(path: &Path) -> Result<String, ConfigError> {
+    let file = |source| ConfigError::File { path: path.into(), source };
+    let text = std::fs::read_to_string(path).map_err(file)?;
+    match text.lines().next().filter(|line| !line.is_empty()) {
+        Some(line) => Ok(line.to_owned()),
+        None => Err(ConfigError::Syntax { path: path.into(), message: "the first line must hold the password".into() }),
+    }
+}
+
+fn check_ranges(config: &Config) -> Result<(), ConfigError> {
+    let bad = |what, text: String, expected| Err(ConfigError::Value { what, text, expected });
+    if !(1..=64).contains(&config.workers) {
+        return bad("number of workers", config.workers.to_string(), "1 to 64");
+    }
+    if config.max_request.0 > landfall_heap::VALUE_BYTES_MAX {
+        return bad("longest value", config.max_request.to_string(), "at most 512MiB");
+    }
+    if config.max_pipeline == 0 || config.max_output.0 == 0 || config.max_header.0 < 1024 {
+        return bad("limit", "0".into(), "--max-pipeline and --max-output above 0, --max-header at least 1KiB");
+    }
+    Ok(())
+}

@@ -1,0 +1,74 @@
+//! Signals: SIGTERM and SIGINT stop the server, through a descriptor that a thread reads.
+
+// signalfd, sigprocmask and setrlimit have no safe wrapper in the standard library.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::mem::MaybeUninit;
+
+/// Blocks SIGTERM and SIGINT in the calling thread and every thread it starts later.
+///
+/// # Errors
+/// The kernel's.
+pub(crate) fn block_stop_signals() -> io::Result<()> {
+    let set = stop_signals()?;
+    // SAFETY: `set` is initialised; the old mask is not wanted.
+    let failed = unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
+    if failed == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(failed)) }
+}
+
+/// Waits for SIGTERM or SIGINT; its number.
+///
+/// # Errors
+/// The kernel's.
+pub(crate) fn wait_for_stop_signal() -> io::Result<i32> {
+    let set = stop_signals()?;
+    let mut signal = 0;
+    // SAFETY: both pointers are to live locals.
+    let failed = unsafe { libc::sigwait(&raw const set, &raw mut signal) };
+    if failed == 0 { Ok(signal) } else { Err(io::Error::from_raw_os_error(failed)) }
+}
+
+fn stop_signals() -> io::Result<libc::sigset_t> {
+    let mut set = MaybeUninit::uninit();
+    // SAFETY: sigemptyset initialises the set before sigaddset reads it.
+    let failed = unsafe {
+        libc::sigemptyset(set.as_mut_ptr())
+            | libc::sigaddset(set.as_mut_ptr(), libc::SIGTERM)
+            | libc::sigaddset(set.as_mut_ptr(), libc::SIGINT)
+    };
+    if failed != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: initialised above.
+    Ok(unsafe { set.assume_init() })
+}
+
+/// Raises the limit on open files as far as the hard limit lets it; the limit then in force.
+pub(crate) fn raise_open_files() -> u64 {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the pointer is to a live local.
+    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } != 0 {
+        return 0;
+    }
+    let raised = libc::rlimit { rlim_cur: limit.rlim_max, ..limit };
+    // SAFETY: the pointer is to a live local.
+    let failed = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const raised) };
+    if failed == 0 { raised.rlim_cur } else { limit.rlim_cur }
+}
+
+/// Tells systemd, if it asked, that the server is ready (`Type=notify`).
+pub(crate) fn notify_ready() {
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::net::{SocketAddr, UnixDatagram};
+    let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return };
+    let path = path.to_string_lossy().into_owned();
+    let address = match path.strip_prefix('@') {
+        Some(name) => SocketAddr::from_abstract_name(name),
+        None => SocketAddr::from_pathname(&path),
+    };
+    if let (Ok(socket), Ok(address)) = (UnixDatagram::unbound(), address) {
+        // Nobody listening is no reason not to serve.
+        let _ = socket.send_to_addr(b"READY=1", &address);
+    }
+}

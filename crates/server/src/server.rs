@@ -1,0 +1,267 @@
+//! Starting and stopping: the store, the listeners, the workers, the background thread.
+
+use crate::config::{Config, ConfigError};
+use crate::maintenance::{self, Maintenance};
+use crate::shared::{Counters, Shared, WorkerHandle};
+use crate::store::{self, StoreError};
+use crate::worker::{LISTENER_HTTP, LISTENER_RESP, Worker};
+use landfall_sockets::{Transport, TransportError};
+use socket2::{Domain, Protocol, Socket, Type};
+use std::fmt::Write as _;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+/// Connections that the kernel queues for a worker.
+const BACKLOG: i32 = 1024;
+
+/// An error of starting the server.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServerError {
+    /// A setting makes no sense.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The store cannot be opened.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The transport cannot be opened.
+    #[error(transparent)]
+    Transport(#[from] TransportError),
+    /// Environment: an address cannot be listened on.
+    #[error("cannot listen on {address}: {source} (is another server running there? port 0 picks a free one)")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// Environment: a thread cannot be started.
+    #[error("cannot start a thread: {0}")]
+    Thread(std::io::Error),
+}
+
+/// A running server.
+#[derive(Debug)]
+pub struct Server {
+    shared: Arc<Shared>,
+    workers: Vec<JoinHandle<Result<(), TransportError>>>,
+    maintenance: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Opens the store and serves it.
+    ///
+    /// # Errors
+    /// [`ServerError`] says what is wrong and what to do.
+    pub fn start(config: Config) -> Result<Self, ServerError> {
+        config.check_exposure()?;
+        let store = store::open(&config)?;
+        store.engine.heap().reserve_landing(config.workers as u32);
+        let listeners = Listeners::bind(&config)?;
+        let opened = open_transports(&config, &store)?;
+        let shared = Arc::new(Shared {
+            bound_resp: listeners.resp.first().and_then(|l| l.local_addr().ok()),
+            bound_http: listeners.http.first().and_then(|l| l.local_addr().ok()),
+            engine: store.engine,
+            recovered: store.recovered,
+            recovery_ns: store.took.as_nanos() as u64,
+            counters: Counters::default(),
+            started: Instant::now(),
+            run_id: hex(&store::random::<20>()?),
+            transport: format!("{} ({})", opened.name, opened.reason),
+            clients: Default::default(),
+            next_client: AtomicU64::new(1),
+            cursors: Default::default(),
+            stopping: AtomicBool::new(false),
+            workers: std::sync::OnceLock::new(),
+            config,
+        });
+        log_recovery(&shared);
+        Self::spawn(shared, listeners, opened)
+    }
+
+    fn spawn(shared: Arc<Shared>, listeners: Listeners, opened: Opened) -> Result<Self, ServerError> {
+        let Opened { transports, makers, .. } = opened;
+        drop(transports);
+        let mut server = Self { shared, workers: Vec::new(), maintenance: None };
+        let (handles_in, handles_out) = std::sync::mpsc::channel();
+        let per_worker = listeners.split(makers.len());
+        for (id, (maker, listeners)) in makers.into_iter().zip(per_worker).enumerate() {
+            let shared = Arc::clone(&server.shared);
+            let handles = handles_in.clone();
+            // A transport belongs to the thread that made it.
+            let work = move || {
+                let mut transport = maker()?;
+                for (listener, tag) in listeners {
+                    transport.listen(listener, tag)?;
+                }
+                let _ = handles.send((id, transport.waker()));
+                drop(handles);
+                while shared.workers.get().is_none() && !shared.is_stopping() {
+                    std::thread::yield_now();
+                }
+                let outcome = Worker::new(Arc::clone(&shared), id, transport).run();
+                if let Err(error) = &outcome {
+                    tracing::error!(%error, worker = id, "a worker failed: stopping");
+                    shared.stop();
+                }
+                outcome
+            };
+            let thread = std::thread::Builder::new().name(format!("worker-{id}")).spawn(work);
+            server.workers.push(thread.map_err(ServerError::Thread)?);
+        }
+        drop(handles_in);
+        server.collect_handles(&handles_out)?;
+        let background = Maintenance::new(Arc::clone(&server.shared));
+        let thread = std::thread::Builder::new().name("maintenance".into()).spawn(move || background.run());
+        server.maintenance = Some(thread.map_err(ServerError::Thread)?);
+        Ok(server)
+    }
+
+    /// Waits until every worker has its transport.
+    fn collect_handles(
+        &mut self,
+        handles: &std::sync::mpsc::Receiver<(usize, landfall_sockets::Waker)>,
+    ) -> Result<(), ServerError> {
+        let mut wakers: Vec<_> = handles.iter().collect();
+        if wakers.len() < self.workers.len() {
+            self.shared.stopping.store(true, std::sync::atomic::Ordering::Release);
+            for worker in self.workers.drain(..) {
+                if let Ok(Err(error)) = worker.join() {
+                    return Err(error.into());
+                }
+            }
+        }
+        wakers.sort_by_key(|(id, _)| *id);
+        let handle = |(_, waker)| WorkerHandle { waker, waiters: AtomicU64::new(0) };
+        let _ = self.shared.workers.set(wakers.into_iter().map(handle).collect());
+        Ok(())
+    }
+
+    /// What the workers share: addresses bound, counters, the engine.
+    pub fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// Waits until the server has stopped: because it was told to, or because a worker failed.
+    ///
+    /// # Errors
+    /// A worker's failure.
+    pub fn join(mut self) -> Result<(), ServerError> {
+        let mut outcome = Ok(());
+        for worker in self.workers.drain(..) {
+            outcome = outcome.and(worker.join().expect("a worker panicked"));
+        }
+        self.shared.stop();
+        if let Some(thread) = self.maintenance.take() {
+            thread.join().expect("the background thread panicked");
+        }
+        maintenance::leave_clean(&self.shared);
+        Ok(outcome?)
+    }
+}
+
+/// Makes a worker's transport, on the worker's thread.
+type MakeTransport = Box<dyn FnOnce() -> Result<Box<dyn Transport>, TransportError> + Send>;
+
+struct Opened {
+    name: &'static str,
+    reason: String,
+    transports: Vec<Box<dyn Transport>>,
+    makers: Vec<MakeTransport>,
+}
+
+/// Tries the transport once here, so that a refusal ends the start and not a worker.
+fn open_transports(config: &Config, store: &store::Store) -> Result<Opened, ServerError> {
+    let image = store.engine.heap().media().image().unwrap_or((0, 0));
+    let probe = landfall_sockets::open(config.transport, image)?;
+    let request = match probe.transport.name() {
+        "uring" => landfall_sockets::TransportRequest::Uring,
+        _ => landfall_sockets::TransportRequest::Epoll,
+    };
+    let make = || -> MakeTransport { Box::new(move || Ok(landfall_sockets::open(request, image)?.transport)) };
+    let (name, reason) = (probe.transport.name(), probe.reason);
+    Ok(Opened { name, reason, transports: vec![probe.transport], makers: (0..config.workers).map(|_| make()).collect() })
+}
+
+/// One listening socket a worker and protocol; the kernel spreads connections over them.
+struct Listeners {
+    resp: Vec<TcpListener>,
+    http: Vec<TcpListener>,
+}
+
+impl Listeners {
+    fn bind(config: &Config) -> Result<Self, ServerError> {
+        let bind = |address: Option<SocketAddr>| address.map_or(Ok(Vec::new()), |a| bind_all(a, config.workers));
+        Ok(Self { resp: bind(config.resp)?, http: bind(config.http)? })
+    }
+
+    fn split(self, workers: usize) -> Vec<Vec<(TcpListener, u32)>> {
+        let mut split: Vec<Vec<_>> = (0..workers).map(|_| Vec::new()).collect();
+        for (listeners, tag) in [(self.resp, LISTENER_RESP), (self.http, LISTENER_HTTP)] {
+            for (worker, listener) in split.iter_mut().zip(listeners) {
+                worker.push((listener, tag));
+            }
+        }
+        split
+    }
+}
+
+fn bind_all(address: SocketAddr, count: usize) -> Result<Vec<TcpListener>, ServerError> {
+    let listen = |source| ServerError::Listen { address, source };
+    // Without SO_REUSEPORT first: a port that another server has must be refused, not shared.
+    if address.port() != 0 {
+        drop(bind_one(address, false).map_err(listen)?);
+    }
+    let first = bind_one(address, true).map_err(listen)?;
+    let bound = first.local_addr().map_err(listen)?;
+    let mut all = vec![first];
+    for _ in 1..count {
+        all.push(bind_one(bound, true).map_err(listen)?);
+    }
+    Ok(all)
+}
+
+fn bind_one(address: SocketAddr, shared: bool) -> std::io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    if shared {
+        socket.set_reuse_port(true)?;
+    }
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+fn log_recovery(shared: &Shared) {
+    let (found, heap) = (&shared.recovered, shared.engine.heap());
+    tracing::info!(medium = %heap.media().describe(), "region opened");
+    for note in &found.notes {
+        tracing::warn!("{note}");
+    }
+    for damaged in &found.damaged {
+        let key = damaged.named.as_ref().map(|(_, key, _)| String::from_utf8_lossy(key).into_owned());
+        tracing::error!(slot = damaged.slot.0, key, what = %damaged.what, "a record is damaged");
+    }
+    tracing::info!(
+        keys = shared.engine.stats().keys.iter().sum::<u64>(),
+        records = found.records,
+        unacknowledged_kept = found.resolved.accepted,
+        unacknowledged_dropped = found.resolved.rejected,
+        corrected = found.corrected.len(),
+        damaged = found.damaged.len(),
+        ms = shared.recovery_ns / 1_000_000,
+        "recovered"
+    );
+}

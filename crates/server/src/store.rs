@@ -1,0 +1,178 @@
+//! Opening the store: find or create the region, recover it on all cores, say what was found.
+
+use crate::config::Config;
+use crate::shared::now_ns;
+use landfall_heap::{HeapError, NewRegion};
+use landfall_kv::{Engine, KvError, Recovered, Recovery};
+use landfall_media::{Extent, Media, MediaError, MediaKind, OpenOptions, RUN_SIZE};
+use std::io::Read;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Name of the region in its directory.
+pub const REGION_NAME: &str = "region.lf";
+
+/// Shards for each worker: enough that two workers seldom want the same lock.
+const SHARDS_PER_WORKER: usize = 4;
+/// How often long work says how far it is.
+const PROGRESS_EVERY: Duration = Duration::from_secs(1);
+
+/// An error of opening the store.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// Environment: the directory cannot be made.
+    #[error("{}: cannot create the directory: {source}", path.display())]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// From the medium.
+    #[error(transparent)]
+    Media(#[from] MediaError),
+    /// From the heap.
+    #[error("{}: {source}", path.display())]
+    Heap {
+        /// The region.
+        path: PathBuf,
+        /// Why.
+        source: HeapError,
+    },
+    /// From the engine.
+    #[error("{}: {source}", path.display())]
+    Kv {
+        /// The region.
+        path: PathBuf,
+        /// Why.
+        source: KvError,
+    },
+    /// Environment: no randomness to be had.
+    #[error("cannot read random bytes: {0}")]
+    Random(std::io::Error),
+}
+
+/// An open store.
+#[derive(Debug)]
+pub struct Store {
+    /// The engine.
+    pub engine: Engine,
+    /// What recovery found.
+    pub recovered: Recovered,
+    /// How long recovery took.
+    pub took: Duration,
+    /// The region's path.
+    pub path: PathBuf,
+}
+
+/// The region's path: in a directory, or a DAX device itself.
+pub fn region_path(dir: &Path) -> PathBuf {
+    let is_device = std::fs::metadata(dir).is_ok_and(|meta| meta.file_type().is_char_device());
+    if is_device { dir.into() } else { dir.join(REGION_NAME) }
+}
+
+/// Opens the store of a configuration, creating it where there is none.
+///
+/// # Errors
+/// [`StoreError`] says what is wrong and what to do.
+pub fn open(config: &Config) -> Result<Store, StoreError> {
+    let path = region_path(&config.dir);
+    if path != config.dir {
+        let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&config.dir);
+        made.map_err(|source| StoreError::Directory { path: config.dir.clone(), source })?;
+    }
+    let capacity = config.capacity.0 / RUN_SIZE * RUN_SIZE;
+    let heap_error = |source| StoreError::Heap { path: path.clone(), source };
+    landfall_heap::Geometry::runs_for(capacity).map_err(heap_error)?;
+    let options = OpenOptions {
+        request: config.media,
+        create: Some(capacity),
+        read_only: false,
+        flush: config.flush,
+    };
+    let opened = landfall_media::open(&path, &options)?;
+    prepare(&*opened.media, capacity, &path)?;
+    let shards = (config.workers * SHARDS_PER_WORKER).next_power_of_two();
+    let begun = Instant::now();
+    let (engine, recovered) =
+        recover(opened.media, shards).map_err(|source| StoreError::Kv { path: path.clone(), source })?;
+    Ok(Store { engine, recovered, took: begun.elapsed(), path })
+}
+
+/// Formats a blank region; grows one that is smaller than asked for.
+fn prepare(media: &dyn Media, capacity: u64, path: &Path) -> Result<(), StoreError> {
+    if is_blank(media)? {
+        let new = NewRegion { salt: random()?, hash_seed: u64::from_le_bytes(random()?), created_ms: now_ns() / 1_000_000 };
+        return landfall_heap::create(media, &new).map_err(|source| StoreError::Heap { path: path.into(), source });
+    }
+    if media.kind() != MediaKind::DeviceDax && media.len() < capacity {
+        // Only a region grows: anything else is left as it is, for the opener to refuse.
+        if landfall_heap::Geometry::read(media).is_ok() {
+            media.grow(capacity)?;
+        }
+    }
+    Ok(())
+}
+
+/// True for a medium that was never formatted: new, or left so by a crash during creation.
+fn is_blank(media: &dyn Media) -> Result<bool, MediaError> {
+    let head = media.bytes(Extent::new(0, (64 << 10).min(media.len()) as u32))?;
+    Ok(head.iter().all(|byte| *byte == 0))
+}
+
+/// Random bytes from the kernel.
+///
+/// # Errors
+/// [`StoreError::Random`].
+pub fn random<const N: usize>() -> Result<[u8; N], StoreError> {
+    let mut bytes = [0; N];
+    let mut source = std::fs::File::open("/dev/urandom").map_err(StoreError::Random)?;
+    source.read_exact(&mut bytes).map_err(StoreError::Random)?;
+    Ok(bytes)
+}
+
+/// Recovers on every core.
+///
+/// # Errors
+/// The engine's.
+pub fn recover(media: Arc<dyn Media>, shards: usize) -> Result<(Engine, Recovered), KvError> {
+    let mut recovery = Recovery::begin(media, shards)?;
+    loop {
+        on_all_cores(|first| scan(&recovery, first))?;
+        if !recovery.settle()? {
+            break;
+        }
+    }
+    on_all_cores(|_| {
+        while recovery.build_some()? {}
+        Ok(())
+    })?;
+    recovery.finish()
+}
+
+/// Scans until nothing is left; the first thread says how far it is.
+fn scan(recovery: &Recovery, says_progress: bool) -> Result<(), KvError> {
+    let mut next_word = Instant::now() + PROGRESS_EVERY;
+    while recovery.scan_some()? {
+        if says_progress && Instant::now() >= next_word {
+            let (done, total) = recovery.progress();
+            tracing::info!(slabs = done, of = total, "recovering");
+            next_word += PROGRESS_EVERY;
+        }
+    }
+    Ok(())
+}
+
+/// Runs `work` on as many threads as there are cores; it is told whether it is the first.
+fn on_all_cores(work: impl Fn(bool) -> Result<(), KvError> + Sync) -> Result<(), KvError> {
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    std::thread::scope(|scope| {
+        let work = &work;
+        let others: Vec<_> = (1..cores).map(|_| scope.spawn(move || work(false))).collect();
+        let mine = work(true);
+        others.into_iter().map(|thread| thread.join().expect("a recovery thread panicked")).fold(mine, Result::and)
+    })
+}

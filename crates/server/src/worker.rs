@@ -1,0 +1,539 @@
+//! One worker: its connections, its transport, its writer, in one loop.
+//!
+//! A *round* of the loop takes what has arrived, executes it, commits, and sends. On byte-addressable media
+//! the commit is a fence before the round's replies leave. On files it is device I/O: one is on its way at
+//! a time, while the next rounds gather the next batch; replies wait in their connection's outbox for the
+//! slots they depend on, and only those replies.
+
+use crate::config::Config;
+use crate::conn::{Conn, Core, Park, Speaks};
+use crate::http::HttpSession;
+use crate::landing::Landing;
+use crate::resp::Session;
+use crate::shared::{COMMIT_BOUNDS_US, Shared, count, now_ns};
+use landfall_heap::{Heap, HeapError, SlotId, Writer};
+use landfall_media::{CommitMode, Dirty, Extent};
+use landfall_sockets::{ConnId, Event, Transport, TransportError, Wait};
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// Tag of the RESP listener.
+pub(crate) const LISTENER_RESP: u32 = 0;
+/// Tag of the HTTP listener.
+pub(crate) const LISTENER_HTTP: u32 = 1;
+
+/// How often timeouts are looked at.
+const TICK: Duration = Duration::from_millis(100);
+/// How long a round lingers for more requests when several clients are active.
+const LINGER: Duration = Duration::from_micros(80);
+/// Length of the epochs in which active connections are counted, nanoseconds.
+const EPOCH_NS: u64 = 2_000_000;
+/// Half a request that has lain this long is moved out of landing space, milliseconds.
+const ASIDE_AFTER_MS: u64 = 500;
+/// Longer half requests stay where they are: they fill landing runs by themselves.
+const ASIDE_BYTES_MAX: usize = 64 << 10;
+/// How long a stopping worker waits for replies to be taken.
+const DRAIN_MAX: Duration = Duration::from_secs(5);
+
+/// Connection ids are dense: they hash to themselves.
+#[derive(Default)]
+struct IdHasher(u64);
+
+impl Hasher for IdHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.0 = self.0.rotate_left(8) ^ u64::from(*byte));
+    }
+
+    fn write_u64(&mut self, id: u64) {
+        self.0 = id.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+}
+
+type Conns = HashMap<ConnId, Box<Conn>, BuildHasherDefault<IdHasher>>;
+
+/// A commit on its way to a file.
+#[derive(Debug)]
+struct Commit {
+    id: u64,
+    begun: Instant,
+    /// Kept until the writes are done: the medium may look at it again.
+    _dirty: Dirty,
+}
+
+/// One worker.
+pub(crate) struct Worker {
+    shared: Arc<Shared>,
+    heap: Arc<Heap>,
+    id: usize,
+    transport: Box<dyn Transport>,
+    landing: Landing,
+    writer: Writer,
+    conns: Conns,
+    events: Vec<Event>,
+    /// Connections to service this round.
+    touched: Vec<ConnId>,
+    /// Connections with replies or commands that wait for a commit.
+    waiting: Vec<ConnId>,
+    commit: Option<Commit>,
+    round: u64,
+    now_ns: u64,
+    next_tick: Instant,
+    epoch: u64,
+    active: usize,
+    active_before: usize,
+}
+
+impl Worker {
+    pub(crate) fn new(shared: Arc<Shared>, id: usize, transport: Box<dyn Transport>) -> Self {
+        let heap = Arc::clone(shared.engine.heap());
+        let writer = Writer::new(Arc::clone(&heap), u8::try_from(id).expect("at most 64 workers"));
+        Self {
+            landing: Landing::new(Arc::clone(&heap)),
+            shared,
+            heap,
+            id,
+            transport,
+            writer,
+            conns: Conns::default(),
+            events: Vec::new(),
+            touched: Vec::new(),
+            waiting: Vec::new(),
+            commit: None,
+            round: 1,
+            now_ns: now_ns(),
+            next_tick: Instant::now() + TICK,
+            epoch: 1,
+            active: 0,
+            active_before: 0,
+        }
+    }
+
+    /// Serves until the server stops.
+    ///
+    /// # Errors
+    /// Only the transport's own failure.
+    pub(crate) fn run(mut self) -> Result<(), TransportError> {
+        while !self.shared.is_stopping() {
+            self.round()?;
+        }
+        self.drain()
+    }
+
+    /// Stopping: what was accepted is answered, what is unfinished is let go.
+    fn drain(&mut self) -> Result<(), TransportError> {
+        let until = Instant::now() + DRAIN_MAX;
+        self.conns.values_mut().for_each(|conn| conn.closing = true);
+        let all: Vec<ConnId> = self.conns.keys().copied().collect();
+        all.into_iter().for_each(|id| self.touch(id));
+        while !(self.conns.is_empty() && self.commit.is_none()) && Instant::now() < until {
+            self.round()?;
+        }
+        if self.commit.is_none() {
+            self.commit_in_line();
+        }
+        Ok(())
+    }
+
+    fn round(&mut self) -> Result<(), TransportError> {
+        let mut events = std::mem::take(&mut self.events);
+        self.transport.poll(&mut self.landing, self.wait(), &mut events)?;
+        self.now_ns = now_ns();
+        self.round += 1;
+        self.roll_epoch();
+        for event in events.drain(..) {
+            self.handle(event);
+        }
+        self.events = events;
+        self.execute_touched();
+        self.begin_commit();
+        self.send_touched();
+        if Instant::now() >= self.next_tick {
+            self.tick();
+        }
+        Ok(())
+    }
+
+    /// How to wait: not at all while commands are left over; a little longer when many clients are active,
+    /// so that their requests are handled, committed and answered together.
+    fn wait(&self) -> Wait {
+        let timeout = if self.touched.is_empty() { TICK } else { Duration::ZERO };
+        let active = self.active_before.max(self.active).min(self.conns.len());
+        let events_min = u32::try_from(active / 2).unwrap_or(u32::MAX).max(1);
+        Wait { timeout: Some(timeout), events_min, linger: if active > 2 { LINGER } else { Duration::ZERO } }
+    }
+
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Accepted { conn, listener, peer } => self.accept(conn, listener, peer),
+            Event::Received { conn, extent } => self.receive(conn, extent),
+            Event::Sent { conn, buffers } => self.sent(conn, buffers),
+            Event::Eof { conn } => self.mark_eof(conn),
+            Event::Closed { conn, error } => self.forget(conn, error.as_ref()),
+            Event::WrittenBack { id, outcome } => self.written_back(id, outcome),
+            Event::Woken => self.look_at_waiting(),
+            Event::Starved => self.starved(),
+        }
+    }
+
+    fn accept(&mut self, id: ConnId, listener: u32, peer: Option<SocketAddr>) {
+        let shared = Arc::clone(&self.shared);
+        count(&shared.counters.connections, 1);
+        let clients = shared.counters.clients.fetch_add(1, Ordering::Relaxed) + 1;
+        let speaks = if listener == LISTENER_HTTP { speaks_http(&shared) } else { speaks_resp(&shared, id, self.id, peer) };
+        let mut conn = Box::new(Conn::new(id, speaks, self.now_ns / 1_000_000));
+        if clients > shared.config.max_clients as u64 {
+            count(&shared.counters.rejected_connections, 1);
+            let mut reply = conn.outbox.begin(&self.heap, self.round);
+            if let Speaks::Resp { session, .. } = &conn.speaks {
+                landfall_resp::Writer::new(reply.bytes(), session.protocol()).error("ERR max number of clients reached");
+            }
+            reply.finish();
+            conn.closing = true;
+        }
+        self.conns.insert(id, conn);
+        self.touch(id);
+    }
+
+    fn receive(&mut self, id: ConnId, extent: Extent) {
+        count(&self.shared.counters.input_bytes, u64::from(extent.len));
+        let Some(conn) = self.conns.get_mut(&id).filter(|conn| !conn.closing) else {
+            return self.heap.runs().release(extent);
+        };
+        conn.inbox.push(&self.heap, extent);
+        conn.active_ms = self.now_ns / 1_000_000;
+        if conn.epoch != self.epoch {
+            conn.epoch = self.epoch;
+            self.active += 1;
+        }
+        self.touch(id);
+    }
+
+    fn sent(&mut self, id: ConnId, buffers: landfall_sockets::Outgoing) {
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        count(&self.shared.counters.output_bytes, conn.sending_len as u64);
+        conn.sending = false;
+        conn.sending_len = 0;
+        conn.active_ms = self.now_ns / 1_000_000;
+        conn.outbox.recycle(buffers);
+        self.touch(id);
+    }
+
+    fn mark_eof(&mut self, id: ConnId) {
+        if let Some(conn) = self.conns.get_mut(&id) {
+            conn.eof = true;
+            self.touch(id);
+        }
+    }
+
+    fn forget(&mut self, id: ConnId, error: Option<&std::io::Error>) {
+        let Some(mut conn) = self.conns.remove(&id) else { return };
+        if let Some(error) = error {
+            tracing::debug!(conn = id.0, %error, "connection lost");
+        }
+        conn.end(&self.shared);
+        self.shared.counters.clients.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Puts a connection on this round's list.
+    fn touch(&mut self, id: ConnId) {
+        if let Some(conn) = self.conns.get_mut(&id)
+            && !std::mem::replace(&mut conn.touched, true)
+        {
+            self.touched.push(id);
+        }
+    }
+
+    /// Executes what the touched connections have sent.
+    fn execute_touched(&mut self) {
+        let mut core = Core {
+            shared: &self.shared,
+            writer: &mut self.writer,
+            round: self.round,
+            now_ns: self.now_ns,
+            worker: self.id,
+        };
+        for id in &self.touched {
+            if let Some(conn) = self.conns.get_mut(id) {
+                conn.touched = conn.execute(&mut core);
+            }
+        }
+    }
+
+    /// Sends what may leave, pauses and resumes receiving, closes what is done. Connections with commands
+    /// left over stay on the list.
+    fn send_touched(&mut self) {
+        let mut touched = std::mem::take(&mut self.touched);
+        touched.retain(|id| self.send(*id));
+        touched.append(&mut self.touched);
+        self.touched = touched;
+    }
+
+    /// True if the connection must be serviced again at once.
+    fn send(&mut self, id: ConnId) -> bool {
+        let Some(conn) = self.conns.get_mut(&id) else { return false };
+        let heap = &self.heap;
+        if !conn.sending && !conn.closed
+            && let Some(out) = conn.outbox.take_ready(|slot| heap.is_durable(slot))
+        {
+            conn.sending = true;
+            conn.sending_len = out.len();
+            self.transport.send(&mut self.landing, id, out);
+        }
+        let waits = conn.park.is_some() || (!conn.outbox.is_empty() && !conn.sending);
+        if waits && !std::mem::replace(&mut conn.waiting, true) {
+            self.waiting.push(id);
+        }
+        self.regulate(id)
+    }
+
+    fn regulate(&mut self, id: ConnId) -> bool {
+        let Some(conn) = self.conns.get_mut(&id) else { return false };
+        let limit = self.shared.config.max_output.0 as usize;
+        let full = conn.output_len() >= limit || (conn.park.is_some() && conn.inbox.len() >= limit);
+        if full != conn.paused && !conn.closed {
+            conn.paused = full;
+            if full { self.transport.pause(id) } else { self.transport.resume(id) }
+        }
+        let idle = !conn.sending && conn.outbox.is_empty();
+        let ends = conn.closing || (conn.eof && conn.park.is_none() && !conn.touched);
+        if ends && idle && !conn.closed {
+            conn.closed = true;
+            conn.inbox.clear(&self.heap);
+            self.transport.close(id);
+        }
+        conn.touched
+    }
+
+    /// Ends the round's batch: by a fence at once, or by starting its writes.
+    fn begin_commit(&mut self) {
+        if self.commit.is_some() || !self.writer.has_work() {
+            return;
+        }
+        let media = Arc::clone(self.heap.media());
+        let file = media.file_descriptor();
+        let (CommitMode::Deferred, Some(file)) = (media.commit_mode(), file) else {
+            return self.commit_in_line();
+        };
+        let Some(dirty) = self.writer.begin_commit() else { return };
+        let begun = Instant::now();
+        let writes = media.file_writes(&dirty);
+        count(&self.shared.counters.written_bytes, writes.iter().map(|write| u64::from(write.extent.len)).sum());
+        let id = self.round;
+        self.commit = Some(Commit { id, begun, _dirty: dirty });
+        if writes.is_empty() {
+            self.written_back(id, Ok(()));
+        } else if self.conns.len() <= 1 {
+            // Nobody else to serve meanwhile: waiting here is the fastest way.
+            let outcome = self.transport.write_back_now(file, &writes);
+            self.written_back(id, outcome);
+        } else {
+            self.transport.write_back(id, file, &writes);
+        }
+    }
+
+    fn commit_in_line(&mut self) {
+        if !self.writer.has_work() {
+            return;
+        }
+        let begun = Instant::now();
+        let outcome = self.writer.commit_now();
+        self.finish_commit(begun, outcome);
+    }
+
+    fn written_back(&mut self, id: u64, outcome: std::io::Result<()>) {
+        let Some(commit) = self.commit.take_if(|commit| commit.id == id) else { return };
+        let outcome = self.heap.media().finish_writes(outcome);
+        let outcome = self.writer.finish_commit(outcome);
+        self.finish_commit(commit.begun, outcome);
+    }
+
+    fn finish_commit(&mut self, begun: Instant, outcome: Result<(), HeapError>) {
+        self.count_commit(begun.elapsed());
+        if let Err(error) = outcome {
+            tracing::error!(%error, "a commit failed: the region is closed for writing");
+            self.drop_unanswerable();
+        }
+        self.wake_waiters();
+        self.look_at_waiting();
+    }
+
+    fn count_commit(&self, took: Duration) {
+        let counters = &self.shared.counters;
+        let micros = took.as_micros() as u64;
+        let bucket = COMMIT_BOUNDS_US.iter().position(|bound| micros <= *bound).unwrap_or(COMMIT_BOUNDS_US.len());
+        count(&counters.commits, 1);
+        count(&counters.commit_ns, took.as_nanos() as u64);
+        count(&counters.commit_buckets[bucket], 1);
+    }
+
+    /// After a failed commit: replies that wait for it can never be sent. Their clients learn by the end of
+    /// the connection that the outcome is unknown.
+    fn drop_unanswerable(&mut self) {
+        for conn in self.conns.values_mut() {
+            if conn.outbox.waits_for(|slot| self.heap.is_durable(slot)).is_some() {
+                conn.outbox.clear(&self.heap);
+                conn.closing = true;
+            }
+        }
+    }
+
+    /// Wakes workers whose replies wait for this one's commits.
+    fn wake_waiters(&self) {
+        let Some(workers) = self.shared.workers.get() else { return };
+        if workers.len() == 1 {
+            return;
+        }
+        let mut waiters = workers[self.id].waiters.swap(0, Ordering::AcqRel);
+        while waiters != 0 {
+            let worker = waiters.trailing_zeros() as usize;
+            waiters &= waiters - 1;
+            workers[worker].waker.wake();
+        }
+    }
+
+    /// A commit has completed somewhere: replies may leave, parked commands may be executed.
+    fn look_at_waiting(&mut self) {
+        for id in std::mem::take(&mut self.waiting) {
+            let Some(conn) = self.conns.get_mut(&id) else { continue };
+            conn.waiting = false;
+            let over = match conn.park {
+                Some(Park::Slot(slot)) => self.heap.is_durable(slot),
+                Some(Park::Round(round)) => self.round > round && self.commit.is_none(),
+                None => false,
+            };
+            if over || self.heap.media().closed().is_some() {
+                conn.park = None;
+            }
+            let slot = match conn.park {
+                Some(Park::Slot(slot)) => Some(slot),
+                _ => conn.outbox.waits_for(|slot| self.heap.is_durable(slot)),
+            };
+            if let Some(slot) = slot {
+                self.ask_for_wake(slot);
+            }
+            self.touch(id);
+        }
+    }
+
+    /// Has another worker wake this one at its next commit, if it is its record that is waited for.
+    fn ask_for_wake(&self, slot: SlotId) {
+        let Some(workers) = self.shared.workers.get() else { return };
+        if workers.len() > 1
+            && let Some(owner) = self.heap.pending_writer(slot).map(usize::from).filter(|owner| *owner != self.id)
+            && let Some(handle) = workers.get(owner)
+        {
+            handle.waiters.fetch_or(1 << self.id, Ordering::AcqRel);
+            if self.heap.is_durable(slot) {
+                workers[self.id].waker.wake();
+            }
+        }
+    }
+
+    /// No landing space is left: the request that holds most of it cannot be stored anyway.
+    fn starved(&mut self) {
+        let largest = self.conns.values().filter(|conn| !conn.closing).max_by_key(|conn| conn.inbox.len());
+        let Some(id) = largest.filter(|conn| conn.inbox.len() >= ASIDE_BYTES_MAX).map(|conn| conn.id) else { return };
+        let heap = Arc::clone(&self.heap);
+        let mut core = Core {
+            shared: &self.shared,
+            writer: &mut self.writer,
+            round: self.round,
+            now_ns: self.now_ns,
+            worker: self.id,
+        };
+        if let Some(conn) = self.conns.get_mut(&id) {
+            tracing::warn!(conn = id.0, bytes = conn.inbox.len(), "no landing space: the largest unfinished request is refused");
+            conn.refuse_for_space(&mut core, &heap);
+        }
+        self.touch(id);
+    }
+
+    fn tick(&mut self) {
+        self.next_tick = Instant::now() + TICK;
+        self.look_at_waiting();
+        let now_ms = self.now_ns / 1_000_000;
+        let config = &self.shared.config;
+        let mut ends = Vec::new();
+        for conn in self.conns.values_mut() {
+            if now_ms.saturating_sub(conn.active_ms) > ASIDE_AFTER_MS {
+                set_aside(conn, &mut self.landing);
+            }
+            if is_overdue(conn, config, now_ms) || was_killed(conn) {
+                ends.push(conn.id);
+            }
+        }
+        for id in ends {
+            self.cut_off(id);
+        }
+    }
+
+    fn cut_off(&mut self, id: ConnId) {
+        if let Some(conn) = self.conns.get_mut(&id).filter(|conn| !conn.closed) {
+            count(&self.shared.counters.timeouts, 1);
+            conn.closing = true;
+            conn.closed = true;
+            conn.inbox.clear(&self.heap);
+            conn.outbox.clear(&self.heap);
+            self.transport.close(id);
+        }
+    }
+
+    /// Counts which connections are active, an epoch at a time.
+    fn roll_epoch(&mut self) {
+        let epoch = self.now_ns / EPOCH_NS;
+        if epoch != self.epoch {
+            self.active_before = if epoch == self.epoch + 1 { self.active } else { 0 };
+            self.active = 0;
+            self.epoch = epoch;
+        }
+    }
+}
+
+fn speaks_resp(shared: &Shared, id: ConnId, worker: usize, peer: Option<SocketAddr>) -> Speaks {
+    let limits = landfall_resp::Limits { bulk_bytes_max: shared.config.max_request.0 as usize, ..Default::default() };
+    let session = Session::new(shared, id, worker, peer);
+    let mut parser = landfall_resp::Parser::new(limits);
+    parser.set_authenticated(session.is_authenticated());
+    Speaks::Resp { parser, session, command: landfall_resp::Command::default() }
+}
+
+fn speaks_http(shared: &Shared) -> Speaks {
+    let limits = landfall_http::Limits {
+        head_bytes_max: shared.config.max_header.0 as usize,
+        body_bytes_max: shared.config.max_request.0 as usize,
+        ..Default::default()
+    };
+    Speaks::Http { parser: landfall_http::Parser::new(limits), session: HttpSession::new(shared) }
+}
+
+fn set_aside(conn: &mut Conn, landing: &mut Landing) {
+    if conn.aside || conn.inbox.len() == 0 || conn.inbox.len() > ASIDE_BYTES_MAX {
+        return;
+    }
+    match conn.inbox.set_aside(landing) {
+        Ok(moved) => conn.aside = moved,
+        Err(error) => tracing::error!(%error, "received bytes cannot be moved"),
+    }
+}
+
+/// Idle for too long, or half a request or an untaken reply for too long.
+fn is_overdue(conn: &Conn, config: &Config, now_ms: u64) -> bool {
+    let over = |since: u64, limit: Duration| {
+        !limit.is_zero() && since != 0 && u128::from(now_ms.saturating_sub(since)) > limit.as_millis()
+    };
+    let stalled = conn.sending || conn.inbox.len() > 0;
+    let since = if conn.sending { conn.active_ms } else { conn.stalled_ms };
+    over(conn.active_ms, config.idle_timeout) || (stalled && conn.park.is_none() && over(since, config.request_timeout))
+}
+
+fn was_killed(conn: &Conn) -> bool {
+    matches!(&conn.speaks, Speaks::Resp { session, .. } if session.was_killed())
+}
