@@ -1,7 +1,7 @@
 //! The engine: shards, and the commands that touch one key.
 
 use crate::error::KvError;
-use crate::item::Item;
+use crate::item::{Item, Seen};
 use crate::shard::{DATABASES, Hit, Lookup, Shard};
 use landfall_heap::{Entry, Heap, Kind, SlotId, Source, Writer};
 use landfall_media::Extent;
@@ -115,11 +115,7 @@ impl Engine {
     /// # Errors
     /// [`KvError::Damaged`]; [`KvError::NotDurable`] after a failed write.
     pub fn get(&self, space: u8, key: &[u8], now_ms: u64) -> Result<Option<Item<'_>>, KvError> {
-        let Some(item) = self.peek(space, key, now_ms)? else { return Ok(None) };
-        if !item.verify()? {
-            return Err(KvError::Damaged { what: landfall_heap::Damage::ValueChecksum });
-        }
-        Ok(Some(item))
+        Ok(self.see(space, key, now_ms)?.verified()?.value())
     }
 
     /// A key's value, unchecked: for its length, version and expiry.
@@ -127,15 +123,36 @@ impl Engine {
     /// # Errors
     /// As [`Self::get`].
     pub fn peek(&self, space: u8, key: &[u8], now_ms: u64) -> Result<Option<Item<'_>>, KvError> {
+        Ok(self.see(space, key, now_ms)?.value())
+    }
+
+    /// What a key looks like now, its value unchecked: a value, or an absence that may have to become
+    /// durable before it is shown, too.
+    ///
+    /// # Errors
+    /// As [`Self::get`].
+    pub fn see(&self, space: u8, key: &[u8], now_ms: u64) -> Result<Seen<'_>, KvError> {
         let lookup = Lookup::new(&self.heap, space, key);
         let shard = self.shard(lookup.hash);
-        match shard.find(&self.heap, &lookup)?.filter(|hit| !hit.is_expired(now_ms)) {
-            None => Ok(None),
-            Some(hit) => {
-                self.check_visible(hit.slot)?;
-                Ok(Some(Item::hold(&self.heap, hit.slot, &hit.view)?))
-            }
+        self.see_in(&shard, &lookup, now_ms)
+    }
+
+    pub(crate) fn see_in(&self, shard: &Shard, lookup: &Lookup<'_>, now_ms: u64) -> Result<Seen<'_>, KvError> {
+        let Some(hit) = shard.find(&self.heap, lookup)? else {
+            let slot = shard.absence(&self.heap, lookup)?;
+            self.check_visible(slot)?;
+            return Ok(Seen::Absent(slot));
+        };
+        self.check_visible(hit.slot)?;
+        if hit.is_expired(now_ms) {
+            return Ok(Seen::Absent(hit.slot));
         }
+        Ok(Seen::Value(Item::hold(&self.heap, hit.slot, &hit.view)?))
+    }
+
+    /// Records, not durable yet, that added or removed keys: what counts or lists keys shows their work.
+    pub fn pending_changes(&self, mut visit: impl FnMut(SlotId)) {
+        self.shards.iter().for_each(|shard| shard.lock().pending_changes(&self.heap).for_each(&mut visit));
     }
 
     /// After a failed write nothing that is not durable may be shown: it never will be.
@@ -198,6 +215,7 @@ impl Engine {
         let (old, expiry_ms, expired) = (hit.slot, hit.view.expiry_ms(), hit.is_expired(now_ms));
         let tomb = writer.append(&tombstone(&lookup, arrival_ns))?;
         shard.bury(&lookup, tomb, old, expiry_ms);
+        shard.note_change(writer.id(), tomb);
         writer.supersede(old);
         Ok((!expired).then_some(tomb))
     }
@@ -282,6 +300,7 @@ impl Engine {
         for shard in &mut shards {
             let old = std::mem::take(&mut **shard);
             old.table.iter().chain(old.tombs.iter()).for_each(|entry| writer.supersede(entry.slot));
+            shard.note_flush(writer.id(), mark);
         }
         shards[self.shard_index(hash)].add_tomb(hash, mark);
         self.flush_pending.store(true, Ordering::Release);
@@ -342,8 +361,9 @@ pub(crate) fn install(
     tomb: Option<SlotId>,
 ) {
     shard.put(lookup, slot, expiry_ms, old);
-    if let Some((old, _)) = old {
-        writer.supersede(old);
+    match old {
+        Some((old, _)) => writer.supersede(old),
+        None => shard.note_change(writer.id(), slot),
     }
     if let Some(tomb) = tomb {
         shard.remove_tomb(lookup.hash, tomb);

@@ -1,6 +1,7 @@
 //! A value that was read, kept in place until it is dropped or handed to a transport.
 
-use landfall_heap::{Extents, Heap, RecordView, SlotId, ValuePlace};
+use crate::error::KvError;
+use landfall_heap::{Damage, Extents, Heap, RecordView, SlotId, ValuePlace};
 use landfall_media::MediaError;
 use smallvec::SmallVec;
 use std::borrow::Cow;
@@ -78,6 +79,17 @@ impl<'h> Item<'h> {
         std::mem::take(&mut self.extents)
     }
 
+    /// CRC-32C of the value with the bytes of `more` after it; only those are read.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub fn crc_with(&self, more: &[landfall_media::Extent]) -> Result<u32, MediaError> {
+        let append = |crc, extent: &landfall_media::Extent| {
+            Ok(crc32c::crc32c_append(crc, self.heap.media().bytes(*extent)?))
+        };
+        more.iter().try_fold(self.crc, append)
+    }
+
     /// The value in one piece, copied together only where it is split.
     ///
     /// # Errors
@@ -97,6 +109,46 @@ impl<'h> Item<'h> {
                 Ok(Cow::Owned(out))
             }
         }
+    }
+}
+
+/// What a key looks like.
+#[derive(Debug)]
+pub enum Seen<'h> {
+    /// Its value; to be shown once [`Item::slot`] is durable.
+    Value(Item<'h>),
+    /// It is not there; to be shown once this slot is durable ([`SlotId::NONE`]: at once).
+    Absent(SlotId),
+}
+
+impl<'h> Seen<'h> {
+    /// The value, if there is one.
+    pub fn value(self) -> Option<Item<'h>> {
+        match self {
+            Self::Value(item) => Some(item),
+            Self::Absent(_) => None,
+        }
+    }
+
+    /// The record that must be durable before this is shown.
+    pub fn slot(&self) -> SlotId {
+        match self {
+            Self::Value(item) => item.slot,
+            Self::Absent(slot) => *slot,
+        }
+    }
+
+    /// Checks a value against its checksum.
+    ///
+    /// # Errors
+    /// [`KvError::Damaged`]; the medium's.
+    pub fn verified(self) -> Result<Self, KvError> {
+        if let Self::Value(item) = &self
+            && !item.verify()?
+        {
+            return Err(KvError::Damaged { what: Damage::ValueChecksum });
+        }
+        Ok(self)
     }
 }
 

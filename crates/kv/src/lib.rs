@@ -25,7 +25,7 @@ mod txn;
 pub use absence::Seen;
 pub use engine::{Engine, SetRequest, Stats, Written};
 pub use error::KvError;
-pub use item::Item;
+pub use item::{Item, Seen};
 pub use range::{Page, PageLimit, RangeQuery};
 pub use recover::{Recovered, Recovery};
 pub use scrub::{ScrubCursor, ScrubFinding, Scrubbed};

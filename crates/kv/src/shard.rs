@@ -4,7 +4,8 @@
 
 use crate::error::KvError;
 use hashbrown::{HashMap, HashTable};
-use landfall_heap::{Heap, HeapError, Kind, RecordView, SlotId};
+use landfall_heap::{Heap, HeapError, Kind, RecordView, RunUse, SlotId};
+use smallvec::SmallVec;
 use std::collections::BTreeSet;
 use std::hash::{BuildHasherDefault, Hasher};
 
@@ -102,6 +103,11 @@ pub(crate) struct Shard {
     /// Hashes of keys whose records cannot be read.
     pub(crate) damaged: ByHash<landfall_heap::Damage>,
     pub(crate) keys: [u64; DATABASES],
+    /// The last record of each writer that added or removed a key here: what is seen to be absent, and
+    /// what is counted, may depend on it. A writer's earlier ones are durable once its last one is.
+    changed: SmallVec<[(u8, SlotId); 2]>,
+    /// The last flush mark.
+    flush_mark: SlotId,
 }
 
 impl Shard {
@@ -121,6 +127,34 @@ impl Shard {
             return Ok(None);
         }
         find_in(&self.tombs, heap, lookup, Kind::Tombstone)
+    }
+
+    /// Notes that `writer` added or removed a key by the record in `slot`.
+    pub(crate) fn note_change(&mut self, writer: u8, slot: SlotId) {
+        match self.changed.iter_mut().find(|(known, _)| *known == writer) {
+            Some((_, last)) => *last = slot,
+            None => self.changed.push((writer, slot)),
+        }
+    }
+
+    /// Notes that `writer` removed everything by the record in `slot`.
+    pub(crate) fn note_flush(&mut self, writer: u8, slot: SlotId) {
+        self.note_change(writer, slot);
+        self.flush_mark = slot;
+    }
+
+    /// Records that added or removed keys and are not durable yet.
+    pub(crate) fn pending_changes<'a>(&'a self, heap: &'a Heap) -> impl Iterator<Item = SlotId> + 'a {
+        self.changed.iter().map(|(_, slot)| *slot).filter(|slot| is_pending(heap, *slot))
+    }
+
+    /// The record, not durable yet, because of which a key is absent; [`SlotId::NONE`] if there is none.
+    pub(crate) fn absence(&self, heap: &Heap, lookup: &Lookup<'_>) -> Result<SlotId, KvError> {
+        if self.pending_changes(heap).next().is_none() {
+            return Ok(SlotId::NONE);
+        }
+        let slot = self.find_tomb(heap, lookup)?.map_or(self.flush_mark, |tomb| tomb.slot);
+        Ok(if is_pending(heap, slot) { slot } else { SlotId::NONE })
     }
 
     /// Puts a key's new version in place of `old`.
@@ -252,6 +286,14 @@ impl Shard {
         let stale = self.stale.capacity() as u64 * 17;
         entries + keys + stale + self.expiry.len() as u64 * 24
     }
+}
+
+/// True for a record that is not durable yet. A slot that was noted long ago may have been freed and be
+/// anything by now: then it holds no record, or one that is on its way, too.
+fn is_pending(heap: &Heap, slot: SlotId) -> bool {
+    !heap.is_durable(slot)
+        && heap.runs().get(slot.run()).used_for() == RunUse::Slab
+        && heap.record(slot).is_ok()
 }
 
 fn insert(table: &mut HashTable<Entry>, hash: u64, slot: SlotId) {

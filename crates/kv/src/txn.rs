@@ -13,6 +13,7 @@ use landfall_media::Extent;
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 /// Staged keys up to which a linear search is the fastest.
 const LINEAR_MAX: usize = 16;
@@ -104,10 +105,62 @@ impl<'e> Txn<'e> {
         if let Some(staged) = self.find_staged(&lookup) {
             return self.staged_item(staged);
         }
-        let hit = self.shard(lookup.hash).find(&self.engine.heap, &lookup)?;
-        let Some(hit) = hit.filter(|hit| !hit.is_expired(self.now_ms)) else { return Ok(None) };
-        self.engine.check_visible(hit.slot)?;
-        Ok(Some(Item::hold(&self.engine.heap, hit.slot, &hit.view)?))
+        Ok(self.engine.see_in(self.shard(lookup.hash), &lookup, self.now_ms)?.value())
+    }
+
+    /// The record that must be durable before anything that was read of a key, its absence included, is
+    /// shown. What the transaction itself has staged does not count.
+    ///
+    /// # Errors
+    /// As [`Self::read`], but a damaged value counts as nothing to wait for.
+    pub fn seen_slot(&self, space: u8, key: &[u8]) -> Result<SlotId, KvError> {
+        let lookup = Lookup::new(&self.engine.heap, space, key);
+        match self.engine.see_in(self.shard(lookup.hash), &lookup, self.now_ms) {
+            Ok(seen) => Ok(seen.slot()),
+            Err(KvError::Damaged { .. }) => Ok(SlotId::NONE),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Records, not durable yet, that added or removed keys in the transaction's shards.
+    pub fn pending_changes(&self, mut visit: impl FnMut(SlotId)) {
+        let heap = &self.engine.heap;
+        self.guards.iter().for_each(|(_, shard)| shard.pending_changes(heap).for_each(&mut visit));
+    }
+
+    /// Keys in a database, the transaction's own writes counted. It must have been begun with every key.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn len(&self, space: u8) -> Result<u64, KvError> {
+        let held = |shard: &Shard| shard.keys.get(usize::from(space)).copied().unwrap_or(0);
+        let mut count: u64 = self.guards.iter().map(|(_, shard)| held(shard)).sum();
+        for staged in self.staged.iter().filter(|staged| staged.space == space) {
+            let lookup = Lookup { space, hash: staged.hash, key: &staged.key };
+            let was = self.shard(staged.hash).find(&self.engine.heap, &lookup)?.is_some();
+            let is = !matches!(staged.value, Staged::Deleted);
+            count = count.saturating_add_signed(i64::from(is) - i64::from(was));
+        }
+        Ok(count)
+    }
+
+    /// Keys staged so far: a group holds at most [`landfall_heap::layout::GROUP_RECORDS_MAX`].
+    pub fn staged_len(&self) -> usize {
+        self.staged.len()
+    }
+
+    /// Keys of the range that the transaction itself has staged, in order; `None` for a deleted one.
+    pub(crate) fn staged_in(&self, space: u8, holds: impl Fn(&[u8]) -> bool) -> BTreeMap<&[u8], usize> {
+        let inside = |(_, staged): &(usize, &StagedKey)| staged.space == space && holds(&staged.key);
+        self.staged.iter().enumerate().filter(inside).map(|(index, staged)| (&*staged.key, index)).collect()
+    }
+
+    pub(crate) fn staged_at(&self, index: usize) -> Result<Option<Item<'e>>, KvError> {
+        self.staged_item(&self.staged[index])
+    }
+
+    pub(crate) fn parts(&self) -> (&'e Engine, Vec<&Shard>, u64) {
+        (self.engine, self.guards.iter().map(|(_, shard)| &**shard).collect(), self.now_ms)
     }
 
     fn staged_item(&self, staged: &StagedKey) -> Result<Option<Item<'e>>, KvError> {
@@ -343,6 +396,7 @@ impl<'a> Planned<'a> {
         match (&self.key.value, self.old) {
             (Staged::Deleted, Some((old, old_expiry))) => {
                 shard.bury(&self.lookup, slot, old, old_expiry);
+                shard.note_change(writer.id(), slot);
                 writer.supersede(old);
             }
             _ => install(shard, writer, &self.lookup, slot, self.key.expiry_ms, self.old, self.tomb),

@@ -56,7 +56,8 @@ impl Outbox {
         }
         let bytes_start = self.queue.back().map_or(0, |batch| batch.out.bytes.len());
         let parts_start = self.queue.back().map_or(0, |batch| batch.out.parts.len());
-        Reply { outbox: self, heap, round, bytes_start, parts_start, waits: Barriers::new(), stored: 0 }
+        let waits = Barriers::new();
+        Reply { outbox: self, heap, round, bytes_start, parts_start, waits, stored: 0, finished: false }
     }
 
     /// The next replies that may leave: everything at the front whose barriers are durable.
@@ -73,7 +74,11 @@ impl Outbox {
         }
         out.seal_bytes();
         self.bytes = self.bytes.saturating_sub(out.len());
-        (!out.is_empty()).then_some(out)
+        if out.is_empty() {
+            self.recycle(out);
+            return None;
+        }
+        Some(out)
     }
 
     /// The slot that the first reply waits for, if it waits.
@@ -86,6 +91,15 @@ impl Outbox {
         if self.spare.len() < SPARE_MAX {
             buffers.clear();
             self.spare.push(buffers);
+        }
+    }
+
+    /// Forgets the last batch if nothing is in it.
+    fn drop_empty_batch(&mut self) {
+        if self.queue.back().is_some_and(|batch| batch.out.is_empty())
+            && let Some(batch) = self.queue.pop_back()
+        {
+            self.recycle(batch.out);
         }
     }
 
@@ -110,7 +124,8 @@ fn append(out: &mut Outgoing, next: &Outgoing) {
     out.parts.extend(sealed);
 }
 
-/// A reply being written. Finish it with [`Reply::finish`], or take it back with [`Reply::abandon`].
+/// A reply being written. Finish it with [`Reply::finish`]; one that is dropped unfinished is taken back,
+/// as [`Reply::abandon`] does.
 #[derive(Debug)]
 pub struct Reply<'a> {
     outbox: &'a mut Outbox,
@@ -120,6 +135,7 @@ pub struct Reply<'a> {
     parts_start: usize,
     waits: Barriers,
     stored: usize,
+    finished: bool,
 }
 
 impl Reply<'_> {
@@ -134,8 +150,8 @@ impl Reply<'_> {
 
     /// The reply must not leave before the record in `slot` is durable.
     pub fn wait_for(&mut self, slot: SlotId) {
-        if slot != SlotId::NONE && !self.heap.is_durable(slot) && !self.waits.contains(&slot) {
-            self.waits.push(slot);
+        if !self.heap.is_durable(slot) {
+            add_barrier(&mut self.waits, slot);
         }
     }
 
@@ -143,6 +159,7 @@ impl Reply<'_> {
     pub fn item(&mut self, item: Item<'_>) {
         self.wait_for(item.slot);
         if let Some(bytes) = item.inline() {
+            self.heap.copies.add(CopyPath::Reply, bytes.len());
             self.bytes().extend_from_slice(bytes);
             return;
         }
@@ -176,8 +193,8 @@ impl Reply<'_> {
     }
 
     /// Takes everything written back, as if the reply had not begun.
-    pub fn abandon(mut self) {
-        self.rewind();
+    pub fn abandon(self) {
+        drop(self);
     }
 
     /// Takes everything written back; the reply can be written anew.
@@ -196,14 +213,21 @@ impl Reply<'_> {
         self.stored = 0;
     }
 
-    /// Ends the reply. If it waits for something that the replies before it do not, it starts a batch.
+    /// Ends the reply. If it waits for something that the replies before it do not, it starts a batch. An
+    /// empty reply has nothing to wait with.
     pub fn finish(mut self) {
-        let len = self.len();
-        self.outbox.bytes += len;
-        let waits = std::mem::take(&mut self.waits);
-        if waits.is_empty() {
+        if self.is_empty() {
             return;
         }
+        self.finished = true;
+        self.outbox.bytes += self.len();
+        if !self.waits.is_empty() {
+            self.apply_waits();
+        }
+    }
+
+    fn apply_waits(&mut self) {
+        let waits = std::mem::take(&mut self.waits);
         let round = self.round;
         let (bytes_start, parts_start) = (self.bytes_start, self.parts_start);
         let spare = self.outbox.spare.pop();
@@ -211,12 +235,21 @@ impl Reply<'_> {
         let first = bytes_start == 0 && parts_start == 0;
         if first || batch.round == round && !batch.barriers.is_empty() {
             batch.round = round;
-            merge(&mut batch.barriers, waits);
+            waits.into_iter().for_each(|slot| add_barrier(&mut batch.barriers, slot));
             self.outbox.spare.extend(spare);
             return;
         }
         let out = split(&mut batch.out, bytes_start, parts_start, spare.unwrap_or_default());
         self.outbox.queue.push_back(Batch { out, barriers: waits, round });
+    }
+}
+
+impl Drop for Reply<'_> {
+    fn drop(&mut self) {
+        if !self.finished {
+            self.rewind();
+            self.outbox.drop_empty_batch();
+        }
     }
 }
 
@@ -227,43 +260,42 @@ fn clip_parts(out: &mut Outgoing, len: u32) {
     }
 }
 
-/// Moves everything from the given positions on into `tail`.
+/// Moves everything from the given positions on into `tail`, which is empty.
 fn split(out: &mut Outgoing, bytes_start: usize, parts_start: usize, mut tail: Outgoing) -> Outgoing {
     out.seal_bytes();
     tail.bytes.extend_from_slice(&out.bytes[bytes_start..]);
-    let start = bytes_start as u32;
-    // The part that holds the boundary may begin before it.
-    let from = out.parts[..parts_start.min(out.parts.len())].len();
-    let mut moved: SmallVec<[Part; 8]> = out.parts.drain(from..).collect();
     out.bytes.truncate(bytes_start);
-    for part in &mut moved {
-        if let Part::Bytes { start: part_start, end } = part {
-            if *part_start < start {
-                out.parts.push(Part::Bytes { start: *part_start, end: start });
-                *part_start = start;
+    let boundary = bytes_start as u32;
+    // Earlier bytes that were not sealed yet share a part with the first of the reply's: it lies just
+    // before `parts_start` if it was begun before the reply, and first among the reply's parts if not.
+    if let Some(Part::Bytes { end, .. }) = parts_start.checked_sub(1).and_then(|last| out.parts.get_mut(last))
+        && *end > boundary
+    {
+        tail.parts.push(Part::Bytes { start: 0, end: *end - boundary });
+        *end = boundary;
+    }
+    let moved: SmallVec<[Part; 8]> = out.parts.drain(parts_start..).collect();
+    for part in moved {
+        match part {
+            Part::Bytes { start, end } => {
+                if start < boundary {
+                    out.parts.push(Part::Bytes { start, end: end.min(boundary) });
+                }
+                if end > boundary {
+                    let start = start.max(boundary) - boundary;
+                    tail.parts.push(Part::Bytes { start, end: end - boundary });
+                }
             }
-            *part_start -= start;
-            *end -= start;
+            stored => tail.parts.push(stored),
         }
     }
-    if let Some(Part::Bytes { end, .. }) = out.parts.last_mut() {
-        if *end > start {
-            // The boundary lies within a part that was begun before the reply.
-            let over = *end - start;
-            *end = start;
-            tail.parts.push(Part::Bytes { start: 0, end: over });
-        }
-    }
-    tail.parts.extend(moved.into_iter().filter(|part| !matches!(part, Part::Bytes { start, end } if start == end)));
     tail
 }
 
 /// Waiting for a later slot of the same slab covers an earlier one.
-fn merge(barriers: &mut Barriers, waits: Barriers) {
-    for slot in waits {
-        match barriers.iter_mut().find(|known| known.run() == slot.run()) {
-            Some(known) => *known = (*known).max(slot),
-            None => barriers.push(slot),
-        }
+fn add_barrier(barriers: &mut Barriers, slot: SlotId) {
+    match barriers.iter_mut().find(|known| known.run() == slot.run()) {
+        Some(known) => *known = (*known).max(slot),
+        None => barriers.push(slot),
     }
 }

@@ -1,1 +1,43 @@
 //! One seeded simulator: crash campaigns over the heap and the key-value engine.
+//!
+//! Read [`Campaign`] first: it runs a workload drawn from a seed on a [`landfall_media::sim::SimMedia`],
+//! crashes it at points drawn from the same seed, recovers (and crashes recovery), lets the [`Oracle`]
+//! judge what a client would read, and goes on with the recovered region. [`World`] executes single
+//! [`Op`]s, for traces written by hand.
+//!
+//! # The fault model
+//!
+//! - Media: as in [`landfall_media::sim`]. Unfenced lines may be lost, kept or torn at 8-byte words,
+//!   each on its own; a fence may fail; a site may lie (the canary).
+//! - Crashes come between operations and in their middle, and in the middle of recovery.
+//! - Other workers act while the compactor moves a record: between its look at the record and the switch.
+//! - Time goes forward, or stands still.
+//!
+//! # What is judged
+//!
+//! The oracle shares no code with the engine: it is a map and a list of the unacknowledged operations of
+//! each writer. After a crash a client must find everything acknowledged and, of each writer's
+//! unacknowledged operations, a prefix. Groups count whole, nothing older than what was acknowledged is
+//! found, nothing that was never written. Frames, live bytes, live slots and stale copies are counted
+//! again from the records and compared with the heap's own counts.
+
+#![forbid(unsafe_code)]
+
+mod campaign;
+mod meddler;
+mod observe;
+mod op;
+mod oracle;
+mod recount;
+mod rng;
+mod violation;
+mod world;
+
+pub use campaign::{Campaign, Plan, Summary};
+pub use observe::{observe, recover};
+pub use op::{Op, Piece, Write, key, value};
+pub use oracle::{Change, Key, Oracle, State, Value};
+pub use recount::recount;
+pub use rng::Rng;
+pub use violation::Violation;
+pub use world::{Setup, World};

@@ -110,7 +110,8 @@ impl Uring {
     fn drain_operations(&mut self, frames: &mut dyn Frames) -> Result<(), TransportError> {
         let started = Instant::now();
         self.ring.cancel_all(Token::of(Operation::Cancel).0);
-        while self.ring.in_flight() > 0 {
+        while self.ring.in_flight() > 0 || !self.unsent.is_empty() {
+            self.restart_sending(frames);
             let (operations, waited) = (self.ring.in_flight(), started.elapsed());
             if waited > STOP_MAX {
                 return Err(TransportError::NotDrained { operations, waited });

@@ -19,7 +19,7 @@ use accept::Listener;
 use close::Closing;
 use landfall_media::FileWrite;
 use receive::{Landings, Receiving};
-use send::Sending;
+use send::{SEND_RETRY, Sending};
 use std::collections::VecDeque;
 use std::io;
 use std::net::{TcpListener, TcpStream};
@@ -47,6 +47,8 @@ struct Uring {
     conns: Slots<Conn>,
     /// Connections whose receive found no buffer; each has [`Receiving::Stalled`].
     stalled: Vec<ConnId>,
+    /// Connections of whose send the kernel took nothing; it is to be queued again.
+    unsent: Vec<ConnId>,
     /// Connections that were closed with a send in flight, and when that is cut off; in order of time.
     draining: VecDeque<(Instant, ConnId)>,
     /// Events not handed out yet; empty between polls but for what `send` and `close` cause at once.
@@ -82,6 +84,7 @@ impl Uring {
             listeners: Vec::new(),
             conns: Slots::new(),
             stalled: Vec::new(),
+            unsent: Vec::new(),
             draining: VecDeque::new(),
             ready: Vec::new(),
             completions: Vec::new(),
@@ -96,6 +99,7 @@ impl Uring {
     fn prepare(&mut self, frames: &mut dyn Frames) {
         self.replenish(frames);
         self.restart_stalled();
+        self.restart_sending(frames);
         self.restart_accepting();
         self.cut_off_drained();
     }
@@ -122,11 +126,12 @@ impl Uring {
 
     /// A wait's time limit, shortened to when something is to be tried again.
     fn limit(&self, timeout: Option<Duration>) -> Option<Duration> {
-        let timeout = match timeout {
-            _ if !self.landings.starved() => timeout,
-            Some(timeout) => Some(timeout.min(STARVED_RETRY)),
-            None => Some(STARVED_RETRY),
+        let retry = match () {
+            () if !self.unsent.is_empty() => Some(SEND_RETRY),
+            () if self.landings.starved() => Some(STARVED_RETRY),
+            () => None,
         };
+        let timeout = retry.map_or(timeout, |retry| Some(timeout.map_or(retry, |limit| limit.min(retry))));
         let cut_off = self.draining.front().map(|(at, _)| *at);
         let accept = self.listeners.iter().filter_map(|listener| listener.retry_at).min();
         if cut_off.is_none() && accept.is_none() {

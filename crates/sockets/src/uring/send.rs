@@ -6,10 +6,15 @@ use crate::sys::{Completion, Message};
 use crate::{ConnId, Event, Frames, Outgoing};
 use std::io;
 use std::os::fd::AsRawFd;
+use std::time::Duration;
 
 /// Sends up to this many bytes count as completing while they are submitted: they fit a socket's send
 /// buffer unless its reader is slow.
 const SMALL_SEND_MAX: usize = 64 << 10;
+
+/// How long the ring may wait with sends that the kernel took nothing of. At once would be a busy loop: it
+/// refuses them again until the client has read something.
+pub(super) const SEND_RETRY: Duration = Duration::from_millis(1);
 
 /// A connection's reply in flight, if there is one, in memory that is kept for the next.
 pub(super) struct Sending {
@@ -59,7 +64,21 @@ impl Uring {
             }
             Ok(0) => self.send_failed(frames, id, io::ErrorKind::WriteZero.into()),
             Ok(_) => self.send_ended(frames, id),
+            Err(error) if took_nothing_yet(&error) && !cut_off => {
+                conn.sending.active = true;
+                self.unsent.push(id);
+            }
             Err(error) => self.send_failed(frames, id, error),
+        }
+    }
+
+    /// Sends again what the kernel took nothing of.
+    pub(super) fn restart_sending(&mut self, frames: &mut dyn Frames) {
+        if self.unsent.is_empty() {
+            return;
+        }
+        for id in std::mem::take(&mut self.unsent) {
+            self.send_next(frames, id);
         }
     }
 
@@ -81,4 +100,9 @@ impl Uring {
         conn.sending.message.take().stored().for_each(|extent| frames.release(extent));
         self.fail(id, error);
     }
+}
+
+/// True if the send may be tried again. Had some bytes been sent, the result would be their number.
+fn took_nothing_yet(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EINTR))
 }

@@ -1,0 +1,161 @@
+//! Counting again, from the records alone, what the heap has counted as it went.
+
+use crate::violation::{Violation, ensure};
+use landfall_heap::{FRAME_SIZE, Heap, Kind, RecordView, RunId, RunUse, SLOTS_PER_RUN, Slot, SlotId};
+use landfall_kv::Engine;
+use landfall_media::{Extent, RUN_SIZE};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A record found in a slab.
+struct Found<'h> {
+    slot: SlotId,
+    view: RecordView<'h>,
+}
+
+/// What the records say that the counters should be.
+#[derive(Default)]
+struct Counts {
+    frame_refs: BTreeMap<u64, u32>,
+    live_bytes: BTreeMap<RunId, u64>,
+    live_slots: BTreeMap<RunId, u32>,
+    tombstones: u64,
+    stale: u64,
+}
+
+/// Compares the heap's counts with what its records say. Everything appended must be durable, nothing
+/// else held; `filling` data runs may be open for writers, the compactor or landing.
+///
+/// # Errors
+/// The first count that differs.
+pub fn recount(engine: &Engine, filling: usize) -> Result<(), Violation> {
+    let heap = engine.heap();
+    let found = records(heap)?;
+    let counts = count(heap, &found)?;
+    check_frames(heap, &counts)?;
+    check_slabs(heap, &counts)?;
+    check_runs(heap, &counts, filling)?;
+    let stats = engine.stats();
+    ensure!(
+        stats.tombstones == counts.tombstones,
+        "{} tombstones are kept, the records need {}",
+        stats.tombstones,
+        counts.tombstones
+    );
+    ensure!(stats.stale == counts.stale, "{} stale copies are counted, there are {}", stats.stale, counts.stale);
+    Ok(())
+}
+
+fn records(heap: &Heap) -> Result<Vec<Found<'_>>, Violation> {
+    let mut found = Vec::new();
+    for (run, _) in heap.runs().iter().filter(|(_, run)| run.used_for() == RunUse::Slab) {
+        for index in 0..SLOTS_PER_RUN {
+            let slot = SlotId::new(run, index);
+            match heap.slot(slot)? {
+                Slot::Empty => {}
+                Slot::Record(view) => found.push(Found { slot, view }),
+                Slot::Damaged(what) => return Err(Violation(format!("{slot:?} is damaged: {what}"))),
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn count(heap: &Heap, found: &[Found<'_>]) -> Result<Counts, Violation> {
+    let flushed = found.iter().filter(|f| f.view.kind() == Kind::Flush).max_by_key(|f| version(f));
+    let flush_seq = flushed.map_or(0, |f| f.view.seq());
+    let mut of_hash: BTreeMap<u64, Vec<&Found<'_>>> = BTreeMap::new();
+    for record in found.iter().filter(|f| f.view.kind() != Kind::Flush && f.view.seq() >= flush_seq) {
+        of_hash.entry(record.view.hash()).or_default().push(record);
+    }
+    let mut counts = Counts::default();
+    for records in of_hash.values() {
+        count_hash(heap, records, &mut counts)?;
+    }
+    if let Some(mark) = flushed {
+        counts.tombstones += 1;
+        keep(heap, mark, &mut counts)?;
+    }
+    Ok(counts)
+}
+
+fn version(found: &Found<'_>) -> (u64, u32) {
+    (found.view.seq(), found.view.rev())
+}
+
+/// Counts the records of one key (the workloads' keys do not collide). A tombstone that nothing older
+/// needs is as stale as everything else.
+fn count_hash(heap: &Heap, records: &[&Found<'_>], counts: &mut Counts) -> Result<(), Violation> {
+    let newest = records.iter().max_by_key(|f| version(f)).expect("a group is not empty");
+    let is_put = newest.view.kind() == Kind::Put;
+    let is_kept = is_put || records.len() > 1 && outlives_others(records);
+    counts.stale += records.len() as u64 - u64::from(is_kept);
+    if is_kept {
+        counts.tombstones += u64::from(!is_put);
+        keep(heap, newest, counts)?;
+    }
+    Ok(())
+}
+
+/// True while something other than the tombstone itself, or a copy of it, is left.
+fn outlives_others(records: &[&Found<'_>]) -> bool {
+    records.len() > 1
+}
+
+fn keep(heap: &Heap, found: &Found<'_>, counts: &mut Counts) -> Result<(), Violation> {
+    *counts.live_slots.entry(found.slot.run()).or_default() += 1;
+    for extent in heap.all_extents(found.slot, &found.view)? {
+        keep_extent(extent, counts);
+    }
+    Ok(())
+}
+
+fn keep_extent(extent: Extent, counts: &mut Counts) {
+    let mut off = extent.off;
+    while off < extent.end() {
+        let end = ((off / FRAME_SIZE + 1) * FRAME_SIZE).min(extent.end());
+        *counts.frame_refs.entry(off / FRAME_SIZE * FRAME_SIZE).or_default() += 1;
+        *counts.live_bytes.entry(RunId::of(off)).or_default() += end - off;
+        off = end;
+    }
+}
+
+fn check_frames(heap: &Heap, counts: &Counts) -> Result<(), Violation> {
+    for frame in 0..heap.geometry().bytes() / FRAME_SIZE {
+        let off = frame * FRAME_SIZE;
+        let (has, wants) = (heap.runs().frame_refs(off), counts.frame_refs.get(&off).copied().unwrap_or(0));
+        ensure!(has == wants, "the frame at {off} has {has} references, the records make {wants}");
+    }
+    Ok(())
+}
+
+fn check_slabs(heap: &Heap, counts: &Counts) -> Result<(), Violation> {
+    for (id, run) in heap.runs().iter().filter(|(_, run)| run.used_for() == RunUse::Slab) {
+        let (has, wants) = (run.live_slots(), counts.live_slots.get(&id).copied().unwrap_or(0));
+        ensure!(has == wants, "slab {} counts {has} live slots, there are {wants}", id.0);
+    }
+    let total: u64 = counts.live_slots.values().map(|slots| u64::from(*slots)).sum();
+    ensure!(heap.runs().live_slots() == total, "live slots do not add up to {total}");
+    Ok(())
+}
+
+fn check_runs(heap: &Heap, counts: &Counts, filling: usize) -> Result<(), Violation> {
+    let mut uses = [0u32; 5];
+    let mut empty_data = 0;
+    for (id, run) in heap.runs().iter() {
+        uses[run.used_for() as usize] += 1;
+        let (has, wants) = (u64::from(run.live_bytes()), counts.live_bytes.get(&id).copied().unwrap_or(0));
+        ensure!(has == wants, "run {} counts {has} live bytes, there are {wants}", id.0);
+        ensure!(wants == 0 || run.used_for() == RunUse::Data, "run {} holds data and is {:?}", id.0, run.used_for());
+        empty_data += usize::from(run.used_for() == RunUse::Data && wants == 0);
+    }
+    let counted = heap.runs().counts();
+    let [free, data, slab, table, bad] = uses;
+    ensure!(bad == 0, "{bad} runs are out of use");
+    ensure!(table == 1, "{table} table runs in a region of one zone");
+    let has = (counted.free, counted.data, counted.slab, counted.total);
+    ensure!(has == (free, data, slab, uses.iter().sum()), "run counts {has:?} are not {uses:?}");
+    ensure!(empty_data <= filling, "{empty_data} data runs hold nothing, at most {filling} are open");
+    let held: BTreeSet<u64> = counts.frame_refs.keys().map(|off| off / RUN_SIZE).collect();
+    ensure!(held.len() <= data as usize, "{} runs hold data, {data} are data runs", held.len());
+    Ok(())
+}

@@ -1,0 +1,49 @@
+//! What a checker found.
+
+/// A state or an answer that the rules do not allow. The text is for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation(pub String);
+
+impl Violation {
+    /// Says where it was found, in front of what.
+    #[must_use]
+    pub fn during(self, what: impl std::fmt::Display) -> Self {
+        Self(format!("{what}: {}", self.0))
+    }
+}
+
+impl std::fmt::Display for Violation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Violation {}
+
+impl From<landfall_kv::KvError> for Violation {
+    fn from(error: landfall_kv::KvError) -> Self {
+        Self(format!("an error that nothing explains: {error:?}"))
+    }
+}
+
+impl From<landfall_heap::HeapError> for Violation {
+    fn from(error: landfall_heap::HeapError) -> Self {
+        Self(format!("an error that nothing explains: {error:?}"))
+    }
+}
+
+impl From<landfall_media::MediaError> for Violation {
+    fn from(error: landfall_media::MediaError) -> Self {
+        Self(format!("an error that nothing explains: {error:?}"))
+    }
+}
+
+/// Fails with a text unless a condition holds.
+macro_rules! ensure {
+    ($holds:expr, $($text:tt)+) => {
+        if !$holds {
+            return Err($crate::Violation(format!($($text)+)));
+        }
+    };
+}
+pub(crate) use ensure;
