@@ -1,14 +1,44 @@
 //! Workloads, peers, side-by-side runs and reports.
+//!
+//! Read [`BenchArgs`] first: what can be measured. [`run`] starts this very executable and every peer found on the
+//! machine, in turns (A B C A B C ...), gives each the same client and the same load on the same file system, and
+//! writes medians, spreads and ratios: never a single run.
 
-use clap::Args;
+mod args;
+mod campaign;
+mod clients;
+mod error;
+mod measure;
+mod peers;
+mod report;
+mod sys;
+mod workloads;
+
+pub use args::{BenchArgs, BenchCommand, ClientChoice, KvArgs, MediaChoice, PeerChoice, WorkloadChoice};
+
+use error::BenchError;
 use std::process::ExitCode;
 
-/// Flags of `landfall bench`.
-#[derive(Debug, Args)]
-pub struct BenchArgs {}
-
-/// Runs a benchmark.
+/// Runs a benchmark; what it found is in the output folder, progress goes to standard error.
 pub fn run(args: &BenchArgs) -> ExitCode {
-    let BenchArgs {} = args;
-    ExitCode::FAILURE
+    let BenchCommand::Kv(kv) = &args.command;
+    sys::note_stop_signals();
+    match campaign::run(kv) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            say(format_args!("landfall bench: {error}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// A line of progress.
+#[expect(clippy::print_stderr, reason = "progress of a command")]
+pub(crate) fn say(line: std::fmt::Arguments<'_>) {
+    eprintln!("{line}");
+}
+
+/// Stops a loop once the user has pressed Ctrl-C; guards then end servers and remove folders.
+pub(crate) fn check_stop() -> Result<(), BenchError> {
+    if sys::stop_asked() { Err(BenchError::Interrupted) } else { Ok(()) }
 }

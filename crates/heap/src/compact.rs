@@ -5,7 +5,7 @@ use crate::error::HeapError;
 use crate::heap::Heap;
 use crate::layout::{RunId, SLOTS_PER_RUN, SlotId};
 use crate::record::{RecordView, Slot};
-use crate::runs::RunUse;
+use crate::runs::{Run, RunUse};
 use crate::table::RunWord;
 use crate::writer::Writer;
 use landfall_media::{Extent, RUN_SIZE};
@@ -155,7 +155,10 @@ impl Compactor {
     fn emptiest(&mut self, used_for: RunUse, ratio: f32) -> Option<(RunId, f32)> {
         let (mut used, mut live) = (0.0f32, 0.0f32);
         let mut best: Option<(RunId, f32)> = None;
-        for (id, run) in self.heap.runs.iter().filter(|(_, run)| run.used_for() == used_for && !run.is_open()) {
+        // An empty slab is waiting for its writer: giving it back would only have it made again.
+        let waits = |run: &Run| used_for == RunUse::Slab && run.filled.load(Ordering::Relaxed) == 0;
+        let settled = |run: &Run| run.used_for() == used_for && !run.is_open() && !waits(run);
+        for (id, run) in self.heap.runs.iter().filter(|(_, run)| settled(run)) {
             let (amount, whole) = match used_for {
                 RunUse::Slab => (run.live_slots(), SLOTS_PER_RUN as f32),
                 _ => (run.live_bytes(), RUN_SIZE as f32),

@@ -3,7 +3,9 @@
 use crate::copies::Copies;
 use crate::error::{Damage, HeapError};
 use crate::layout::{RECORD_SIZE, RunId, SLOTS_PER_RUN, SlotId};
-use crate::record::{self, EXTENT_SIZE, ExtentList, KeyPlace, RecordView, Slot, ValuePlace};
+use crate::record::{
+    self, EXTENT_SIZE, ExtentList, KeyPlace, Kind, NewRecord, RecordView, Slot, ValuePlace,
+};
 use crate::runs::{RunUse, Runs};
 use crate::superblock::Geometry;
 use crate::table::{self, RunWord};
@@ -22,6 +24,9 @@ pub const DELETE_RESERVE_RUNS: u32 = 2;
 /// Free runs beyond that which only landing may take, for each transport: requests must still arrive
 /// when the region is full.
 pub const LANDING_RESERVE_RUNS: u32 = 4;
+
+/// Space of the records that fill slots whose own record is lost.
+const NOWHERE_SPACE: u8 = 254;
 
 /// The extents a value or a record refers to.
 pub type Extents = SmallVec<[Extent; 4]>;
@@ -298,13 +303,20 @@ impl Heap {
 
     /// A record is current no more, durably: what it refers to may be used again.
     pub(crate) fn disown(&self, slot: SlotId) {
-        // A record that cannot be read keeps its frames: leaking them is safe, freeing others' is not.
-        if let Ok(view) = self.record(slot)
-            && let Ok(extents) = self.all_extents(slot, &view)
-        {
-            extents.iter().for_each(|extent| self.runs.unrefer(*extent));
-        }
+        self.disown_known(slot, &self.refers_to(slot));
+    }
+
+    /// The same, for a record whose extents are known.
+    pub(crate) fn disown_known(&self, slot: SlotId, refers: &[Extent]) {
+        refers.iter().for_each(|extent| self.runs.unrefer(*extent));
         self.runs.slot_dead(slot);
+    }
+
+    /// What a record refers to. A record that cannot be read keeps its frames: leaking them is safe,
+    /// freeing others' is not.
+    pub(crate) fn refers_to(&self, slot: SlotId) -> SmallVec<[Extent; 2]> {
+        let read = || self.all_extents(slot, &self.record(slot)?);
+        read().map_or_else(|_| SmallVec::new(), |extents| SmallVec::from_slice(&extents))
     }
 
     /// The owner needs a durable record no more, and nothing replaces it: a tombstone that has done its work.
@@ -408,6 +420,43 @@ impl Heap {
             }
         }
         Ok(words.len())
+    }
+
+    /// Overwrites an unreadable or lost slot, durably, with a record that says nothing: a tombstone of the
+    /// empty key in a space that no client reaches. For offline repair, of a region that nobody appends to.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub fn entomb_slot(&self, slot: SlotId) -> Result<(), MediaError> {
+        let record = NewRecord {
+            kind: Kind::Tombstone,
+            space: NOWHERE_SPACE,
+            seq: 0,
+            rev: 0,
+            hash: self.hash(NOWHERE_SPACE, b""),
+            key_len: 0,
+            value_len: 0,
+            value_crc: 0,
+            arrival_ns: 0,
+            expiry_ms: 0,
+            durable_before: 0,
+            aux: 0,
+            group: None,
+            key: KeyPlace::Inline(b""),
+            value: ValuePlace::Inline(b""),
+        };
+        self.media.store(slot.off(), &record::encode(&record, slot, self.salt_crc))?;
+        let at = Extent::new(slot.off(), RECORD_SIZE as u32);
+        landfall_media::persist(&*self.media, at, Site::Erase, Site::EraseFence)
+    }
+
+    /// Declares, durably, that a run holds no records. For offline repair of a run whose table words are
+    /// damaged: whether what looks like records there was still in use cannot be told.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub fn declare_no_slab(&self, run: RunId) -> Result<(), MediaError> {
+        self.write_words(&[(run, RunWord::NotSlab)])
     }
 
     /// Keeps the compactor away from the slab of an unreadable slot, so that it stays known as damaged.

@@ -7,7 +7,7 @@
 use crate::error::{Damage, HeapError};
 use crate::heap::{Heap, SpareSlab};
 use crate::layout::{RECORD_SIZE, RUNS_MAX, RunId, SLOTS_PER_RUN, SlotId, TABLE_OFFSETS, ZONE_RUNS};
-use crate::record::{self, Kind, RecordView, Slot};
+use crate::record::{self, Group, Kind, RecordView, Slot};
 use crate::runs::RunUse;
 use crate::superblock::Geometry;
 use crate::table::{self, RunWord};
@@ -124,7 +124,12 @@ pub struct Scanned {
     pub corrected: Vec<SlotId>,
     /// Slots that cannot be read.
     pub damaged: Vec<DamagedSlot>,
+    /// Slots that hold nothing although something was made durable there: the medium has lost it.
+    pub holes: Vec<SlotId>,
 }
+
+/// A record as it lies on the medium.
+type RecordBytes = [u8; RECORD_SIZE as usize];
 
 /// What [`Opening::resolve`] did with records above the watermarks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -135,14 +140,29 @@ pub struct Resolved {
     pub rejected: u64,
 }
 
+/// Copies of superblock and run-table words that fail their checks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DamagedCopies {
+    /// Superblock copies.
+    pub superblocks: u32,
+    /// Words whose other copy holds.
+    pub words: u32,
+    /// Runs of which neither copy holds: if one was a slab, its records are out of reach.
+    pub runs: Vec<RunId>,
+}
+
 /// A region being opened.
 #[derive(Debug)]
 pub struct Opening {
     heap: Heap,
     units: Vec<ScanUnit>,
     seq_max: AtomicU64,
+    /// Nothing is stored: what would be repaired is only told.
+    read_only: bool,
     /// Notes for people: repaired copies, runs out of use.
     pub notes: Vec<String>,
+    /// What of superblock and run tables is damaged.
+    pub damaged_copies: DamagedCopies,
 }
 
 impl Opening {
@@ -153,14 +173,40 @@ impl Opening {
     pub fn begin(media: Arc<dyn Media>) -> Result<Self, HeapError> {
         let (mut geometry, repair) = Geometry::read(&*media)?;
         geometry.check_length(&*media)?;
+        let damaged_copies = DamagedCopies { superblocks: Geometry::damaged_copies(&*media)?, ..Default::default() };
         let mut notes = Vec::new();
         if repair {
             notes.push("one superblock copy was damaged or old: rewritten from the other".into());
             geometry.write(&*media)?;
         }
         grow_to_media(&*media, &mut geometry, &mut notes)?;
+        Self::over(media, geometry, false, notes, damaged_copies)
+    }
+
+    /// As [`Self::begin`], but nothing is ever stored: for looking at a region without changing it.
+    /// [`Self::scan`] and [`Self::resolve`] then tell what recovery would find and believe; read the records
+    /// they name with [`Self::with_record`], which corrects a flipped bit in a copy. [`Self::finish`] is not
+    /// for such an opening.
+    ///
+    /// # Errors
+    /// As [`Self::begin`].
+    pub fn begin_read_only(media: Arc<dyn Media>) -> Result<Self, HeapError> {
+        let (geometry, _) = Geometry::read(&*media)?;
+        geometry.check_length(&*media)?;
+        let damaged_copies = DamagedCopies { superblocks: Geometry::damaged_copies(&*media)?, ..Default::default() };
+        Self::over(media, geometry, true, Vec::new(), damaged_copies)
+    }
+
+    fn over(
+        media: Arc<dyn Media>,
+        geometry: Geometry,
+        read_only: bool,
+        notes: Vec<String>,
+        damaged_copies: DamagedCopies,
+    ) -> Result<Self, HeapError> {
         let heap = Heap::new(media, geometry);
-        let mut opening = Self { heap, units: Vec::new(), seq_max: AtomicU64::new(0), notes };
+        let (units, seq_max) = (Vec::new(), AtomicU64::new(0));
+        let mut opening = Self { heap, units, seq_max, read_only, notes, damaged_copies };
         opening.read_tables()?;
         Ok(opening)
     }
@@ -178,15 +224,17 @@ impl Opening {
                     if read.repair {
                         repairs.push((run, word));
                     }
+                    self.damaged_copies.words += u32::from(read.damaged);
                     self.take_word(run, word)?;
                 }
                 None => {
+                    self.damaged_copies.runs.push(run);
                     self.notes.push(format!("run {index}: both table words are damaged: out of use"));
                     self.heap.runs.get(run).set_use(RunUse::Bad);
                 }
             }
         }
-        if !repairs.is_empty() {
+        if !repairs.is_empty() && !self.read_only {
             self.notes.push(format!("{} run-table words rewritten from their other copy", repairs.len()));
             self.heap.write_words(&repairs)?;
         }
@@ -245,32 +293,74 @@ impl Opening {
         let mut seq_max = 0;
         for index in 0..unit.trusted {
             let slot = SlotId::new(unit.run, index);
-            if let Slot::Damaged(what) = self.heap.slot(slot)? {
-                self.salvage(slot, what, &mut scanned)?;
-            }
-            if let Slot::Record(view) = self.heap.slot(slot)? {
-                seq_max = seq_max.max(view.seq());
-                scanned.records += 1;
-                visit(Found::new(slot, &view), &view);
-            }
+            let corrected;
+            let view = match self.heap.slot(slot)? {
+                Slot::Record(view) => view,
+                Slot::Empty => {
+                    scanned.holes.push(slot);
+                    continue;
+                }
+                Slot::Damaged(what) => {
+                    let Some(good) = self.salvage(slot, what, &mut scanned)? else { continue };
+                    corrected = good;
+                    let Slot::Record(view) = self.parse(&corrected, slot) else { continue };
+                    view
+                }
+            };
+            seq_max = seq_max.max(view.seq());
+            scanned.records += 1;
+            visit(Found::new(slot, &view), &view);
         }
         self.seq_max.fetch_max(seq_max, Ordering::Relaxed);
         Ok(scanned)
     }
 
     /// Corrects a flipped bit, or tells what can still be told of the record.
-    fn salvage(&self, slot: SlotId, what: Damage, scanned: &mut Scanned) -> Result<(), HeapError> {
+    fn salvage(
+        &self,
+        slot: SlotId,
+        what: Damage,
+        scanned: &mut Scanned,
+    ) -> Result<Option<RecordBytes>, HeapError> {
         let at = Extent::new(slot.off(), RECORD_SIZE as u32);
         let bytes = self.heap.media.bytes(at)?.try_into().expect("a record's size was asked for");
         if let Some(good) = record::correct_single_bit(bytes, slot, self.heap.salt_crc) {
-            self.heap.media.store(slot.off(), &good)?;
-            landfall_media::persist(&*self.heap.media, at, Site::Erase, Site::EraseFence)?;
+            if !self.read_only {
+                self.heap.media.store(slot.off(), &good)?;
+                landfall_media::persist(&*self.heap.media, at, Site::Erase, Site::EraseFence)?;
+            }
             scanned.corrected.push(slot);
-            return Ok(());
+            return Ok(Some(good));
         }
         let named = record::salvage(bytes).filter(|(space, key, hash)| self.heap.hash(*space, key) == *hash);
         scanned.damaged.push(DamagedSlot { slot, what, named });
-        Ok(())
+        Ok(None)
+    }
+
+    fn parse<'a>(&self, bytes: &'a RecordBytes, slot: SlotId) -> Slot<'a> {
+        RecordView::parse(bytes, slot, self.heap.salt_crc, self.heap.geometry.bytes())
+    }
+
+    /// Reads a record that [`Self::scan`] or [`Self::resolve`] has named, one flipped bit corrected.
+    ///
+    /// # Errors
+    /// [`HeapError::Damaged`] if there is none; the medium's; what `read` returns.
+    pub fn with_record<R>(
+        &self,
+        slot: SlotId,
+        read: impl FnOnce(&RecordView<'_>) -> Result<R, HeapError>,
+    ) -> Result<R, HeapError> {
+        let damaged = match self.heap.record(slot) {
+            Ok(view) => return read(&view),
+            Err(error) => error,
+        };
+        let at = Extent::new(slot.off(), RECORD_SIZE as u32);
+        let bytes = self.heap.media.bytes(at)?.try_into().expect("a record's size was asked for");
+        let Some(good) = record::correct_single_bit(bytes, slot, self.heap.salt_crc) else { return Err(damaged) };
+        match self.parse(&good, slot) {
+            Slot::Record(view) => read(&view),
+            _ => Err(damaged),
+        }
     }
 
     /// Settles the records above the watermarks. `superseded(heap, hash, seq)` tells whether the scan has
@@ -286,17 +376,15 @@ impl Opening {
         let tails: Vec<Tail> = self.units.iter().map(|unit| self.read_tail(unit)).collect::<Result<_, _>>()?;
         let valid: Vec<Found> = tails.iter().flat_map(Tail::valid).collect();
         let heap = &self.heap;
-        let newer = |f: &Found| superseded(heap, f.hash, f.seq) || valid.iter().any(|v| v.replaces(f));
+        let known = |f: &Found| superseded(heap, f.hash, f.seq);
         let mut resolved = Resolved::default();
         let mut cuts = Vec::new();
         for (unit, tail) in self.units.iter().zip(&tails) {
-            let cut = tail.cut(&newer, &valid);
-            for record in &tail.records[..cut] {
-                if let TailRecord::Valid { found, .. } = record {
-                    self.seq_max.fetch_max(found.seq, Ordering::Relaxed);
-                    visit(*found, &self.heap.record(found.slot)?);
-                    resolved.accepted += 1;
-                }
+            let cut = tail.cut(&known, &valid);
+            // What is superseded stays on the medium, and so it counts: a tombstone must outlive it.
+            for found in tail.records[..cut].iter().filter_map(TailRecord::found) {
+                visit(*found, &self.heap.record(found.slot)?);
+                resolved.accepted += 1;
             }
             resolved.rejected += tail.records[cut..].iter().filter(|r| r.was_written()).count() as u64;
             cuts.push(unit.trusted + cut as u32);
@@ -320,7 +408,7 @@ impl Opening {
 
     fn read_tail_record(&self, slot: SlotId, view: &RecordView<'_>) -> Result<TailRecord, HeapError> {
         let found = Found::new(slot, view);
-        let group = view.group().map_or((1, 0), |group| (group.count, group.place));
+        let group = view.group();
         let value_holds = match self.heap.verify_value(slot, view) {
             Ok(_) => true,
             Err(HeapError::Damaged { .. }) => false,
@@ -333,6 +421,10 @@ impl Opening {
 
     /// Clears what is not believed, durably, and only then moves the watermarks past it.
     fn erase_rejected(&mut self, cuts: &[u32]) -> Result<(), HeapError> {
+        if self.read_only {
+            self.units.iter_mut().zip(cuts).for_each(|(unit, cut)| unit.trusted = *cut);
+            return Ok(());
+        }
         let mut dirty = Dirty::new();
         for (unit, cut) in self.units.iter().zip(cuts).filter(|(unit, cut)| unit.filled > **cut) {
             let at = SlotId::new(unit.run, *cut).off();
@@ -373,7 +465,11 @@ impl Opening {
     ///
     /// # Errors
     /// The medium's.
+    ///
+    /// # Panics
+    /// If the opening is read-only: nothing has been adopted then.
     pub fn finish(self) -> Result<Arc<Heap>, HeapError> {
+        assert!(!self.read_only, "a region that was only looked at cannot be used");
         let heap = self.heap;
         heap.next_seq.store(self.seq_max.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         let empty: Vec<RunId> = self.units.iter().filter(|u| u.filled == 0).map(|u| u.run).collect();
@@ -420,10 +516,10 @@ struct Tail {
 enum TailRecord {
     Empty,
     Torn,
-    /// Record and data hold. `group` is (count, place), (1, 0) outside groups.
-    Valid { found: Found, group: (u32, u32) },
+    /// Record and data hold.
+    Valid { found: Found, group: Option<Group> },
     /// The record holds, what it refers to does not: torn, or superseded and used again.
-    DataGone { found: Found, group: (u32, u32) },
+    DataGone { found: Found, group: Option<Group> },
 }
 
 impl TailRecord {
@@ -431,9 +527,16 @@ impl TailRecord {
         !matches!(self, Self::Empty)
     }
 
-    fn group(&self) -> Option<(u32, u32)> {
+    fn found(&self) -> Option<&Found> {
         match self {
-            Self::Valid { group, .. } | Self::DataGone { group, .. } => Some(*group),
+            Self::Valid { found, .. } | Self::DataGone { found, .. } => Some(found),
+            Self::Empty | Self::Torn => None,
+        }
+    }
+
+    fn group(&self) -> Option<Group> {
+        match self {
+            Self::Valid { group, .. } | Self::DataGone { group, .. } => *group,
             Self::Empty | Self::Torn => None,
         }
     }
@@ -457,11 +560,11 @@ impl Tail {
     }
 
     /// How many slots of the tail to believe: up to the first that is neither valid nor superseded, and
-    /// never part of a group.
-    fn cut(&self, newer: &impl Fn(&Found) -> bool, valid: &[Found]) -> usize {
-        let mut cut = self.prefix(newer);
+    /// never part of a group. `known` tells what the scan has found something newer for.
+    fn cut(&self, known: &impl Fn(&Found) -> bool, valid: &[Found]) -> usize {
+        let mut cut = self.prefix(|found| known(found) || valid.iter().any(|v| v.replaces(found)));
         loop {
-            let again = self.prefix_below(cut, newer, valid);
+            let again = self.prefix_below(cut, known, valid);
             if again == cut {
                 return cut;
             }
@@ -469,10 +572,10 @@ impl Tail {
         }
     }
 
-    fn prefix(&self, newer: &impl Fn(&Found) -> bool) -> usize {
+    fn prefix(&self, excused: impl Fn(&Found) -> bool) -> usize {
         let bad = |record: &TailRecord| match record {
             TailRecord::Valid { .. } => false,
-            TailRecord::DataGone { found, .. } => !newer(found),
+            TailRecord::DataGone { found, .. } => !excused(found),
             TailRecord::Empty | TailRecord::Torn => true,
         };
         let end = self.records.iter().position(bad).unwrap_or(self.records.len());
@@ -480,33 +583,36 @@ impl Tail {
     }
 
     /// The prefix again, when what lies at or above `cut` in this tail excuses nobody any more.
-    fn prefix_below(&self, cut: usize, newer: &impl Fn(&Found) -> bool, valid: &[Found]) -> usize {
-        let dropped: Vec<SlotId> = self.records[cut..]
-            .iter()
-            .filter_map(|record| match record {
-                TailRecord::Valid { found, .. } => Some(found.slot),
-                _ => None,
-            })
-            .collect();
+    fn prefix_below(&self, cut: usize, known: &impl Fn(&Found) -> bool, valid: &[Found]) -> usize {
+        let dropped: Vec<SlotId> =
+            self.records[cut..].iter().filter_map(TailRecord::found).map(|found| found.slot).collect();
         if dropped.is_empty() {
             return cut;
         }
-        let excused = |found: &Found| {
-            let by_tail = valid.iter().filter(|v| !dropped.contains(&v.slot)).any(|v| v.replaces(found));
-            let only_tail = valid.iter().any(|v| v.replaces(found));
-            by_tail || (!only_tail && newer(found))
-        };
+        let believed = || valid.iter().filter(|v| !dropped.contains(&v.slot));
+        let excused = |found: &Found| known(found) || believed().any(|v| v.replaces(found));
         let bad = |record: &TailRecord| matches!(record, TailRecord::DataGone { found, .. } if !excused(found));
         let end = self.records[..cut].iter().position(bad).unwrap_or(cut);
         self.whole_groups(end)
     }
 
-    /// Moves `end` back to the start of a group that it would split.
+    /// How many of the first `end` slots belong to whole groups or to none. Slots of a group that was taken
+    /// back may have been written again: every member is looked at.
     fn whole_groups(&self, end: usize) -> usize {
-        let Some(last) = end.checked_sub(1) else { return 0 };
-        match self.records[last].group() {
-            Some((count, place)) if place + 1 < count => end.saturating_sub(place as usize + 1),
-            _ => end,
+        let mut at = 0;
+        while at < end {
+            let Some(group) = self.records[at].group() else {
+                at += 1;
+                continue;
+            };
+            let count = group.count.max(1) as usize;
+            let member = |place: usize| Some(Group { place: place as u32, ..group });
+            let is_whole = at + count <= end && (0..count).all(|p| self.records[at + p].group() == member(p));
+            if !is_whole {
+                return at;
+            }
+            at += count;
         }
+        end
     }
 }

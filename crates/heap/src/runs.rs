@@ -3,7 +3,7 @@
 use crate::layout::{FRAME_SIZE, FRAMES_PER_RUN, RunId, SLOTS_PER_RUN, SlotId};
 use landfall_media::{Extent, RUN_SIZE};
 use parking_lot::Mutex;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 /// What a run is being used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,8 +112,6 @@ pub struct Runs {
     free: Mutex<Vec<RunId>>,
     free_count: AtomicU32,
     slab_count: AtomicU32,
-    live_bytes: AtomicU64,
-    live_slots: AtomicU64,
 }
 
 impl Runs {
@@ -126,8 +124,6 @@ impl Runs {
             free: Mutex::new(Vec::new()),
             free_count: AtomicU32::new(0),
             slab_count: AtomicU32::new(0),
-            live_bytes: AtomicU64::new(0),
-            live_slots: AtomicU64::new(0),
         }
     }
 
@@ -151,12 +147,13 @@ impl Runs {
 
     /// Bytes that live records refer to, over all runs.
     pub fn live_bytes(&self) -> u64 {
-        self.live_bytes.load(Ordering::Relaxed)
+        // Summed when asked for: one counter for all would be fought over by every worker.
+        self.runs.iter().map(|run| u64::from(run.live_bytes())).sum()
     }
 
     /// Slots with current records, over all slabs.
     pub fn live_slots(&self) -> u64 {
-        self.live_slots.load(Ordering::Relaxed)
+        self.runs.iter().map(|run| u64::from(run.live_slots())).sum()
     }
 
     /// How runs are used.
@@ -272,7 +269,6 @@ impl Runs {
         for (run, len) in runs_of(extent) {
             self.get(run).live_bytes.fetch_sub(len, Ordering::Relaxed);
         }
-        self.live_bytes.fetch_sub(u64::from(extent.len), Ordering::Relaxed);
         self.release(extent);
     }
 
@@ -280,7 +276,6 @@ impl Runs {
         for (run, len) in runs_of(extent) {
             self.get(run).live_bytes.fetch_add(len, Ordering::Relaxed);
         }
-        self.live_bytes.fetch_add(u64::from(extent.len), Ordering::Relaxed);
     }
 
     /// Remembers that `slot` refers into the extent's runs, for the compactor.
@@ -306,14 +301,12 @@ impl Runs {
     /// The slot now holds the current version of something.
     pub fn slot_live(&self, slot: SlotId) {
         self.get(slot.run()).live_slots.fetch_add(1, Ordering::Relaxed);
-        self.live_slots.fetch_add(1, Ordering::Relaxed);
     }
 
     /// The slot's record is no longer current.
     pub fn slot_dead(&self, slot: SlotId) {
         let before = self.get(slot.run()).live_slots.fetch_sub(1, Ordering::Relaxed);
         debug_assert_ne!(before, 0);
-        self.live_slots.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// True when a crash can no longer take the record in `slot` back.

@@ -130,6 +130,21 @@ impl Geometry {
         }
     }
 
+    /// Copies that fail their checks.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub fn damaged_copies(media: &dyn Media) -> Result<u32, HeapError> {
+        let mut damaged = 0;
+        for copy in 0..SUPERBLOCK_OFFSETS.len() {
+            match read_copy(media, copy) {
+                Err(HeapError::Media(error)) => return Err(error.into()),
+                other => damaged += u32::from(other.is_err()),
+            }
+        }
+        Ok(damaged)
+    }
+
     /// Checks that the medium covers the geometry.
     ///
     /// # Errors

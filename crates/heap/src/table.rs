@@ -55,6 +55,8 @@ pub struct ReadWord {
     pub word: Option<RunWord>,
     /// The copies differ or one is damaged: rewrite both before anything else.
     pub repair: bool,
+    /// A copy fails its check. (Copies that hold and differ are what a crash between two writes leaves.)
+    pub damaged: bool,
 }
 
 /// Reads one run's word, preferring the first copy.
@@ -68,7 +70,11 @@ pub fn read(media: &dyn Media, run: RunId, salt: &[u8; 16]) -> Result<ReadWord, 
         let word = u64::from_le_bytes(bytes.try_into().expect("eight bytes were asked for"));
         words[copy] = decode(word, run, salt);
     }
-    Ok(ReadWord { word: words[0].or(words[1]), repair: words[0].is_none() || words[0] != words[1] })
+    Ok(ReadWord {
+        word: words[0].or(words[1]),
+        repair: words[0].is_none() || words[0] != words[1],
+        damaged: words.contains(&None),
+    })
 }
 
 /// Stores and flushes both copies; the caller fences [`Site::RunTableFence`].

@@ -9,7 +9,7 @@ use crate::heap::{COMPACTOR_RESERVE_RUNS, Extents, Heap, SpareSlab};
 use crate::layout::{GROUP_RECORDS_MAX, KEY_BYTES_MAX, RECORD_SIZE, RunId, SLOTS_PER_RUN, SlotId, VALUE_BYTES_MAX};
 use crate::place::Fill;
 use crate::record::{
-    self, EXTENT_SIZE, ExtentList, Group, KeyPlace, Kind, NewRecord, RecordView, ValuePlace, encode_extent,
+    self, EXTENT_SIZE, ExtentList, Group, KeyPlace, Kind, NewRecord, RecordView, ValuePlace, encoded_extent,
 };
 use landfall_media::{CommitMode, Dirty, Extent, MediaError, Site};
 use smallvec::SmallVec;
@@ -87,11 +87,18 @@ pub(crate) struct Sites {
 const COMMIT_SITES: Sites = Sites { data: Site::Data, record: Site::Record, commit: Site::Commit };
 const MOVE_SITES: Sites = Sites { data: Site::MoveData, record: Site::MoveRecord, commit: Site::MoveCommit };
 
+/// A version that is replaced, and what it refers to: free once its replacement is durable.
+#[derive(Debug)]
+struct Superseded {
+    slot: SlotId,
+    refers: SmallVec<[Extent; 2]>,
+}
+
 /// A batch whose fence is under way.
 #[derive(Debug)]
 struct InFlight {
     slab: Option<(RunId, u32)>,
-    superseded: Vec<SlotId>,
+    superseded: Vec<Superseded>,
 }
 
 /// Appends records to the heap for one worker.
@@ -108,7 +115,7 @@ pub struct Writer {
     batch_start: u32,
     pub(crate) fill: Option<Fill>,
     pub(crate) dirty: Dirty,
-    superseded: Vec<SlotId>,
+    superseded: Vec<Superseded>,
     in_flight: Option<InFlight>,
 }
 
@@ -186,7 +193,7 @@ impl Writer {
     /// The record in `old` is replaced by one appended in this batch (or is to be dropped with it): once
     /// the batch is durable, what it refers to is free.
     pub fn supersede(&mut self, old: SlotId) {
-        self.superseded.push(old);
+        self.superseded.push(Superseded { slot: old, refers: self.heap.refers_to(old) });
     }
 
     fn check_room(&mut self, entries: &[Entry<'_>]) -> Result<(), HeapError> {
@@ -357,12 +364,12 @@ impl Writer {
         held: &mut Extents,
     ) -> Result<(), HeapError> {
         placed.refers.extend_from_slice(extents);
-        let mut list = Vec::with_capacity(extents.len() * EXTENT_SIZE + 4);
-        extents.iter().for_each(|extent| encode_extent(&mut list, *extent, 0));
-        if list.len() <= room {
-            placed.body.extend_from_slice(&list);
+        if extents.len() * EXTENT_SIZE <= room {
+            extents.iter().for_each(|extent| placed.body.extend_from_slice(&encoded_extent(*extent, 0)));
             return Ok(());
         }
+        let mut list = Vec::with_capacity(extents.len() * EXTENT_SIZE + 4);
+        extents.iter().for_each(|extent| list.extend_from_slice(&encoded_extent(*extent, 0)));
         list.extend_from_slice(&crc32c::crc32c(&list).to_le_bytes());
         let at = self.place_contiguous(&list, CopyPath::List, held)?;
         placed.refers.push(at);
@@ -528,7 +535,9 @@ impl Writer {
         if let Some((run, upto)) = in_flight.slab {
             self.heap.runs.mark_durable(run, upto);
         }
-        in_flight.superseded.iter().for_each(|slot| self.heap.disown(*slot));
+        for old in &in_flight.superseded {
+            self.heap.disown_known(old.slot, &old.refers);
+        }
         let nearly_full = self.slab.is_some_and(|slab| SLOTS_PER_RUN - slab.next < SLAB_REST_MIN);
         if nearly_full && self.is_quiescent() {
             self.close_slab();

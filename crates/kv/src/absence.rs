@@ -5,7 +5,7 @@ use crate::error::KvError;
 use crate::item::Item;
 use crate::shard::{Lookup, Shard};
 use crate::txn::Txn;
-use landfall_heap::SlotId;
+use landfall_heap::{Damage, Heap, SlotId};
 use std::sync::atomic::Ordering;
 
 /// What a read has come to.
@@ -20,6 +20,37 @@ pub enum Seen<'h> {
     },
 }
 
+impl<'h> Seen<'h> {
+    /// The value, if there is one.
+    pub fn item(self) -> Option<Item<'h>> {
+        match self {
+            Self::Item(item) => Some(item),
+            Self::Absent { .. } => None,
+        }
+    }
+
+    /// The record that must be durable before this is shown; [`SlotId::NONE`] if there is none.
+    pub fn slot(&self) -> SlotId {
+        match self {
+            Self::Item(item) => item.slot,
+            Self::Absent { pending } => pending.unwrap_or(SlotId::NONE),
+        }
+    }
+
+    /// Checks a value against its checksum.
+    ///
+    /// # Errors
+    /// [`KvError::Damaged`]; the medium's.
+    pub fn verified(self) -> Result<Self, KvError> {
+        if let Self::Item(item) = &self
+            && !item.verify()?
+        {
+            return Err(KvError::Damaged { what: Damage::ValueChecksum });
+        }
+        Ok(self)
+    }
+}
+
 impl Engine {
     /// A key's value, unchecked, or why there is none: both found under one lock.
     ///
@@ -28,13 +59,23 @@ impl Engine {
     pub fn look(&self, space: u8, key: &[u8], now_ms: u64) -> Result<Seen<'_>, KvError> {
         let lookup = Lookup::new(&self.heap, space, key);
         let shard = self.shard(lookup.hash);
-        if let Some(hit) = shard.find(&self.heap, &lookup)?.filter(|hit| !hit.is_expired(now_ms)) {
-            self.check_visible(hit.slot)?;
-            return Ok(Seen::Item(Item::hold(&self.heap, hit.slot, &hit.view)?));
-        }
-        let pending = self.pending_absence(&shard, &lookup)?;
-        drop(shard);
-        let pending = pending.or_else(|| self.pending_flush());
+        self.look_in(&shard, &lookup, now_ms)
+    }
+
+    pub(crate) fn look_in(
+        &self,
+        shard: &Shard,
+        lookup: &Lookup<'_>,
+        now_ms: u64,
+    ) -> Result<Seen<'_>, KvError> {
+        let pending = match shard.find(&self.heap, lookup)? {
+            Some(hit) if hit.is_expired(now_ms) => Some(hit.slot).filter(|slot| !self.heap.is_durable(*slot)),
+            Some(hit) => {
+                self.check_visible(hit.slot)?;
+                return Ok(Seen::Item(Item::hold(&self.heap, hit.slot, &hit.view)?));
+            }
+            None => shard.pending_absence(&self.heap, lookup)?,
+        };
         pending.map_or(Ok(()), |slot| self.check_visible(slot))?;
         Ok(Seen::Absent { pending })
     }
@@ -43,17 +84,7 @@ impl Engine {
     /// Ask after the key was found absent; [`Engine::look`] does both at once.
     pub fn absence_slot(&self, space: u8, key: &[u8]) -> Option<SlotId> {
         let lookup = Lookup::new(&self.heap, space, key);
-        let pending = self.pending_absence(&self.shard(lookup.hash), &lookup).ok().flatten();
-        pending.or_else(|| self.pending_flush())
-    }
-
-    /// The tombstone, or the expired version, of a key that cannot be read, while it is not durable.
-    fn pending_absence(&self, shard: &Shard, lookup: &Lookup<'_>) -> Result<Option<SlotId>, KvError> {
-        let hit = match shard.find(&self.heap, lookup)? {
-            Some(expired) => Some(expired),
-            None => shard.find_tomb(&self.heap, lookup)?,
-        };
-        Ok(hit.map(|hit| hit.slot).filter(|slot| !self.heap.is_durable(*slot)))
+        absence_in(&self.heap, &self.shard(lookup.hash), &lookup)
     }
 
     /// The mark of a flush that is not durable yet: until it is, no key may be shown to be absent.
@@ -72,11 +103,18 @@ impl Engine {
     }
 }
 
+/// The expired version, or the tombstone, of a key that cannot be read, while it is not durable.
+fn absence_in(heap: &Heap, shard: &Shard, lookup: &Lookup<'_>) -> Option<SlotId> {
+    match shard.find(heap, lookup).ok()? {
+        Some(expired) => Some(expired.slot).filter(|slot| !heap.is_durable(*slot)),
+        None => shard.pending_absence(heap, lookup).ok().flatten(),
+    }
+}
+
 impl Txn<'_> {
-    /// As [`Engine::absence_slot`], for a key that the transaction has found absent and has not written;
-    /// but for a flush: ask [`Engine::pending_flush`] once the transaction is over.
+    /// As [`Engine::absence_slot`], for a key that the transaction has found absent and has not written.
     pub fn absence_slot(&self, space: u8, key: &[u8]) -> Option<SlotId> {
         let lookup = Lookup::new(&self.engine.heap, space, key);
-        self.engine.pending_absence(self.shard(lookup.hash), &lookup).ok().flatten()
+        absence_in(&self.engine.heap, self.shard(lookup.hash), &lookup)
     }
 }

@@ -1,7 +1,7 @@
 //! The engine: shards, and the commands that touch one key.
 
 use crate::error::KvError;
-use crate::item::{Item, Seen};
+use crate::item::Item;
 use crate::shard::{DATABASES, Hit, Lookup, Shard};
 use landfall_heap::{Entry, Heap, Kind, SlotId, Source, Writer};
 use landfall_media::Extent;
@@ -115,7 +115,7 @@ impl Engine {
     /// # Errors
     /// [`KvError::Damaged`]; [`KvError::NotDurable`] after a failed write.
     pub fn get(&self, space: u8, key: &[u8], now_ms: u64) -> Result<Option<Item<'_>>, KvError> {
-        Ok(self.see(space, key, now_ms)?.verified()?.value())
+        Ok(self.look(space, key, now_ms)?.verified()?.item())
     }
 
     /// A key's value, unchecked: for its length, version and expiry.
@@ -123,31 +123,7 @@ impl Engine {
     /// # Errors
     /// As [`Self::get`].
     pub fn peek(&self, space: u8, key: &[u8], now_ms: u64) -> Result<Option<Item<'_>>, KvError> {
-        Ok(self.see(space, key, now_ms)?.value())
-    }
-
-    /// What a key looks like now, its value unchecked: a value, or an absence that may have to become
-    /// durable before it is shown, too.
-    ///
-    /// # Errors
-    /// As [`Self::get`].
-    pub fn see(&self, space: u8, key: &[u8], now_ms: u64) -> Result<Seen<'_>, KvError> {
-        let lookup = Lookup::new(&self.heap, space, key);
-        let shard = self.shard(lookup.hash);
-        self.see_in(&shard, &lookup, now_ms)
-    }
-
-    pub(crate) fn see_in(&self, shard: &Shard, lookup: &Lookup<'_>, now_ms: u64) -> Result<Seen<'_>, KvError> {
-        let Some(hit) = shard.find(&self.heap, lookup)? else {
-            let slot = shard.absence(&self.heap, lookup)?;
-            self.check_visible(slot)?;
-            return Ok(Seen::Absent(slot));
-        };
-        self.check_visible(hit.slot)?;
-        if hit.is_expired(now_ms) {
-            return Ok(Seen::Absent(hit.slot));
-        }
-        Ok(Seen::Value(Item::hold(&self.heap, hit.slot, &hit.view)?))
+        Ok(self.look(space, key, now_ms)?.item())
     }
 
     /// Records, not durable yet, that added or removed keys: what counts or lists keys shows their work.
@@ -278,7 +254,36 @@ impl Engine {
     /// # Errors
     /// As [`Self::delete`].
     pub fn flush_all(&self, writer: &mut Writer, arrival_ns: u64) -> Result<SlotId, KvError> {
-        let mut shards = self.lock_all();
+        self.flush_locked(self.lock_all(), writer, arrival_ns)
+    }
+
+    /// Deletes everything, in one record, if no other database than `space` holds a key; else nothing
+    /// is done, and the answer is `None`.
+    ///
+    /// # Errors
+    /// As [`Self::delete`].
+    pub fn flush_only(
+        &self,
+        writer: &mut Writer,
+        space: u8,
+        arrival_ns: u64,
+    ) -> Result<Option<SlotId>, KvError> {
+        let shards = self.lock_all();
+        let elsewhere = |shard: &Shard| {
+            shard.table.len() as u64 > shard.keys.get(usize::from(space)).copied().unwrap_or(0)
+        };
+        if shards.iter().any(|shard| elsewhere(shard)) {
+            return Ok(None);
+        }
+        self.flush_locked(shards, writer, arrival_ns).map(Some)
+    }
+
+    fn flush_locked(
+        &self,
+        mut shards: Vec<MutexGuard<'_, Shard>>,
+        writer: &mut Writer,
+        arrival_ns: u64,
+    ) -> Result<SlotId, KvError> {
         for shard in &shards {
             for entry in shard.table.iter().chain(shard.tombs.iter()) {
                 self.check_mine(entry.slot, writer)?;

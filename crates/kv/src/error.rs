@@ -14,13 +14,17 @@ pub enum KvError {
     #[error("wait for a commit, then execute again")]
     Wait(Option<SlotId>),
     /// Corrupt: the key's record or value fails its checks. Writing or deleting the key heals it.
-    #[error("the value of this key is damaged ({what}); it is not served. Write or delete the key to heal it")]
+    #[error(
+        "the value of this key is damaged ({what}); it is not served. Write or delete the key to heal it"
+    )]
     Damaged {
         /// Which check failed.
         what: Damage,
     },
     /// Environment: a write of this key was not made durable because the medium failed.
-    #[error("the last write of this key never became durable: the medium failed; restart to see the last durable value")]
+    #[error(
+        "the last write of this key never became durable: the medium failed; restart to see the last durable value"
+    )]
     NotDurable,
 }
 

@@ -17,7 +17,9 @@ impl Engine {
         for shard in &self.shards {
             while purged < limit {
                 let mut shard = shard.lock();
-                let Some(&(due, hash)) = shard.expiry.first().filter(|(due, _)| *due <= now_ms) else { break };
+                let Some(&(due, hash)) = shard.expiry.first().filter(|(due, _)| *due <= now_ms) else {
+                    break;
+                };
                 if !self.purge_one(&mut shard, writer, hash, now_ms)? {
                     shard.expiry.remove(&(due, hash));
                 }

@@ -1,7 +1,6 @@
 //! A value that was read, kept in place until it is dropped or handed to a transport.
 
-use crate::error::KvError;
-use landfall_heap::{Damage, Extents, Heap, RecordView, SlotId, ValuePlace};
+use landfall_heap::{Extents, Heap, RecordView, SlotId, ValuePlace};
 use landfall_media::MediaError;
 use smallvec::SmallVec;
 use std::borrow::Cow;
@@ -32,7 +31,11 @@ pub struct Item<'h> {
 
 impl<'h> Item<'h> {
     /// Holds a value whose record has just been found, under the shard's lock.
-    pub(crate) fn hold(heap: &'h Heap, slot: SlotId, view: &RecordView<'_>) -> Result<Self, landfall_heap::HeapError> {
+    pub(crate) fn hold(
+        heap: &'h Heap,
+        slot: SlotId,
+        view: &RecordView<'_>,
+    ) -> Result<Self, landfall_heap::HeapError> {
         let inline = match view.value() {
             ValuePlace::Inline(bytes) => Some(InlineBytes::from_slice(bytes)),
             _ => None,
@@ -109,46 +112,6 @@ impl<'h> Item<'h> {
                 Ok(Cow::Owned(out))
             }
         }
-    }
-}
-
-/// What a key looks like.
-#[derive(Debug)]
-pub enum Seen<'h> {
-    /// Its value; to be shown once [`Item::slot`] is durable.
-    Value(Item<'h>),
-    /// It is not there; to be shown once this slot is durable ([`SlotId::NONE`]: at once).
-    Absent(SlotId),
-}
-
-impl<'h> Seen<'h> {
-    /// The value, if there is one.
-    pub fn value(self) -> Option<Item<'h>> {
-        match self {
-            Self::Value(item) => Some(item),
-            Self::Absent(_) => None,
-        }
-    }
-
-    /// The record that must be durable before this is shown.
-    pub fn slot(&self) -> SlotId {
-        match self {
-            Self::Value(item) => item.slot,
-            Self::Absent(slot) => *slot,
-        }
-    }
-
-    /// Checks a value against its checksum.
-    ///
-    /// # Errors
-    /// [`KvError::Damaged`]; the medium's.
-    pub fn verified(self) -> Result<Self, KvError> {
-        if let Self::Value(item) = &self
-            && !item.verify()?
-        {
-            return Err(KvError::Damaged { what: Damage::ValueChecksum });
-        }
-        Ok(self)
     }
 }
 

@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod absence;
+mod check;
 mod engine;
 mod error;
 mod expire;
@@ -23,9 +24,10 @@ mod shard;
 mod txn;
 
 pub use absence::Seen;
+pub use check::{Check, Checked, Finding};
 pub use engine::{Engine, SetRequest, Stats, Written};
 pub use error::KvError;
-pub use item::{Item, Seen};
+pub use item::Item;
 pub use range::{Page, PageLimit, RangeQuery};
 pub use recover::{Recovered, Recovery};
 pub use scrub::{ScrubCursor, ScrubFinding, Scrubbed};

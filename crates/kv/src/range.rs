@@ -4,7 +4,8 @@ use crate::engine::Engine;
 use crate::error::KvError;
 use crate::item::Item;
 use crate::shard::{Lookup, OrderedKey, Shard, ordered_key};
-use parking_lot::MutexGuard;
+use crate::txn::Txn;
+use std::collections::BTreeSet;
 use std::collections::btree_set::Range;
 use std::iter::Peekable;
 use std::ops::Bound;
@@ -133,65 +134,90 @@ impl Engine {
     /// # Errors
     /// As [`Self::range`].
     pub fn page(&self, query: &RangeQuery, limit: PageLimit, now_ms: u64) -> Result<Page<'_>, KvError> {
-        let keys_max = limit.keys.min(PAGE_KEYS_MAX);
-        let mut page = Page::default();
-        let Some(bounds) = query.bounds().filter(|_| keys_max > 0) else { return Ok(page) };
+        let Some(bounds) = query.bounds() else { return Ok(Page::default()) };
         let shards = self.lock_all();
-        let mut merge = Merge::new(&shards, &bounds, query.reverse);
-        let (mut visited, mut bytes_held) = (0, 0);
-        while let Some((index, key)) = merge.next() {
-            visited += 1;
-            let bytes = &key[1..];
-            if let Some(item) = self.visit(&shards[index], query.space, bytes, now_ms)? {
-                bytes_held += bytes.len() + item.as_ref().map_or(0, |item| item.len);
-                page.items.push((bytes.to_vec(), item));
-            }
-            let full = page.items.len() == keys_max || bytes_held >= limit.bytes;
-            if full || visited == 4 * PAGE_KEYS_MAX {
-                page.last = Some(bytes.to_vec());
-                break;
-            }
-        }
+        let merge = Merge::new(shards.iter().map(|shard| &shard.order), &bounds, query.reverse);
+        let filled =
+            fill_page(merge, limit, |index, key| self.visit(&shards[index], query.space, key, now_ms));
         drop(shards);
-        if limit.verify {
-            page.verify();
-        }
-        Ok(page)
+        Ok(filled?.verified(limit))
     }
 
-    fn visit(
-        &self,
-        shard: &Shard,
-        space: u8,
-        key: &[u8],
-        now_ms: u64,
-    ) -> Result<Option<Result<Item<'_>, KvError>>, KvError> {
-        let lookup = Lookup::new(&self.heap, space, key);
-        match shard.find(&self.heap, &lookup) {
-            Ok(Some(hit)) if !hit.is_expired(now_ms) => {
-                self.check_visible(hit.slot)?;
-                Ok(Some(Item::hold(&self.heap, hit.slot, &hit.view).map_err(KvError::from)))
-            }
-            Ok(_) => Ok(None),
+    fn visit(&self, shard: &Shard, space: u8, key: &[u8], now_ms: u64) -> Result<Visited<'_>, KvError> {
+        match self.look_in(shard, &Lookup::new(&self.heap, space, key), now_ms) {
+            Ok(seen) => Ok(seen.item().map(Ok)),
+            Err(KvError::NotDurable) => Err(KvError::NotDurable),
             Err(error) => Ok(Some(Err(error))),
         }
     }
 }
 
+impl<'e> Txn<'e> {
+    /// As [`Engine::page`], with the transaction's own writes. It must have been begun with every key.
+    ///
+    /// # Errors
+    /// As [`Engine::range`].
+    pub fn page(&self, query: &RangeQuery, limit: PageLimit) -> Result<Page<'e>, KvError> {
+        let Some(bounds) = query.bounds() else { return Ok(Page::default()) };
+        let (engine, shards, now_ms) = self.parts();
+        // What is staged is one more order to merge, and hides what the shards have of the same keys.
+        let staged: BTreeSet<OrderedKey> = self.staged_keys(query.space).collect();
+        let orders = shards.iter().map(|shard| &shard.order).chain(std::iter::once(&staged));
+        let merge = Merge::new(orders, &bounds, query.reverse);
+        let page = fill_page(merge, limit, |index, key| match shards.get(index) {
+            None => Ok(self.peek(query.space, key)?.map(Ok)),
+            Some(_) if staged.contains(&ordered_key(query.space, key)) => Ok(None),
+            Some(shard) => engine.visit(shard, query.space, key, now_ms),
+        })?;
+        Ok(page.verified(limit))
+    }
+}
+
+/// A key's value if it is there, or what is wrong with it.
+type Visited<'h> = Option<Result<Item<'h>, KvError>>;
+
+/// Takes keys in order until the page is full.
+fn fill_page<'h>(
+    mut merge: Merge<'_>,
+    limit: PageLimit,
+    mut visit: impl FnMut(usize, &[u8]) -> Result<Visited<'h>, KvError>,
+) -> Result<Page<'h>, KvError> {
+    let keys_max = limit.keys.min(PAGE_KEYS_MAX);
+    let mut page = Page::default();
+    let (mut visited, mut bytes_held) = (0, 0);
+    while keys_max > 0
+        && let Some((index, key)) = merge.next()
+    {
+        visited += 1;
+        let bytes = &key[1..];
+        if let Some(item) = visit(index, bytes)? {
+            bytes_held += bytes.len() + item.as_ref().map_or(0, |item| item.len);
+            page.items.push((bytes.to_vec(), item));
+        }
+        let full = page.items.len() == keys_max || bytes_held >= limit.bytes;
+        if full || visited == 4 * PAGE_KEYS_MAX {
+            page.last = Some(bytes.to_vec());
+            break;
+        }
+    }
+    Ok(page)
+}
+
 impl Page<'_> {
-    /// Checks every value against its checksum, after the locks are gone.
-    fn verify(&mut self) {
-        for (_, item) in &mut self.items {
+    /// Checks every value against its checksum, after the locks are gone, if the limit asks for it.
+    fn verified(mut self, limit: PageLimit) -> Self {
+        for (_, item) in self.items.iter_mut().filter(|_| limit.verify) {
             if let Ok(found) = item
                 && !matches!(found.verify(), Ok(true))
             {
                 *item = Err(KvError::Damaged { what: landfall_heap::Damage::ValueChecksum });
             }
         }
+        self
     }
 }
 
-/// Merges the shards' orders into one.
+/// Merges several orders into one.
 struct Merge<'a> {
     sources: Vec<Source<'a>>,
     reverse: bool,
@@ -220,15 +246,15 @@ impl<'a> Source<'a> {
 
 impl<'a> Merge<'a> {
     fn new(
-        shards: &'a [MutexGuard<'_, Shard>],
+        orders: impl Iterator<Item = &'a BTreeSet<OrderedKey>>,
         bounds: &(Bound<OrderedKey>, Bound<OrderedKey>),
         reverse: bool,
     ) -> Self {
-        let range = |shard: &'a MutexGuard<'_, Shard>| shard.order.range::<OrderedKey, _>((bounds.0.as_ref(), bounds.1.as_ref()));
-        let source = |shard| {
-            if reverse { Source::Down(range(shard).rev().peekable()) } else { Source::Up(range(shard).peekable()) }
+        let source = |order: &'a BTreeSet<OrderedKey>| {
+            let range = order.range::<OrderedKey, _>((bounds.0.as_ref(), bounds.1.as_ref()));
+            if reverse { Source::Down(range.rev().peekable()) } else { Source::Up(range.peekable()) }
         };
-        Self { sources: shards.iter().map(source).collect(), reverse }
+        Self { sources: orders.map(source).collect(), reverse }
     }
 
     fn next(&mut self) -> Option<(usize, &'a OrderedKey)> {

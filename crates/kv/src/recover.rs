@@ -41,6 +41,8 @@ pub struct Recovery {
     /// The flush mark that was known when the current pass began.
     pass_flush_seq: u64,
     flush_mark: Mutex<Option<Found>>,
+    /// Records whose long keys do not match their hash: superseded and their frames used again, or damaged.
+    keyless: Mutex<Vec<Found>>,
     report: Mutex<Recovered>,
 }
 
@@ -61,6 +63,7 @@ impl Recovery {
             flush_seq: AtomicU64::new(0),
             pass_flush_seq: 0,
             flush_mark: Mutex::new(None),
+            keyless: Mutex::new(Vec::new()),
             report: Mutex::new(report),
         })
     }
@@ -118,8 +121,8 @@ impl Recovery {
         let mut shard = self.shard(found.hash).lock();
         match heap.key(view) {
             Ok(key) if heap.hash(found.space, key) == found.hash => contest(&mut shard, heap, found, key),
-            // A long key whose bytes are damaged: its hash is all that is known of it.
-            _ => drop(shard.damaged.insert(found.hash, Damage::KeyHash)),
+            // Which of the two it is can be told once everything has been read.
+            _ => self.keyless.lock().push(*found),
         }
     }
 
@@ -143,9 +146,8 @@ impl Recovery {
     /// The medium's.
     pub fn settle(&mut self) -> Result<bool, KvError> {
         let (shards, flush_seq) = (&self.shards, self.flush_seq.load(Ordering::Acquire));
-        let heap_newest = |heap: &Heap, hash: u64| {
-            newest(&shards[hash as usize & (shards.len() - 1)].lock(), heap, hash)
-        };
+        let heap_newest =
+            |heap: &Heap, hash: u64| newest(&shards[hash as usize & (shards.len() - 1)].lock(), heap, hash).0;
         let mut accepted = Vec::new();
         let resolved = self.opening.resolve(
             |heap, hash, seq| seq < flush_seq || heap_newest(heap, hash) > seq,
@@ -161,8 +163,27 @@ impl Recovery {
         let again = flush_seq != self.pass_flush_seq;
         if again {
             self.restart(flush_seq);
+        } else {
+            self.settle_keyless();
         }
         Ok(again)
+    }
+
+    /// A record without its key is stale if something newer has its hash. So is a tombstone that nothing
+    /// older needs. If not, its hash is all that is known of a damaged key.
+    fn settle_keyless(&mut self) {
+        let (heap, report) = (self.opening.heap(), self.report.get_mut());
+        for found in self.keyless.get_mut().drain(..) {
+            let mut shard = self.shards[found.hash as usize & (self.shards.len() - 1)].lock();
+            let newest = newest(&shard, heap, found.hash);
+            let is_done = found.kind == Kind::Tombstone && newest == (0, 0);
+            if is_done || newest > (found.seq, found.rev) {
+                shard.add_stale(found.hash);
+            } else {
+                bar(&mut shard, found.hash, Damage::KeyHash);
+                report.damaged.push(DamagedSlot { slot: found.slot, what: Damage::KeyHash, named: None });
+            }
+        }
     }
 
     fn restart(&mut self, flush_seq: u64) {
@@ -170,6 +191,7 @@ impl Recovery {
         let report = self.report.get_mut();
         report.records = 0;
         report.damaged.clear();
+        self.keyless.get_mut().clear();
         self.shards.iter_mut().for_each(|shard| *shard.get_mut() = Shard::default());
         self.next_unit.store(0, Ordering::Relaxed);
     }
@@ -191,10 +213,23 @@ impl Recovery {
             shard.set_expiry(view.hash(), 0, view.expiry_ms());
             self.adopt(slot)?;
         }
-        let tombs: Vec<SlotId> = shard.tombs.iter().map(|entry| entry.slot).collect();
-        tombs.into_iter().try_for_each(|slot| self.adopt(slot))?;
+        self.keep_tombs(&mut shard)?;
         shard.order = keys.into_iter().collect();
         Ok(true)
+    }
+
+    /// Keeps the tombstones that something older on the medium needs; the others have done their work.
+    fn keep_tombs(&self, shard: &mut Shard) -> Result<(), KvError> {
+        let tombs: Vec<SlotId> = shard.tombs.iter().map(|entry| entry.slot).collect();
+        for slot in tombs {
+            let hash = self.opening.heap().record(slot)?.hash();
+            if shard.stale.contains_key(&hash) {
+                self.adopt(slot)?;
+            } else {
+                shard.drop_tomb(hash, slot);
+            }
+        }
+        Ok(())
     }
 
     fn adopt(&self, slot: SlotId) -> Result<(), KvError> {
@@ -229,10 +264,13 @@ impl Recovery {
     }
 }
 
-/// The newest version of a hash that the shard knows of.
-fn newest(shard: &Shard, heap: &Heap, hash: u64) -> u64 {
-    let seq = |slot| heap.record(slot).ok().filter(|view| view.hash() == hash).map_or(0, |view| view.seq());
-    shard.slots_of(hash).chain(shard.tombs_of(hash)).map(seq).max().unwrap_or(0)
+/// The newest version and revision of a hash that the shard knows of.
+fn newest(shard: &Shard, heap: &Heap, hash: u64) -> (u64, u32) {
+    let version = |slot| {
+        let view = heap.record(slot).ok().filter(|view| view.hash() == hash);
+        view.map_or((0, 0), |view| (view.seq(), view.rev()))
+    };
+    shard.slots_of(hash).chain(shard.tombs_of(hash)).map(version).max().unwrap_or_default()
 }
 
 /// Lets a version contest with the one the shard knows: the higher (version, revision) is current, the

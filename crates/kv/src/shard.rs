@@ -107,7 +107,7 @@ pub(crate) struct Shard {
     /// what is counted, may depend on it. A writer's earlier ones are durable once its last one is.
     changed: SmallVec<[(u8, SlotId); 2]>,
     /// The last flush mark.
-    flush_mark: SlotId,
+    flush_mark: Option<SlotId>,
 }
 
 impl Shard {
@@ -122,7 +122,11 @@ impl Shard {
     }
 
     /// The tombstone of a key.
-    pub(crate) fn find_tomb<'h>(&self, heap: &'h Heap, lookup: &Lookup<'_>) -> Result<Option<Hit<'h>>, KvError> {
+    pub(crate) fn find_tomb<'h>(
+        &self,
+        heap: &'h Heap,
+        lookup: &Lookup<'_>,
+    ) -> Result<Option<Hit<'h>>, KvError> {
         if self.tombs.is_empty() {
             return Ok(None);
         }
@@ -140,7 +144,7 @@ impl Shard {
     /// Notes that `writer` removed everything by the record in `slot`.
     pub(crate) fn note_flush(&mut self, writer: u8, slot: SlotId) {
         self.note_change(writer, slot);
-        self.flush_mark = slot;
+        self.flush_mark = Some(slot);
     }
 
     /// Records that added or removed keys and are not durable yet.
@@ -148,17 +152,27 @@ impl Shard {
         self.changed.iter().map(|(_, slot)| *slot).filter(|slot| is_pending(heap, *slot))
     }
 
-    /// The record, not durable yet, because of which a key is absent; [`SlotId::NONE`] if there is none.
-    pub(crate) fn absence(&self, heap: &Heap, lookup: &Lookup<'_>) -> Result<SlotId, KvError> {
+    /// The tombstone or flush mark, not durable yet, because of which a key is absent.
+    pub(crate) fn pending_absence(
+        &self,
+        heap: &Heap,
+        lookup: &Lookup<'_>,
+    ) -> Result<Option<SlotId>, KvError> {
         if self.pending_changes(heap).next().is_none() {
-            return Ok(SlotId::NONE);
+            return Ok(None);
         }
-        let slot = self.find_tomb(heap, lookup)?.map_or(self.flush_mark, |tomb| tomb.slot);
-        Ok(if is_pending(heap, slot) { slot } else { SlotId::NONE })
+        let slot = self.find_tomb(heap, lookup)?.map(|tomb| tomb.slot).or(self.flush_mark);
+        Ok(slot.filter(|slot| is_pending(heap, *slot)))
     }
 
     /// Puts a key's new version in place of `old`.
-    pub(crate) fn put(&mut self, lookup: &Lookup<'_>, new: SlotId, expiry_ms: u64, old: Option<(SlotId, u64)>) {
+    pub(crate) fn put(
+        &mut self,
+        lookup: &Lookup<'_>,
+        new: SlotId,
+        expiry_ms: u64,
+        old: Option<(SlotId, u64)>,
+    ) {
         match old {
             Some((slot, old_expiry)) => {
                 self.replace(lookup.hash, slot, new);

@@ -7,13 +7,12 @@
 use crate::engine::{Engine, install, tombstone};
 use crate::error::KvError;
 use crate::item::Item;
-use crate::shard::{ByHash, Lookup, Shard};
+use crate::shard::{ByHash, Lookup, OrderedKey, Shard, ordered_key};
 use landfall_heap::{Entry, Extents, Kind, SlotId, Source, Writer};
 use landfall_media::Extent;
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 
 /// Staged keys up to which a linear search is the fastest.
 const LINEAR_MAX: usize = 16;
@@ -32,7 +31,10 @@ pub struct TxnKey<'a> {
 enum Staged {
     Bytes(Vec<u8>),
     /// In frames; the transaction holds them.
-    Landed { extents: Extents, crc: Option<u32> },
+    Landed {
+        extents: Extents,
+        crc: Option<u32>,
+    },
     Deleted,
 }
 
@@ -105,7 +107,7 @@ impl<'e> Txn<'e> {
         if let Some(staged) = self.find_staged(&lookup) {
             return self.staged_item(staged);
         }
-        Ok(self.engine.see_in(self.shard(lookup.hash), &lookup, self.now_ms)?.value())
+        Ok(self.engine.look_in(self.shard(lookup.hash), &lookup, self.now_ms)?.item())
     }
 
     /// The record that must be durable before anything that was read of a key, its absence included, is
@@ -115,7 +117,7 @@ impl<'e> Txn<'e> {
     /// As [`Self::read`], but a damaged value counts as nothing to wait for.
     pub fn seen_slot(&self, space: u8, key: &[u8]) -> Result<SlotId, KvError> {
         let lookup = Lookup::new(&self.engine.heap, space, key);
-        match self.engine.see_in(self.shard(lookup.hash), &lookup, self.now_ms) {
+        match self.engine.look_in(self.shard(lookup.hash), &lookup, self.now_ms) {
             Ok(seen) => Ok(seen.slot()),
             Err(KvError::Damaged { .. }) => Ok(SlotId::NONE),
             Err(error) => Err(error),
@@ -149,14 +151,10 @@ impl<'e> Txn<'e> {
         self.staged.len()
     }
 
-    /// Keys of the range that the transaction itself has staged, in order; `None` for a deleted one.
-    pub(crate) fn staged_in(&self, space: u8, holds: impl Fn(&[u8]) -> bool) -> BTreeMap<&[u8], usize> {
-        let inside = |(_, staged): &(usize, &StagedKey)| staged.space == space && holds(&staged.key);
-        self.staged.iter().enumerate().filter(inside).map(|(index, staged)| (&*staged.key, index)).collect()
-    }
-
-    pub(crate) fn staged_at(&self, index: usize) -> Result<Option<Item<'e>>, KvError> {
-        self.staged_item(&self.staged[index])
+    /// What the transaction itself has staged of a database, deletions included.
+    pub(crate) fn staged_keys(&self, space: u8) -> impl Iterator<Item = OrderedKey> + '_ {
+        let here = self.staged.iter().filter(move |staged| staged.space == space);
+        here.map(move |staged| ordered_key(space, &staged.key))
     }
 
     pub(crate) fn parts(&self) -> (&'e Engine, Vec<&Shard>, u64) {
@@ -168,7 +166,9 @@ impl<'e> Txn<'e> {
         match &staged.value {
             Staged::Deleted => Ok(None),
             Staged::Bytes(bytes) => Ok(Some(Item::staged_bytes(heap, bytes, staged.expiry_ms))),
-            Staged::Landed { extents, .. } => Ok(Some(Item::staged_extents(heap, extents, staged.expiry_ms)?)),
+            Staged::Landed { extents, .. } => {
+                Ok(Some(Item::staged_extents(heap, extents, staged.expiry_ms)?))
+            }
         }
     }
 

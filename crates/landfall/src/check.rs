@@ -1,8 +1,18 @@
-//! `landfall check`.
+//! `landfall check`: is everything in a region whole, and, with `--repair`, make it so.
+//!
+//! Without `--repair` the region is opened for reading only and nothing is stored. Exit codes: 0 clean,
+//! 1 damaged (repaired or not), 2 it cannot be checked.
+
+mod repair;
+mod show;
 
 use clap::Args;
-use std::path::PathBuf;
+use landfall_kv::{Check, Checked, KvError};
+use landfall_media::{Media, MediaError, OpenOptions};
+use landfall_server::store::{StoreError, region_path};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 /// Flags of `landfall check`.
 #[derive(Debug, Args)]
@@ -17,8 +27,105 @@ pub(crate) struct CheckArgs {
     json: bool,
 }
 
+/// Why a region cannot be checked, or not be repaired.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub(crate) enum CheckError {
+    /// The medium: not there, not permitted, locked by a server, truncated.
+    #[error(transparent)]
+    Media(#[from] MediaError),
+    /// The region: not one, newer, without a whole superblock.
+    #[error("{}: {source}", path.display())]
+    Region {
+        /// The region.
+        path: PathBuf,
+        /// Why.
+        source: KvError,
+    },
+    /// No clock or randomness to be had.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// What a check, and perhaps a repair, has come to.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    /// The region.
+    pub(crate) path: PathBuf,
+    /// What holds it.
+    pub(crate) medium: String,
+    /// What was found.
+    pub(crate) found: Checked,
+    /// What was done about it, in words.
+    pub(crate) repairs: Option<Vec<String>>,
+    /// What was found after the repair.
+    pub(crate) after: Option<Checked>,
+}
+
 /// Checks a region.
 pub(crate) fn run(args: &CheckArgs) -> ExitCode {
-    let _ = (&args.region, args.repair, args.json);
-    ExitCode::FAILURE
+    match check(&args.region, args.repair) {
+        Ok(outcome) => {
+            show::print(&outcome, args.json);
+            if outcome.found.is_clean() { ExitCode::SUCCESS } else { ExitCode::from(1) }
+        }
+        Err(error) => {
+            show::print_error(&error, args.json);
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Everything damaged in a region, in words; nothing is changed.
+///
+/// # Errors
+/// [`CheckError`].
+pub(crate) fn find_damage(region: &Path) -> Result<Vec<String>, CheckError> {
+    Ok(show::damage_lines(&check(region, false)?.found))
+}
+
+fn check(region: &Path, repairs: bool) -> Result<Outcome, CheckError> {
+    let path = if region.is_dir() { region_path(region) } else { region.to_owned() };
+    let media = open(&path, !repairs)?;
+    let medium = media.describe();
+    let inspection = inspect(&media).map_err(|source| CheckError::Region { path: path.clone(), source })?;
+    let found = inspection.report();
+    let mut outcome = Outcome { path, medium, found, repairs: None, after: None };
+    if repairs {
+        let done = repair::repair(media, &inspection, &outcome.found);
+        drop(inspection);
+        let path = outcome.path.clone();
+        outcome.repairs = Some(done.map_err(|source| CheckError::Region { path: path.clone(), source })?);
+        // Opened anew, so that what is judged is what a restart would read.
+        let after = inspect(&open(&path, true)?).map_err(|source| CheckError::Region { path, source })?;
+        outcome.after = Some(after.report());
+    }
+    Ok(outcome)
+}
+
+fn open(path: &Path, read_only: bool) -> Result<Arc<dyn Media>, MediaError> {
+    let options = OpenOptions { read_only, ..OpenOptions::default() };
+    Ok(landfall_media::open(path, &options)?.media)
+}
+
+/// Reads and judges the whole region, on all cores.
+fn inspect(media: &Arc<dyn Media>) -> Result<Check, KvError> {
+    let mut check = Check::begin(Arc::clone(media))?;
+    on_all_cores(|| check.scan_some())?;
+    check.settle()?;
+    on_all_cores(|| check.verify_some())?;
+    Ok(check)
+}
+
+/// Calls `step` on every core until it returns false.
+fn on_all_cores(step: impl Fn() -> Result<bool, KvError> + Sync) -> Result<(), KvError> {
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let work = || {
+        while step()? {}
+        Ok(())
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..cores).map(|_| scope.spawn(work)).collect();
+        threads.into_iter().map(|thread| thread.join().expect("a checking thread panicked")).fold(Ok(()), Result::and)
+    })
 }

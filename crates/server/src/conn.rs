@@ -25,8 +25,8 @@ pub(crate) enum Speaks {
 pub(crate) enum Park {
     /// Until this record is durable.
     Slot(SlotId),
-    /// Until the worker's commit round has gone past this one.
-    Round(u64),
+    /// Until the worker's next commit has completed.
+    Commit,
 }
 
 /// A connection.
@@ -165,7 +165,11 @@ impl Conn {
         if self.closing {
             self.inbox.clear(&heap);
         }
-        self.stalled_ms = if self.inbox.len() > 0 { core.now_ns / 1_000_000 } else { 0 };
+        if self.inbox.len() == 0 {
+            self.stalled_ms = 0;
+        } else if from > 0 || self.stalled_ms == 0 {
+            self.stalled_ms = core.now_ns / 1_000_000;
+        }
         self.aside = false;
         left == 0 && self.may_execute(&core.shared.config)
     }
@@ -196,7 +200,7 @@ impl Conn {
                 }
                 Outcome::Wait(slot) => {
                     reply.abandon();
-                    self.park = Some(park_on(slot, core.round));
+                    self.park = Some(park_on(slot));
                 }
             }
         }
@@ -220,7 +224,7 @@ impl Conn {
                 let mut reply = self.outbox.begin(heap, core.round);
                 let outcome = session.execute(&mut core.context(self.id), command, chain, &mut reply);
                 parser.set_authenticated(session.is_authenticated());
-                settle(reply, outcome, command.end, core.round)
+                settle(reply, outcome, command.end)
             }
             Speaks::Http { parser, session } => match parser.next(chain, from) {
                 Ok(landfall_http::Progress::NeedMore) => self.check_room(core, heap, from, chain.len()),
@@ -238,7 +242,7 @@ impl Conn {
                 Ok(landfall_http::Progress::Request(request)) => {
                     let mut reply = self.outbox.begin(heap, core.round);
                     let outcome = session.execute(&mut core.context(self.id), &request, chain, &mut reply);
-                    settle(reply, outcome, request.end, core.round)
+                    settle(reply, outcome, request.end)
                 }
                 Err(error) => {
                     let mut reply = self.outbox.begin(heap, core.round);
@@ -268,11 +272,10 @@ impl Conn {
             Speaks::Resp { session, .. } => landfall_resp::Writer::new(reply.bytes(), session.protocol())
                 .error("OOM the region has no room for this request: delete keys, or restart with a larger --capacity"),
             Speaks::Http { session, .. } => {
-                let error = landfall_http::HttpError {
-                    status: 507,
-                    message: "the region has no room for this request: delete keys, or restart with a larger --capacity",
-                    close: true,
-                };
+                let error = landfall_http::HttpError::new(
+                    507,
+                    "the region has no room for this request: delete keys, or restart with a larger --capacity",
+                );
                 session.bad_request(&error, core.now_ns / 1_000_000, &mut reply);
             }
         }
@@ -306,11 +309,11 @@ impl Core<'_> {
     }
 }
 
-fn park_on(slot: Option<SlotId>, round: u64) -> Park {
-    slot.map_or(Park::Round(round), Park::Slot)
+fn park_on(slot: Option<SlotId>) -> Park {
+    slot.map_or(Park::Commit, Park::Slot)
 }
 
-fn settle(reply: crate::reply::Reply<'_>, outcome: Outcome, end: usize, round: u64) -> Step {
+fn settle(reply: crate::reply::Reply<'_>, outcome: Outcome, end: usize) -> Step {
     match outcome {
         Outcome::Done => {
             reply.finish();
@@ -322,7 +325,7 @@ fn settle(reply: crate::reply::Reply<'_>, outcome: Outcome, end: usize, round: u
         }
         Outcome::Wait(slot) => {
             reply.abandon();
-            Step::Parked(park_on(slot, round))
+            Step::Parked(park_on(slot))
         }
     }
 }

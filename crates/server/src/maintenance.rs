@@ -145,6 +145,8 @@ impl Maintenance {
         };
         // What was purged before an error is committed all the same.
         self.purger.commit_now()?;
+        // Readers who found a key just purged wait for its tombstone.
+        self.shared.wake_all();
         Ok(purged? == STEP_KEYS)
     }
 

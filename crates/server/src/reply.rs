@@ -299,3 +299,328 @@ fn add_barrier(barriers: &mut Barriers, slot: SlotId) {
         None => barriers.push(slot),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use landfall_heap::{FRAME_SIZE, NewRegion, Opening, RunId};
+    use landfall_media::RUN_SIZE;
+    use landfall_media::sim::{SimMedia, SimOptions};
+    use proptest::prelude::*;
+    use std::sync::Arc;
+
+    const REGION_RUNS: u64 = 32;
+
+    fn heap() -> Arc<Heap> {
+        let media = SimMedia::new(REGION_RUNS * RUN_SIZE, SimOptions::default());
+        landfall_heap::create(&*media, &NewRegion { salt: [7; 16], hash_seed: 1, created_ms: 1 }).unwrap();
+        Opening::begin(media).unwrap().finish().unwrap()
+    }
+
+    /// Frames to send from, each used once.
+    struct Frames {
+        heap: Arc<Heap>,
+        run_off: u64,
+        used: u64,
+    }
+
+    impl Frames {
+        fn new() -> Self {
+            let heap = heap();
+            let run_off = heap.take_landing_run().unwrap();
+            Self { heap, run_off, used: 0 }
+        }
+
+        /// An extent, held once.
+        fn next(&mut self, len: u32) -> Extent {
+            let extent = Extent::new(self.run_off + self.used * FRAME_SIZE, len);
+            self.used += 1;
+            assert!(self.used < RUN_SIZE / FRAME_SIZE);
+            self.heap.runs().hold(extent);
+            extent
+        }
+
+        fn refs(&self) -> u32 {
+            (0..self.used).map(|frame| self.heap.runs().frame_refs(self.run_off + frame * FRAME_SIZE)).sum()
+        }
+    }
+
+    /// What the client gets, byte ranges by name.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    enum Token {
+        Byte(u8),
+        Stored(Extent),
+    }
+
+    /// What an outgoing reply sends; its byte parts must tile its bytes.
+    fn tokens(out: &Outgoing) -> Vec<Token> {
+        let (mut tokens, mut at) = (Vec::new(), 0);
+        for part in &out.parts {
+            match *part {
+                Part::Bytes { start, end } => {
+                    assert!(start == at && end > start, "parts {:?} of {} bytes", out.parts, out.bytes.len());
+                    tokens.extend(
+                        out.bytes[start as usize..end as usize].iter().map(|byte| Token::Byte(*byte)),
+                    );
+                    at = end;
+                }
+                Part::Stored(extent) => tokens.push(Token::Stored(extent)),
+            }
+        }
+        assert_eq!(at as usize, out.bytes.len(), "every byte is in a part");
+        tokens
+    }
+
+    #[derive(Clone, Debug)]
+    enum Write {
+        Bytes(u8),
+        Stored(u16),
+        Wait { slab: u32, index: u32 },
+        Rewind,
+    }
+
+    #[derive(Clone, Copy, Debug)]
+    enum End {
+        Finish,
+        Abandon,
+        Drop,
+    }
+
+    #[derive(Clone, Debug)]
+    enum Op {
+        Reply { writes: Vec<Write>, end: End },
+        NextRound,
+        Durable { slab: u32, below: u32 },
+        Take,
+        Clear,
+    }
+
+    const SLABS: u32 = 3;
+    const INDEX_MAX: u32 = 12;
+
+    fn write() -> impl Strategy<Value = Write> {
+        prop_oneof![
+            5 => (0u8..6).prop_map(Write::Bytes),
+            3 => (1u16..2000).prop_map(Write::Stored),
+            2 => (1..=SLABS, 0..INDEX_MAX).prop_map(|(slab, index)| Write::Wait { slab, index }),
+            1 => Just(Write::Rewind),
+        ]
+    }
+
+    fn op() -> impl Strategy<Value = Op> {
+        let end = prop_oneof![8 => Just(End::Finish), 1 => Just(End::Abandon), 1 => Just(End::Drop)];
+        prop_oneof![
+            8 => (prop::collection::vec(write(), 0..6), end).prop_map(|(writes, end)| Op::Reply { writes, end }),
+            2 => Just(Op::NextRound),
+            3 => (1..=SLABS, 0..=INDEX_MAX).prop_map(|(slab, below)| Op::Durable { slab, below }),
+            4 => Just(Op::Take),
+            1 => Just(Op::Clear),
+        ]
+    }
+
+    /// A finished reply that has not left.
+    #[derive(Debug, Default)]
+    struct Queued {
+        tokens: Vec<Token>,
+        waits: Vec<SlotId>,
+        round: u64,
+    }
+
+    impl Queued {
+        fn len(&self) -> usize {
+            let len = |token: &Token| match token {
+                Token::Byte(_) => 1,
+                Token::Stored(extent) => extent.len as usize,
+            };
+            self.tokens.iter().map(len).sum()
+        }
+    }
+
+    /// The outbox beside a plain list of replies.
+    struct Pair {
+        frames: Frames,
+        outbox: Outbox,
+        model: VecDeque<Queued>,
+        durable: [u32; SLABS as usize + 1],
+        round: u64,
+        next_byte: u8,
+    }
+
+    impl Pair {
+        fn new() -> Self {
+            let (outbox, model) = (Outbox::default(), VecDeque::new());
+            Self {
+                frames: Frames::new(),
+                outbox,
+                model,
+                durable: [0; SLABS as usize + 1],
+                round: 1,
+                next_byte: 0,
+            }
+        }
+
+        fn run(&mut self, op: &Op) {
+            match op {
+                Op::Reply { writes, end } => self.reply(writes, *end),
+                Op::NextRound => self.round += 1,
+                Op::Durable { slab, below } => {
+                    let durable = &mut self.durable[*slab as usize];
+                    *durable = (*durable).max(*below);
+                }
+                Op::Take => self.take(),
+                Op::Clear => {
+                    self.outbox.clear(&self.frames.heap);
+                    self.model.clear();
+                }
+            }
+            self.check();
+        }
+
+        fn reply(&mut self, writes: &[Write], end: End) {
+            let heap = Arc::clone(&self.frames.heap);
+            let mut reply = self.outbox.begin(&heap, self.round);
+            let mut queued = Queued { round: self.round, ..Queued::default() };
+            for write in writes {
+                match *write {
+                    Write::Bytes(count) => {
+                        for _ in 0..count {
+                            self.next_byte = self.next_byte.wrapping_add(1);
+                            reply.bytes().push(self.next_byte);
+                            queued.tokens.push(Token::Byte(self.next_byte));
+                        }
+                    }
+                    Write::Stored(len) => {
+                        let extent = self.frames.next(u32::from(len));
+                        reply.stored(extent);
+                        queued.tokens.push(Token::Stored(extent));
+                    }
+                    Write::Wait { slab, index } => {
+                        let slot = SlotId::new(RunId(slab), index);
+                        reply.wait_for(slot);
+                        queued.waits.push(slot);
+                    }
+                    Write::Rewind => {
+                        reply.rewind();
+                        queued = Queued { round: self.round, ..Queued::default() };
+                    }
+                }
+                assert_eq!(reply.len(), queued.len());
+            }
+            match end {
+                End::Finish => reply.finish(),
+                End::Abandon => return reply.abandon(),
+                End::Drop => return drop(reply),
+            }
+            if !queued.tokens.is_empty() {
+                self.model.push_back(queued);
+            }
+        }
+
+        fn is_durable(durable: &[u32], slot: SlotId) -> bool {
+            slot.index() < durable[slot.run().0 as usize]
+        }
+
+        /// Whole replies leave, in order, none before what it waits for, and none that no reply of its
+        /// round or an earlier one holds back stays.
+        fn take(&mut self) {
+            let durable = self.durable;
+            let is_durable = |slot| Self::is_durable(&durable, slot);
+            let ready = |reply: &Queued| reply.waits.iter().all(|slot| is_durable(*slot));
+            let round_held = self.model.iter().find(|reply| !ready(reply)).map(|reply| reply.round);
+            let must_leave = match round_held {
+                Some(held) => self.model.iter().filter(|reply| reply.round < held).count(),
+                None => self.model.len(),
+            };
+            let waits_for = self.outbox.waits_for(is_durable);
+            let out = self.outbox.take_ready(is_durable);
+            assert!(waits_for.is_none() || out.is_none(), "what waits does not leave");
+            let mut sent = out.as_ref().map(tokens).unwrap_or_default();
+            let mut left = 0;
+            while !sent.is_empty() {
+                let reply = self.model.pop_front().expect("nothing leaves that was not queued");
+                assert!(ready(&reply), "{reply:?} left early");
+                assert_eq!(
+                    sent.drain(..reply.tokens.len().min(sent.len())).collect::<Vec<_>>(),
+                    reply.tokens
+                );
+                left += 1;
+            }
+            assert!(left >= must_leave, "{left} left, {must_leave} had nothing to wait for");
+            if let Some(out) = out {
+                out.stored().for_each(|extent| self.frames.heap.runs().release(extent));
+                self.outbox.recycle(out);
+            }
+        }
+
+        fn check(&self) {
+            assert_eq!(self.outbox.is_empty(), self.model.is_empty());
+            assert_eq!(self.outbox.len(), self.model.iter().map(Queued::len).sum::<usize>());
+            let stored = self.model.iter().flat_map(|reply| &reply.tokens);
+            let held = stored.filter(|token| matches!(token, Token::Stored(_))).count();
+            assert_eq!(self.frames.refs() as usize, held, "each queued extent is held once, no other is");
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(256))]
+
+        #[test]
+        fn an_outbox_sends_what_a_list_of_replies_would(ops in prop::collection::vec(op(), 1..60)) {
+            let mut pair = Pair::new();
+            ops.iter().for_each(|op| pair.run(op));
+            pair.durable = [u32::MAX; SLABS as usize + 1];
+            pair.run(&Op::Take);
+            prop_assert!(pair.model.is_empty(), "everything leaves once everything is durable");
+        }
+    }
+
+    fn say(outbox: &mut Outbox, heap: &Heap, round: u64, text: &[u8], waits: &[SlotId]) {
+        let mut reply = outbox.begin(heap, round);
+        reply.bytes().extend_from_slice(text);
+        waits.iter().for_each(|slot| reply.wait_for(*slot));
+        reply.finish();
+    }
+
+    #[test]
+    fn a_later_round_does_not_hold_back_an_earlier_one() {
+        let (heap, mut outbox) = (heap(), Outbox::default());
+        let slot = |index| SlotId::new(RunId(1), index);
+        say(&mut outbox, &heap, 1, b"a", &[]);
+        say(&mut outbox, &heap, 1, b"b", &[slot(0)]);
+        say(&mut outbox, &heap, 2, b"c", &[slot(5)]);
+        say(&mut outbox, &heap, 2, b"d", &[]);
+        let mut take = |below| outbox.take_ready(|slot| slot.index() < below).map(|out| out.bytes);
+        assert_eq!(take(0).as_deref(), Some(&b"a"[..]));
+        assert_eq!(take(0), None);
+        assert_eq!(take(1).as_deref(), Some(&b"b"[..]));
+        assert_eq!(take(5), None);
+        assert_eq!(take(6).as_deref(), Some(&b"cd"[..]));
+    }
+
+    #[test]
+    fn many_waits_within_one_slab_are_one_barrier() {
+        let (heap, mut outbox) = (heap(), Outbox::default());
+        let slots: Vec<SlotId> = (0..100).map(|index| SlotId::new(RunId(1), index)).collect();
+        say(&mut outbox, &heap, 1, b"x", &slots);
+        assert_eq!(outbox.queue[0].barriers.as_slice(), [slots[99]]);
+        assert_eq!(outbox.waits_for(|slot| slot.index() < 99), Some(slots[99]));
+        assert!(outbox.take_ready(|slot| slot.index() < 99).is_none());
+    }
+
+    #[test]
+    fn a_reply_without_bytes_leaves_no_batch_behind() {
+        let (heap, mut outbox) = (heap(), Outbox::default());
+        say(&mut outbox, &heap, 1, b"", &[SlotId::new(RunId(1), 0)]);
+        assert!(outbox.is_empty());
+        drop(outbox.begin(&heap, 1));
+        assert!(outbox.is_empty());
+    }
+
+    #[test]
+    fn what_is_durable_already_is_not_waited_for() {
+        let (heap, mut outbox) = (heap(), Outbox::default());
+        say(&mut outbox, &heap, 1, b"x", &[SlotId::NONE]);
+        assert_eq!(outbox.waits_for(|_| false), None);
+        assert!(outbox.take_ready(|_| false).is_some());
+    }
+}

@@ -36,6 +36,8 @@ const EPOCH_NS: u64 = 2_000_000;
 const ASIDE_AFTER_MS: u64 = 500;
 /// Longer half requests stay where they are: they fill landing runs by themselves.
 const ASIDE_BYTES_MAX: usize = 64 << 10;
+/// A long request may take longer than the request timeout while it arrives at this rate, bytes a second.
+const REQUEST_RATE_MIN: u64 = 16 << 10;
 /// How long a stopping worker waits for replies to be taken.
 const DRAIN_MAX: Duration = Duration::from_secs(5);
 
@@ -144,7 +146,8 @@ impl Worker {
 
     fn round(&mut self) -> Result<(), TransportError> {
         let mut events = std::mem::take(&mut self.events);
-        self.transport.poll(&mut self.landing, self.wait(), &mut events)?;
+        let wait = self.wait();
+        self.transport.poll(&mut self.landing, wait, &mut events)?;
         self.now_ns = now_ns();
         self.round += 1;
         self.roll_epoch();
@@ -287,11 +290,36 @@ impl Worker {
             conn.sending_len = out.len();
             self.transport.send(&mut self.landing, id, out);
         }
-        let waits = conn.park.is_some() || (!conn.outbox.is_empty() && !conn.sending);
-        if waits && !std::mem::replace(&mut conn.waiting, true) {
+        self.wait_for_commit(id);
+        self.regulate(id)
+    }
+
+    /// Puts a connection whose command or reply needs a commit on the waiting list, or ends its wait if
+    /// that commit has been.
+    fn wait_for_commit(&mut self, id: ConnId) {
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        let over = match conn.park {
+            Some(Park::Slot(slot)) => self.heap.is_durable(slot),
+            Some(Park::Commit) => self.commit.is_none(),
+            None => false,
+        };
+        if over || (conn.park.is_some() && self.heap.media().closed().is_some()) {
+            conn.park = None;
+            conn.touched = true;
+        }
+        let slot = match conn.park {
+            Some(Park::Slot(slot)) => Some(slot),
+            _ => conn.outbox.waits_for(|slot| self.heap.is_durable(slot)),
+        };
+        if conn.park.is_none() && slot.is_none() {
+            return;
+        }
+        if !std::mem::replace(&mut conn.waiting, true) {
             self.waiting.push(id);
         }
-        self.regulate(id)
+        if let Some(slot) = slot {
+            self.ask_for_wake(slot);
+        }
     }
 
     fn regulate(&mut self, id: ConnId) -> bool {
@@ -402,22 +430,15 @@ impl Worker {
     /// A commit has completed somewhere: replies may leave, parked commands may be executed.
     fn look_at_waiting(&mut self) {
         for id in std::mem::take(&mut self.waiting) {
-            let Some(conn) = self.conns.get_mut(&id) else { continue };
-            conn.waiting = false;
-            let over = match conn.park {
-                Some(Park::Slot(slot)) => self.heap.is_durable(slot),
-                Some(Park::Round(round)) => self.round > round && self.commit.is_none(),
-                None => false,
-            };
-            if over || self.heap.media().closed().is_some() {
-                conn.park = None;
-            }
-            let slot = match conn.park {
-                Some(Park::Slot(slot)) => Some(slot),
-                _ => conn.outbox.waits_for(|slot| self.heap.is_durable(slot)),
-            };
-            if let Some(slot) = slot {
-                self.ask_for_wake(slot);
+            if let Some(conn) = self.conns.get_mut(&id) {
+                conn.waiting = false;
+                if conn.park == Some(Park::Commit) {
+                    conn.park = None;
+                } else if let Some(Park::Slot(slot)) = conn.park
+                    && self.heap.is_durable(slot)
+                {
+                    conn.park = None;
+                }
             }
             self.touch(id);
         }
@@ -458,6 +479,9 @@ impl Worker {
 
     fn tick(&mut self) {
         self.next_tick = Instant::now() + TICK;
+        if self.heap.media().closed().is_some() {
+            self.drop_unanswerable();
+        }
         self.look_at_waiting();
         let now_ms = self.now_ns / 1_000_000;
         let config = &self.shared.config;
@@ -529,9 +553,13 @@ fn is_overdue(conn: &Conn, config: &Config, now_ms: u64) -> bool {
     let over = |since: u64, limit: Duration| {
         !limit.is_zero() && since != 0 && u128::from(now_ms.saturating_sub(since)) > limit.as_millis()
     };
-    let stalled = conn.sending || conn.inbox.len() > 0;
-    let since = if conn.sending { conn.active_ms } else { conn.stalled_ms };
-    over(conn.active_ms, config.idle_timeout) || (stalled && conn.park.is_none() && over(since, config.request_timeout))
+    let unread = conn.sending && over(conn.active_ms, config.request_timeout);
+    let arrived_min = now_ms.saturating_sub(conn.stalled_ms) / 1000 * REQUEST_RATE_MIN;
+    let slow = conn.inbox.len() > 0
+        && conn.park.is_none()
+        && over(conn.stalled_ms, config.request_timeout)
+        && (conn.inbox.len() as u64) < arrived_min;
+    over(conn.active_ms, config.idle_timeout) || unread || slow
 }
 
 fn was_killed(conn: &Conn) -> bool {

@@ -90,6 +90,15 @@ impl Oracle {
         self.pending[writer].len()
     }
 
+    /// True if an unacknowledged operation touches the key.
+    pub(crate) fn is_pending(&self, key: &Key) -> bool {
+        let touches = |op: &Pending| match &op.change {
+            Change::Flush => true,
+            Change::Keys(keys) => keys.iter().any(|(touched, _)| touched == key),
+        };
+        self.pending.iter().flatten().any(touches)
+    }
+
     /// The oldest `count` operations of a writer are acknowledged.
     pub fn acknowledge(&mut self, writer: usize, count: usize) {
         for pending in self.pending[writer].drain(..count) {
@@ -133,8 +142,9 @@ impl Oracle {
             match &op.change {
                 Change::Flush => state.retain(|_, (order, _)| *order > op.order),
                 Change::Keys(keys) => {
-                    let newer = keys.iter().map(|(key, value)| (key, (op.order, value.as_ref())));
-                    state.extend(newer);
+                    let news = keys.iter().map(|(key, value)| (key, (op.order, value.as_ref())));
+                    let is_newer = |key: &Key| state.get(key).is_none_or(|(known, _)| *known < op.order);
+                    state.extend(news.filter(|(key, _)| is_newer(key)).collect::<Vec<_>>());
                 }
             }
         }

@@ -87,18 +87,13 @@ fn version(found: &Found<'_>) -> (u64, u32) {
 fn count_hash(heap: &Heap, records: &[&Found<'_>], counts: &mut Counts) -> Result<(), Violation> {
     let newest = records.iter().max_by_key(|f| version(f)).expect("a group is not empty");
     let is_put = newest.view.kind() == Kind::Put;
-    let is_kept = is_put || records.len() > 1 && outlives_others(records);
+    let is_kept = is_put || records.len() > 1;
     counts.stale += records.len() as u64 - u64::from(is_kept);
     if is_kept {
         counts.tombstones += u64::from(!is_put);
         keep(heap, newest, counts)?;
     }
     Ok(())
-}
-
-/// True while something other than the tombstone itself, or a copy of it, is left.
-fn outlives_others(records: &[&Found<'_>]) -> bool {
-    records.len() > 1
 }
 
 fn keep(heap: &Heap, found: &Found<'_>, counts: &mut Counts) -> Result<(), Violation> {

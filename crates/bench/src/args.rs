@@ -1,0 +1,170 @@
+//! Flags of `landfall bench`.
+
+use clap::{Args, Subcommand, ValueEnum};
+use serde::Serialize;
+use std::path::PathBuf;
+
+/// Flags of `landfall bench`.
+#[derive(Debug, Args)]
+pub struct BenchArgs {
+    /// What to measure
+    #[command(subcommand)]
+    pub command: BenchCommand,
+}
+
+/// What can be measured.
+#[derive(Debug, Subcommand)]
+pub enum BenchCommand {
+    /// The key-value store beside Redis: throughput, latency, CPU, restart, space, range scans
+    Kv(KvArgs),
+}
+
+/// Flags of `landfall bench kv`.
+#[derive(Clone, Debug, Args, Serialize)]
+pub struct KvArgs {
+    /// Media to measure on
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [MediaChoice::Pm, MediaChoice::File])]
+    pub media: Vec<MediaChoice>,
+    /// Directory on tmpfs, for `--media pm`
+    #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
+    pub pm_dir: PathBuf,
+    /// Directory on the file system to measure, for `--media file`
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub file_dir: PathBuf,
+    /// Servers to compare, of those found
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = PeerChoice::value_variants().to_vec())]
+    pub peers: Vec<PeerChoice>,
+    /// Measurements to make
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = WorkloadChoice::value_variants().to_vec())]
+    pub only: Vec<WorkloadChoice>,
+    /// Also compare with storage switched off (the same as adding `discard` to --only)
+    #[arg(long)]
+    pub discard: bool,
+    /// Load generator; auto takes redis-benchmark where it is installed
+    #[arg(long, value_enum, default_value_t = ClientChoice::Auto)]
+    pub client: ClientChoice,
+    /// Value sizes, bytes
+    #[arg(long, value_name = "BYTES", value_delimiter = ',', default_values_t = [1024])]
+    pub sizes: Vec<usize>,
+    /// Repeat throughput with keys drawn from N, beside those with a single key; 0: do not
+    #[arg(short = 'r', long, value_name = "N", default_value_t = 0)]
+    pub random_keys: u64,
+    /// Rounds of each comparison; each round runs every server once
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub rounds: u32,
+    /// Length of one throughput or latency run, seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 3.0)]
+    pub seconds: f64,
+    /// Records for restart, space and range scans
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1000..=50_000_000))]
+    pub records: u64,
+    /// Worker threads of landfall; its default where absent
+    #[arg(long, value_name = "N")]
+    pub workers: Option<usize>,
+    /// Output folder
+    #[arg(long, value_name = "DIR", default_value = "bench-results")]
+    pub out: PathBuf,
+    /// A few thousand requests of everything, one round: shows that it runs, measures nothing
+    #[arg(long)]
+    pub quick: bool,
+}
+
+/// Where regions and logs lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MediaChoice {
+    /// tmpfs: the code path of persistent memory (cache-line flush and fence), not its latency
+    Pm,
+    /// An ordinary file system
+    File,
+}
+
+impl MediaChoice {
+    /// The name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Pm => "pm",
+            Self::File => "file",
+        }
+    }
+}
+
+/// A server to measure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PeerChoice {
+    /// This very executable
+    Landfall,
+    /// redis-server, appendonly yes, appendfsync always
+    RedisAlways,
+    /// redis-server, appendonly yes, appendfsync everysec
+    RedisEverysec,
+    /// redis-server, appendonly yes, appendfsync no
+    RedisNo,
+    /// redis-server without AOF
+    RedisNone,
+}
+
+/// What to measure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WorkloadChoice {
+    /// SET and GET: requests a second, latency, CPU per request
+    Throughput,
+    /// Latency of one GET client beside a SET load
+    Mixed,
+    /// landfall with and without storing
+    Discard,
+    /// Time to recover after a kill
+    Restart,
+    /// Bytes on the medium and in memory per record
+    Space,
+    /// Range scans over HTTP
+    Range,
+}
+
+/// The load generator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ClientChoice {
+    /// redis-benchmark where it is installed, else the built-in one
+    Auto,
+    /// redis-benchmark
+    RedisBenchmark,
+    /// The built-in one; adds p99.9
+    Builtin,
+}
+
+/// Bounds on what one run may do, whatever the flags say.
+pub(crate) mod limits {
+    /// Requests of one run at most.
+    pub(crate) const REQUESTS_MAX: u64 = 50_000_000;
+    /// Requests of one run at least: fewer say nothing about a 99th percentile.
+    pub(crate) const REQUESTS_MIN: u64 = 2_000;
+    /// Seconds of one run at most.
+    pub(crate) const SECONDS_MAX: f64 = 120.0;
+    /// Longest value, bytes.
+    pub(crate) const VALUE_MAX: usize = 64 << 20;
+}
+
+impl KvArgs {
+    /// The same with bounds applied, and small if `quick`.
+    pub(crate) fn bounded(&self) -> Self {
+        let mut args = self.clone();
+        if args.quick {
+            args.rounds = 1;
+            args.seconds = 0.1;
+            args.records = args.records.min(5_000);
+        }
+        args.seconds = if args.seconds.is_finite() { args.seconds.clamp(0.05, limits::SECONDS_MAX) } else { 3.0 };
+        args.sizes.iter_mut().for_each(|size| *size = (*size).clamp(1, limits::VALUE_MAX));
+        if args.discard && !args.only.contains(&WorkloadChoice::Discard) {
+            args.only.push(WorkloadChoice::Discard);
+        }
+        args
+    }
+
+    pub(crate) fn measures(&self, workload: WorkloadChoice) -> bool {
+        self.only.contains(&workload)
+    }
+}

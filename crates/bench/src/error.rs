@@ -1,0 +1,55 @@
+//! What can go wrong while measuring.
+
+use std::path::PathBuf;
+
+/// Why a measurement could not be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub(crate) enum BenchError {
+    /// Environment: a file or folder.
+    #[error("{}: {source}", path.display())]
+    File { path: PathBuf, source: std::io::Error },
+    /// Environment: a program that could not be started.
+    #[error("cannot start {program}: {source}")]
+    Spawn { program: String, source: std::io::Error },
+    /// Peer: a server that ended or did not become ready.
+    #[error("{peer} did not become ready within {seconds} s; its last words: {log}")]
+    NotReady { peer: String, seconds: u64, log: String },
+    /// Peer: the connection broke.
+    #[error("talking to {peer}: {source}")]
+    Connection { peer: String, source: std::io::Error },
+    /// Peer: a reply that is not what the request asks for.
+    #[error("{peer} answered {reply} where {expected} was expected")]
+    Reply { peer: String, reply: String, expected: &'static str },
+    /// Environment: the client program failed.
+    #[error("{program} failed ({status}): {output}")]
+    Client { program: &'static str, status: String, output: String },
+    /// Environment: something took longer than it may.
+    #[error("{what} took longer than {seconds} s and was given up")]
+    TooLong { what: String, seconds: u64 },
+    /// Misuse: nothing to measure.
+    #[error("{0}")]
+    Nothing(&'static str),
+    /// Environment: a plot could not be drawn.
+    #[error("plot {}: {message}", path.display())]
+    Plot { path: PathBuf, message: String },
+    /// The user pressed Ctrl-C.
+    #[error("interrupted; servers are ended and their folders removed")]
+    Interrupted,
+}
+
+impl BenchError {
+    pub(crate) fn file(path: &std::path::Path) -> impl FnOnce(std::io::Error) -> Self + use<'_> {
+        move |source| Self::File { path: path.into(), source }
+    }
+
+    pub(crate) fn connection(peer: &str) -> impl Fn(std::io::Error) -> Self + use<'_> {
+        move |source| Self::Connection { peer: peer.into(), source }
+    }
+
+    pub(crate) fn reply(peer: &str, reply: impl std::fmt::Debug, expected: &'static str) -> Self {
+        let mut reply = format!("{reply:?}");
+        reply.truncate(reply.floor_char_boundary(200));
+        Self::Reply { peer: peer.into(), reply, expected }
+    }
+}

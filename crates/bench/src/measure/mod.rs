@@ -1,0 +1,5 @@
+//! Taking measurements: CPU and memory of a process, statistics of samples.
+
+pub(crate) mod cpu;
+pub(crate) mod proc;
+pub(crate) mod stats;

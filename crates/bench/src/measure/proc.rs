@@ -1,0 +1,124 @@
+//! Memory and files of a server; the machine it runs on.
+
+use serde::Serialize;
+use std::fs;
+use std::path::Path;
+
+/// Resident memory of a process, bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Memory {
+    /// All of it.
+    pub(crate) rss: u64,
+    /// Heap, stacks and other memory without a file.
+    pub(crate) anon: u64,
+    /// Shared memory: where a region on tmpfs is mapped.
+    pub(crate) shmem: u64,
+}
+
+impl Memory {
+    /// As of now; zero for a process that has ended.
+    pub(crate) fn of(pid: u32) -> Self {
+        Self::parse(&fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default())
+    }
+
+    fn parse(status: &str) -> Self {
+        let bytes = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+            let kib: Option<u64> = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
+            kib.unwrap_or(0) * 1024
+        };
+        Self { rss: bytes("VmRSS"), anon: bytes("RssAnon"), shmem: bytes("RssShmem") }
+    }
+}
+
+/// Bytes of all files below a folder, by length.
+pub(crate) fn bytes_below(dir: &Path) -> u64 {
+    let mut sum = 0;
+    each_file(dir, &mut |path| sum += fs::metadata(path).map_or(0, |meta| meta.len()));
+    sum
+}
+
+/// Drops what the page cache holds of the files below a folder.
+pub(crate) fn drop_cached_below(dir: &Path) {
+    each_file(dir, &mut |path| {
+        if let Ok(file) = fs::File::open(path) {
+            // Dirty pages would stay.
+            let _ = file.sync_all().and_then(|()| crate::sys::drop_cached(&file));
+        }
+    });
+}
+
+fn each_file(dir: &Path, visit: &mut dyn FnMut(&Path)) {
+    let Ok(entries) = fs::read_dir(dir) else { return };
+    for entry in entries.flatten() {
+        match entry.file_type() {
+            Ok(kind) if kind.is_dir() => each_file(&entry.path(), visit),
+            Ok(kind) if kind.is_file() => visit(&entry.path()),
+            _ => {}
+        }
+    }
+}
+
+/// What the figures were measured on.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Machine {
+    /// Model of the first processor.
+    pub(crate) processor: String,
+    /// Processors usable.
+    pub(crate) cores: usize,
+    /// Memory, bytes.
+    pub(crate) memory: u64,
+    /// Kernel release.
+    pub(crate) kernel: String,
+}
+
+impl Machine {
+    pub(crate) fn here() -> Self {
+        let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+        let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        let memory: Option<u64> = field(&meminfo, "MemTotal").and_then(|text| text.split(' ').next()?.parse().ok());
+        Self {
+            processor: field(&cpuinfo, "model name").unwrap_or("unknown").into(),
+            cores: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+            memory: memory.unwrap_or(0) * 1024,
+            kernel: kernel.trim().into(),
+        }
+    }
+}
+
+fn field<'t>(text: &'t str, name: &str) -> Option<&'t str> {
+    let line = text.lines().find(|line| line.starts_with(name))?;
+    Some(line.split_once(':')?.1.trim())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Memory, bytes_below, field};
+
+    #[test]
+    fn memory_is_read_from_status() {
+        let status = "Name:\tx\nVmRSS:\t    2048 kB\nRssAnon:\t    1024 kB\nRssFile:\t 1 kB\nRssShmem:\t   512 kB\n";
+        assert_eq!(Memory::parse(status), Memory { rss: 2 << 20, anon: 1 << 20, shmem: 512 << 10 });
+    }
+
+    #[test]
+    fn an_ended_process_has_no_memory() {
+        assert_eq!(Memory::parse(""), Memory::default());
+    }
+
+    #[test]
+    fn files_in_folders_below_are_counted() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("sub")).unwrap();
+        std::fs::write(dir.path().join("a"), [0; 100]).unwrap();
+        std::fs::write(dir.path().join("sub/b"), [0; 23]).unwrap();
+        assert_eq!(bytes_below(dir.path()), 123);
+    }
+
+    #[test]
+    fn fields_end_at_their_line() {
+        assert_eq!(field("a: 1\nb:  two words \n", "b"), Some("two words"));
+        assert_eq!(field("a: 1\n", "c"), None);
+    }
+}

@@ -1,0 +1,153 @@
+//! This very executable, as a server.
+
+use super::server::{READY_SECONDS_MAX, Server, not_ready, spawn};
+use super::{Peer, names};
+use crate::clients::http::{Http, metric};
+use crate::error::BenchError;
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{ChildStdout, Command, Stdio};
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::time::{Duration, Instant};
+
+/// Bytes of a run: the region is used in pieces of this size.
+const RUN_BYTES: f64 = 1_048_576.0;
+/// Start-up lines that are looked at.
+const LINES_MAX: usize = 16;
+
+/// `landfall serve`.
+#[derive(Debug)]
+pub(crate) struct Landfall {
+    program: PathBuf,
+    workers: Option<usize>,
+    discard: bool,
+}
+
+impl Landfall {
+    pub(crate) fn new(program: PathBuf, workers: Option<usize>, discard: bool) -> Self {
+        Self { program, workers, discard }
+    }
+
+    fn command(&self, dir: &Path, capacity: u64) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(["serve", "--resp", "127.0.0.1:0", "--http", "127.0.0.1:0"]);
+        command.arg("--dir").arg(dir).arg("--capacity").arg(capacity.to_string());
+        if let Some(workers) = self.workers {
+            command.arg("--workers").arg(workers.to_string());
+        }
+        if self.discard {
+            command.arg("--discard");
+        }
+        command
+    }
+}
+
+impl Peer for Landfall {
+    fn name(&self) -> &str {
+        if self.discard { names::DISCARD } else { names::LANDFALL }
+    }
+
+    fn start(&self, dir: &Path, capacity: u64) -> Result<Server, BenchError> {
+        let began = Instant::now();
+        let mut child = spawn(self.command(dir, capacity), dir, Stdio::piped())?;
+        let lines = child.stdout.take().map(forward_lines);
+        let unset = SocketAddr::from(([127, 0, 0, 1], 0));
+        let peer = self.name().to_owned();
+        // The guard first: whatever goes wrong from here on ends the child.
+        let mut server =
+            Server { child, peer, dir: dir.into(), resp: unset, http: None, about: String::new(), began };
+        let announced = lines.map(|lines| Announced::wait(&lines)).unwrap_or_default();
+        server.resp = announced.resp.ok_or_else(|| not_ready(self.name(), dir))?;
+        server.http = announced.http;
+        server.about = announced.about;
+        Ok(server)
+    }
+
+    fn media_bytes(&self, server: &Server) -> Result<u64, BenchError> {
+        let address = server.http.ok_or(BenchError::Nothing("landfall serves no HTTP: no metrics to read"))?;
+        let mut body = Vec::new();
+        Http::open(address)?.get("/metrics", &mut body)?;
+        let text = String::from_utf8_lossy(&body);
+        used_bytes(&text).ok_or_else(|| BenchError::reply("landfall", "/metrics without runs", "landfall_runs"))
+    }
+}
+
+/// Runs that are not free, in bytes.
+fn used_bytes(metrics: &str) -> Option<u64> {
+    let all = metric(metrics, "landfall_runs")?;
+    let free = metric(metrics, "landfall_runs{use=\"free\"")?;
+    Some(((all - free) * RUN_BYTES) as u64)
+}
+
+/// What the start-up lines say.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Announced {
+    about: String,
+    resp: Option<SocketAddr>,
+    http: Option<SocketAddr>,
+}
+
+impl Announced {
+    /// Reads until `ready`, until the server ends, or for a bounded time.
+    fn wait(lines: &Receiver<String>) -> Self {
+        let mut found = Self::default();
+        let deadline = Instant::now() + Duration::from_secs(READY_SECONDS_MAX);
+        for _ in 0..LINES_MAX {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let Ok(line) = lines.recv_timeout(left) else { return Self::default() };
+            if found.take(&line) {
+                return found;
+            }
+        }
+        Self::default()
+    }
+
+    /// Takes one line in; true at the last.
+    fn take(&mut self, line: &str) -> bool {
+        if let Some(address) = line.strip_prefix("resp: ") {
+            self.resp = address.trim().parse().ok();
+        } else if let Some(address) = line.strip_prefix("http: ") {
+            self.http = address.trim().parse().ok();
+        } else if line.starts_with("landfall ") || line.starts_with("transport: ") {
+            self.about.push_str(line.trim());
+            self.about.push_str("; ");
+        }
+        line.trim() == "ready"
+    }
+}
+
+/// Hands on the first lines, then reads on so that the server never meets a closed or full pipe.
+fn forward_lines(stdout: ChildStdout) -> Receiver<String> {
+    let (to, from) = sync_channel(LINES_MAX);
+    std::thread::spawn(move || {
+        for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+            // Nobody waits for lines after the first ones.
+            let _ = to.try_send(line);
+        }
+    });
+    from
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Announced, used_bytes};
+
+    #[test]
+    fn addresses_are_read_from_the_start_up_lines() {
+        let mut found = Announced::default();
+        let lines = ["landfall 0.1.0 on tmpfs", "transport: io_uring; workers: 1", "resp: 127.0.0.1:4321", "http: 127.0.0.1:99"];
+        assert!(lines.iter().all(|line| !found.take(line)));
+        assert!(found.take("ready"));
+        assert_eq!(found.resp, "127.0.0.1:4321".parse().ok());
+        assert_eq!(found.http, "127.0.0.1:99".parse().ok());
+        assert_eq!(found.about, "landfall 0.1.0 on tmpfs; transport: io_uring; workers: 1; ");
+    }
+
+    #[test]
+    fn used_bytes_are_all_runs_but_free_ones() {
+        let text = "landfall_runs{use=\"free\"} 5\nlandfall_runs{use=\"data\"} 2\nlandfall_runs{use=\"slab\"} 1\n";
+        assert_eq!(used_bytes(text), Some(3 << 20));
+        assert_eq!(used_bytes("nothing"), None);
+    }
+}

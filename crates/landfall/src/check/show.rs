@@ -1,0 +1,178 @@
+//! What a check has found: lines for people, or one JSON object.
+
+use super::{CheckError, Outcome};
+use landfall_kv::{Checked, Finding};
+use serde::Serialize;
+
+/// Damaged keys and records that are printed one by one.
+const LINES_MAX: usize = 1000;
+
+/// The JSON object. Names and units are part of the interface.
+#[derive(Debug, Serialize)]
+struct Json<'a> {
+    region: String,
+    medium: &'a str,
+    clean: bool,
+    #[serde(flatten)]
+    counts: Counts,
+    damage: Vec<Item>,
+    repaired: Option<&'a [String]>,
+    clean_after_repair: Option<bool>,
+}
+
+#[derive(Debug, Serialize)]
+struct Counts {
+    bytes: u64,
+    used_bytes: u64,
+    live_bytes: u64,
+    slabs: u64,
+    records: u64,
+    keys: u64,
+    tombstones: u64,
+    stale: u64,
+    unacknowledged: u64,
+    correctable: usize,
+    damaged: u64,
+    damaged_superblocks: u32,
+    damaged_table_words: u32,
+    damaged_runs: usize,
+}
+
+#[derive(Debug, Serialize)]
+struct Item {
+    what: String,
+    database: Option<u8>,
+    key: Option<String>,
+    record: u32,
+    offset: u64,
+}
+
+impl Counts {
+    fn of(found: &Checked) -> Self {
+        Self {
+            bytes: found.bytes,
+            used_bytes: found.used_bytes,
+            live_bytes: found.live_bytes,
+            slabs: found.slabs,
+            records: found.records,
+            keys: found.keys,
+            tombstones: found.tombstones,
+            stale: found.stale,
+            unacknowledged: found.unacknowledged,
+            correctable: found.correctable.len(),
+            damaged: found.findings_count,
+            damaged_superblocks: found.copies.superblocks,
+            damaged_table_words: found.copies.words,
+            damaged_runs: found.copies.runs.len(),
+        }
+    }
+}
+
+impl Item {
+    fn of(finding: &Finding) -> Self {
+        Self {
+            what: what(finding),
+            database: finding.named.as_ref().map(|(space, _)| *space),
+            key: finding.named.as_ref().map(|(_, key)| key.escape_ascii().to_string()),
+            record: finding.slot.0,
+            offset: finding.offset,
+        }
+    }
+}
+
+fn what(finding: &Finding) -> String {
+    finding.what.map_or_else(|| "record gone".into(), |what| what.to_string())
+}
+
+/// Prints what was found and done.
+#[expect(clippy::print_stdout, reason = "the report is the command's output")]
+pub(super) fn print(outcome: &Outcome, json: bool) {
+    match json.then(|| serde_json::to_string(&as_json(outcome))) {
+        Some(Ok(text)) => println!("{text}"),
+        _ => print!("{}", text(outcome)),
+    }
+}
+
+/// Prints why it cannot be checked.
+#[expect(clippy::print_stdout, clippy::print_stderr, reason = "the command's own error")]
+pub(super) fn print_error(error: &CheckError, json: bool) {
+    eprintln!("landfall: {error}");
+    if json {
+        println!("{}", serde_json::json!({ "error": error.to_string() }));
+    }
+}
+
+fn as_json(outcome: &Outcome) -> Json<'_> {
+    Json {
+        region: outcome.path.display().to_string(),
+        medium: &outcome.medium,
+        clean: outcome.found.is_clean(),
+        counts: Counts::of(&outcome.found),
+        damage: outcome.found.findings.iter().map(Item::of).collect(),
+        repaired: outcome.repairs.as_deref(),
+        clean_after_repair: outcome.after.as_ref().map(Checked::is_clean),
+    }
+}
+
+fn text(outcome: &Outcome) -> String {
+    let found = &outcome.found;
+    let mut out = format!("{}: {}\n", outcome.path.display(), outcome.medium);
+    let rows = [
+        ("bytes", found.bytes),
+        ("bytes in use", found.used_bytes),
+        ("bytes live", found.live_bytes),
+        ("keys", found.keys),
+        ("records", found.records),
+        ("  replaced by newer ones", found.stale),
+        ("  tombstones", found.tombstones),
+        ("never acknowledged", found.unacknowledged),
+    ];
+    rows.iter().for_each(|(name, value)| out.push_str(&format!("  {name:<26} {value:>14}\n")));
+    damage_lines(found).iter().for_each(|line| out.push_str(&format!("! {line}\n")));
+    outcome.repairs.iter().flatten().for_each(|line| out.push_str(&format!("repaired: {line}\n")));
+    out.push_str(&verdict(outcome));
+    out
+}
+
+fn verdict(outcome: &Outcome) -> String {
+    match (&outcome.found.is_clean(), outcome.after.as_ref().map(Checked::is_clean)) {
+        (true, _) => "clean\n".into(),
+        (false, None) => "damaged; nothing was changed. `--repair` drops what is damaged\n".into(),
+        (false, Some(true)) => "damaged; repaired: clean now\n".into(),
+        (false, Some(false)) => "damaged; repaired, BUT NOT CLEAN: check again, and check the device\n".into(),
+    }
+}
+
+/// Everything damaged, a line each.
+pub(super) fn damage_lines(found: &Checked) -> Vec<String> {
+    let mut lines = Vec::new();
+    let copies = &found.copies;
+    if copies.superblocks > 0 {
+        lines.push("superblock: one copy is damaged, the other holds".into());
+    }
+    if copies.words > 0 {
+        lines.push(format!("run table: {} words are damaged, their other copies hold", copies.words));
+    }
+    lines.extend(copies.runs.iter().map(|run| format!("run {}: both table words are damaged", run.0)));
+    lines.extend(found.correctable.iter().map(|slot| format!("record {}: one flipped bit, correctable", slot.0)));
+    lines.extend(found.findings.iter().map(finding_line));
+    let more = lines.len().saturating_sub(LINES_MAX);
+    if more > 0 {
+        lines.truncate(LINES_MAX);
+        lines.push(format!("and {more} more"));
+    }
+    lines
+}
+
+fn finding_line(finding: &Finding) -> String {
+    let name = match &finding.named {
+        Some((space, key)) => format!("database {space}, key {}", quoted(key)),
+        None => "a key that cannot be told".into(),
+    };
+    format!("{name}: {} (record {}, offset {:#x})", what(finding), finding.slot.0, finding.offset)
+}
+
+/// A key as people read it.
+pub(super) fn quoted(key: &[u8]) -> String {
+    format!("\"{}\"", key.escape_ascii())
+}

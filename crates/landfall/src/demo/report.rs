@@ -1,0 +1,112 @@
+//! What the demonstration has found: for people, or as one JSON object.
+
+use super::model::Wrong;
+use serde::Serialize;
+use std::time::Duration;
+
+/// Violations and failures that are kept in words.
+const TEXTS_MAX: usize = 50;
+
+/// Counts over all cycles.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Report {
+    /// Seed of the workload.
+    pub(crate) seed: u64,
+    /// What holds the region.
+    pub(crate) medium: String,
+    /// Kills.
+    pub(crate) cycles: u32,
+    /// Of these, during recovery.
+    pub(crate) killed_in_recovery: u32,
+    /// Writes sent.
+    pub(crate) sent: u64,
+    /// Writes acknowledged.
+    pub(crate) acknowledged: u64,
+    /// Writes refused for want of space.
+    pub(crate) refused: u64,
+    /// Keys read back and judged.
+    pub(crate) verified: u64,
+    /// Acknowledged writes that were not there.
+    pub(crate) lost: u64,
+    /// Values that nobody wrote.
+    pub(crate) torn: u64,
+    /// Overwritten, deleted or expired values that were back.
+    pub(crate) resurrected: u64,
+    /// Groups of which a part was there.
+    pub(crate) split: u64,
+    /// Bytes that the compactor moved meanwhile.
+    pub(crate) compacted_bytes: u64,
+    /// From start to ready, the middle one, milliseconds.
+    pub(crate) restart_ms_median: f64,
+    /// The longest, milliseconds.
+    pub(crate) restart_ms_max: f64,
+    /// How long all of it took.
+    pub(crate) seconds: f64,
+    /// Everything wrong, in words; the first of it.
+    pub(crate) violations: Vec<String>,
+    /// What went wrong with the demonstration itself: servers that do not start, replies that nobody expected.
+    pub(crate) failures: Vec<String>,
+    #[serde(skip)]
+    pub(crate) restarts: Vec<Duration>,
+}
+
+impl Report {
+    /// Counts something wrong.
+    pub(crate) fn violate(&mut self, wrong: Wrong, text: &str) {
+        *match wrong {
+            Wrong::Lost => &mut self.lost,
+            Wrong::Torn => &mut self.torn,
+            Wrong::Resurrected => &mut self.resurrected,
+            Wrong::Split => &mut self.split,
+        } += 1;
+        if self.violations.len() < TEXTS_MAX {
+            self.violations.push(format!("cycle {}: {text}", self.cycles));
+        }
+    }
+
+    /// Notes that something could not be done.
+    pub(crate) fn fail(&mut self, text: &str) {
+        if self.failures.len() < TEXTS_MAX {
+            self.failures.push(format!("cycle {}: {text}", self.cycles));
+        }
+    }
+
+    /// True if every promise was kept.
+    pub(crate) fn is_clean(&self) -> bool {
+        self.violations.is_empty() && self.failures.is_empty()
+    }
+
+    /// Computes what is derived from the single restarts.
+    pub(crate) fn close(&mut self, took: Duration) {
+        self.restarts.sort_unstable();
+        let ms = |took: Option<&Duration>| took.map_or(0.0, |took| (took.as_secs_f64() * 10_000.0).round() / 10.0);
+        self.restart_ms_median = ms(self.restarts.get(self.restarts.len() / 2));
+        self.restart_ms_max = ms(self.restarts.last());
+        self.seconds = (took.as_secs_f64() * 10.0).round() / 10.0;
+    }
+
+    /// The table for people.
+    pub(crate) fn table(&self) -> String {
+        let rows = [
+            ("region on", self.medium.clone()),
+            ("kills (in recovery)", format!("{} ({})", self.cycles, self.killed_in_recovery)),
+            ("writes sent", self.sent.to_string()),
+            ("writes acknowledged", self.acknowledged.to_string()),
+            ("writes refused: full", self.refused.to_string()),
+            ("keys verified", self.verified.to_string()),
+            ("bytes compacted", self.compacted_bytes.to_string()),
+            ("restart, median / max", format!("{} / {} ms", self.restart_ms_median, self.restart_ms_max)),
+            ("lost", self.lost.to_string()),
+            ("torn", self.torn.to_string()),
+            ("resurrected", self.resurrected.to_string()),
+            ("groups split", self.split.to_string()),
+        ];
+        let mut text: String = rows.iter().map(|(name, value)| format!("  {name:<24} {value}\n")).collect();
+        for line in self.violations.iter().chain(&self.failures) {
+            text.push_str(&format!("  ! {line}\n"));
+        }
+        let verdict = if self.is_clean() { "every acknowledged write is there" } else { "PROMISES WERE BROKEN" };
+        text.push_str(&format!("{verdict}; again with --cycles {} --seed {}\n", self.cycles, self.seed));
+        text
+    }
+}

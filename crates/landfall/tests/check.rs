@@ -1,0 +1,211 @@
+//! `landfall check`: what it finds, what it leaves alone, what it repairs.
+
+mod common;
+
+use common::{Place, Reply, ok, pattern};
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::process::Output;
+
+const LEN: usize = 4000;
+
+/// A region with a hundred keys of 4000 bytes, some short ones, some overwritten, some deleted.
+fn filled() -> Place {
+    let place = Place::new();
+    let server = place.start(&[]);
+    let mut resp = server.resp();
+    for round in 0..2 {
+        for index in 0..100u64 {
+            let value = pattern(index + round * 1000, LEN);
+            assert_eq!(resp.call(&[b"SET", format!("key:{index}").as_bytes(), &value]).unwrap(), ok());
+            assert_eq!(resp.call(&[b"SET", format!("short:{index}").as_bytes(), b"abc"]).unwrap(), ok());
+        }
+    }
+    for index in 90..100 {
+        assert_eq!(resp.call(&[b"DEL", format!("key:{index}").as_bytes()]).unwrap(), Reply::Int(1));
+    }
+    assert!(server.stop().success());
+    place
+}
+
+fn json(output: &Output) -> serde_json::Value {
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| {
+        panic!("{error}: {}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+    })
+}
+
+/// Offset of some bytes in the region.
+fn find(place: &Place, needle: &[u8]) -> Option<u64> {
+    let region = std::fs::read(place.region()).unwrap();
+    region.windows(needle.len()).position(|window| window == needle).map(|at| at as u64)
+}
+
+/// Changes a byte of the region.
+fn flip(place: &Place, at: u64, mask: u8) {
+    let file = std::fs::File::options().read(true).write(true).open(place.region()).unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, at).unwrap();
+    file.write_all_at(&[byte[0] ^ mask], at).unwrap();
+}
+
+/// Offset of the current record of a short key: the last one that holds key and value.
+fn record_of(place: &Place, key: &str) -> u64 {
+    let needle = format!("{key}abc\0");
+    let region = std::fs::read(place.region()).unwrap();
+    let at = region.windows(needle.len()).rposition(|window| window == needle.as_bytes()).expect("a record") as u64;
+    at / 128 * 128
+}
+
+#[test]
+fn clean_region_is_counted_and_not_touched() {
+    let place = filled();
+    let before = std::fs::read(place.region()).unwrap();
+    let output = place.check(&["--json"]);
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let report = json(&output);
+    assert_eq!(report["clean"], true);
+    assert_eq!(report["keys"], 190);
+    assert_eq!(report["damaged"], 0);
+    assert!(report["live_bytes"].as_u64().unwrap() > 90 * LEN as u64);
+    assert_eq!(std::fs::read(place.region()).unwrap(), before, "not a byte is changed");
+    let text = String::from_utf8(place.check(&[]).stdout).unwrap();
+    assert!(text.ends_with("clean\n") && text.contains("keys"), "{text}");
+}
+
+#[test]
+fn region_of_a_killed_server_is_clean_and_read_only_checks_leave_it_alone() {
+    let place = Place::new();
+    let server = place.start(&[]);
+    let mut resp = server.resp();
+    for index in 0..2000u64 {
+        resp.push(&[b"SET", format!("k{}", index % 50).as_bytes(), &pattern(index, 3000)]);
+    }
+    resp.flush().unwrap();
+    assert_eq!(resp.read().unwrap(), ok());
+    server.kill();
+    let before = std::fs::read(place.region()).unwrap();
+    let output = place.check(&["--json"]);
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stdout));
+    assert_eq!(std::fs::read(place.region()).unwrap(), before);
+    let server = place.start(&[]);
+    let Reply::Int(keys) = server.call(&["DBSIZE"]) else { panic!("an integer") };
+    assert_eq!(json(&output)["keys"], keys, "the check believes what recovery believes");
+}
+
+#[test]
+fn damaged_value_is_named_and_repair_drops_that_key_alone() {
+    let place = filled();
+    let at = find(&place, &pattern(1007, LEN)).expect("the value of key:7");
+    flip(&place, at + 2000, 0x18);
+    let report = json(&place.check(&["--json"]));
+    assert_eq!((&report["damaged"], report["damage"][0]["key"].as_str()), (&1.into(), Some("key:7")));
+    assert_eq!(report["damage"][0]["offset"], at);
+    let server = place.start(&[]);
+    assert!(common::error_text(&server.call(&["GET", "key:7"])).starts_with("DAMAGED"), "never served");
+    assert_eq!(server.http().call("GET", "/kv/key:7", "", b"").unwrap().status, 500);
+    assert_eq!(server.call(&["GET", "key:8"]), Reply::Bulk(pattern(1008, LEN)));
+    assert!(server.stop().success());
+    repaired(&place, "key:7");
+    let server = place.start(&[]);
+    assert_eq!(server.call(&["GET", "key:7"]), Reply::Nil, "gone, not an older version");
+    assert_eq!(server.call(&["DBSIZE"]), Reply::Int(189));
+}
+
+/// Repairs; the next check is clean.
+fn repaired(place: &Place, named: &str) {
+    let output = place.check(&["--repair"]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(text.contains("repaired") && text.contains(named), "{text}");
+    let after = place.check(&[]);
+    assert_eq!(after.status.code(), Some(0), "{}", String::from_utf8_lossy(&after.stdout));
+}
+
+#[test]
+fn one_flipped_bit_in_a_record_is_corrected_and_nothing_is_lost() {
+    let place = filled();
+    flip(&place, record_of(&place, "short:5") + 100, 1);
+    let report = json(&place.check(&["--json"]));
+    assert_eq!((&report["correctable"], &report["damaged"], &report["clean"]), (&1.into(), &0.into(), &false.into()));
+    assert_eq!(place.check(&[]).status.code(), Some(1), "checking did not correct it");
+    repaired(&place, "flipped bit");
+    assert_eq!(place.start(&[]).call(&["GET", "short:5"]), common::bulk("abc"));
+}
+
+#[test]
+fn unreadable_record_is_named_by_what_is_left_and_no_older_version_comes_back() {
+    let place = filled();
+    let record = record_of(&place, "short:6");
+    // The version field: key and hash are still whole.
+    [8u64, 12, 40].iter().for_each(|at| flip(&place, record + at, 0xff));
+    let report = json(&place.check(&["--json"]));
+    assert_eq!((&report["damaged"], report["damage"][0]["key"].as_str()), (&1.into(), Some("short:6")));
+    assert_eq!(report["damage"][0]["offset"], record);
+    repaired(&place, "short:6");
+    let server = place.start(&[]);
+    assert_eq!(server.call(&["GET", "short:6"]), Reply::Nil);
+    assert_eq!(server.call(&["GET", "short:7"]), common::bulk("abc"));
+}
+
+#[test]
+fn record_that_the_medium_lost_is_noticed() {
+    let place = filled();
+    let record = record_of(&place, "short:9");
+    let file = std::fs::File::options().write(true).open(place.region()).unwrap();
+    file.write_all_at(&[0; 128], record).unwrap();
+    let report = json(&place.check(&["--json"]));
+    assert_eq!((&report["damaged"], report["damage"][0]["what"].as_str()), (&1.into(), Some("record gone")));
+    repaired(&place, "cleared");
+}
+
+#[test]
+fn damaged_copies_are_noticed_and_healed() {
+    let place = filled();
+    flip(&place, 40, 0x55);
+    // Some word of the first table copy that is not zero.
+    let region = std::fs::read(place.region()).unwrap();
+    let table = &region[64 << 10..(64 << 10) + 8192];
+    let word = table.iter().position(|byte| *byte != 0).expect("a slab") as u64;
+    flip(&place, (64 << 10) + word, 0x42);
+    let report = json(&place.check(&["--json"]));
+    assert_eq!((&report["damaged_superblocks"], &report["damaged_table_words"]), (&1.into(), &1.into()));
+    assert_eq!((&report["damaged"], &report["keys"]), (&0.into(), &190.into()), "nothing is lost");
+    repaired(&place, "rewritten");
+}
+
+#[test]
+fn what_is_no_region_cannot_be_checked() {
+    let place = Place::new();
+    let gone = place.check(&[]);
+    assert_eq!(gone.status.code(), Some(2));
+    std::fs::create_dir(place.dir()).unwrap();
+    let cases: [(&[u8], &str); 2] = [(b"hello", "bytes"), (&[7; 2 << 20], "not a Landfall region")];
+    for (bytes, word) in cases {
+        std::fs::write(place.region(), bytes).unwrap();
+        let output = place.check(&["--repair"]);
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{text}");
+        assert!(text.contains(word) && text.contains("region.lf"), "{text}");
+        assert_eq!(std::fs::read(place.region()).unwrap(), bytes, "nothing is changed");
+    }
+}
+
+#[test]
+fn truncated_region_cannot_be_checked_and_is_not_changed() {
+    let place = filled();
+    let file = std::fs::File::options().write(true).open(place.region()).unwrap();
+    file.set_len(30 << 20).unwrap();
+    let before = std::fs::read(place.region()).unwrap();
+    for flags in [&[][..], &["--repair"]] {
+        let output = place.check(flags);
+        assert_eq!(output.status.code(), Some(2));
+        assert!(String::from_utf8_lossy(&output.stderr).contains("truncated"));
+    }
+    assert_eq!(std::fs::read(place.region()).unwrap(), before);
+}
+
+#[test]
+fn read_only_file_can_be_checked_and_not_repaired() {
+    let place = filled();
+    std::fs::set_permissions(place.region(), std::fs::Permissions::from_mode(0o400)).unwrap();
+    assert_eq!(place.check(&[]).status.code(), Some(0));
+}

@@ -1,0 +1,308 @@
+//! The harness of the end-to-end tests: each starts its own server, on a port that the kernel chose, in a
+//! directory of its own, and ends it by its process id.
+
+#![allow(dead_code, unreachable_pub, reason = "each test program uses its part")]
+
+#[path = "../../src/demo/wire.rs"]
+pub(crate) mod wire;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::time::{Duration, Instant};
+pub(crate) use wire::{Http, Reply, Resp};
+
+/// Longest that a server may take to start, or to stop.
+const LIMIT: Duration = Duration::from_secs(30);
+/// Longest that a reply may take.
+pub(crate) const REPLY_LIMIT: Duration = Duration::from_secs(20);
+/// Lines of start-up output that wait to be read.
+const LINES_MAX: usize = 64;
+
+/// The program under test.
+pub(crate) fn binary() -> PathBuf {
+    std::env::var_os("CARGO_BIN_EXE_landfall").map_or_else(|| env!("CARGO_BIN_EXE_landfall").into(), PathBuf::from)
+}
+
+/// A directory for a region, with the server's log beside it.
+pub(crate) struct Place {
+    temporary: tempfile::TempDir,
+}
+
+impl Place {
+    /// On whatever file system temporary files are.
+    pub(crate) fn new() -> Self {
+        Self { temporary: tempfile::tempdir().unwrap() }
+    }
+
+    /// On shared memory; `None` where there is none.
+    pub(crate) fn in_memory() -> Option<Self> {
+        let shm = Path::new("/dev/shm");
+        Some(Self { temporary: tempfile::Builder::new().prefix("landfall-test-").tempdir_in(shm).ok()? })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.temporary.path()
+    }
+
+    /// The directory that the server gets.
+    pub(crate) fn dir(&self) -> PathBuf {
+        self.path().join("data")
+    }
+
+    pub(crate) fn region(&self) -> PathBuf {
+        self.dir().join("region.lf")
+    }
+
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.path().join("log")).unwrap_or_default()
+    }
+
+    /// Writes a file beside the directory.
+    pub(crate) fn file(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    /// Starts a server with a small region and further flags.
+    pub(crate) fn start(&self, flags: &[&str]) -> Server {
+        match self.try_start(flags) {
+            Ok(server) => server,
+            Err(why) => panic!("the server did not start: {why}"),
+        }
+    }
+
+    /// Starts a server; its last words if it does not start.
+    pub(crate) fn try_start(&self, flags: &[&str]) -> Result<Server, Refused> {
+        let mut arguments: Vec<OsString> = vec!["--dir".into(), self.dir().into()];
+        for (flag, value) in [("--capacity", "64MiB"), ("--resp", "127.0.0.1:0"), ("--http", "127.0.0.1:0")] {
+            if !flags.contains(&flag) {
+                arguments.extend([flag.into(), value.into()]);
+            }
+        }
+        arguments.extend(flags.iter().map(OsString::from));
+        Server::start(&arguments, &self.path().join("log"))
+    }
+
+    /// Runs another command of the program on this region to its end.
+    pub(crate) fn check(&self, flags: &[&str]) -> Output {
+        landfall(&[&["check", self.dir().to_str().unwrap()], flags].concat())
+    }
+}
+
+/// Runs the program to its end.
+pub(crate) fn landfall(arguments: &[&str]) -> Output {
+    Command::new(binary()).args(arguments).stdin(Stdio::null()).output().unwrap()
+}
+
+/// Why a server did not start.
+#[derive(Debug)]
+pub(crate) struct Refused {
+    pub(crate) code: Option<i32>,
+    /// What it printed on standard error.
+    pub(crate) words: String,
+}
+
+impl std::fmt::Display for Refused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "exit code {:?}: {}", self.code, self.words)
+    }
+}
+
+/// A running server, killed when dropped.
+pub(crate) struct Server {
+    child: Child,
+    pub(crate) resp: SocketAddr,
+    pub(crate) http: SocketAddr,
+    /// What it printed until it was ready.
+    pub(crate) lines: Vec<String>,
+}
+
+impl Server {
+    fn start(arguments: &[OsString], log: &Path) -> Result<Self, Refused> {
+        let before = std::fs::read_to_string(log).map_or(0, |text| text.len());
+        let stderr = File::options().create(true).append(true).open(log).unwrap();
+        let mut command = Command::new(binary());
+        command.arg("serve").args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(stderr);
+        let mut child = command.spawn().unwrap();
+        let lines = follow(&mut child);
+        let nowhere = SocketAddr::from(([127, 0, 0, 1], 0));
+        let mut server = Self { child, resp: nowhere, http: nowhere, lines: Vec::new() };
+        let until = Instant::now() + LIMIT;
+        while let Ok(line) = lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            if line == "ready" {
+                return Ok(server);
+            }
+            server.take(line);
+        }
+        let code = server.wait().and_then(|status| status.code());
+        let log = std::fs::read_to_string(log).unwrap_or_default();
+        Err(Refused { code, words: log[before..].to_owned() })
+    }
+
+    fn take(&mut self, line: String) {
+        if let Some(address) = line.strip_prefix("resp: ") {
+            self.resp = address.parse().unwrap();
+        } else if let Some(address) = line.strip_prefix("http: ") {
+            self.http = address.parse().unwrap();
+        }
+        self.lines.push(line);
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn resp(&self) -> Resp {
+        Resp::connect(self.resp, REPLY_LIMIT).unwrap()
+    }
+
+    pub(crate) fn http(&self) -> Http {
+        Http::connect(self.http, REPLY_LIMIT).unwrap()
+    }
+
+    /// One command on a connection of its own.
+    pub(crate) fn call(&self, words: &[&str]) -> Reply {
+        let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+        self.resp().call(&words).unwrap()
+    }
+
+    /// SIGKILL, and waits until it is gone.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Sends a signal by name.
+    pub(crate) fn signal(&self, name: &str) {
+        let sent = Command::new("kill").args([&format!("-{name}"), &self.pid().to_string()]).status().unwrap();
+        assert!(sent.success(), "kill -{name}");
+    }
+
+    /// SIGTERM, and waits for the end.
+    pub(crate) fn stop(mut self) -> ExitStatus {
+        self.signal("TERM");
+        self.wait().expect("it ends when asked")
+    }
+
+    /// Waits for its end; `None` if it goes on running.
+    pub(crate) fn wait(&mut self) -> Option<ExitStatus> {
+        wait_until(LIMIT, || self.child.try_wait().unwrap())
+    }
+
+    pub(crate) fn is_running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
+    /// Every sample of `/metrics`, by its name with labels.
+    pub(crate) fn metrics(&self) -> BTreeMap<String, f64> {
+        let response = self.http().call("GET", "/metrics", "", b"").unwrap();
+        assert_eq!(response.status, 200);
+        let text = String::from_utf8(response.body).unwrap();
+        let sample = |line: &str| {
+            let (name, value) = line.rsplit_once(' ')?;
+            Some((name.to_owned(), value.parse().ok()?))
+        };
+        text.lines().filter(|line| !line.starts_with('#')).filter_map(sample).collect()
+    }
+
+    pub(crate) fn metric(&self, name: &str) -> f64 {
+        *self.metrics().get(name).unwrap_or_else(|| panic!("no metric {name}"))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Already gone is fine.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn follow(child: &mut Child) -> Receiver<String> {
+    let stdout = child.stdout.take();
+    let (send, lines) = sync_channel(LINES_MAX);
+    std::thread::spawn(move || {
+        for line in stdout.into_iter().flat_map(|out| BufReader::new(out).lines()).map_while(Result::ok) {
+            // Nobody listens once it is ready.
+            let _ = send.try_send(line);
+        }
+    });
+    lines
+}
+
+/// Asks until there is an answer, or time is up.
+pub(crate) fn wait_until<T>(limit: Duration, mut ask: impl FnMut() -> Option<T>) -> Option<T> {
+    let until = Instant::now() + limit;
+    loop {
+        if let Some(answer) = ask() {
+            return Some(answer);
+        }
+        if Instant::now() >= until {
+            return None;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// True if a program can be run; says what is skipped if not.
+pub(crate) fn has_program(name: &str, probe: &[&str]) -> bool {
+    let found = Command::new(name).args(probe).stdin(Stdio::null()).output();
+    // wrk prints its version and fails.
+    let found = found.is_ok_and(|output| output.status.success() || name == "wrk");
+    if !found {
+        eprintln!("SKIP: {name}: not installed, see `cargo xtask peers`");
+    }
+    found
+}
+
+/// Runs a program to its end within a limit; what it printed on both outputs.
+pub(crate) fn run(command: &mut Command, limit: Duration) -> (bool, String) {
+    let mut out = tempfile::tempfile().unwrap();
+    command.stdin(Stdio::null()).stdout(out.try_clone().unwrap()).stderr(out.try_clone().unwrap());
+    let mut child = command.spawn().unwrap();
+    let status = wait_until(limit, || child.try_wait().unwrap());
+    if status.is_none() {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    let mut text = Vec::new();
+    std::io::Seek::rewind(&mut out).unwrap();
+    std::io::Read::read_to_end(&mut out, &mut text).unwrap();
+    (status.is_some_and(|status| status.success()), String::from_utf8_lossy(&text).into_owned())
+}
+
+/// Shorthand for replies.
+pub(crate) fn ok() -> Reply {
+    Reply::Simple("OK".into())
+}
+
+pub(crate) fn bulk(bytes: impl AsRef<[u8]>) -> Reply {
+    Reply::Bulk(bytes.as_ref().to_vec())
+}
+
+/// The text of an error reply.
+pub(crate) fn error_text(reply: &Reply) -> &str {
+    match reply {
+        Reply::Error(text) => text,
+        other => panic!("an error was expected, not {other:?}"),
+    }
+}
+
+/// Bytes that differ from place to place and from seed to seed.
+pub(crate) fn pattern(seed: u64, len: usize) -> Vec<u8> {
+    let mut word = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let next = |word: &mut u64| {
+        *word ^= *word << 13;
+        *word ^= *word >> 7;
+        *word ^= *word << 17;
+        (*word >> 24) as u8
+    };
+    (0..len).map(|_| next(&mut word)).collect()
+}

@@ -1,0 +1,245 @@
+//! What clients can make the server hold, and that none of it stops the others.
+
+mod common;
+
+use common::{Place, Reply, Server, bulk, error_text, ok, pattern, wait_until};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+fn raw(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(common::REPLY_LIMIT)).unwrap();
+    stream.set_write_timeout(Some(common::REPLY_LIMIT)).unwrap();
+    stream
+}
+
+/// What the server says to some bytes until it closes the connection.
+fn last_words(address: SocketAddr, bytes: &[u8]) -> String {
+    let mut stream = raw(address);
+    // It may close before everything is sent.
+    let _ = stream.write_all(bytes);
+    let mut words = Vec::new();
+    let _ = stream.read_to_end(&mut words);
+    String::from_utf8_lossy(&words).into_owned()
+}
+
+/// True once the peer has closed.
+fn is_closed(stream: &mut TcpStream, limit: Duration) -> bool {
+    stream.set_read_timeout(Some(limit)).unwrap();
+    let mut byte = [0; 4096];
+    let until = Instant::now() + limit;
+    while Instant::now() < until {
+        match stream.read(&mut byte) {
+            Ok(0) => return true,
+            Ok(_) => {}
+            Err(error) => return error.kind() == std::io::ErrorKind::ConnectionReset,
+        }
+    }
+    false
+}
+
+#[test]
+fn clients_above_the_limit_are_told_so_and_others_go_on() {
+    let place = Place::new();
+    let server = place.start(&["--max-clients", "3"]);
+    let mut kept: Vec<_> = (0..3).map(|_| server.resp()).collect();
+    kept.iter_mut().for_each(|client| assert_eq!(client.call(&[b"PING"]).unwrap(), Reply::Simple("PONG".into())));
+    let words = last_words(server.resp, b"");
+    assert!(words.starts_with("-ERR max number of clients"), "{words}");
+    let words = last_words(server.http, b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert!(words.is_empty() || words.starts_with("HTTP/1.1 503"), "{words}");
+    kept.pop();
+    let mut again = wait_until(Duration::from_secs(5), || {
+        let mut client = server.resp();
+        matches!(client.call(&[b"PING"]), Ok(Reply::Simple(_))).then_some(client)
+    });
+    assert!(again.as_mut().expect("there is room again").call(&[b"SET", b"a", b"1"]).is_ok());
+}
+
+#[test]
+fn oversize_requests_are_refused_without_being_received() {
+    let place = Place::new();
+    let server = place.start(&["--max-request", "1MiB", "--max-header", "4KiB"]);
+    let words = last_words(server.resp, b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$1048577\r\n");
+    assert!(words.starts_with("-ERR Protocol error: invalid bulk length"), "{words}");
+    let words = last_words(server.http, b"PUT /kv/a HTTP/1.1\r\nHost: a\r\nContent-Length: 1048577\r\n\r\n");
+    assert!(words.starts_with("HTTP/1.1 413"), "{words}");
+    let head = format!("GET /kv/a HTTP/1.1\r\nHost: a\r\nX-Long: {}\r\n\r\n", "x".repeat(5000));
+    let words = last_words(server.http, head.as_bytes());
+    assert!(words.starts_with("HTTP/1.1 431"), "{words}");
+    let words = last_words(server.resp, b"*2000000\r\n");
+    assert!(words.starts_with("-ERR Protocol error: invalid multibulk length"), "{words}");
+    let fits = pattern(1, 1 << 20);
+    assert_eq!(server.resp().call(&[b"SET", b"a", &fits]).unwrap(), ok());
+    assert_eq!(server.http().call("PUT", "/kv/b", "", &fits).unwrap().status, 201);
+}
+
+#[test]
+fn half_requests_and_idle_clients_are_dropped_in_time() {
+    let place = Place::new();
+    let server = place.start(&["--request-timeout", "1", "--idle-timeout", "2"]);
+    let mut half_resp = raw(server.resp);
+    half_resp.write_all(b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$100\r\nabc").unwrap();
+    let mut half_http = raw(server.http);
+    half_http.write_all(b"PUT /kv/a HTTP/1.1\r\nContent-Length: 100\r\n\r\nabc").unwrap();
+    let mut idle = raw(server.resp);
+    let mut busy = server.resp();
+    for _ in 0..12 {
+        std::thread::sleep(Duration::from_millis(250));
+        assert_eq!(busy.call(&[b"PING"]).unwrap(), Reply::Simple("PONG".into()), "who speaks is kept");
+    }
+    for (stream, who) in [(&mut half_resp, "half a command"), (&mut half_http, "half a body"), (&mut idle, "silence")] {
+        assert!(is_closed(stream, Duration::from_millis(500)), "{who}");
+    }
+    assert!(server.metric("landfall_timeouts_total") >= 3.0);
+    assert_eq!(server.call(&["EXISTS", "a"]), Reply::Int(0));
+}
+
+#[test]
+fn client_that_trickles_a_request_cannot_hold_on_for_ever() {
+    let place = Place::new();
+    let server = place.start(&["--request-timeout", "1"]);
+    let mut slow = raw(server.resp);
+    slow.write_all(b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$100000\r\n").unwrap();
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(10) && slow.write_all(b"x").is_ok() {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert!(begun.elapsed() < Duration::from_secs(8), "a byte now and then is no progress");
+}
+
+#[test]
+fn pipelines_of_a_hundred_thousand_commands_are_answered_in_order() {
+    let place = Place::new();
+    let server = place.start(&[]);
+    let (mut pipelined, mut other) = (server.resp(), server.resp());
+    const COMMANDS: usize = 100_000;
+    let mut bytes = Vec::new();
+    for index in 0..COMMANDS {
+        let key = format!("k{}", index % 1000);
+        let value = index.to_string();
+        let words: [&str; 3] = ["SET", &key, &value];
+        bytes.extend_from_slice(b"*3\r\n");
+        words.iter().for_each(|word| bytes.extend_from_slice(format!("${}\r\n{word}\r\n", word.len()).as_bytes()));
+        bytes.extend_from_slice(format!("*2\r\n$3\r\nGET\r\n${}\r\n{key}\r\n", key.len()).as_bytes());
+    }
+    let stream = raw(server.resp);
+    let mut writing = stream.try_clone().unwrap();
+    let worst = std::thread::scope(|threads| {
+        threads.spawn(move || writing.write_all(&bytes).unwrap());
+        let watch = threads.spawn(move || longest_ping(&mut other, Duration::from_secs(1)));
+        let mut reader = std::io::BufReader::new(stream);
+        for index in 0..COMMANDS {
+            let value = index.to_string();
+            let expected = format!("+OK\r\n${}\r\n{value}\r\n", value.len());
+            let mut got = vec![0; expected.len()];
+            reader.read_exact(&mut got).unwrap();
+            assert_eq!(String::from_utf8_lossy(&got), expected, "reply {index}");
+        }
+        watch.join().unwrap()
+    });
+    assert!(worst < Duration::from_millis(500), "others waited for {worst:?}");
+    assert_eq!(pipelined.call(&[b"GET", b"k999"]).unwrap(), bulk("99999"));
+}
+
+fn longest_ping(client: &mut common::Resp, time: Duration) -> Duration {
+    let until = Instant::now() + time;
+    let mut worst = Duration::ZERO;
+    while Instant::now() < until {
+        let begun = Instant::now();
+        client.call(&[b"PING"]).unwrap();
+        worst = worst.max(begun.elapsed());
+    }
+    worst
+}
+
+#[test]
+fn a_thousand_half_requests_do_not_pin_the_region() {
+    for transport in ["uring", "epoll"] {
+        let place = Place::new();
+        let server = place.start(&["--transport", transport]);
+        let stalled: Vec<TcpStream> = (0..1000)
+            .map(|_| {
+                let mut stream = raw(server.resp);
+                stream.write_all(b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$2000\r\nhalf of a value").unwrap();
+                stream
+            })
+            .collect();
+        // Other clients' data now lies between and around theirs; all of it is deleted again.
+        let mut client = server.resp();
+        for index in 0..300u64 {
+            let value = pattern(index, 60_000);
+            assert_eq!(client.call(&[b"SET", format!("k{}", index % 5).as_bytes(), &value]).unwrap(), ok());
+        }
+        assert_eq!(client.call(&[b"DEL", b"k0", b"k1", b"k2", b"k3", b"k4"]).unwrap(), Reply::Int(5));
+        let free = "landfall_runs{use=\"free\"}";
+        let recovered = wait_until(Duration::from_secs(10), || (server.metric(free) >= 50.0).then_some(()));
+        assert!(recovered.is_some(), "{transport}: {} of 63 runs are free", server.metric(free));
+        drop(stalled);
+    }
+}
+
+#[test]
+fn client_that_reads_no_replies_is_bounded_and_cut_and_others_go_on() {
+    let place = Place::new();
+    let server = place.start(&["--request-timeout", "2", "--max-output", "256KiB"]);
+    let mut client = server.resp();
+    assert_eq!(client.call(&[b"SET", b"big", &pattern(1, 100_000)]).unwrap(), ok());
+    let before = server.metric("landfall_process_resident_memory_bytes");
+    let mut deaf = raw(server.resp);
+    deaf.set_write_timeout(Some(Duration::from_secs(1))).unwrap();
+    let command = b"*2\r\n$3\r\nGET\r\n$3\r\nbig\r\n".repeat(20_000);
+    // 2 GB of replies are asked for; it must stop reading requests long before.
+    let _ = deaf.write_all(&command);
+    let grown = server.metric("landfall_process_resident_memory_bytes") - before;
+    assert!(grown < 64e6, "{grown} bytes are held for it");
+    let cut = wait_until(Duration::from_secs(10), || (server.metric("landfall_timeouts_total") >= 1.0).then_some(()));
+    assert!(cut.is_some(), "it is cut");
+    assert_eq!(client.call(&[b"PING"]).unwrap(), Reply::Simple("PONG".into()));
+}
+
+#[test]
+fn full_region_refuses_writers_and_serves_readers_and_deletes_make_room() {
+    for flags in [&["--capacity", "40MiB"][..], &["--capacity", "40MiB", "--transport", "epoll", "--workers", "2"]] {
+        let place = Place::new();
+        let server = place.start(flags);
+        let stored = fill(&server);
+        assert!(stored > 100, "{stored} values fit");
+        let mut client = server.resp();
+        let value = pattern(7, 100_000);
+        assert!(error_text(&client.call(&[b"SET", b"more", &value]).unwrap()).starts_with("OOM"));
+        assert_eq!(server.http().call("PUT", "/kv/more", "", &value).unwrap().status, 507);
+        for index in [0, stored / 2, stored - 1] {
+            let key = format!("fill:{index}");
+            assert_eq!(client.call(&[b"GET", key.as_bytes()]).unwrap(), Reply::Bulk(pattern(index, 100_000)));
+        }
+        for index in 0..stored / 2 {
+            let key = format!("fill:{index}");
+            assert_eq!(client.call(&[b"DEL", key.as_bytes()]).unwrap(), Reply::Int(1), "deletes go on");
+        }
+        let again = wait_until(Duration::from_secs(5), || (client.call(&[b"SET", b"more", &value]).ok()? == ok()).then_some(()));
+        assert!(again.is_some(), "deletes have made room");
+        server.kill();
+        let server = place.start(flags);
+        assert_eq!(server.call(&["STRLEN", "more"]), Reply::Int(100_000));
+        assert_eq!(server.call(&["EXISTS", "fill:0"]), Reply::Int(0));
+        assert_eq!(server.call(&["EXISTS", &format!("fill:{}", stored - 1)]), Reply::Int(1));
+    }
+}
+
+/// Writes until the region is full; how many values fitted.
+fn fill(server: &Server) -> u64 {
+    let mut client = server.resp();
+    for index in 0..2000u64 {
+        let key = format!("fill:{index}");
+        match client.call(&[b"SET", key.as_bytes(), &pattern(index, 100_000)]).unwrap() {
+            Reply::Simple(_) => {}
+            reply => {
+                assert!(error_text(&reply).starts_with("OOM"), "{reply:?}");
+                return index;
+            }
+        }
+    }
+    panic!("200 MB fit into 40 MiB");
+}

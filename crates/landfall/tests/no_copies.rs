@@ -1,0 +1,67 @@
+//! A value lies where its packet landed: the counters of copied bytes stand still, and in the region the
+//! bytes of the client's own request are found around the value.
+
+mod common;
+
+use common::{Place, Reply, ok, pattern};
+use std::collections::BTreeMap;
+
+/// A value too long to live in its record.
+const LEN: usize = 1024;
+/// Values written.
+const COUNT: u64 = 50;
+
+#[test]
+fn kibibyte_values_are_stored_and_sent_without_a_copy() {
+    for transport in ["uring", "epoll"] {
+        for place in [Some(Place::new()), Place::in_memory()].into_iter().flatten() {
+            stored_and_sent(&place, transport);
+        }
+    }
+}
+
+fn stored_and_sent(place: &Place, transport: &str) {
+    // No background work: the compactor's copies are its own and another promise.
+    let server = place.start(&["--transport", transport, "--scrub-rate", "0"]);
+    let (mut resp, mut http) = (server.resp(), server.http());
+    let before = copies(&server.metrics());
+    for seed in 0..COUNT {
+        let value = pattern(seed, LEN);
+        let key = format!("key:{seed}");
+        assert_eq!(resp.call(&[b"SET", key.as_bytes(), &value]).unwrap(), ok());
+        assert_eq!(resp.call(&[b"GET", key.as_bytes()]).unwrap(), Reply::Bulk(value.clone()));
+        assert_eq!(http.call("PUT", &format!("/kv/http:{seed}"), "", &value).unwrap().status, 201);
+        assert_eq!(http.call("GET", &format!("/kv/http:{seed}"), "", b"").unwrap().body, value);
+    }
+    assert_eq!(copies(&server.metrics()), before, "{transport}");
+    assert!(server.stop().success());
+    let region = std::fs::read(place.region()).unwrap();
+    for seed in [0, COUNT / 2, COUNT - 1] {
+        around(&region, &pattern(seed, LEN), b"$1024\r\n", "the client's own bytes before the value");
+        around(&region, &pattern(seed, LEN), b"\r\n\r\n", "the end of the HTTP head before the body");
+    }
+}
+
+/// Bytes copied, by path, but for those that never are payload of a command.
+fn copies(metrics: &BTreeMap<String, f64>) -> BTreeMap<String, u64> {
+    let copied = metrics.iter().filter(|(name, _)| name.starts_with("landfall_copied_bytes_total{"));
+    let copied: BTreeMap<String, u64> = copied.map(|(name, value)| (name.clone(), *value as u64)).collect();
+    for path in ["inline", "placed", "key", "moved", "reply", "list", "stalled"] {
+        assert!(copied.contains_key(&format!("landfall_copied_bytes_total{{path=\"{path}\"}}")), "{path}: {copied:?}");
+    }
+    copied
+}
+
+/// Fails unless somewhere `value` lies just behind `before`.
+fn around(region: &[u8], value: &[u8], before: &[u8], what: &str) {
+    let head = &value[..16];
+    let mut at = 0;
+    while let Some(found) = region[at..].windows(head.len()).position(|window| window == head) {
+        let start = at + found;
+        if region[start..].starts_with(value) && region[..start].ends_with(before) {
+            return;
+        }
+        at = start + 1;
+    }
+    panic!("{what}: not found");
+}

@@ -1,0 +1,107 @@
+//! The same operations over every transport and on every medium that is here.
+
+mod common;
+
+use common::{Place, Reply, Server, bulk, error_text, ok, pattern};
+
+#[test]
+fn operations_agree_over_both_transports_on_a_file() {
+    for transport in ["uring", "epoll"] {
+        let place = Place::new();
+        exercise_and_restart(&place, &["--transport", transport]);
+    }
+}
+
+#[test]
+fn operations_agree_over_both_transports_on_shared_memory() {
+    for transport in ["uring", "epoll"] {
+        let Some(place) = Place::in_memory() else {
+            eprintln!("SKIP: shared memory: cannot be written");
+            return;
+        };
+        exercise_and_restart(&place, &["--transport", transport, "--media", "volatile"]);
+    }
+}
+
+#[test]
+fn operations_agree_with_several_workers() {
+    let place = Place::new();
+    exercise_and_restart(&place, &["--workers", "3"]);
+}
+
+#[test]
+fn a_medium_that_is_not_there_is_refused() {
+    let place = Place::new();
+    let on_memory = Place::in_memory();
+    let refused = place.try_start(&["--media", "dax"]).err().expect("refused");
+    assert!(refused.words.contains("dax"), "{}", refused.words);
+    if let Some(memory) = on_memory {
+        let refused = memory.try_start(&["--media", "file"]).err().expect("refused");
+        assert!(refused.words.contains("file"), "{}", refused.words);
+    }
+}
+
+fn exercise_and_restart(place: &Place, flags: &[&str]) {
+    let server = place.start(flags);
+    exercise(&server);
+    remains(&server);
+    server.kill();
+    let server = place.start(flags);
+    remains(&server);
+    assert!(server.stop().success());
+    remains(&place.start(flags));
+    assert_eq!(place.check(&[]).status.code(), Some(0), "clean after a kill");
+}
+
+fn exercise(server: &Server) {
+    let mut resp = server.resp();
+    let mut http = server.http();
+    let large = pattern(1, 3 << 20);
+    let mut call = |words: &[&[u8]]| resp.call(words).unwrap();
+    assert_eq!(call(&[b"SET", b"empty", b""]), ok());
+    assert_eq!(call(&[b"SET", b"small", b"0123456789"]), ok());
+    assert_eq!(call(&[b"SET", b"large", &large]), ok());
+    assert_eq!(call(&[b"GET", b"large"]), Reply::Bulk(large));
+    assert_eq!(call(&[b"SET", &pattern(2, 5000), b"long key"]), ok());
+    assert_eq!(call(&[b"MSET", b"m1", b"a", b"m2", b"b"]), ok());
+    assert_eq!(call(&[b"APPEND", b"small", b"abc"]), Reply::Int(13));
+    assert_eq!(call(&[b"SETRANGE", b"small", b"1", b"xyz"]), Reply::Int(13));
+    assert_eq!(call(&[b"INCRBY", b"count", b"41"]), Reply::Int(41));
+    assert_eq!(call(&[b"SET", b"gone", b"1"]), ok());
+    assert_eq!(call(&[b"DEL", b"gone", b"never"]), Reply::Int(1));
+    assert_eq!(call(&[b"SET", b"brief", b"1", b"PX", b"1"]), ok());
+    assert_eq!(call(&[b"SET", b"lasting", b"1", b"EX", b"1000"]), ok());
+    assert!(error_text(&call(&[b"INCR", b"empty"])).starts_with("ERR"));
+    for words in [&[&b"MULTI"[..]][..], &[b"INCR", b"count"], &[b"SET", b"tied", b"42"]] {
+        assert!(matches!(call(words), Reply::Simple(_)));
+    }
+    assert_eq!(call(&[b"EXEC"]), Reply::Array(vec![Reply::Int(42), ok()]));
+    let body = pattern(3, 200_000);
+    assert_eq!(http.call("PUT", "/kv/body%2Fone", "", &body).unwrap().status, 201);
+    assert_eq!(http.call("PUT", "/kv/body%2Fone", "", &body).unwrap().status, 204);
+    assert_eq!(http.call("PUT", "/kv/off", "", b"x").unwrap().status, 201);
+    assert_eq!(http.call("DELETE", "/kv/off", "", b"").unwrap().status, 204);
+    assert_eq!(http.call("DELETE", "/kv/off", "", b"").unwrap().status, 404);
+    assert_eq!(http.call("PATCH", "/kv/off", "", b"").unwrap().status, 405);
+}
+
+fn remains(server: &Server) {
+    let mut resp = server.resp();
+    let mut http = server.http();
+    let mut call = |words: &[&[u8]]| resp.call(words).unwrap();
+    assert_eq!(call(&[b"GET", b"empty"]), bulk(""));
+    assert_eq!(call(&[b"GET", b"small"]), bulk("0xyz456789abc"));
+    assert_eq!(call(&[b"GET", b"large"]), Reply::Bulk(pattern(1, 3 << 20)));
+    assert_eq!(call(&[b"GETRANGE", b"large", b"1000000", b"1000009"]), bulk(&pattern(1, 3 << 20)[1_000_000..1_000_010]));
+    assert_eq!(call(&[b"GET", &pattern(2, 5000)]), bulk("long key"));
+    assert_eq!(call(&[b"MGET", b"m1", b"m2", b"gone"]), Reply::Array(vec![bulk("a"), bulk("b"), Reply::Nil]));
+    assert_eq!(call(&[b"MGET", b"count", b"tied"]), Reply::Array(vec![bulk("42"), bulk("42")]));
+    std::thread::sleep(std::time::Duration::from_millis(5));
+    assert_eq!(call(&[b"EXISTS", b"brief", b"gone", b"off"]), Reply::Int(0));
+    let Reply::Int(left) = call(&[b"TTL", b"lasting"]) else { panic!("an integer") };
+    assert!((900..=1000).contains(&left), "{left}");
+    let read = http.call("GET", "/kv/body%2Fone", "", b"").unwrap();
+    assert_eq!((read.status, read.body == pattern(3, 200_000)), (200, true));
+    assert_eq!(http.call("GET", "/kv/large", "", b"").unwrap().body, pattern(1, 3 << 20));
+    assert_eq!(http.call("GET", "/kv/off", "", b"").unwrap().status, 404);
+}

@@ -1,0 +1,164 @@
+//! Starting, configuring, guarding and stopping the server.
+
+mod common;
+
+use common::{Place, bulk, error_text, ok};
+use std::os::unix::fs::PermissionsExt;
+use std::time::{Duration, Instant};
+
+#[test]
+fn ports_and_medium_are_printed_before_ready() {
+    let place = Place::new();
+    let server = place.start(&[]);
+    assert_ne!(server.resp.port(), 0);
+    assert_ne!(server.http.port(), 0);
+    assert!(server.lines[0].starts_with("landfall ") && server.lines[0].contains(" on "), "{:?}", server.lines);
+    assert!(server.lines.iter().any(|line| line.starts_with("transport: ")), "{:?}", server.lines);
+    assert_eq!(server.http().call("GET", "/healthz", "", b"").unwrap().status, 200);
+}
+
+#[test]
+fn sigterm_ends_well_within_seconds_and_data_is_there_again() {
+    let place = Place::new();
+    for signal in ["TERM", "INT"] {
+        let mut server = place.start(&[]);
+        assert_eq!(server.call(&["SET", signal, "kept"]), ok());
+        let idle = server.resp();
+        let begun = Instant::now();
+        server.signal(signal);
+        assert!(server.wait().expect("it ends").success());
+        assert!(begun.elapsed() < Duration::from_secs(4), "an idle client must not hold it up");
+        drop(idle);
+    }
+    let server = place.start(&[]);
+    assert_eq!(server.call(&["MGET", "TERM", "INT"]), common::Reply::Array(vec![bulk("kept"), bulk("kept")]));
+}
+
+#[test]
+fn shutdown_command_ends_well() {
+    let place = Place::new();
+    let mut server = place.start(&[]);
+    assert_eq!(server.call(&["SET", "a", "1"]), ok());
+    assert!(server.resp().call(&[b"SHUTDOWN"]).is_err(), "no reply, the connection ends");
+    assert!(server.wait().expect("it ends").success());
+    assert_eq!(place.start(&[]).call(&["GET", "a"]), bulk("1"));
+}
+
+#[test]
+fn region_file_is_its_owners_alone() {
+    let place = Place::new();
+    let _server = place.start(&[]);
+    let mode = std::fs::metadata(place.region()).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+}
+
+#[test]
+fn configuration_file_is_read_and_flags_win() {
+    let place = Place::new();
+    let config = place.file(
+        "landfall.toml",
+        "capacity = \"48MiB\"\nmax_clients = 3\nlog_format = \"json\"\nresp = \"off\"\ntransport = \"epoll\"\n",
+    );
+    let flags = ["--config", config.to_str().unwrap(), "--capacity", "40MiB", "--resp", "127.0.0.1:0"];
+    let server = place.start(&flags);
+    assert_eq!(std::fs::metadata(place.region()).unwrap().len(), 40 << 20);
+    assert!(server.lines.iter().any(|line| line.starts_with("transport: epoll")), "{:?}", server.lines);
+    assert!(place.log().starts_with('{'), "the log is JSON: {}", place.log());
+    assert_ne!(server.resp.port(), 0, "the flag wins over \"off\"");
+}
+
+#[test]
+fn example_configuration_is_accepted() {
+    let place = Place::new();
+    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../dist/landfall.toml");
+    let server = place.start(&["--config", example]);
+    assert_eq!(server.call(&["PING"]), common::Reply::Simple("PONG".into()));
+}
+
+#[test]
+fn unknown_settings_and_bad_values_are_refused_by_name() {
+    let place = Place::new();
+    let unknown = place.file("unknown.toml", "capacty = \"1GiB\"\n");
+    let cases: [(&[&str], &str); 9] = [
+        (&["--config", unknown.to_str().unwrap()], "capacty"),
+        (&["--config", "/nowhere/landfall.toml"], "/nowhere/landfall.toml"),
+        (&["--capacity", "12parsecs"], "12parsecs"),
+        (&["--capacity", "1MiB"], "capacity"),
+        (&["--transport", "pigeon"], "pigeon"),
+        (&["--media", "tape"], "tape"),
+        (&["--resp", "localhost:never"], "localhost:never"),
+        (&["--workers", "0"], "workers"),
+        (&["--password-file", "/nowhere/password"], "/nowhere/password"),
+    ];
+    for (flags, word) in cases {
+        let refused = place.try_start(flags).err().unwrap_or_else(|| panic!("{flags:?} was accepted"));
+        assert_ne!(refused.code, Some(0), "{flags:?}");
+        assert!(refused.words.contains(word), "{flags:?}: {}", refused.words);
+    }
+    assert!(!place.region().exists(), "nothing was created");
+}
+
+#[test]
+fn second_server_on_a_directory_is_refused() {
+    let place = Place::new();
+    let mut first = place.start(&[]);
+    let refused = place.try_start(&[]).err().expect("refused");
+    assert!(refused.words.contains("another process has this region open"), "{}", refused.words);
+    assert!(first.is_running());
+    let check = place.check(&[]);
+    assert_eq!(check.status.code(), Some(2), "nor is it checked while it is served");
+    first.kill();
+    assert_eq!(place.start(&[]).call(&["DBSIZE"]), common::Reply::Int(0), "a dead server's lock is gone");
+}
+
+#[test]
+fn port_in_use_is_named() {
+    let (place, other) = (Place::new(), Place::new());
+    let first = place.start(&[]);
+    let address = first.resp.to_string();
+    let refused = other.try_start(&["--resp", &address]).err().expect("refused");
+    assert!(refused.words.contains(&address) && refused.words.contains("listen"), "{}", refused.words);
+}
+
+#[test]
+fn addresses_beyond_loopback_need_a_password() {
+    let place = Place::new();
+    for flag in ["--resp", "--http"] {
+        let refused = place.try_start(&[flag, "0.0.0.0:0"]).err().expect("refused");
+        assert!(refused.words.contains("password"), "{}", refused.words);
+    }
+    place.start(&["--resp", "0.0.0.0:0", "--insecure-no-password"]);
+    let password = place.file("password", "secret\n");
+    place.start(&["--resp", "0.0.0.0:0", "--password-file", password.to_str().unwrap()]);
+}
+
+#[test]
+fn password_is_needed_over_both_protocols() {
+    let place = Place::new();
+    let password = place.file("password", "secret\nsecond line\n");
+    let server = place.start(&["--password-file", password.to_str().unwrap()]);
+    let mut resp = server.resp();
+    assert!(error_text(&resp.call(&[b"GET", b"a"]).unwrap()).starts_with("NOAUTH"));
+    assert!(error_text(&resp.call(&[b"AUTH", b"wrong"]).unwrap()).starts_with("WRONGPASS"));
+    assert_eq!(resp.call(&[b"AUTH", b"secret"]).unwrap(), ok());
+    assert_eq!(resp.call(&[b"SET", b"a", b"1"]).unwrap(), ok());
+    let mut http = server.http();
+    assert_eq!(http.call("GET", "/kv/a", "", b"").unwrap().status, 401);
+    let bearer = http.call("GET", "/kv/a", "Authorization: Bearer secret\r\n", b"").unwrap();
+    assert_eq!((bearer.status, bearer.body.as_slice()), (200, &b"1"[..]));
+    let basic = "Authorization: Basic YW55Ym9keTpzZWNyZXQ=\r\n";
+    assert_eq!(http.call("GET", "/kv/a", basic, b"").unwrap().status, 200);
+    assert_eq!(http.call("PUT", "/kv/a", "Authorization: Bearer wrong\r\n", b"2").unwrap().status, 401);
+}
+
+#[test]
+fn larger_capacity_grows_the_region_and_a_smaller_one_leaves_it() {
+    let place = Place::new();
+    let value = "x".repeat(5000);
+    assert_eq!(place.start(&["--capacity", "40MiB"]).call(&["SET", "a", &value]), ok());
+    for (capacity, len) in [("80MiB", 80u64 << 20), ("40MiB", 80 << 20)] {
+        let server = place.start(&["--capacity", capacity]);
+        assert_eq!(server.metric("landfall_region_bytes"), len as f64);
+        assert_eq!(server.call(&["GET", "a"]), bulk(&value));
+    }
+}

@@ -1,0 +1,138 @@
+//! Writing replies, and what stands in for one when a request cannot be answered.
+
+use super::dates::Dates;
+use crate::context::http_error;
+use crate::reply::Reply;
+use landfall_heap::{HeapError, SlotId};
+use landfall_http::{Connection, HttpError, ResponseWriter};
+use landfall_kv::KvError;
+use landfall_media::MediaError;
+use std::borrow::Cow;
+
+/// Content type of everything meant for people.
+pub(super) const TEXT: &[u8] = b"text/plain; charset=utf-8";
+
+/// Why a request is not answered as its client hoped.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// It must be executed again later.
+    Wait(Option<SlotId>),
+    /// With a reply.
+    Refused(Refusal),
+}
+
+/// A reply that says what is wrong and what to do, in one line.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    pub(super) status: u16,
+    pub(super) message: Cow<'static, str>,
+    /// Methods that the resource knows, for 405.
+    pub(super) allow: Option<&'static str>,
+    /// What was decided upon and is not durable yet: the reply waits for it.
+    pub(super) pending: Option<SlotId>,
+}
+
+impl Refusal {
+    pub(super) fn new(status: u16, message: impl Into<Cow<'static, str>>) -> Self {
+        Self { status, message: message.into(), allow: None, pending: None }
+    }
+
+    /// The refusal rests on state that is durable with `slot`.
+    pub(super) fn pending(self, slot: Option<SlotId>) -> Self {
+        Self { pending: slot, ..self }
+    }
+
+    /// True for what a client does not expect to happen: a missing key and a failed condition are answers.
+    pub(super) fn is_error(&self) -> bool {
+        !matches!(self.status, 404 | 412)
+    }
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+impl From<KvError> for Failure {
+    fn from(error: KvError) -> Self {
+        match (http_error(&error), error) {
+            (Some((status, message)), _) => Self::Refused(Refusal::new(status, message)),
+            (None, KvError::Wait(slot)) => Self::Wait(slot),
+            (None, _) => Self::Wait(None),
+        }
+    }
+}
+
+impl From<HeapError> for Failure {
+    fn from(error: HeapError) -> Self {
+        KvError::from(error).into()
+    }
+}
+
+impl From<MediaError> for Failure {
+    fn from(error: MediaError) -> Self {
+        KvError::from(error).into()
+    }
+}
+
+/// The parser's complaints about a target: the request as such was understood.
+impl From<HttpError> for Refusal {
+    fn from(error: HttpError) -> Self {
+        Self::new(error.status, error.message)
+    }
+}
+
+/// One reply being written.
+pub(super) struct Answer<'x, 'r> {
+    pub(super) reply: &'x mut Reply<'r>,
+    pub(super) dates: &'x mut Dates,
+    /// Now, Unix milliseconds.
+    pub(super) now_ms: u64,
+    pub(super) connection: Connection,
+    /// The reply to a `HEAD`: no body follows.
+    pub(super) is_head: bool,
+}
+
+impl Answer<'_, '_> {
+    /// Begins a head.
+    pub(super) fn status(&mut self, status: u16) -> ResponseWriter<'_> {
+        let mut writer = ResponseWriter::new(self.reply.bytes());
+        writer.status(status, self.dates.now.text(self.now_ms / 1000), self.connection);
+        writer
+    }
+
+    /// A whole reply with a body outside the region.
+    pub(super) fn body(&mut self, status: u16, content_type: &[u8], body: &[u8]) {
+        let is_head = self.is_head;
+        let mut writer = self.status(status);
+        writer.header("Content-Type", content_type);
+        if is_head {
+            writer.content_length(body.len());
+        } else {
+            writer.body(body);
+        }
+    }
+
+    /// A whole reply that is a refusal.
+    pub(super) fn refuse(&mut self, refusal: &Refusal) {
+        if let Some(slot) = refusal.pending {
+            self.reply.wait_for(slot);
+        }
+        let is_head = self.is_head;
+        let mut writer = self.status(refusal.status);
+        if let Some(allow) = refusal.allow {
+            writer.header("Allow", allow.as_bytes());
+        }
+        if refusal.status == 401 {
+            writer.header("WWW-Authenticate", b"Basic realm=\"landfall\", charset=\"UTF-8\"");
+            writer.header("WWW-Authenticate", b"Bearer realm=\"landfall\"");
+        }
+        writer.header("Content-Type", TEXT);
+        writer.content_length(refusal.message.len() + 1);
+        if !is_head {
+            self.reply.bytes().extend_from_slice(refusal.message.as_bytes());
+            self.reply.bytes().push(b'\n');
+        }
+    }
+}

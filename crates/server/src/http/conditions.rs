@@ -1,0 +1,98 @@
+//! Conditional requests (RFC 9110, section 13) and the time to live: what header fields ask of a value.
+
+use super::answer::Refusal;
+use super::params;
+use landfall_http::{EntityTags, Request, parse_date};
+
+/// The conditions of a request, and the time to live it asks for.
+#[derive(Debug, Default)]
+pub(super) struct Fields<'a> {
+    if_match: Option<EntityTags<'a>>,
+    if_none_match: Option<EntityTags<'a>>,
+    /// Unix seconds.
+    if_modified_since: Option<u64>,
+    /// Unix seconds.
+    if_unmodified_since: Option<u64>,
+    /// Milliseconds.
+    ttl_ms: Option<u64>,
+}
+
+/// The version that conditions are held against.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Current {
+    /// Its sequence number, which is its entity tag.
+    pub(super) seq: u64,
+    /// When it arrived, Unix seconds.
+    pub(super) modified: u64,
+}
+
+/// What the conditions come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Proceed,
+    /// 304, for reads.
+    NotModified,
+    /// 412.
+    Failed,
+}
+
+impl<'a> Fields<'a> {
+    /// Reads the fields in one pass; most requests have none of them.
+    pub(super) fn read(request: &'a Request) -> Result<Self, Refusal> {
+        let mut fields = Self::default();
+        for (name, value) in request.headers() {
+            let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
+            match name.len() {
+                8 if is("if-match") => fields.if_match = Some(tags(request, "if-match")?),
+                13 if is("if-none-match") => fields.if_none_match = Some(tags(request, "if-none-match")?),
+                14 if is("x-landfall-ttl") => fields.ttl_ms = Some(params::ttl_ms(value)?),
+                // A date that cannot be read is to be ignored (sections 13.1.3 and 13.1.4).
+                17 if is("if-modified-since") => fields.if_modified_since = parse_date(value),
+                19 if is("if-unmodified-since") => fields.if_unmodified_since = parse_date(value),
+                _ => {}
+            }
+        }
+        Ok(fields)
+    }
+
+    /// True when a write depends on what is there.
+    pub(super) fn is_conditional(&self) -> bool {
+        self.if_match.is_some() || self.if_none_match.is_some() || self.if_unmodified_since.is_some()
+    }
+
+    /// When a value written now expires, Unix milliseconds; 0 never.
+    pub(super) fn expiry_ms(&self, now_ms: u64) -> Result<u64, Refusal> {
+        let Some(ttl_ms) = self.ttl_ms else { return Ok(0) };
+        now_ms
+            .checked_add(ttl_ms)
+            .ok_or_else(|| Refusal::new(400, "X-Landfall-TTL reaches past the end of time"))
+    }
+
+    /// Holds the conditions against what is there, in the order of section 13.2.2.
+    pub(super) fn verdict(&self, is_read: bool, current: Option<Current>) -> Verdict {
+        let mut digits = itoa::Buffer::new();
+        let tag = current.map(|current| digits.format(current.seq).as_bytes());
+        match (&self.if_match, self.if_unmodified_since, current) {
+            (Some(tags), ..) if !tags.matches_strong(tag) => return Verdict::Failed,
+            // Without a date of modification the field is to be ignored (section 13.1.4).
+            (None, Some(date), Some(current)) if current.modified > date => return Verdict::Failed,
+            _ => {}
+        }
+        let unchanged = if is_read { Verdict::NotModified } else { Verdict::Failed };
+        match (&self.if_none_match, self.if_modified_since, current) {
+            (Some(tags), ..) if tags.matches_weak(tag) => unchanged,
+            (None, Some(date), Some(current)) if is_read && current.modified <= date => unchanged,
+            _ => Verdict::Proceed,
+        }
+    }
+}
+
+/// The 412 of a failed condition.
+pub(super) fn failed() -> Refusal {
+    Refusal::new(412, "the condition does not hold: read the key and its ETag again")
+}
+
+fn tags<'a>(request: &'a Request, name: &'static str) -> Result<EntityTags<'a>, Refusal> {
+    let malformed = || Refusal::new(400, format!("{name} must be * or a list of quoted entity tags"));
+    EntityTags::parse(request.header_values(name)).ok_or_else(malformed)
+}

@@ -1,0 +1,192 @@
+//! `/metrics`: Prometheus text format, version 0.0.4.
+
+use super::process;
+use crate::context::Context;
+use crate::shared::{COMMIT_BOUNDS_US, Counters, Shared, now_ns};
+use landfall_heap::{CopyPath, Heap};
+use landfall_kv::{Engine, Stats};
+use std::fmt::{Display, Write};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// `Content-Type` of the text.
+pub(super) const CONTENT_TYPE: &[u8] = b"text/plain; version=0.0.4; charset=utf-8";
+
+/// Everything there is to tell, as of now.
+pub(super) fn text(ctx: &Context<'_>) -> String {
+    let mut text = Text(String::with_capacity(16 << 10));
+    info(&mut text, ctx.shared, ctx.engine);
+    counters(&mut text, &ctx.shared.counters);
+    commits(&mut text, &ctx.shared.counters);
+    keys(&mut text, ctx.engine, &ctx.engine.stats());
+    region(&mut text, ctx.engine.heap());
+    recovery(&mut text, ctx.shared);
+    process_usage(&mut text, ctx.shared);
+    text.0
+}
+
+/// The text so far.
+struct Text(String);
+
+impl Text {
+    /// Begins a metric. `help` has no line ends and no backslashes.
+    fn metric(&mut self, name: &str, kind: &str, help: &str) {
+        self.line(format_args!("# HELP landfall_{name} {help}"));
+        self.line(format_args!("# TYPE landfall_{name} {kind}"));
+    }
+
+    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
+        let labels: Vec<String> =
+            labels.iter().map(|(name, value)| format!("{name}=\"{}\"", escape(value))).collect();
+        match labels.as_slice() {
+            [] => self.line(format_args!("landfall_{name} {value}")),
+            some => self.line(format_args!("landfall_{name}{{{}}} {value}", some.join(","))),
+        }
+    }
+
+    fn counter(&mut self, name: &str, help: &str, value: u64) {
+        self.metric(name, "counter", help);
+        self.sample(name, &[], value);
+    }
+
+    fn gauge(&mut self, name: &str, help: &str, value: impl Display) {
+        self.metric(name, "gauge", help);
+        self.sample(name, &[], value);
+    }
+
+    fn line(&mut self, line: std::fmt::Arguments<'_>) {
+        // Writing to a string does not fail.
+        let _ = writeln!(self.0, "{line}");
+    }
+}
+
+/// A label's value as the format wants it.
+fn escape(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+fn read(counter: &AtomicU64) -> u64 {
+    counter.load(Ordering::Relaxed)
+}
+
+fn seconds(ns: u64) -> f64 {
+    ns as f64 / 1e9
+}
+
+fn info(text: &mut Text, shared: &Shared, engine: &Engine) {
+    let media = engine.heap().media();
+    let (transport, reason) = shared.transport.split_once(':').unwrap_or((&shared.transport, ""));
+    let labels = [
+        ("version", env!("CARGO_PKG_VERSION")),
+        ("run_id", &shared.run_id),
+        ("media", media.kind().name()),
+        ("media_description", &media.describe()),
+        ("transport", transport.trim()),
+        ("transport_reason", reason.trim()),
+    ];
+    text.metric("info", "gauge", "What this server runs on; always 1.");
+    text.sample("info", &labels, 1);
+    let closed = u8::from(media.closed().is_some());
+    text.gauge("region_closed", "1 once the region takes no more writes because the medium failed.", closed);
+    text.gauge("uptime_seconds", "Time since the start.", shared.started.elapsed().as_secs_f64());
+    text.gauge("workers", "Worker threads.", shared.config.workers);
+}
+
+fn counters(text: &mut Text, from: &Counters) {
+    let all: [(&str, &str, &AtomicU64); 17] = [
+        ("connections_total", "Connections accepted.", &from.connections),
+        ("connections_rejected_total", "Connections refused: too many.", &from.rejected_connections),
+        ("resp_commands_total", "RESP commands executed.", &from.commands),
+        ("http_requests_total", "HTTP requests executed.", &from.http_requests),
+        ("hits_total", "Reads that found their key.", &from.hits),
+        ("misses_total", "Reads that did not find their key.", &from.misses),
+        ("errors_total", "Replies that were errors.", &from.errors),
+        ("input_bytes_total", "Bytes received.", &from.input_bytes),
+        ("output_bytes_total", "Bytes sent.", &from.output_bytes),
+        ("written_bytes_total", "Bytes written to the file behind the region.", &from.written_bytes),
+        ("timeouts_total", "Connections closed for being idle or too slow.", &from.timeouts),
+        ("overflows_total", "Connections closed because their replies piled up.", &from.overflows),
+        ("compacted_bytes_total", "Bytes that the compactor has moved.", &from.compacted_bytes),
+        ("compacted_records_total", "Records that the compactor has rewritten.", &from.compacted_records),
+        ("scrubbed_keys_total", "Keys checked by the scrub.", &from.scrubbed_keys),
+        ("scrubbed_bytes_total", "Bytes checked by the scrub.", &from.scrubbed_bytes),
+        ("scrub_findings_total", "Damage found by the scrub.", &from.scrub_findings),
+    ];
+    for (name, help, counter) in all {
+        text.counter(name, help, read(counter));
+    }
+    text.gauge("connections", "Connections now.", read(&from.clients));
+}
+
+/// Commit latency as a histogram, in seconds. The buckets are cumulative, and their last is the count.
+fn commits(text: &mut Text, from: &Counters) {
+    let name = "commit_duration_seconds";
+    text.metric(name, "histogram", "Time from a commit's begin until it is durable.");
+    let mut sum = 0;
+    for (index, bucket) in from.commit_buckets.iter().enumerate() {
+        sum += read(bucket);
+        let bound = COMMIT_BOUNDS_US.get(index).map(|us| (*us as f64 / 1e6).to_string());
+        let bound = bound.as_deref().unwrap_or("+Inf");
+        text.sample(&format!("{name}_bucket"), &[("le", bound)], sum);
+    }
+    text.sample(&format!("{name}_sum"), &[], seconds(read(&from.commit_ns)));
+    text.sample(&format!("{name}_count"), &[], sum);
+    text.counter("commits_total", "Commits made durable.", read(&from.commits));
+}
+
+fn keys(text: &mut Text, engine: &Engine, stats: &Stats) {
+    text.metric("keys", "gauge", "Keys, expired ones included until they are purged.");
+    for (database, keys) in stats.keys.iter().enumerate() {
+        text.sample("keys", &[("db", &database.to_string())], keys);
+    }
+    text.gauge("keys_expiring", "Keys with a time to live.", stats.expiring);
+    text.gauge("keys_damaged", "Keys whose record cannot be read.", stats.damaged);
+    text.gauge("tombstones", "Deletes that older records on the medium still need.", stats.tombstones);
+    text.gauge("records_stale", "Records on the medium that are not current.", stats.stale);
+    text.gauge("index_bytes", "Memory of the index, estimated, key bytes not counted.", stats.index_bytes);
+    text.counter("expired_keys_total", "Keys purged because they expired.", engine.expired_keys());
+}
+
+fn region(text: &mut Text, heap: &Heap) {
+    let counts = heap.runs().counts();
+    text.metric("runs", "gauge", "Runs of 1 MiB by use.");
+    let tables = counts.total.saturating_sub(counts.free + counts.data + counts.slab);
+    for (used_for, runs) in
+        [("free", counts.free), ("data", counts.data), ("slab", counts.slab), ("table", tables)]
+    {
+        text.sample("runs", &[("use", used_for)], runs);
+    }
+    text.gauge("region_bytes", "Size of the region.", heap.media().len());
+    text.gauge("region_room_bytes", "Bytes that writes may still fill, about.", heap.room_bytes());
+    text.gauge("live_bytes", "Bytes that current records refer to.", heap.runs().live_bytes());
+    text.gauge("live_records", "Current records.", heap.runs().live_slots());
+    text.metric("copied_bytes_total", "counter", "Payload bytes that user space copied, by path.");
+    for (path, label) in CopyPath::ALL {
+        text.sample("copied_bytes_total", &[("path", label)], heap.copies.get(path));
+    }
+}
+
+fn recovery(text: &mut Text, shared: &Shared) {
+    let found = &shared.recovered;
+    text.gauge("recovery_seconds", "How long recovery took at start.", seconds(shared.recovery_ns));
+    text.gauge("recovery_records", "Records read by recovery.", found.records);
+    text.gauge(
+        "recovery_corrected",
+        "Records with one flipped bit that recovery corrected.",
+        found.corrected.len(),
+    );
+    text.gauge("recovery_damaged", "Records that recovery could not read.", found.damaged.len());
+}
+
+fn process_usage(text: &mut Text, shared: &Shared) {
+    let usage = process::usage();
+    text.metric("process_cpu_seconds_total", "counter", "User and system time of the process.");
+    text.sample("process_cpu_seconds_total", &[], usage.cpu_seconds);
+    text.gauge("process_resident_memory_bytes", "Resident set of the process.", usage.resident_bytes);
+    text.gauge("process_threads", "Threads of the process.", usage.threads);
+    let start = seconds(now_ns()) - shared.started.elapsed().as_secs_f64();
+    text.gauge(
+        "process_start_time_seconds",
+        "Start of the process, Unix seconds.",
+        format_args!("{start:.3}"),
+    );
+}

@@ -1,0 +1,245 @@
+//! The HTTP/1.1 service.
+//!
+//! Read [`HttpSession`] first: one connection's state. Everything runs on the worker's thread; nothing blocks.
+//!
+//! # Resources
+//!
+//! | resource | methods | what it does |
+//! |---|---|---|
+//! | `/kv/{key}` | `PUT`, `POST` | stores the body: 201 if the key is new, 204 if it replaces a value |
+//! | | `GET`, `HEAD` | the value: 200, or 404 |
+//! | | `DELETE` | 204, or 404 |
+//! | `/kv` | `GET`, `HEAD` | a range of keys, streamed |
+//! | `/metrics` | `GET`, `HEAD` | Prometheus text, version 0.0.4 |
+//! | `/healthz` | `GET`, `HEAD` | 200, or 503 once the region is closed for writing; needs no password |
+//! | `/` | `GET`, `HEAD` | a short help |
+//!
+//! A key is the percent-decoded rest of the path, slashes and all; the empty key is a key. `?db=N` chooses a
+//! database from 0 to 15. `OPTIONS` tells the methods of a resource. An error's body is one line that says
+//! what to do.
+//!
+//! The `ETag` is the version's sequence number in quotes; `If-Match`, `If-None-Match`, `If-Modified-Since` and
+//! `If-Unmodified-Since` are honoured (RFC 9110, section 13). `X-Landfall-TTL` gives a time to live as `90`
+//! (seconds), `90s` or `1500ms`; a reply gives what is left of it in milliseconds, `1499ms`.
+//!
+//! # Scans
+//!
+//! `GET /kv?start=&end=&prefix=&limit=&reverse=&keys_only=&format=&db=` visits the keys from `start` to
+//! before `end` in byte order, or from the last one down with `reverse`. Bounds are percent-encoded bytes. It
+//! is no snapshot: a page of keys is consistent, what is written between two pages may or may not be seen. The
+//! body is chunked (to HTTP/1.0 it ends with the connection), in one of two layouts:
+//!
+//! - `format=octets`, the default, `application/octet-stream`. For each key: the key's length in decimal, a
+//!   blank, the value's length in decimal, LF, the key's bytes, the value's bytes, LF. Large values are sent
+//!   from where they lie. With `keys_only` the blank and everything of the value are left out: length, LF, key, LF.
+//! - `format=ndjson`, or `Accept: application/x-ndjson`. For each key a line `{"key":"…","value":"…"}`; what is
+//!   not UTF-8 is in Base64 under `key64` or `value64`. With `keys_only` there is no value. This copies values,
+//!   which is counted.
+//!
+//! A value that fails its checksum is never sent: in octets the word `damaged` stands in place of its length, and
+//! no bytes of it follow; in lines there is an `"error"` in place of the value. If a scan cannot go on, the
+//! connection is closed without the last chunk.
+//!
+//! # Durable first
+//!
+//! No reply to a write leaves before the write is durable, and none to a read before what it shows, or shows to
+//! be absent, is: see [`Reply::wait_for`].
+
+mod answer;
+mod auth;
+mod base64;
+mod conditions;
+mod dates;
+mod metrics;
+mod params;
+mod process;
+mod route;
+mod scan;
+mod values;
+
+use crate::context::{Context, Outcome};
+use crate::reply::Reply;
+use crate::shared::{Shared, count};
+use answer::{Answer, Failure, Refusal, TEXT};
+use dates::Dates;
+use landfall_http::{Connection, HttpError, Method, Request, ResponseWriter, format_date};
+use landfall_media::Chain;
+use route::Route;
+use scan::Scan;
+
+/// What `GET /` answers.
+const HELP: &[u8] = b"landfall: durable network storage
+PUT /kv/{key}      store the body; X-Landfall-TTL: 90s, If-Match, If-None-Match
+GET /kv/{key}      read it; HEAD, DELETE
+GET /kv            scan: ?start=&end=&prefix=&limit=&reverse=&keys_only=&format=octets|ndjson
+GET /metrics       Prometheus text
+GET /healthz       200 while the region takes writes
+Keys are percent-encoded; ?db=N chooses a database.
+";
+
+/// One connection's state.
+#[derive(Debug)]
+pub struct HttpSession {
+    dates: Dates,
+    /// The scan that is being streamed.
+    scan: Option<Scan>,
+    /// Bytes after which a page of a scan ends.
+    page_bytes: usize,
+}
+
+impl HttpSession {
+    /// The state of a new connection.
+    pub fn new(shared: &Shared) -> Self {
+        Self { dates: Dates::default(), scan: None, page_bytes: scan::page_bytes(&shared.config) }
+    }
+
+    /// Executes a request whose body, if any, lies in `chain`.
+    ///
+    /// After [`Outcome::Wait`] nothing has changed and the reply is empty: execute the request again then.
+    /// While [`Self::is_streaming`], go on with [`Self::pump`] before the next request.
+    pub fn execute(
+        &mut self,
+        ctx: &mut Context<'_>,
+        request: &Request,
+        chain: &Chain<'_>,
+        reply: &mut Reply<'_>,
+    ) -> Outcome {
+        match self.answer(ctx, request, chain, reply) {
+            Ok(()) => {}
+            Err(Failure::Wait(slot)) => {
+                reply.rewind();
+                return Outcome::Wait(slot);
+            }
+            Err(Failure::Refused(refusal)) => {
+                reply.rewind();
+                let connection = request.connection();
+                self.refuse(ctx, request, connection, &refusal, reply);
+            }
+        }
+        count(&ctx.shared.counters.http_requests, 1);
+        // A stream's connection is closed, if it is to be, after the stream.
+        if request.keep_alive || self.is_streaming() { Outcome::Done } else { Outcome::Close }
+    }
+
+    /// Decides whether the body of a request that came with `Expect: 100-continue` is wanted. If not, the
+    /// refusal has been written to `reply`, and the connection is to be closed after it.
+    pub fn accepts_body(&mut self, ctx: &mut Context<'_>, head: &Request, reply: &mut Reply<'_>) -> bool {
+        match admit(ctx, head).and_then(|route| values::accepts_body(ctx, &route, head)) {
+            Ok(()) => true,
+            Err(refusal) => {
+                self.refuse(ctx, head, Connection::Close, &refusal, reply);
+                count(&ctx.shared.counters.http_requests, 1);
+                false
+            }
+        }
+    }
+
+    /// True while a scan is being streamed.
+    pub fn is_streaming(&self) -> bool {
+        self.scan.is_some()
+    }
+
+    /// Appends the next page of the scan being streamed, or the stream's end. A page may turn out empty.
+    ///
+    /// After [`Outcome::Wait`] nothing has changed: call again then.
+    pub fn pump(&mut self, ctx: &mut Context<'_>, reply: &mut Reply<'_>) -> Outcome {
+        let Some(scan) = &mut self.scan else { return Outcome::Done };
+        match scan.page(ctx, reply) {
+            Ok(true) => Outcome::Done,
+            Ok(false) => {
+                let keep_alive = scan.keep_alive;
+                self.scan = None;
+                if keep_alive { Outcome::Done } else { Outcome::Close }
+            }
+            Err(Failure::Wait(slot)) => {
+                reply.rewind();
+                Outcome::Wait(slot)
+            }
+            Err(Failure::Refused(refusal)) => {
+                // The head is out: only an end without the last chunk can say that something is missing.
+                reply.rewind();
+                tracing::error!(reason = %refusal.message, "a scan was cut short");
+                count(&ctx.shared.counters.errors, 1);
+                self.scan = None;
+                Outcome::Close
+            }
+        }
+    }
+
+    /// Writes the reply to what could not be parsed; the connection is to be closed after it.
+    pub fn bad_request(&self, error: &HttpError, now_ms: u64, reply: &mut Reply<'_>) {
+        ResponseWriter::new(reply.bytes()).error(error, &format_date(now_ms / 1000));
+    }
+
+    fn answer(
+        &mut self,
+        ctx: &mut Context<'_>,
+        request: &Request,
+        chain: &Chain<'_>,
+        reply: &mut Reply<'_>,
+    ) -> Result<(), Failure> {
+        let route = admit(ctx, request)?;
+        let is_head = request.method == Method::Head;
+        let (dates, now_ms, connection) = (&mut self.dates, ctx.now_ms, request.connection());
+        let mut answer = Answer { reply, dates, now_ms, connection, is_head };
+        match (route, &request.method) {
+            (route, Method::Options) => options(&mut answer, &route),
+            (Route::Key(key), Method::Put | Method::Post) => {
+                values::put(ctx, request, chain, &key, &mut answer)?;
+            }
+            (Route::Key(key), Method::Delete) => values::delete(ctx, request, &key, &mut answer)?,
+            (Route::Key(key), _) => values::get(ctx, request, &key, &mut answer)?,
+            (Route::Scan, _) => self.scan = scan::begin(ctx, request, self.page_bytes, &mut answer)?,
+            (Route::Metrics, _) => answer.body(200, metrics::CONTENT_TYPE, metrics::text(ctx).as_bytes()),
+            (Route::Health, _) => health(ctx, request, &mut answer)?,
+            (Route::Help | Route::Server, _) => answer.body(200, TEXT, HELP),
+        }
+        Ok(())
+    }
+
+    fn refuse(
+        &mut self,
+        ctx: &Context<'_>,
+        request: &Request,
+        connection: Connection,
+        refusal: &Refusal,
+        reply: &mut Reply<'_>,
+    ) {
+        if refusal.is_error() {
+            count(&ctx.shared.counters.errors, 1);
+        }
+        let is_head = request.method == Method::Head;
+        Answer { reply, dates: &mut self.dates, now_ms: ctx.now_ms, connection, is_head }.refuse(refusal);
+    }
+}
+
+/// Lets a request in: by path, password and method.
+fn admit<'a>(ctx: &Context<'_>, request: &'a Request) -> Result<Route<'a>, Refusal> {
+    let route = route::find(request.path());
+    if !route.as_ref().is_ok_and(Route::is_open) {
+        auth::check(request, ctx.shared.config.password.as_deref())?;
+    }
+    let route = route?;
+    route.check(&request.method)?;
+    Ok(route)
+}
+
+fn options(answer: &mut Answer<'_, '_>, route: &Route<'_>) {
+    let mut writer = answer.status(204);
+    writer.header("Allow", route.allow().as_bytes());
+    writer.no_body();
+}
+
+fn health(ctx: &Context<'_>, request: &Request, answer: &mut Answer<'_, '_>) -> Result<(), Refusal> {
+    params::health(request.query())?;
+    match ctx.engine.heap().media().closed() {
+        None => answer.body(200, TEXT, b"ok\n"),
+        Some(reason) => {
+            return Err(Refusal::new(
+                503,
+                format!("closed for writing: {reason}; check the device, then restart"),
+            ));
+        }
+    }
+    Ok(())
+}

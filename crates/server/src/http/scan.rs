@@ -1,0 +1,211 @@
+//! Streamed scans: a page at a time, each a chunk of its own.
+
+use super::answer::{Answer, Failure};
+use super::base64;
+use super::params::{self, Format, ScanParams};
+use crate::config::Config;
+use crate::context::Context;
+use crate::reply::Reply;
+use crate::shared::count;
+use landfall_heap::CopyPath;
+use landfall_http::{Request, Version};
+use landfall_kv::{Item, KvError, PageLimit};
+
+/// Bytes of keys and values after which a page ends at the latest.
+const PAGE_BYTES_MAX: usize = 512 << 10;
+
+/// Keys of a page; the engine bounds them, too.
+const PAGE_KEYS_MAX: u64 = 256;
+
+/// Hexadecimal digits of a chunk's length: it is written before the length is known.
+const CHUNK_DIGITS: usize = 8;
+
+/// A scan that is being streamed.
+#[derive(Debug)]
+pub(super) struct Scan {
+    params: ScanParams,
+    page_bytes: usize,
+    chunked: bool,
+    /// Every key has been visited: only the end of the connection is left to be asked for.
+    exhausted: bool,
+    /// What becomes of the connection after the stream.
+    pub(super) keep_alive: bool,
+}
+
+/// Bytes after which a page ends: a client must not be cut off for a page that was put together for it.
+pub(super) fn page_bytes(config: &Config) -> usize {
+    PAGE_BYTES_MAX.min(usize::try_from(config.max_output.0 / 2).unwrap_or(PAGE_BYTES_MAX)).max(1)
+}
+
+/// Answers with the head and the first page; the scan, unless that was all.
+pub(super) fn begin(
+    ctx: &mut Context<'_>,
+    request: &Request,
+    page_bytes: usize,
+    answer: &mut Answer<'_, '_>,
+) -> Result<Option<Scan>, Failure> {
+    let params = params::scan(request.query(), request.header_values("accept"))?;
+    let chunked = request.version == Version::Http11;
+    let is_head = answer.is_head;
+    if !chunked {
+        answer.connection = landfall_http::Connection::Close;
+    }
+    let mut writer = answer.status(200);
+    writer.header("Content-Type", params.format.content_type());
+    if chunked {
+        writer.chunked();
+    } else {
+        answer.reply.bytes().extend_from_slice(b"\r\n");
+    }
+    if is_head {
+        return Ok(None);
+    }
+    let keep_alive = request.keep_alive && chunked;
+    let mut scan = Scan { params, page_bytes, chunked, exhausted: false, keep_alive };
+    // Without chunks the end of the connection is the end of the body, and only a scan in progress can ask
+    // for it.
+    Ok((scan.page(ctx, answer.reply)? || !chunked).then_some(scan))
+}
+
+impl Scan {
+    /// Appends the next page; false when it was the last.
+    pub(super) fn page(&mut self, ctx: &mut Context<'_>, reply: &mut Reply<'_>) -> Result<bool, Failure> {
+        if self.exhausted {
+            return Ok(false);
+        }
+        let keys = self.params.limit.min(PAGE_KEYS_MAX) as usize;
+        let limit = PageLimit { keys, bytes: self.page_bytes, verify: !self.params.keys_only };
+        let page = ctx.engine.page(&self.params.query, limit, ctx.now_ms)?;
+        // What is missing from the page may be missing by a delete that a crash could still take back.
+        ctx.engine.pending_changes(|slot| reply.wait_for(slot));
+        count(&ctx.shared.counters.hits, page.items.len() as u64);
+        self.params.limit -= page.items.len() as u64;
+        if !page.items.is_empty() {
+            self.chunk(ctx, reply, page.items);
+        }
+        self.exhausted = self.params.limit == 0 || page.last.is_none();
+        if let Some(last) = page.last {
+            self.params.query.resume_after(last);
+        }
+        if self.exhausted && self.chunked {
+            reply.bytes().extend_from_slice(b"0\r\n\r\n");
+        }
+        Ok(!self.exhausted)
+    }
+
+    /// One chunk: its length is filled in once its bytes are there.
+    fn chunk(
+        &self,
+        ctx: &Context<'_>,
+        reply: &mut Reply<'_>,
+        items: Vec<(Vec<u8>, Result<Item<'_>, KvError>)>,
+    ) {
+        let at = reply.bytes().len();
+        if self.chunked {
+            reply.bytes().extend_from_slice(b"00000000\r\n");
+        }
+        let start = reply.len();
+        for (key, item) in items {
+            match self.params.format {
+                Format::Octets => self.octets(reply, &key, item),
+                Format::Lines => self.line(ctx, reply, &key, item),
+            }
+        }
+        if self.chunked {
+            let digits = chunk_digits(reply.len() - start);
+            reply.bytes()[at..at + CHUNK_DIGITS].copy_from_slice(&digits);
+            reply.bytes().extend_from_slice(b"\r\n");
+        }
+    }
+
+    fn octets(&self, reply: &mut Reply<'_>, key: &[u8], item: Result<Item<'_>, KvError>) {
+        let mut digits = itoa::Buffer::new();
+        let out = reply.bytes();
+        out.extend_from_slice(digits.format(key.len()).as_bytes());
+        if !self.params.keys_only {
+            out.push(b' ');
+            match &item {
+                Ok(item) => out.extend_from_slice(digits.format(item.len).as_bytes()),
+                Err(_) => out.extend_from_slice(b"damaged"),
+            }
+        }
+        out.push(b'\n');
+        out.extend_from_slice(key);
+        match item {
+            Ok(item) if self.params.keys_only => reply.wait_for(item.slot),
+            Ok(item) => reply.item(item),
+            Err(_) => {}
+        }
+        reply.bytes().push(b'\n');
+    }
+
+    fn line(&self, ctx: &Context<'_>, reply: &mut Reply<'_>, key: &[u8], item: Result<Item<'_>, KvError>) {
+        reply.bytes().push(b'{');
+        field(reply.bytes(), "key", key);
+        match item {
+            Ok(item) => {
+                reply.wait_for(item.slot);
+                if !self.params.keys_only {
+                    reply.bytes().push(b',');
+                    match item.bytes() {
+                        Ok(value) => {
+                            ctx.engine.heap().copies.add(CopyPath::Reply, value.len());
+                            field(reply.bytes(), "value", &value);
+                        }
+                        Err(error) => field(reply.bytes(), "error", error.to_string().as_bytes()),
+                    }
+                }
+            }
+            Err(_) if self.params.keys_only => {}
+            Err(error) => {
+                reply.bytes().push(b',');
+                field(reply.bytes(), "error", error.to_string().as_bytes());
+            }
+        }
+        reply.bytes().extend_from_slice(b"}\n");
+    }
+}
+
+/// Eight hexadecimal digits; a page is far below 4 GiB. Leading zeros are allowed (RFC 9112, section 7.1).
+fn chunk_digits(len: usize) -> [u8; CHUNK_DIGITS] {
+    std::array::from_fn(|place| b"0123456789abcdef"[len >> (4 * (CHUNK_DIGITS - 1 - place)) & 0xf])
+}
+
+/// Appends `"name":"text"`, or `"name64":"…"` where the bytes are not UTF-8.
+fn field(out: &mut Vec<u8>, name: &str, bytes: &[u8]) {
+    out.push(b'"');
+    out.extend_from_slice(name.as_bytes());
+    match std::str::from_utf8(bytes) {
+        Ok(text) => {
+            out.extend_from_slice(b"\":");
+            json_string(out, text);
+        }
+        Err(_) => {
+            out.extend_from_slice(b"64\":\"");
+            base64::encode(bytes, out);
+            out.push(b'"');
+        }
+    }
+}
+
+/// A string of JSON (RFC 8259, section 7): quotes, backslashes and control characters escaped.
+fn json_string(out: &mut Vec<u8>, text: &str) {
+    out.push(b'"');
+    let mut rest = text.as_bytes();
+    while let Some(at) = rest.iter().position(|byte| *byte < b' ' || matches!(byte, b'"' | b'\\')) {
+        out.extend_from_slice(&rest[..at]);
+        match rest[at] {
+            b'\n' => out.extend_from_slice(b"\\n"),
+            b'\r' => out.extend_from_slice(b"\\r"),
+            b'\t' => out.extend_from_slice(b"\\t"),
+            byte @ (b'"' | b'\\') => out.extend_from_slice(&[b'\\', byte]),
+            byte => {
+                let digit = |value: u8| b"0123456789abcdef"[usize::from(value)];
+                out.extend_from_slice(&[b'\\', b'u', b'0', b'0', digit(byte >> 4), digit(byte & 0xf)]);
+            }
+        }
+        rest = &rest[at + 1..];
+    }
+    out.extend_from_slice(rest);
+    out.push(b'"');
+}

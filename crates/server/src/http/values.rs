@@ -1,0 +1,246 @@
+//! One key: store, read, delete.
+
+use super::answer::{Answer, Failure, Refusal};
+use super::conditions::{self, Current, Fields, Verdict};
+use super::params;
+use super::route::Route;
+use crate::context::Context;
+use crate::shared::count;
+use landfall_heap::{Damage, Extents, SlotId, Source, VALUE_BYTES_MAX};
+use landfall_http::{Method, Request, ResponseWriter};
+use landfall_kv::{Item, KvError, Seen, SetRequest, TxnKey};
+use landfall_media::Chain;
+
+/// A body in more pieces than this is referred to piece by piece only if they are long.
+const PIECES_MAX: usize = 64;
+
+/// Mean length of a piece below which a body in many pieces is copied together, bytes: beside each piece lies a
+/// chunk header that its frame would keep for ever.
+const PIECE_BYTES_MIN: usize = 8 << 10;
+
+/// `PUT` and `POST`.
+pub(super) fn put(
+    ctx: &mut Context<'_>,
+    request: &Request,
+    chain: &Chain<'_>,
+    key: &[u8],
+    answer: &mut Answer<'_, '_>,
+) -> Result<(), Failure> {
+    let space = params::database(request.query())?;
+    let fields = Fields::read(request)?;
+    let expiry_ms = fields.expiry_ms(ctx.now_ms)?;
+    if ctx.shared.config.discard && !fields.is_conditional() {
+        answer.status(204).no_body();
+        return Ok(());
+    }
+    let mut body = Body::default();
+    let value = body.source(request, chain);
+    let request = SetRequest { space, key, key_at: None, value, expiry_ms, arrival_ns: ctx.arrival_ns };
+    let stored = if fields.is_conditional() {
+        put_if(ctx, &request, &fields)?
+    } else {
+        let written = ctx.engine.replace(ctx.writer, &request)?;
+        Stored { slot: written.slot, replaced: written.has_replaced(ctx.now_ms) }
+    };
+    let seq = ctx.engine.heap().record(stored.slot)?.seq();
+    answer.reply.wait_for(stored.slot);
+    let mut writer = answer.status(if stored.replaced { 204 } else { 201 });
+    etag(&mut writer, seq);
+    time_to_live(&mut writer, expiry_ms, ctx.now_ms);
+    writer.no_body();
+    Ok(())
+}
+
+/// A write that was appended.
+struct Stored {
+    slot: SlotId,
+    replaced: bool,
+}
+
+/// A body's bytes, where they have to be copied together or listed.
+#[derive(Default)]
+struct Body {
+    extents: Extents,
+    gathered: Vec<u8>,
+}
+
+impl Body {
+    /// The body as a write takes it: by reference to where it landed.
+    fn source(&mut self, request: &Request, chain: &Chain<'_>) -> Source<'_> {
+        for range in &request.body {
+            chain.extents(range.clone(), |extent| self.extents.push(extent));
+        }
+        if self.extents.len() <= PIECES_MAX || request.body_len / self.extents.len() >= PIECE_BYTES_MIN {
+            return Source::Landed { extents: &self.extents, crc: None };
+        }
+        self.gathered.reserve(request.body_len);
+        for range in &request.body {
+            chain.pieces(range.clone(), |_, bytes| self.gathered.extend_from_slice(bytes));
+        }
+        Source::Bytes(&self.gathered)
+    }
+}
+
+/// A write that depends on what is there.
+fn put_if(ctx: &mut Context<'_>, request: &SetRequest<'_>, fields: &Fields<'_>) -> Result<Stored, Failure> {
+    let (space, key) = (request.space, request.key);
+    let mut txn = ctx.engine.transaction([TxnKey { space, key }], ctx.now_ms);
+    txn.check_writable(ctx.writer, space, key)?;
+    let replaced = txn.peek(space, key)?.map(|item| (Current::of(&item), item.slot));
+    if fields.verdict(false, replaced.map(|(current, _)| current)) != Verdict::Proceed {
+        let pending = replaced.map(|(_, slot)| slot).or_else(|| txn.absence_slot(space, key));
+        return Err(conditions::failed().pending(pending).into());
+    }
+    match request.value {
+        Source::Landed { extents, crc } => {
+            txn.put_landed(space, key, request.key_at, extents, crc, request.expiry_ms);
+        }
+        Source::Bytes(bytes) => txn.put_bytes(space, key, bytes.to_vec(), request.expiry_ms),
+        Source::None => txn.put_bytes(space, key, Vec::new(), request.expiry_ms),
+    }
+    let slot = txn.commit(ctx.writer, request.arrival_ns)?.unwrap_or(SlotId::NONE);
+    Ok(Stored { slot, replaced: replaced.is_some() })
+}
+
+/// `GET` and `HEAD`.
+pub(super) fn get(
+    ctx: &mut Context<'_>,
+    request: &Request,
+    key: &[u8],
+    answer: &mut Answer<'_, '_>,
+) -> Result<(), Failure> {
+    let space = params::database(request.query())?;
+    let fields = Fields::read(request)?;
+    let item = match ctx.engine.look(space, key, ctx.now_ms)? {
+        Seen::Item(item) => item,
+        Seen::Absent { pending } => {
+            count(&ctx.shared.counters.misses, 1);
+            return Err(missing().pending(pending).into());
+        }
+    };
+    let verdict = fields.verdict(true, Some(Current::of(&item)));
+    // A value is checked before it is shown; its length and version have been, with the record.
+    let is_shown = verdict == Verdict::Proceed && !answer.is_head;
+    if is_shown && !item.verify()? {
+        return Err(KvError::Damaged { what: Damage::ValueChecksum }.into());
+    }
+    count(&ctx.shared.counters.hits, 1);
+    match verdict {
+        Verdict::Failed => return Err(conditions::failed().pending(Some(item.slot)).into()),
+        Verdict::NotModified => describe(answer, 304, &item).no_body(),
+        Verdict::Proceed => describe(answer, 200, &item).content_length(item.len),
+    }
+    if is_shown {
+        answer.reply.item(item);
+    }
+    Ok(())
+}
+
+/// The head of a reply about a value, up to its length.
+fn describe<'w>(answer: &'w mut Answer<'_, '_>, status: u16, item: &Item<'_>) -> ResponseWriter<'w> {
+    answer.reply.wait_for(item.slot);
+    let modified = *answer.dates.modified.text(Current::of(item).modified);
+    let now_ms = answer.now_ms;
+    let mut writer = answer.status(status);
+    if status == 200 {
+        writer.header("Content-Type", b"application/octet-stream");
+    }
+    etag(&mut writer, item.seq);
+    writer.header("Last-Modified", &modified);
+    time_to_live(&mut writer, item.expiry_ms, now_ms);
+    writer
+}
+
+/// `DELETE`.
+pub(super) fn delete(
+    ctx: &mut Context<'_>,
+    request: &Request,
+    key: &[u8],
+    answer: &mut Answer<'_, '_>,
+) -> Result<(), Failure> {
+    let space = params::database(request.query())?;
+    let fields = Fields::read(request)?;
+    let deleted = if fields.is_conditional() {
+        delete_if(ctx, space, key, &fields)?
+    } else {
+        ctx.engine.delete(ctx.writer, space, key, ctx.now_ms, ctx.arrival_ns)?
+    };
+    let Some(slot) = deleted else {
+        // Were it written again since, it would be absent no later than that becomes durable.
+        let pending = ctx.engine.look(space, key, ctx.now_ms)?.slot();
+        return Err(missing().pending(Some(pending)).into());
+    };
+    answer.reply.wait_for(slot);
+    answer.status(204).no_body();
+    Ok(())
+}
+
+/// A delete that depends on what is there. A missing key is missing whatever the condition (RFC 9110,
+/// section 13.2.1: conditions do not count where the reply without them would not be a success).
+fn delete_if(
+    ctx: &mut Context<'_>,
+    space: u8,
+    key: &[u8],
+    fields: &Fields<'_>,
+) -> Result<Option<SlotId>, Failure> {
+    let mut txn = ctx.engine.transaction([TxnKey { space, key }], ctx.now_ms);
+    txn.check_writable(ctx.writer, space, key)?;
+    let Some(item) = txn.peek(space, key)? else { return Ok(None) };
+    if fields.verdict(false, Some(Current::of(&item))) != Verdict::Proceed {
+        return Err(conditions::failed().pending(Some(item.slot)).into());
+    }
+    drop(item);
+    txn.delete(space, key)?;
+    Ok(txn.commit(ctx.writer, ctx.arrival_ns)?)
+}
+
+/// Says before it has been sent that a body would be refused.
+pub(super) fn accepts_body(ctx: &Context<'_>, route: &Route<'_>, head: &Request) -> Result<(), Refusal> {
+    if !matches!((route, &head.method), (Route::Key(_), Method::Put | Method::Post)) {
+        return Ok(());
+    }
+    params::database(head.query())?;
+    Fields::read(head)?;
+    let max = ctx.shared.config.max_request.0.min(VALUE_BYTES_MAX);
+    let len = head.header("content-length").and_then(|digits| std::str::from_utf8(digits).ok()?.parse().ok());
+    if len.is_some_and(|len: u64| len > max) {
+        return Err(Refusal::new(
+            413,
+            format!("a body of more than {max} bytes: split it, or raise --max-request"),
+        ));
+    }
+    let heap = ctx.engine.heap();
+    if let Some(reason) = heap.media().closed() {
+        return Err(Refusal::new(503, format!("closed for writing: {reason}")));
+    }
+    if !ctx.shared.config.discard && (!heap.has_room() || len.is_some_and(|len| len > heap.room_bytes())) {
+        return Err(Refusal::new(507, landfall_heap::HeapError::Full.to_string()));
+    }
+    Ok(())
+}
+
+fn missing() -> Refusal {
+    Refusal::new(404, "no such key: PUT it first")
+}
+
+fn etag(writer: &mut ResponseWriter<'_>, seq: u64) {
+    let mut quoted = [b'"'; 22];
+    let mut digits = itoa::Buffer::new();
+    let digits = digits.format(seq).as_bytes();
+    quoted[1..=digits.len()].copy_from_slice(digits);
+    writer.header("ETag", &quoted[..digits.len() + 2]);
+}
+
+/// What is left of the time to live, if it has an end.
+fn time_to_live(writer: &mut ResponseWriter<'_>, expiry_ms: u64, now_ms: u64) {
+    if expiry_ms != 0 {
+        let left = format!("{}ms", expiry_ms.saturating_sub(now_ms));
+        writer.header("X-Landfall-TTL", left.as_bytes());
+    }
+}
+
+impl Current {
+    fn of(item: &Item<'_>) -> Self {
+        Self { seq: item.seq, modified: item.arrival_ns / 1_000_000_000 }
+    }
+}

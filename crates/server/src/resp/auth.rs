@@ -1,0 +1,64 @@
+//! Who may execute commands: one user, `default`, with the password of the configuration.
+
+use super::Session;
+use super::call::{Call, Fail};
+use crate::shared::Shared;
+
+/// Failed attempts after which a connection is closed.
+const FAILURES_MAX: u32 = 10;
+const USER: &[u8] = b"default";
+
+const WRONG: Fail = Fail::error("WRONGPASS invalid username-password pair or user is disabled.");
+
+impl Session {
+    /// Checks name and password. Without a password in the configuration any will do, as in Redis.
+    pub(super) fn authenticate(&mut self, shared: &Shared, user: &[u8], password: &[u8]) -> Result<(), Fail> {
+        let wanted = shared.config.password.as_deref();
+        let right = wanted.is_none_or(|wanted| is_same(wanted.as_bytes(), password));
+        if user != USER || !right {
+            self.failures += 1;
+            // No delay is possible here: the loop serves others. A guesser has to connect anew instead.
+            self.state.closing |= self.failures >= FAILURES_MAX;
+            tracing::warn!(client = self.id, failures = self.failures, "failed to authenticate");
+            return Err(WRONG);
+        }
+        self.state.authenticated = true;
+        Ok(())
+    }
+}
+
+/// Compares in a time that tells nothing but the lengths.
+fn is_same(wanted: &[u8], given: &[u8]) -> bool {
+    let differing = wanted.iter().zip(given).fold(0, |bits, (a, b)| bits | (a ^ b));
+    std::hint::black_box(differing) == 0 && wanted.len() == given.len()
+}
+
+/// `AUTH [user] password`
+pub(super) fn auth(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
+    let shared = call.shared();
+    match call.words.len() {
+        2 if shared.config.password.is_none() => {
+            return Err(Fail::error(
+                "ERR AUTH <password> called without any password configured for the default user. Are you sure your \
+                 configuration is correct?",
+            ));
+        }
+        2 => call.session.authenticate(shared, USER, &call.words.bytes(1))?,
+        3 => call.session.authenticate(shared, &call.words.bytes(1), &call.words.bytes(2))?,
+        _ => return Err(Fail::syntax()),
+    }
+    call.ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passwords_are_compared_whole() {
+        assert!(is_same(b"secret", b"secret"));
+        for wrong in ["", "secre", "secret!", "Secret", "secreT"] {
+            assert!(!is_same(b"secret", wrong.as_bytes()), "{wrong}");
+        }
+    }
+}

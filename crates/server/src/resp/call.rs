@@ -1,0 +1,249 @@
+//! One execution of a command: its words, and the store as it sees it.
+
+use super::Session;
+use super::table::Spec;
+use super::words::Words;
+use crate::args::Arg;
+use crate::context::{Context, resp_error};
+use crate::reply::Reply;
+use crate::shared::{Shared, count};
+use landfall_heap::layout::GROUP_RECORDS_MAX;
+use landfall_heap::{Extents, HeapError, SlotId, Source};
+use landfall_kv::{Item, KvError, Stats, Txn, TxnKey};
+use landfall_media::{Extent, MediaError};
+use landfall_resp::{Protocol, Writer};
+use std::borrow::Cow;
+
+/// Keys at least this long may be kept where they landed instead of being copied.
+const LONG_KEY_MIN: usize = 48;
+/// Values up to this length are staged as bytes: they will be copied into their record anyway.
+const STAGED_COPY_MAX: usize = 64;
+
+/// Why a command did not come to its end.
+#[derive(Debug)]
+pub(super) enum Fail {
+    /// It must be executed again, once the slot is durable; without one, after the next commit.
+    Wait(Option<SlotId>),
+    /// The error to reply with.
+    Error(Cow<'static, str>),
+}
+
+impl Fail {
+    /// An error with a fixed text.
+    pub(super) const fn error(text: &'static str) -> Self {
+        Self::Error(Cow::Borrowed(text))
+    }
+
+    pub(super) const fn syntax() -> Self {
+        Self::error("ERR syntax error")
+    }
+
+    pub(super) const fn not_an_integer() -> Self {
+        Self::error("ERR value is not an integer or out of range")
+    }
+
+    pub(super) const fn too_long() -> Self {
+        Self::error("ERR string exceeds maximum allowed size (proto-max-bulk-len)")
+    }
+
+    /// `name` may be called with other numbers of arguments only.
+    pub(super) fn arity(name: &str) -> Self {
+        Self::Error(format!("ERR wrong number of arguments for '{name}' command").into())
+    }
+
+    /// Writes the error. There must be nothing to wait for.
+    pub(super) fn write(&self, protocol: Protocol, reply: &mut Reply<'_>) {
+        let text = match self {
+            Self::Error(text) => text,
+            Self::Wait(_) => "ERR the command has to wait where it cannot",
+        };
+        Writer::new(reply.bytes(), protocol).error(text);
+    }
+}
+
+impl From<KvError> for Fail {
+    fn from(error: KvError) -> Self {
+        match (&error, resp_error(&error)) {
+            (KvError::Wait(slot), _) => Self::Wait(*slot),
+            (_, text) => Self::Error(text.unwrap_or_default().into()),
+        }
+    }
+}
+
+impl From<MediaError> for Fail {
+    fn from(error: MediaError) -> Self {
+        KvError::from(error).into()
+    }
+}
+
+impl From<HeapError> for Fail {
+    fn from(error: HeapError) -> Self {
+        KvError::from(error).into()
+    }
+}
+
+/// One execution of a command. `'c` is the call, `'e` the engine, `'r` the connection's outbox.
+pub(super) struct Call<'c, 'e, 'r> {
+    pub(super) spec: &'static Spec,
+    pub(super) words: Words<'c>,
+    pub(super) session: &'c mut Session,
+    pub(super) ctx: &'c mut Context<'e>,
+    pub(super) reply: &'c mut Reply<'r>,
+    /// The transaction of `EXEC`, which holds the locks of all keys that the command names.
+    pub(super) txn: Option<&'c mut Txn<'e>>,
+    /// The engine's counts, taken before `EXEC` took its locks.
+    pub(super) stats: Option<Stats>,
+}
+
+impl<'c, 'e> Call<'c, 'e, '_> {
+    pub(super) fn shared(&self) -> &'e Shared {
+        self.ctx.shared
+    }
+
+    pub(super) fn database(&self) -> u8 {
+        self.session.state.database
+    }
+
+    /// A word's bytes: they outlive every borrow of the call.
+    pub(super) fn word(&self, index: usize) -> Cow<'c, [u8]> {
+        self.words.bytes(index)
+    }
+
+    /// A word as text for an error message.
+    pub(super) fn text(&self, index: usize) -> String {
+        String::from_utf8_lossy(&self.word(index)).into_owned()
+    }
+
+    /// A word as an integer.
+    pub(super) fn integer(&self, index: usize) -> Result<i64, Fail> {
+        landfall_resp::parse_i64(&self.word(index)).ok_or(Fail::not_an_integer())
+    }
+
+    /// A word as a count of something.
+    pub(super) fn positive(&self, index: usize) -> Result<usize, Fail> {
+        let out_of_range = Fail::error("ERR value is out of range, must be positive");
+        usize::try_from(self.integer(index)?).map_err(|_| out_of_range)
+    }
+
+    /// Where the reply goes.
+    pub(super) fn out(&mut self) -> Writer<'_> {
+        let protocol = self.session.state.protocol;
+        Writer::new(self.reply.bytes(), protocol)
+    }
+
+    pub(super) fn ok(&mut self) -> Result<(), Fail> {
+        self.out().ok();
+        Ok(())
+    }
+
+    pub(super) fn reply_integer(&mut self, number: i64) -> Result<(), Fail> {
+        self.out().integer(number);
+        Ok(())
+    }
+
+    /// A stored value as a bulk string, or null.
+    pub(super) fn reply_value(&mut self, item: Option<Item<'_>>) -> Result<(), Fail> {
+        let Some(item) = item else {
+            self.out().null();
+            return Ok(());
+        };
+        self.out().bulk_header(item.len);
+        self.reply.item(item);
+        self.out().crlf();
+        Ok(())
+    }
+
+    /// A key's value, checked against its checksum, for showing it.
+    pub(super) fn read(&mut self, key: &[u8]) -> Result<Option<Item<'e>>, Fail> {
+        let item = match &self.txn {
+            Some(txn) => txn.read(self.session.state.database, key)?,
+            None => self.look(key, true)?,
+        };
+        let counters = &self.ctx.shared.counters;
+        count(if item.is_some() { &counters.hits } else { &counters.misses }, 1);
+        Ok(item)
+    }
+
+    /// A key's length, expiry or existence, for showing it.
+    pub(super) fn peek(&mut self, key: &[u8]) -> Result<Option<Item<'e>>, Fail> {
+        let item = match &self.txn {
+            Some(txn) => txn.peek(self.session.state.database, key)?,
+            None => self.look(key, false)?,
+        };
+        let counters = &self.ctx.shared.counters;
+        count(if item.is_some() { &counters.hits } else { &counters.misses }, 1);
+        Ok(item)
+    }
+
+    fn look(&mut self, key: &[u8], verify: bool) -> Result<Option<Item<'e>>, Fail> {
+        let engine = self.ctx.engine;
+        let seen = engine.look(self.session.state.database, key, self.ctx.now_ms)?;
+        self.reply.wait_for(seen.slot());
+        Ok(if verify { seen.verified()?.item() } else { seen.item() })
+    }
+
+    /// Reads and writes keys as one: `body` sees nobody else's work in between, and what it stages is
+    /// durable as a whole or not at all. The reply waits for what was written, or else for what was read.
+    pub(super) fn update<T>(
+        &mut self,
+        keys: &[&[u8]],
+        body: impl FnOnce(&mut Txn<'e>, u8) -> Result<T, Fail>,
+    ) -> Result<T, Fail> {
+        let space = self.session.state.database;
+        if let Some(txn) = self.txn.as_deref_mut() {
+            return body(txn, space);
+        }
+        let engine = self.ctx.engine;
+        let mut txn = engine.transaction(keys.iter().map(|key| TxnKey { space, key }), self.ctx.now_ms);
+        for key in keys {
+            txn.check_writable(self.ctx.writer, space, key)?;
+        }
+        let done = body(&mut txn, space);
+        if done.is_err() || txn.is_empty() {
+            for key in keys {
+                self.reply.wait_for(txn.seen_slot(space, key)?);
+            }
+            return done;
+        }
+        if let Some(slot) = commit(txn, self.ctx)? {
+            self.reply.wait_for(slot);
+        }
+        done
+    }
+}
+
+/// Makes a transaction's writes current; the reply must wait for the slot.
+pub(super) fn commit(txn: Txn<'_>, ctx: &mut Context<'_>) -> Result<Option<SlotId>, Fail> {
+    if txn.staged_len() > GROUP_RECORDS_MAX {
+        return Err(too_many_keys());
+    }
+    Ok(txn.commit(ctx.writer, ctx.arrival_ns)?)
+}
+
+/// More keys than one group of records holds.
+pub(super) fn too_many_keys() -> Fail {
+    Fail::Error(format!("ERR one command or transaction can change at most {GROUP_RECORDS_MAX} keys").into())
+}
+
+/// Where a key lies, if it is long enough to be kept there.
+pub(super) fn key_place(arg: &Arg<'_>) -> Option<Extent> {
+    if arg.len() < LONG_KEY_MIN { None } else { arg.place() }
+}
+
+/// Stages a value: by reference where it lies in frames and is not tiny.
+pub(super) fn stage(
+    txn: &mut Txn<'_>,
+    space: u8,
+    key: &[u8],
+    key_at: Option<Extent>,
+    value: &Arg<'_>,
+    expiry_ms: u64,
+) {
+    let mut scratch = Extents::new();
+    match value.source(&mut scratch) {
+        Source::Landed { extents, crc } if value.len() > STAGED_COPY_MAX => {
+            txn.put_landed(space, key, key_at, extents, crc, expiry_ms);
+        }
+        _ => txn.put_bytes(space, key, value.bytes().into_owned(), expiry_ms),
+    }
+}

@@ -1,0 +1,248 @@
+//! `INFO`: the sections that tools read, with Redis' names, and one of our own.
+
+use super::call::{Call, Fail};
+use super::connection::REDIS_VERSION;
+use super::process::{self, Usage};
+use super::table::{Flags, Spec};
+use crate::shared::{COMMIT_BOUNDS_US, Shared};
+use landfall_heap::{CopyPath, RECORD_SIZE};
+use landfall_kv::Stats;
+use std::fmt::{Display, Write as _};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+pub(super) const SPECS: &[Spec] = &[Spec::new(
+    "info",
+    -1,
+    Flags::SERVER.and(Flags::STATS),
+    info,
+    "server",
+    "Returns information and statistics about the server.",
+)];
+
+/// The text of one reply.
+struct Text {
+    lines: String,
+    now_ms: u64,
+    stats: Stats,
+}
+
+impl Text {
+    fn line(&mut self, name: &str, value: impl Display) {
+        // Writing to a string cannot fail.
+        let _ = write!(self.lines, "{name}:{value}\r\n");
+    }
+
+    fn count(&mut self, name: &str, counter: &AtomicU64) {
+        self.line(name, counter.load(Ordering::Relaxed));
+    }
+}
+
+type Section = fn(&mut Text, &Shared);
+
+/// Every section, in the order shown; the last is ours and shown by default, too.
+const SECTIONS: [(&str, &str, Section); 9] = [
+    ("server", "Server", server),
+    ("clients", "Clients", clients),
+    ("memory", "Memory", memory),
+    ("persistence", "Persistence", persistence),
+    ("stats", "Stats", statistics),
+    ("replication", "Replication", replication),
+    ("cpu", "CPU", cpu),
+    ("keyspace", "Keyspace", keyspace),
+    ("landfall", "Landfall", landfall),
+];
+
+const EVERYTHING: [&str; 3] = ["all", "everything", "default"];
+
+fn info(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
+    let asked: Vec<String> = call.words.rest(1).map(|word| String::from_utf8_lossy(&word).to_lowercase()).collect();
+    let all = asked.is_empty() || asked.iter().any(|name| EVERYTHING.contains(&name.as_str()));
+    let stats = call.stats.unwrap_or_else(|| call.ctx.engine.stats());
+    let mut text = Text { lines: String::new(), now_ms: call.ctx.now_ms, stats };
+    for (name, title, section) in SECTIONS {
+        if all || asked.iter().any(|asked| asked == name) {
+            if !text.lines.is_empty() {
+                text.lines.push_str("\r\n");
+            }
+            let _ = write!(text.lines, "# {title}\r\n");
+            section(&mut text, call.shared());
+        }
+    }
+    call.out().verbatim(*b"txt", text.lines.as_bytes());
+    Ok(())
+}
+
+fn server(text: &mut Text, shared: &Shared) {
+    let uptime = shared.started.elapsed().as_secs();
+    text.line("redis_version", REDIS_VERSION);
+    text.line("landfall_version", env!("CARGO_PKG_VERSION"));
+    text.line("redis_mode", "standalone");
+    text.line("os", process::system());
+    text.line("arch_bits", usize::BITS);
+    text.line("multiplexing_api", shared.transport.split_whitespace().next().unwrap_or_default());
+    text.line("process_id", std::process::id());
+    text.line("run_id", &shared.run_id);
+    text.line("tcp_port", shared.bound_resp.map_or(0, |address| address.port()));
+    text.line("server_time_usec", u128::from(text.now_ms) * 1000);
+    text.line("uptime_in_seconds", uptime);
+    text.line("uptime_in_days", uptime / 86_400);
+    text.line("io_threads_active", u8::from(shared.config.workers > 1));
+}
+
+fn clients(text: &mut Text, shared: &Shared) {
+    text.count("connected_clients", &shared.counters.clients);
+    text.line("cluster_connections", 0);
+    text.line("maxclients", shared.config.max_clients);
+    text.line("blocked_clients", 0);
+    text.line("tracking_clients", 0);
+}
+
+fn memory(text: &mut Text, shared: &Shared) {
+    let heap = shared.engine.heap();
+    let data = heap.runs().live_bytes() + heap.runs().live_slots() * RECORD_SIZE;
+    let capacity = heap.geometry().bytes();
+    text.line("used_memory", data + text.stats.index_bytes);
+    text.line("used_memory_rss", Usage::read().resident_bytes);
+    text.line("used_memory_overhead", text.stats.index_bytes);
+    text.line("used_memory_dataset", data);
+    text.line("maxmemory", capacity);
+    text.line("maxmemory_human", crate::config::Size(capacity));
+    text.line("maxmemory_policy", "noeviction");
+    text.line("mem_allocator", "libc");
+}
+
+/// There is no log and no snapshot; the fields say what their readers want to know: nothing is unsaved.
+fn persistence(text: &mut Text, shared: &Shared) {
+    let heap = shared.engine.heap();
+    let status = if heap.media().closed().is_some() { "err" } else { "ok" };
+    text.line("loading", 0);
+    text.line("async_loading", 0);
+    text.line("rdb_changes_since_last_save", 0);
+    text.line("rdb_bgsave_in_progress", 0);
+    text.line("rdb_last_save_time", text.now_ms / 1000);
+    text.line("rdb_last_bgsave_status", status);
+    text.line("rdb_last_bgsave_time_sec", -1);
+    text.line("rdb_current_bgsave_time_sec", -1);
+    text.line("rdb_saves", 0);
+    text.line("rdb_last_cow_size", 0);
+    text.line("rdb_last_load_keys_expired", 0);
+    text.line("rdb_last_load_keys_loaded", shared.recovered.records);
+    text.line("aof_enabled", 1);
+    text.line("aof_rewrite_in_progress", 0);
+    text.line("aof_rewrite_scheduled", 0);
+    text.line("aof_last_rewrite_time_sec", -1);
+    text.line("aof_current_rewrite_time_sec", -1);
+    text.line("aof_last_bgrewrite_status", "ok");
+    text.line("aof_rewrites", 0);
+    text.line("aof_last_write_status", status);
+    text.line("aof_last_cow_size", 0);
+    text.line("aof_current_size", heap.runs().live_bytes() + heap.runs().live_slots() * RECORD_SIZE);
+    text.line("aof_base_size", 0);
+    text.line("aof_pending_rewrite", 0);
+    text.line("aof_buffer_length", 0);
+    text.line("aof_pending_bio_fsync", 0);
+    text.line("aof_delayed_fsync", 0);
+}
+
+fn statistics(text: &mut Text, shared: &Shared) {
+    let counters = &shared.counters;
+    text.count("total_connections_received", &counters.connections);
+    text.count("total_commands_processed", &counters.commands);
+    text.count("total_net_input_bytes", &counters.input_bytes);
+    text.count("total_net_output_bytes", &counters.output_bytes);
+    text.count("rejected_connections", &counters.rejected_connections);
+    text.line("expired_keys", shared.engine.expired_keys());
+    text.line("evicted_keys", 0);
+    text.count("keyspace_hits", &counters.hits);
+    text.count("keyspace_misses", &counters.misses);
+    text.line("pubsub_channels", 0);
+    text.line("pubsub_patterns", 0);
+    text.line("latest_fork_usec", 0);
+    text.line("total_forks", 0);
+    text.count("total_error_replies", &counters.errors);
+    text.count("total_http_requests", &counters.http_requests);
+    text.count("client_timeouts", &counters.timeouts);
+    text.count("client_output_buffer_limit_disconnections", &counters.overflows);
+}
+
+fn replication(text: &mut Text, shared: &Shared) {
+    text.line("role", "master");
+    text.line("connected_slaves", 0);
+    text.line("master_failover_state", "no-failover");
+    text.line("master_replid", &shared.run_id);
+    text.line("master_repl_offset", 0);
+    text.line("second_repl_offset", -1);
+    text.line("repl_backlog_active", 0);
+}
+
+fn cpu(text: &mut Text, _: &Shared) {
+    let usage = Usage::read();
+    text.line("used_cpu_sys", format_args!("{:.6}", usage.system_s));
+    text.line("used_cpu_user", format_args!("{:.6}", usage.user_s));
+}
+
+/// Keys that expire are counted over all databases: where only one is in use, that is its number.
+fn keyspace(text: &mut Text, _: &Shared) {
+    let stats = text.stats;
+    let used: Vec<(usize, u64)> = stats.keys.iter().copied().enumerate().filter(|(_, keys)| *keys > 0).collect();
+    for (database, keys) in &used {
+        let expires = if used.len() == 1 { stats.expiring } else { 0 };
+        text.line(&format!("db{database}"), format_args!("keys={keys},expires={expires},avg_ttl=0"));
+    }
+}
+
+fn landfall(text: &mut Text, shared: &Shared) {
+    let heap = shared.engine.heap();
+    let (media, counts, stats) = (heap.media(), heap.runs().counts(), text.stats);
+    text.line("media", media.kind().name());
+    text.line("media_description", media.describe());
+    text.line("transport", &shared.transport);
+    text.line("workers", shared.config.workers);
+    text.line("region_bytes", heap.geometry().bytes());
+    text.line("region_room_bytes", heap.room_bytes());
+    text.line("region_live_bytes", heap.runs().live_bytes());
+    text.line("runs_total", counts.total);
+    text.line("runs_free", counts.free);
+    text.line("runs_data", counts.data);
+    text.line("runs_slab", counts.slab);
+    text.line("records", heap.runs().live_slots());
+    text.line("records_stale", stats.stale);
+    text.line("tombstones", stats.tombstones);
+    text.line("keys_expiring", stats.expiring);
+    text.line("keys_damaged", stats.damaged);
+    text.line("index_bytes", stats.index_bytes);
+    for (path, name) in CopyPath::ALL {
+        text.line(&format!("copied_bytes_{name}"), heap.copies.get(path));
+    }
+    commits(text, shared);
+    maintenance(text, shared);
+    text.line("discard", u8::from(shared.config.discard));
+    text.line("closed", media.closed().unwrap_or_else(|| "no".into()).replace(['\r', '\n'], " "));
+}
+
+fn commits(text: &mut Text, shared: &Shared) {
+    let counters = &shared.counters;
+    let commits = counters.commits.load(Ordering::Relaxed);
+    let mean_ns = counters.commit_ns.load(Ordering::Relaxed).checked_div(commits).unwrap_or(0);
+    text.line("commits", commits);
+    text.line("commit_mean_us", format_args!("{}.{:03}", mean_ns / 1000, mean_ns % 1000));
+    text.count("commit_written_bytes", &counters.written_bytes);
+    let bounds = COMMIT_BOUNDS_US.iter().map(u64::to_string).chain(["inf".into()]);
+    for (bound, bucket) in bounds.zip(&counters.commit_buckets) {
+        text.count(&format!("commits_up_to_{bound}_us"), bucket);
+    }
+}
+
+fn maintenance(text: &mut Text, shared: &Shared) {
+    let (counters, recovered) = (&shared.counters, &shared.recovered);
+    text.count("compacted_bytes", &counters.compacted_bytes);
+    text.count("compacted_records", &counters.compacted_records);
+    text.count("scrubbed_keys", &counters.scrubbed_keys);
+    text.count("scrubbed_bytes", &counters.scrubbed_bytes);
+    text.count("scrub_findings", &counters.scrub_findings);
+    text.line("recovery_us", shared.recovery_ns / 1000);
+    text.line("recovery_records", recovered.records);
+    text.line("recovery_corrected", recovered.corrected.len());
+    text.line("recovery_damaged", recovered.damaged.len());
+    text.line("recovery_damaged_values", recovered.damaged_values);
+}

@@ -1,0 +1,99 @@
+//! Keys whatever they hold: existence, deletion, renaming.
+
+use super::call::{Call, Fail};
+use super::table::{Flags, Spec};
+use super::Progress;
+use landfall_heap::layout::GROUP_RECORDS_MAX;
+use std::borrow::Cow;
+
+const READ: Flags = Flags::READ.and(Flags::FAST);
+
+pub(super) const SPECS: &[Spec] = &[
+    Spec::new("del", -2, Flags::WRITE, del, "generic", "Deletes one or more keys.").keys(1, -1, 1),
+    Spec::new("unlink", -2, Flags::WRITE.and(Flags::FAST), del, "generic", "Deletes one or more keys.")
+        .keys(1, -1, 1),
+    Spec::new("exists", -2, READ, exists, "generic", "Determines whether one or more keys exist.").keys(1, -1, 1),
+    Spec::new("touch", -2, READ, exists, "generic", "Returns the number of existing keys out of those given.")
+        .keys(1, -1, 1),
+    Spec::new("type", 2, READ, kind, "generic", "Determines the type of value stored at a key.").keys(1, 1, 1),
+    Spec::new("rename", 3, Flags::WRITE, rename, "generic", "Renames a key and overwrites the destination.")
+        .keys(1, 2, 1),
+    Spec::new("renamenx", 3, Flags::WRITE.and(Flags::FAST), renamenx, "generic", "Renames a key if the target is new.")
+        .keys(1, 2, 1),
+];
+
+/// Deletes the keys, a group of records at a time. Where it has to wait in between, it goes on from there.
+fn del(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
+    let keys: Vec<Cow<'_, [u8]>> = call.words.rest(1).collect();
+    let mut progress = std::mem::take(&mut call.session.progress);
+    if let Some(slot) = progress.written {
+        call.reply.wait_for(slot);
+    }
+    while progress.done < keys.len() {
+        let group = &keys[progress.done..keys.len().min(progress.done + GROUP_RECORDS_MAX)];
+        match delete_group(call, group) {
+            Ok(count) => progress.count += count,
+            Err(fail) => {
+                if let Fail::Wait(_) = fail {
+                    let written = if progress.done > 0 { call.ctx.writer.last_slot() } else { None };
+                    call.session.progress = Progress { written, ..progress };
+                }
+                return Err(fail);
+            }
+        }
+        progress = Progress { done: progress.done + group.len(), ..progress };
+    }
+    call.reply_integer(progress.count)
+}
+
+fn delete_group(call: &mut Call<'_, '_, '_>, keys: &[Cow<'_, [u8]>]) -> Result<i64, Fail> {
+    let borrowed: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
+    call.update(&borrowed, |txn, space| {
+        let mut count = 0;
+        for key in keys {
+            count += i64::from(txn.delete(space, key)?);
+        }
+        Ok(count)
+    })
+}
+
+fn exists(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
+    let mut count = 0;
+    for key in call.words.rest(1) {
+        count += i64::from(call.peek(&key)?.is_some());
+    }
+    call.reply_integer(count)
+}
+
+fn kind(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
+    let key = call.word(1);
+    let kind = if call.peek(&key)?.is_some() { "string" } else { "none" };
+    call.out().simple(kind);
+    Ok(())
+}
+
+fn rename(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
+    rename_unless(call, false)?;
+    call.ok()
+}
+
+fn renamenx(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
+    let renamed = rename_unless(call, true)?;
+    call.reply_integer(renamed.into())
+}
+
+/// Renames a key, by reference, unless the new name is taken and `only_new` is set.
+fn rename_unless(call: &mut Call<'_, '_, '_>, only_new: bool) -> Result<bool, Fail> {
+    let (from, to) = (call.word(1), call.word(2));
+    call.update(&[&from, &to], |txn, space| {
+        let item = txn.read(space, &from)?.ok_or(Fail::error("ERR no such key"))?;
+        if only_new && txn.peek(space, &to)?.is_some() {
+            return Ok(false);
+        }
+        if from != to {
+            txn.delete(space, &from)?;
+            txn.put_item(space, &to, &item, item.expiry_ms);
+        }
+        Ok(true)
+    })
+}

@@ -1,0 +1,212 @@
+//! The Redis protocol's commands.
+//!
+//! Read [`Session`] first: one for each connection. A command is found in a static table ([`table`]), its
+//! arity and the client's rights are checked, then the command's function runs with a [`Call`]. Replies and
+//! error texts are those of Redis 7; where Landfall cannot do what Redis does, the error says so.
+//!
+//! Two rules bind every command. It shows only what is durable: whatever it read or wrote is registered
+//! with [`Reply::wait_for`]. And where it must wait before it can go on it returns [`Outcome::Wait`],
+//! having changed nothing, since it will be executed again.
+
+mod append;
+mod auth;
+mod call;
+mod clients;
+mod connection;
+mod documentation;
+mod expiry;
+mod info;
+mod introspection;
+mod keys;
+mod multi;
+mod numbers;
+mod options;
+mod pieces;
+mod inspect;
+mod process;
+mod range;
+mod scan;
+mod server;
+mod settings;
+mod strings;
+mod table;
+mod words;
+
+use crate::context::{Context, Outcome};
+use crate::reply::Reply;
+use crate::shared::{ClientInfo, Shared, count};
+use call::{Call, Fail};
+use landfall_heap::SlotId;
+use landfall_media::Chain;
+use landfall_resp::{Command, Protocol};
+use landfall_sockets::ConnId;
+use multi::{Queue, Watched};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+use table::{Flags, Spec};
+use words::Words;
+
+/// What commands change of a session: kept apart so that a transaction that has to wait can take it back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct State {
+    protocol: Protocol,
+    database: u8,
+    authenticated: bool,
+    name: String,
+    library: (String, String),
+    /// The connection ends once the reply is sent.
+    closing: bool,
+}
+
+impl State {
+    fn new(shared: &Shared) -> Self {
+        Self {
+            protocol: Protocol::Resp2,
+            database: 0,
+            authenticated: shared.config.password.is_none(),
+            name: String::new(),
+            library: (String::new(), String::new()),
+            closing: false,
+        }
+    }
+}
+
+/// How far a command has come that is executed in several parts, waiting in between.
+#[derive(Clone, Copy, Debug, Default)]
+struct Progress {
+    /// Arguments dealt with.
+    done: usize,
+    /// The count that the reply will tell.
+    count: i64,
+    /// The last record written so far: the reply waits for it.
+    written: Option<SlotId>,
+}
+
+/// One RESP connection: what the client has said of itself, and its open transaction.
+#[derive(Debug)]
+pub struct Session {
+    id: u64,
+    state: State,
+    /// Failed attempts to authenticate.
+    failures: u32,
+    /// Commands since `MULTI`.
+    queue: Option<Queue>,
+    watched: Vec<Watched>,
+    progress: Progress,
+    killed: Arc<AtomicBool>,
+}
+
+impl Session {
+    /// Begins a session and registers it among the clients.
+    pub fn new(shared: &Shared, conn: ConnId, worker: usize, peer: Option<SocketAddr>) -> Self {
+        let session = Self {
+            id: shared.next_client.fetch_add(1, Ordering::Relaxed) + 1,
+            state: State::new(shared),
+            failures: 0,
+            queue: None,
+            watched: Vec::new(),
+            progress: Progress::default(),
+            killed: Arc::default(),
+        };
+        tracing::debug!(client = session.id, ?conn, worker, ?peer, "RESP client connected");
+        let client = ClientInfo {
+            peer,
+            name: String::new(),
+            library: session.state.library.clone(),
+            database: 0,
+            protocol: 2,
+            since: Instant::now(),
+            worker,
+            killed: Arc::clone(&session.killed),
+        };
+        shared.clients.lock().insert(session.id, client);
+        session
+    }
+
+    /// Which version of the protocol the client speaks.
+    pub fn protocol(&self) -> Protocol {
+        self.state.protocol
+    }
+
+    /// True once the client may execute commands.
+    pub fn is_authenticated(&self) -> bool {
+        self.state.authenticated
+    }
+
+    /// True when somebody has asked for the connection's end.
+    pub fn was_killed(&self) -> bool {
+        self.killed.load(Ordering::Relaxed)
+    }
+
+    /// Executes a command. On [`Outcome::Wait`] nothing was written or changed: execute it again.
+    pub fn execute(
+        &mut self,
+        ctx: &mut Context<'_>,
+        command: &Command,
+        chain: &Chain<'_>,
+        reply: &mut Reply<'_>,
+    ) -> Outcome {
+        let words = Words::Landed { command, chain: *chain };
+        let shared = ctx.shared;
+        if let Err(fail) = self.dispatch(ctx, words, reply) {
+            if let Fail::Wait(slot) = fail {
+                reply.rewind();
+                return Outcome::Wait(slot);
+            }
+            self.write_failure(shared, &fail, reply);
+        }
+        count(&shared.counters.commands, 1);
+        if self.state.closing { Outcome::Close } else { Outcome::Done }
+    }
+
+    fn dispatch(
+        &mut self,
+        ctx: &mut Context<'_>,
+        words: Words<'_>,
+        reply: &mut Reply<'_>,
+    ) -> Result<(), Fail> {
+        let spec = self.admit(words);
+        if let Some(queue) = &mut self.queue
+            && !matches!(spec, Ok(spec) if spec.has(Flags::IMMEDIATE))
+        {
+            return queue.take(ctx.engine.heap(), spec, words, self.state.protocol, reply);
+        }
+        let spec = spec?;
+        (spec.run)(&mut Call { spec, words, session: self, ctx, reply, txn: None, stats: None })
+    }
+
+    /// Finds the command and checks that the client may call it like this.
+    fn admit(&self, words: Words<'_>) -> Result<&'static Spec, Fail> {
+        let spec = table::resolve(words)?;
+        if !self.state.authenticated && !spec.has(Flags::NO_AUTH) {
+            return Err(Fail::error("NOAUTH Authentication required."));
+        }
+        Ok(spec)
+    }
+
+    fn write_failure(&self, shared: &Shared, fail: &Fail, reply: &mut Reply<'_>) {
+        count(&shared.counters.errors, 1);
+        if !reply.is_empty() {
+            reply.rewind();
+        }
+        fail.write(self.state.protocol, reply);
+    }
+
+    /// Ends the session: it is no client any more, and what it held is released.
+    pub fn end(&mut self, shared: &Shared) {
+        shared.clients.lock().remove(&self.id);
+        self.drop_transaction(shared.engine.heap());
+    }
+
+    /// Tells the other clients what has changed of this one.
+    fn publish(&self, shared: &Shared) {
+        if let Some(client) = shared.clients.lock().get_mut(&self.id) {
+            client.name.clone_from(&self.state.name);
+            client.library.clone_from(&self.state.library);
+            client.database = self.state.database;
+            client.protocol = if self.state.protocol == Protocol::Resp3 { 3 } else { 2 };
+        }
+    }
+}

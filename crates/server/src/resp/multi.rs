@@ -1,0 +1,291 @@
+//! `MULTI`, `EXEC`, `DISCARD`, `WATCH`, `UNWATCH`.
+//!
+//! `EXEC` takes the locks of every key that its commands name, runs them against one transaction of the
+//! engine, and appends what they staged as one group: nobody sees half of it, and neither does a restart.
+
+use super::Session;
+use super::call::{Call, Fail, commit};
+use super::table::{Flags, Spec};
+use super::words::{Word, Words};
+use crate::reply::Reply;
+use crate::shared::count;
+use landfall_heap::Heap;
+use landfall_kv::{Txn, TxnKey};
+use landfall_resp::{Protocol, Writer, parse_i64};
+use std::borrow::Cow;
+
+/// Most commands that one transaction queues.
+const COMMANDS_MAX: usize = 64 << 10;
+/// Most bytes of words that one transaction copies; long values are held in place and do not count.
+const COPIED_BYTES_MAX: usize = 64 << 20;
+/// Most keys that one client watches.
+const WATCHED_MAX: usize = 64 << 10;
+
+const AT_ONCE: Flags = Flags::NO_SCRIPT.and(Flags::SERVER).and(Flags::FAST).and(Flags::IMMEDIATE);
+
+pub(super) const SPECS: &[Spec] = &[
+    Spec::new("multi", 1, AT_ONCE, multi, "transactions", "Starts a transaction."),
+    Spec::new("discard", 1, AT_ONCE, discard, "transactions", "Discards a transaction."),
+    Spec::new("unwatch", 1, AT_ONCE, unwatch, "transactions", "Forgets about watched keys."),
+    Spec::new(
+        "exec",
+        1,
+        Flags::NO_SCRIPT.and(Flags::SERVER).and(Flags::IMMEDIATE),
+        exec,
+        "transactions",
+        "Executes all commands in a transaction.",
+    ),
+    Spec::new("watch", -2, AT_ONCE, watch, "transactions", "Monitors changes to keys for a transaction.")
+        .keys(1, -1, 1),
+];
+
+/// A command waiting for `EXEC`.
+#[derive(Debug)]
+struct Queued {
+    spec: &'static Spec,
+    words: Vec<Word>,
+}
+
+/// The commands since `MULTI`.
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    commands: Vec<Queued>,
+    copied: usize,
+    /// A command was refused: `EXEC` will refuse all.
+    aborted: bool,
+}
+
+impl Queue {
+    pub(super) fn len(&self) -> usize {
+        self.commands.len()
+    }
+
+    /// Queues a command, or notes that it was refused.
+    pub(super) fn take(
+        &mut self,
+        heap: &Heap,
+        spec: Result<&'static Spec, Fail>,
+        words: Words<'_>,
+        protocol: Protocol,
+        reply: &mut Reply<'_>,
+    ) -> Result<(), Fail> {
+        match spec.and_then(|spec| self.push(heap, spec, words)) {
+            Ok(()) => Writer::new(reply.bytes(), protocol).simple("QUEUED"),
+            Err(fail) => {
+                self.aborted = true;
+                return Err(fail);
+            }
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, heap: &Heap, spec: &'static Spec, words: Words<'_>) -> Result<(), Fail> {
+        if spec.has(Flags::NO_MULTI) {
+            return Err(Fail::error("ERR Command not allowed inside a transaction"));
+        }
+        if self.commands.len() == COMMANDS_MAX || self.copied > COPIED_BYTES_MAX {
+            let limits = format!("{COMMANDS_MAX} commands and {COPIED_BYTES_MAX} bytes of short arguments");
+            return Err(Fail::Error(format!("ERR a transaction queues at most {limits}").into()));
+        }
+        let words: Vec<Word> = (0..words.len()).map(|index| Word::keep(heap, &words.arg(index))).collect();
+        self.copied += words.iter().map(Word::copied_len).sum::<usize>();
+        self.commands.push(Queued { spec, words });
+        Ok(())
+    }
+
+    fn release(&self, heap: &Heap) {
+        self.commands.iter().flat_map(|queued| &queued.words).for_each(|word| word.release(heap));
+    }
+
+    fn any(&self, flags: Flags) -> bool {
+        self.commands.iter().any(|queued| queued.spec.has(flags))
+    }
+
+    /// Every key that the commands name, in the database that will be selected by then.
+    fn keys<'a>(&'a self, heap: &'a Heap, mut database: u8) -> Vec<NamedKey<'a>> {
+        let mut keys = Vec::new();
+        for queued in &self.commands {
+            let words = Words::Queued { words: &queued.words, heap };
+            if queued.spec.name == "select" {
+                database = selected(&words.bytes(1)).unwrap_or(database);
+            }
+            let writes = queued.spec.has(Flags::WRITE);
+            let positions = queued.spec.key_positions(words.len());
+            keys.extend(positions.map(|at| NamedKey { space: database, key: words.bytes(at), writes }));
+        }
+        keys
+    }
+}
+
+/// A key that a queued command names.
+struct NamedKey<'a> {
+    space: u8,
+    key: Cow<'a, [u8]>,
+    writes: bool,
+}
+
+/// A database by its number, if there is one.
+pub(super) fn selected(word: &[u8]) -> Option<u8> {
+    parse_i64(word).and_then(|number| u8::try_from(number).ok()).filter(|number| {
+        usize::from(*number) < landfall_kv::DATABASES
+    })
+}
+
+/// A key that must not change before `EXEC`.
+#[derive(Debug)]
+pub(super) struct Watched {
+    space: u8,
+    key: Box<[u8]>,
+    version: u64,
+}
+
+impl Session {
+    /// Forgets the open transaction and the watched keys, releasing what the queue holds.
+    pub(super) fn drop_transaction(&mut self, heap: &Heap) {
+        if let Some(queue) = self.queue.take() {
+            queue.release(heap);
+        }
+        self.watched.clear();
+    }
+}
+
+fn multi(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
+    if call.session.queue.is_some() {
+        return Err(Fail::error("ERR MULTI calls can not be nested"));
+    }
+    call.session.queue = Some(Queue::default());
+    call.ok()
+}
+
+fn discard(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
+    if call.session.queue.is_none() {
+        return Err(Fail::error("ERR DISCARD without MULTI"));
+    }
+    call.session.drop_transaction(call.ctx.engine.heap());
+    call.ok()
+}
+
+fn unwatch(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
+    call.session.watched.clear();
+    call.ok()
+}
+
+fn watch(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
+    if call.session.queue.is_some() {
+        return Err(Fail::error("ERR WATCH inside MULTI is not allowed"));
+    }
+    let space = call.database();
+    let keys: Vec<Cow<'_, [u8]>> = call.words.rest(1).collect();
+    if call.session.watched.len() + keys.len() > WATCHED_MAX {
+        return Err(Fail::Error(format!("ERR a client watches at most {WATCHED_MAX} keys").into()));
+    }
+    let txn = call.ctx.engine.transaction(keys.iter().map(|key| TxnKey { space, key }), call.ctx.now_ms);
+    for key in &keys {
+        let known = |watched: &Watched| watched.space == space && *watched.key == **key;
+        if !call.session.watched.iter().any(known) {
+            let version = txn.version(space, key)?;
+            call.session.watched.push(Watched { space, key: key.as_ref().into(), version });
+        }
+    }
+    drop(txn);
+    call.ok()
+}
+
+fn exec(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
+    let Some(queue) = call.session.queue.take() else {
+        return Err(Fail::error("ERR EXEC without MULTI"));
+    };
+    let heap = call.ctx.engine.heap();
+    let before = call.session.state.clone();
+    let done = if queue.aborted {
+        Err(Fail::error("EXECABORT Transaction discarded because of previous errors."))
+    } else {
+        execute(call, &queue)
+    };
+    if done.is_err() {
+        call.session.state = before;
+        call.session.publish(call.ctx.shared);
+    }
+    if let Err(Fail::Wait(_)) = done {
+        call.session.queue = Some(queue);
+        return done;
+    }
+    queue.release(heap);
+    call.session.watched.clear();
+    done
+}
+
+fn execute(call: &mut Call<'_, '_, '_>, queue: &Queue) -> Result<(), Fail> {
+    let engine = call.ctx.engine;
+    let stats = queue.any(Flags::STATS).then(|| engine.stats());
+    let keys = queue.keys(engine.heap(), call.database());
+    let mut txn = begin(call, queue, &keys);
+    if has_changed(call, &txn)? {
+        call.out().null_array();
+        return Ok(());
+    }
+    for key in keys.iter().filter(|key| key.writes) {
+        txn.check_writable(call.ctx.writer, key.space, &key.key)?;
+    }
+    call.out().array(queue.len());
+    for queued in &queue.commands {
+        let words = Words::Queued { words: &queued.words, heap: engine.heap() };
+        run_queued(
+            &mut Call {
+                spec: queued.spec,
+                words,
+                session: call.session,
+                ctx: call.ctx,
+                reply: call.reply,
+                txn: Some(&mut txn),
+                stats,
+            },
+        )?;
+    }
+    for key in &keys {
+        call.reply.wait_for(txn.seen_slot(key.space, &key.key)?);
+    }
+    if queue.any(Flags::ALL_KEYS) {
+        txn.pending_changes(|slot| call.reply.wait_for(slot));
+    }
+    if let Some(slot) = commit(txn, call.ctx)? {
+        call.reply.wait_for(slot);
+    }
+    Ok(())
+}
+
+/// Takes the locks: of the keys that are named and watched, or of all.
+fn begin<'e>(call: &Call<'_, 'e, '_>, queue: &Queue, keys: &[NamedKey<'_>]) -> Txn<'e> {
+    let engine = call.ctx.engine;
+    if queue.any(Flags::ALL_KEYS) {
+        return engine.transaction_all(call.ctx.now_ms);
+    }
+    let named = keys.iter().map(|named| TxnKey { space: named.space, key: &named.key });
+    let watched = call.session.watched.iter().map(|watched| TxnKey { space: watched.space, key: &watched.key });
+    engine.transaction(named.chain(watched), call.ctx.now_ms)
+}
+
+/// True if a watched key has another version than when it was first watched.
+fn has_changed(call: &Call<'_, '_, '_>, txn: &Txn<'_>) -> Result<bool, Fail> {
+    for watched in &call.session.watched {
+        if txn.version(watched.space, &watched.key)? != watched.version {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Runs one command of a transaction; its error is its reply.
+fn run_queued(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
+    let begun = call.reply.len();
+    count(&call.shared().counters.commands, 1);
+    match (call.spec.run)(call) {
+        Err(fail @ Fail::Error(_)) => {
+            debug_assert_eq!(begun, call.reply.len(), "{} had begun its reply when it failed", call.spec.name);
+            count(&call.shared().counters.errors, 1);
+            fail.write(call.session.state.protocol, call.reply);
+            Ok(())
+        }
+        done => done,
+    }
+}

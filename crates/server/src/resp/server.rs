@@ -1,0 +1,186 @@
+//! The server and its data as a whole: emptying, saving, waiting, stopping.
+
+use super::call::{Call, Fail};
+use super::table::{Flags, Spec};
+use landfall_heap::layout::GROUP_RECORDS_MAX;
+use landfall_kv::{DATABASES, PageLimit, RangeQuery, Txn};
+
+/// Keys that `FLUSHDB` deletes before the worker's other clients get their turn.
+const FLUSH_STEP_KEYS: usize = 4096;
+
+const FLUSH: Flags = Flags::WRITE.and(Flags::ALL_KEYS);
+const SAVES: Flags = Flags::ADMIN.and(Flags::NO_SCRIPT);
+
+pub(super) const SPECS: &[Spec] = &[
+    Spec::new("flushall", -1, FLUSH, flushall, "server", "Removes all keys from all databases."),
+    Spec::new("flushdb", -1, FLUSH, flushdb, "server", "Removes all keys from the current database."),
+    Spec::new("time", 1, Flags::SERVER.and(Flags::FAST), time, "server", "Returns the server time."),
+    Spec::new("lastsave", 1, Flags::SERVER.and(Flags::FAST), lastsave, "server", "Returns the time of the last save: now."),
+    Spec::new("save", 1, SAVES.and(Flags::NO_MULTI), save, "server", "Does nothing: everything is saved."),
+    Spec::new("bgsave", -1, SAVES, bgsave, "server", "Does nothing: everything is saved."),
+    Spec::new("bgrewriteaof", 1, SAVES, bgrewriteaof, "server", "Does nothing: there is no log to rewrite."),
+    Spec::new("wait", 3, Flags::BLOCKING, wait, "generic", "Returns the number of replicas: none."),
+    Spec::new("waitaof", 4, Flags::BLOCKING, waitaof, "generic", "Waits until all writes so far are durable."),
+    Spec::new(
+        "shutdown",
+        -1,
+        SAVES.and(Flags::SERVER).and(Flags::NO_MULTI),
+        shutdown,
+        "server",
+        "Stops the server.",
+    ),
+];
+
+/// `FLUSHALL` and `FLUSHDB` take `ASYNC` or `SYNC`, which is all the same.
+fn check_flush_mode(call: &Call<'_, '_, '_>) -> Result<(), Fail> {
+    let words = call.words;
+    let fine = words.len() == 1 || words.len() == 2 && (words.is(1, "ASYNC") || words.is(1, "SYNC"));
+    if fine { Ok(()) } else { Err(Fail::syntax()) }
+}
+
+fn flushall(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
+    check_flush_mode(call)?;
+    if let Some(txn) = call.txn.as_deref_mut() {
+        (0..DATABASES as u8).try_for_each(|space| stage_flush(txn, space))?;
+        return call.ok();
+    }
+    let slot = call.ctx.engine.flush_all(call.ctx.writer, call.ctx.arrival_ns)?;
+    call.reply.wait_for(slot);
+    call.ok()
+}
+
+/// Deletes every key of a database within a transaction: they must fit its group.
+fn stage_flush(txn: &mut Txn<'_>, space: u8) -> Result<(), Fail> {
+    let mut query = RangeQuery::all(space);
+    let mut keys = Vec::new();
+    loop {
+        let page = txn.page(&query, PageLimit { keys: usize::MAX, bytes: usize::MAX, verify: false })?;
+        keys.extend(page.items.into_iter().map(|(key, _)| key));
+        if txn.staged_len() + keys.len() > GROUP_RECORDS_MAX {
+            return Err(Fail::Error(
+                format!(
+                    "ERR within MULTI, a flush can delete at most {GROUP_RECORDS_MAX} keys: send it outside of the \
+                     transaction"
+                )
+                .into(),
+            ));
+        }
+        let Some(last) = page.last else { break };
+        query.resume_after(last);
+    }
+    for key in keys {
+        txn.delete(space, &key)?;
+    }
+    Ok(())
+}
+
+/// One record empties the database if the others are empty. Else its keys are deleted in steps, between
+/// which others get their turn: they may see some of the keys gone and some not.
+fn flushdb(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
+    check_flush_mode(call)?;
+    let space = call.database();
+    if let Some(txn) = call.txn.as_deref_mut() {
+        stage_flush(txn, space)?;
+        return call.ok();
+    }
+    if let Some(slot) = call.ctx.engine.flush_only(call.ctx.writer, space, call.ctx.arrival_ns)? {
+        call.reply.wait_for(slot);
+        return call.ok();
+    }
+    let mut query = RangeQuery::all(space);
+    let mut deleted = 0;
+    loop {
+        let page = call.page(&query, PageLimit { keys: usize::MAX, bytes: usize::MAX, verify: false })?;
+        for (key, _) in &page.items {
+            call.ctx.engine.delete(call.ctx.writer, space, key, call.ctx.now_ms, call.ctx.arrival_ns)?;
+        }
+        deleted += page.items.len();
+        let Some(last) = page.last else { break };
+        if deleted >= FLUSH_STEP_KEYS {
+            return Err(Fail::Wait(None));
+        }
+        query.resume_after(last);
+    }
+    if let Some(slot) = call.ctx.writer.last_slot() {
+        call.reply.wait_for(slot);
+    }
+    call.ok()
+}
+
+fn time(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
+    let us = call.ctx.arrival_ns / 1000;
+    let mut out = call.out();
+    out.array(2);
+    out.bulk(itoa::Buffer::new().format(us / 1_000_000).as_bytes());
+    out.bulk(itoa::Buffer::new().format(us % 1_000_000).as_bytes());
+    Ok(())
+}
+
+fn lastsave(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
+    let now_s = i64::try_from(call.ctx.now_ms / 1000).unwrap_or(i64::MAX);
+    call.reply_integer(now_s)
+}
+
+fn save(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
+    call.ok()
+}
+
+fn bgsave(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
+    if call.words.len() > 2 || call.words.len() == 2 && !call.words.is(1, "SCHEDULE") {
+        return Err(Fail::syntax());
+    }
+    call.out().simple("Background saving started: every acknowledged write is durable already");
+    Ok(())
+}
+
+fn bgrewriteaof(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
+    call.out().simple("Background append only file rewriting started: there is no log that grows");
+    Ok(())
+}
+
+/// There are no replicas, so nothing is gained by waiting for any.
+fn wait(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
+    call.integer(1)?;
+    check_timeout(call, 2)?;
+    call.reply_integer(0)
+}
+
+fn check_timeout(call: &Call<'_, '_, '_>, index: usize) -> Result<(), Fail> {
+    match call.integer(index) {
+        Err(_) => Err(Fail::error("ERR timeout is not an integer or out of range")),
+        Ok(..0) => Err(Fail::error("ERR timeout is negative")),
+        Ok(_) => Ok(()),
+    }
+}
+
+/// `WAITAOF numlocal numreplicas timeout`
+fn waitaof(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
+    if !matches!(call.integer(1)?, 0..=1) {
+        return Err(Fail::error("ERR value is out of range, value must between 0 and 1"));
+    }
+    call.positive(2)?;
+    check_timeout(call, 3)?;
+    if let Some(slot) = call.ctx.writer.last_slot() {
+        call.reply.wait_for(slot);
+    }
+    let mut out = call.out();
+    out.array(2);
+    out.integer(1);
+    out.integer(0);
+    Ok(())
+}
+
+/// `SHUTDOWN [NOSAVE | SAVE] [NOW] [FORCE] [ABORT]`: no reply, as in Redis; the connection just ends.
+fn shutdown(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
+    for word in call.words.rest(1) {
+        match word.to_ascii_uppercase().as_slice() {
+            b"NOSAVE" | b"SAVE" | b"NOW" | b"FORCE" => {}
+            b"ABORT" => return Err(Fail::error("ERR No shutdown in progress.")),
+            _ => return Err(Fail::syntax()),
+        }
+    }
+    tracing::info!(client = call.session.id, "asked to shut down");
+    call.session.state.closing = true;
+    call.shared().stop();
+    Ok(())
+}

@@ -1,0 +1,315 @@
+//! The table of commands: names, arities, flags and where the keys are.
+
+use super::call::{Call, Fail};
+use super::words::Words;
+
+/// A command's function.
+pub(super) type Run = fn(&mut Call<'_, '_, '_>) -> Result<(), Fail>;
+
+/// What is to be known of a command before it runs. The public ones are as in Redis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Flags(u32);
+
+impl Flags {
+    pub(super) const NONE: Self = Self(0);
+    /// Changes keys.
+    pub(super) const WRITE: Self = Self(1);
+    /// Reads keys.
+    pub(super) const READ: Self = Self(1 << 1);
+    /// May need room in the region.
+    pub(super) const DENY_OOM: Self = Self(1 << 2);
+    pub(super) const ADMIN: Self = Self(1 << 3);
+    pub(super) const NO_SCRIPT: Self = Self(1 << 4);
+    pub(super) const LOADING: Self = Self(1 << 5);
+    pub(super) const STALE: Self = Self(1 << 6);
+    /// Takes constant or logarithmic time.
+    pub(super) const FAST: Self = Self(1 << 7);
+    /// Allowed before the client has authenticated.
+    pub(super) const NO_AUTH: Self = Self(1 << 8);
+    /// Not allowed within `MULTI`.
+    pub(super) const NO_MULTI: Self = Self(1 << 9);
+    pub(super) const BLOCKING: Self = Self(1 << 10);
+    /// Executed at once even within `MULTI`. Not shown.
+    pub(super) const IMMEDIATE: Self = Self(1 << 11);
+    /// Looks at every key: within `EXEC`, the transaction covers all of them. Not shown.
+    pub(super) const ALL_KEYS: Self = Self(1 << 12);
+    /// Needs the engine's counts. Not shown.
+    pub(super) const STATS: Self = Self(1 << 13);
+    /// Most commands about the server.
+    pub(super) const SERVER: Self = Self::LOADING.and(Self::STALE);
+
+    /// The flags that `COMMAND` shows, by name.
+    pub(super) const SHOWN: [(Self, &'static str); 11] = [
+        (Self::WRITE, "write"),
+        (Self::READ, "readonly"),
+        (Self::DENY_OOM, "denyoom"),
+        (Self::ADMIN, "admin"),
+        (Self::NO_SCRIPT, "noscript"),
+        (Self::BLOCKING, "blocking"),
+        (Self::LOADING, "loading"),
+        (Self::STALE, "stale"),
+        (Self::FAST, "fast"),
+        (Self::NO_AUTH, "no_auth"),
+        (Self::NO_MULTI, "no_multi"),
+    ];
+
+    /// Both sets of flags.
+    pub(super) const fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    pub(super) const fn has(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+/// Which words are keys: from `first` to `last` (below zero: counted from the end), every `step`th.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct KeySpec {
+    pub(super) first: i32,
+    pub(super) last: i32,
+    pub(super) step: i32,
+}
+
+/// A command, or a subcommand.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Spec {
+    /// In lower case; of a subcommand, with its command's: `client|id`.
+    pub(super) name: &'static str,
+    /// Number of words with the name; below zero: at least as many.
+    pub(super) arity: i32,
+    pub(super) flags: Flags,
+    pub(super) keys: KeySpec,
+    pub(super) run: Run,
+    /// Family, as the documentation of Redis groups commands.
+    pub(super) group: &'static str,
+    pub(super) summary: &'static str,
+    pub(super) subcommands: &'static [Spec],
+}
+
+impl Spec {
+    /// A command without keys.
+    pub(super) const fn new(
+        name: &'static str,
+        arity: i32,
+        flags: Flags,
+        run: Run,
+        group: &'static str,
+        summary: &'static str,
+    ) -> Self {
+        let keys = KeySpec { first: 0, last: 0, step: 0 };
+        Self { name, arity, flags, keys, run, group, summary, subcommands: &[] }
+    }
+
+    pub(super) const fn keys(mut self, first: i32, last: i32, step: i32) -> Self {
+        self.keys = KeySpec { first, last, step };
+        self
+    }
+
+    pub(super) const fn with(mut self, subcommands: &'static [Self]) -> Self {
+        self.subcommands = subcommands;
+        self
+    }
+
+    pub(super) const fn has(&self, flags: Flags) -> bool {
+        self.flags.has(flags)
+    }
+
+    pub(super) fn takes(&self, words: usize) -> bool {
+        let least = self.arity.unsigned_abs() as usize;
+        if self.arity < 0 { words >= least } else { words == least }
+    }
+
+    /// Positions of the keys among `words` words.
+    pub(super) fn key_positions(&self, words: usize) -> impl Iterator<Item = usize> + use<> {
+        let first = usize::try_from(self.keys.first).unwrap_or(0);
+        let from_end = self.keys.last.unsigned_abs() as usize;
+        let last = if self.keys.last < 0 { words.saturating_sub(from_end) } else { from_end };
+        let step = usize::try_from(self.keys.step).unwrap_or(1).max(1);
+        let past = if first == 0 { 0 } else { words.min(last + 1) };
+        (first..past).step_by(step)
+    }
+}
+
+const FAMILIES: [&[Spec]; 15] = [
+    super::strings::SPECS,
+    super::numbers::SPECS,
+    super::append::SPECS,
+    super::pieces::SPECS,
+    super::keys::SPECS,
+    super::expiry::SPECS,
+    super::scan::SPECS,
+    super::range::SPECS,
+    super::multi::SPECS,
+    super::connection::SPECS,
+    super::introspection::SPECS,
+    super::server::SPECS,
+    super::settings::SPECS,
+    super::info::SPECS,
+    super::inspect::SPECS,
+];
+
+const COUNT: usize = {
+    let (mut count, mut family) = (0, 0);
+    while family < FAMILIES.len() {
+        count += FAMILIES[family].len();
+        family += 1;
+    }
+    count
+};
+
+/// Every command.
+pub(super) static SPECS: [Spec; COUNT] = {
+    let mut all = [FAMILIES[0][0]; COUNT];
+    let (mut at, mut family) = (0, 0);
+    while family < FAMILIES.len() {
+        let mut index = 0;
+        while index < FAMILIES[family].len() {
+            all[at] = FAMILIES[family][index];
+            at += 1;
+            index += 1;
+        }
+        family += 1;
+    }
+    all
+};
+
+/// Longest name of a command.
+const NAME_LEN_MAX: usize = 16;
+const INDEX_BITS: u32 = 10;
+const INDEX_LEN: usize = 1 << INDEX_BITS;
+const VACANT: u8 = u8::MAX;
+
+/// A name in lower case as a number; names are unique, and so are their numbers.
+const fn pack(name: &[u8]) -> u128 {
+    let (mut packed, mut at) = (0, 0);
+    while at < name.len() {
+        packed = packed << 8 | name[at].to_ascii_lowercase() as u128;
+        at += 1;
+    }
+    packed
+}
+
+const fn home(packed: u128) -> usize {
+    let folded = packed as u64 ^ (packed >> 64) as u64;
+    (folded.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - INDEX_BITS)) as usize
+}
+
+/// Positions in [`SPECS`] by name: an open hash table, made at compile time.
+static INDEX: [(u128, u8); INDEX_LEN] = {
+    let mut index = [(0, VACANT); INDEX_LEN];
+    let mut at = 0;
+    while at < COUNT {
+        let name = SPECS[at].name.as_bytes();
+        assert!(name.len() <= NAME_LEN_MAX && at < VACANT as usize);
+        let packed = pack(name);
+        let mut place = home(packed);
+        while index[place].1 != VACANT {
+            assert!(index[place].0 != packed, "two commands of one name");
+            place = (place + 1) % INDEX_LEN;
+        }
+        index[place] = (packed, at as u8);
+        at += 1;
+    }
+    index
+};
+
+/// A command by its name, in any case.
+pub(super) fn find(name: &[u8]) -> Option<&'static Spec> {
+    if name.len() > NAME_LEN_MAX {
+        return None;
+    }
+    let packed = pack(name);
+    let mut place = home(packed);
+    loop {
+        match INDEX[place] {
+            (_, VACANT) => return None,
+            // A leading NUL packs to nothing, hence the look at the length.
+            (known, at) if known == packed && SPECS[usize::from(at)].name.len() == name.len() => {
+                return Some(&SPECS[usize::from(at)]);
+            }
+            _ => place = (place + 1) % INDEX_LEN,
+        }
+    }
+}
+
+/// The command, or the subcommand, that `words` call.
+pub(super) fn resolve(words: Words<'_>) -> Result<&'static Spec, Fail> {
+    let name = words.bytes(0);
+    let Some(spec) = find(&name) else { return Err(unknown(words)) };
+    let spec = match spec.subcommands {
+        [] => spec,
+        _ if words.len() == 1 => spec,
+        subcommands => find_subcommand(spec, subcommands, &words.bytes(1))?,
+    };
+    if spec.takes(words.len()) { Ok(spec) } else { Err(Fail::arity(spec.name)) }
+}
+
+fn find_subcommand(
+    spec: &Spec,
+    subcommands: &'static [Spec],
+    name: &[u8],
+) -> Result<&'static Spec, Fail> {
+    let own_name = |sub: &Spec| sub.name.as_bytes().get(spec.name.len() + 1..).unwrap_or_default();
+    subcommands.iter().find(|sub| own_name(sub).eq_ignore_ascii_case(name)).ok_or_else(|| {
+        let text = excerpt(name, EXCERPT_MAX);
+        let help = spec.name.to_ascii_uppercase();
+        Fail::Error(format!("ERR unknown subcommand '{text}'. Try {help} HELP.").into())
+    })
+}
+
+/// Bytes of a client's words that an error message repeats, as in Redis.
+const EXCERPT_MAX: usize = 128;
+
+/// The error for a command that does not exist: it repeats the first words.
+fn unknown(words: Words<'_>) -> Fail {
+    let mut args = String::new();
+    for word in words.rest(1) {
+        if args.len() >= EXCERPT_MAX {
+            break;
+        }
+        args.push_str(&format!("'{}' ", excerpt(&word, EXCERPT_MAX - args.len())));
+    }
+    let name = excerpt(&words.bytes(0), EXCERPT_MAX);
+    Fail::Error(format!("ERR unknown command '{name}', with args beginning with: {args}").into())
+}
+
+/// The first bytes of a word, up to a NUL as C prints strings.
+fn excerpt(word: &[u8], len: usize) -> String {
+    let end = word.iter().position(|byte| *byte == 0).unwrap_or(word.len()).min(len);
+    String::from_utf8_lossy(&word[..end]).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_is_found_in_any_case() {
+        for spec in &SPECS {
+            assert_eq!(find(spec.name.as_bytes()).unwrap().name, spec.name);
+            assert_eq!(find(spec.name.to_ascii_uppercase().as_bytes()).unwrap().name, spec.name);
+        }
+        for name in ["", "g", "gett", "get\0", "\0get", "a-name-longer-than-any", "client|id"] {
+            assert!(find(name.as_bytes()).is_none(), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn subcommands_are_named_after_their_command() {
+        for spec in &SPECS {
+            for sub in spec.subcommands {
+                assert!(sub.name.starts_with(&format!("{}|", spec.name)), "{}", sub.name);
+            }
+        }
+    }
+
+    #[test]
+    fn keys_are_where_the_specification_says() {
+        let positions = |name: &str, words| find(name.as_bytes()).unwrap().key_positions(words).collect::<Vec<_>>();
+        assert_eq!(positions("get", 2), [1]);
+        assert_eq!(positions("mset", 5), [1, 3]);
+        assert_eq!(positions("del", 4), [1, 2, 3]);
+        assert_eq!(positions("ping", 2), [0; 0]);
+    }
+}

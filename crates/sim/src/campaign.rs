@@ -1,0 +1,218 @@
+//! A seeded campaign: work, crash, recover (and crash that), judge, go on.
+
+use crate::observe::{observe, recover};
+use crate::op::{Op, Workload};
+use crate::oracle::State;
+use crate::rng::Rng;
+use crate::violation::Violation;
+use crate::world::{Setup, World};
+use landfall_media::sim::{CrashState, SimMedia};
+use landfall_media::{Media, Site};
+use std::sync::Arc;
+
+/// How many times recovery itself may crash before it is let through.
+const RECOVERY_CRASHES_MAX: u64 = 3;
+
+/// How much a campaign does, and what is wrong with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// Crashes.
+    pub crashes: usize,
+    /// Operations between two crashes at most.
+    pub ops_max: usize,
+    /// A site that lies: the campaign must notice.
+    pub skip: Option<Site>,
+}
+
+/// What a campaign has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Operations executed.
+    pub ops: u64,
+    /// Crashes.
+    pub crashes: u64,
+    /// Crashes in the middle of recovery.
+    pub recovery_crashes: u64,
+    /// Clean restarts.
+    pub restarts: u64,
+    /// Crash images recovered and judged.
+    pub images: u64,
+    /// Records that the compactor moved.
+    pub moved: u64,
+    /// Slabs that it gave back.
+    pub freed_slabs: u64,
+}
+
+/// A run drawn from one seed.
+pub struct Campaign {
+    plan: Plan,
+    rng: Rng,
+    world: World,
+    workload: Workload,
+    summary: Summary,
+    /// Operations since the last crash, to tell how it came to a violation.
+    history: Vec<Op>,
+}
+
+impl Campaign {
+    /// Runs the campaign of `seed`.
+    ///
+    /// # Errors
+    /// The first state or answer that the rules do not allow.
+    pub fn run(seed: u64, plan: Plan) -> Result<Summary, Violation> {
+        let mut campaign = Self::new(seed, plan)?;
+        for crash in 0..plan.crashes {
+            campaign.history.clear();
+            let round = campaign.round();
+            round.map_err(|violation| campaign.explain(violation).during(format!("round {crash}")))?;
+        }
+        campaign.end().map_err(|violation| violation.during("the end"))?;
+        Ok(campaign.summary)
+    }
+
+    fn new(seed: u64, plan: Plan) -> Result<Self, Violation> {
+        let mut rng = Rng::new(seed);
+        let setup = Setup {
+            runs: rng.between(32, 36) as u32,
+            writers: rng.between(1, 2),
+            deferred: rng.one_in(2),
+        };
+        let world = World::create(setup, |media| lie(media, plan.skip))?;
+        let workload = Workload::new(rng.draw(), setup.writers, setup.deferred);
+        Ok(Self { plan, rng, world, workload, summary: Summary::default(), history: Vec::new() })
+    }
+
+    /// Adds what was done since the last crash.
+    fn explain(&self, violation: Violation) -> Violation {
+        let ops: Vec<String> = self.history.iter().map(|op| format!("  {op:?}")).collect();
+        Violation(format!("{violation}\n{:?}, since the last crash:\n{}", self.world.setup(), ops.join("\n")))
+    }
+
+    /// Works for a while, then crashes, at the boundary of an operation or in the middle of one; or restarts.
+    fn round(&mut self) -> Result<(), Violation> {
+        let ops = self.rng.between(1, self.plan.ops_max);
+        for _ in 0..ops {
+            self.op()?;
+        }
+        match self.rng.below(8) {
+            0 => return self.restart(),
+            1 | 2 => {}
+            _ => self.work_until_frozen()?,
+        }
+        let state = self.world.media.frozen().unwrap_or_else(|| self.world.media.crash_state());
+        self.crash(&state)
+    }
+
+    fn op(&mut self) -> Result<(), Violation> {
+        self.summary.ops += 1;
+        let op = self.workload.next();
+        self.history.push(op.clone());
+        self.world.run(&op)?;
+        if self.summary.ops.is_multiple_of(16) {
+            self.world.check_durable()?;
+        }
+        Ok(())
+    }
+
+    /// Works on until a moment in the middle of some operation has been caught.
+    fn work_until_frozen(&mut self) -> Result<(), Violation> {
+        let ahead = 1 + if self.rng.one_in(2) { self.rng.below(12) } else { self.rng.below(400) };
+        self.world.media.freeze_at(self.world.media.ops().total() + ahead);
+        for _ in 0..100 {
+            self.op()?;
+            if self.world.media.frozen().is_some() {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Recovers one or two images of the crash, judges each, and goes on with the last.
+    fn crash(&mut self, state: &CrashState) -> Result<(), Violation> {
+        self.summary.crashes += 1;
+        if self.rng.one_in(2) {
+            let image = state.crash_image_seeded(self.rng.draw());
+            self.recover_image(image).map(|_| ())?;
+        }
+        let image = state.crash_image_seeded(self.rng.draw());
+        let (media, found) = self.recover_image(image)?;
+        self.go_on(media, &found)
+    }
+
+    /// Recovers an image, through crashes of recovery, and judges what is found.
+    fn recover_image(&mut self, mut image: Vec<u8>) -> Result<(Arc<SimMedia>, State), Violation> {
+        self.summary.images += 1;
+        for _ in 0..self.rng.below(RECOVERY_CRASHES_MAX) {
+            image = self.crash_recovery(image)?;
+        }
+        let media = self.medium(image);
+        let found = self.judged(&media)?;
+        Ok((media, found))
+    }
+
+    /// Crashes recovery of `image` somewhere, and returns what is left.
+    fn crash_recovery(&mut self, image: Vec<u8>) -> Result<Vec<u8>, Violation> {
+        let media = self.medium(image);
+        media.freeze_at(1 + self.rng.below(20));
+        self.judged(&media)?;
+        self.summary.recovery_crashes += 1;
+        let state = media.frozen().unwrap_or_else(|| media.crash_state());
+        Ok(state.crash_image_seeded(self.rng.draw()))
+    }
+
+    fn medium(&self, image: Vec<u8>) -> Arc<SimMedia> {
+        let media = self.world.medium(image);
+        lie(&media, self.plan.skip);
+        media
+    }
+
+    fn judged(&self, media: &Arc<SimMedia>) -> Result<State, Violation> {
+        let media: Arc<dyn Media> = Arc::clone(media) as Arc<dyn Media>;
+        let engine = recover(&media)?;
+        let found = observe(&engine, self.world.now_ms)?;
+        self.world.oracle.judge(&found, self.world.now_ms)?;
+        crate::recount::recount(&engine, 0)?;
+        Ok(found)
+    }
+
+    /// Goes on with a region that was recovered once to be judged: a restart in between is one test more.
+    fn go_on(&mut self, media: Arc<SimMedia>, found: &State) -> Result<(), Violation> {
+        self.count_compacted();
+        let mut oracle = self.world.oracle.clone();
+        oracle.collapse(found);
+        self.world = World::open(self.world.setup(), media, oracle, self.world.now_ms)?;
+        self.world.check()?;
+        self.world.recount()
+    }
+
+    fn count_compacted(&mut self) {
+        self.summary.moved += self.world.compacted.moved_records;
+        self.summary.freed_slabs += self.world.compacted.freed_slabs;
+    }
+
+    /// Stops as a server stops, and starts again.
+    fn restart(&mut self) -> Result<(), Violation> {
+        self.summary.restarts += 1;
+        self.world.commit_all()?;
+        self.world.recount().map_err(|violation| violation.during("before a restart"))?;
+        if self.rng.one_in(2) {
+            self.world.engine.heap().mark_slabs(1)?;
+        }
+        let image = self.world.media.crash_state().durable_image();
+        let (media, found) = self.recover_image(image)?;
+        self.go_on(media, &found)
+    }
+
+    /// Nothing leaks: with everything deleted and compacted, every data run comes free.
+    fn end(&mut self) -> Result<(), Violation> {
+        self.world.commit_all()?;
+        self.world.recount()?;
+        self.world.empty()
+    }
+}
+
+fn lie(media: &SimMedia, skip: Option<Site>) {
+    if let Some(site) = skip {
+        media.skip_site(site);
+    }
+}
