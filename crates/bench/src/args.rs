@@ -156,15 +156,12 @@ impl KvArgs {
             args.seconds = 0.1;
             args.records = args.records.min(5_000);
         }
-        args.seconds = if args.seconds.is_finite() { args.seconds.clamp(0.05, limits::SECONDS_MAX) } else { 3.0 };
+        args.seconds =
+            if args.seconds.is_finite() { args.seconds.clamp(0.05, limits::SECONDS_MAX) } else { 3.0 };
         args.sizes.iter_mut().for_each(|size| *size = (*size).clamp(1, limits::VALUE_MAX));
         if args.discard && !args.only.contains(&WorkloadChoice::Discard) {
             args.only.push(WorkloadChoice::Discard);
         }
         args
-    }
-
-    pub(crate) fn measures(&self, workload: WorkloadChoice) -> bool {
-        self.only.contains(&workload)
     }
 }

@@ -2,6 +2,9 @@
 
 use std::path::PathBuf;
 
+/// Characters of an unexpected reply that are shown.
+const REPLY_SHOWN: usize = 200;
+
 /// Why a measurement could not be made.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -48,8 +51,7 @@ impl BenchError {
     }
 
     pub(crate) fn reply(peer: &str, reply: impl std::fmt::Debug, expected: &'static str) -> Self {
-        let mut reply = format!("{reply:?}");
-        reply.truncate(reply.floor_char_boundary(200));
+        let reply = format!("{reply:?}").chars().take(REPLY_SHOWN).collect();
         Self::Reply { peer: peer.into(), reply, expected }
     }
 }

@@ -183,9 +183,8 @@ impl Compactor {
         budget_bytes: u64,
         done: &mut Compacted,
     ) -> Result<bool, HeapError> {
-        let inside = |extent: Extent| {
-            RunId::of(extent.off) == run || (!extent.is_empty() && RunId::of(extent.end() - 1) == run)
-        };
+        let (start, end) = (run.off(), run.off() + RUN_SIZE);
+        let inside = |extent: Extent| extent.off < end && extent.end() > start;
         while let Some(slot) = referrers.get(*next) {
             if done.moved_bytes >= budget_bytes || self.moves.len() >= MOVES_MAX {
                 return Ok(false);
@@ -230,6 +229,7 @@ impl Compactor {
         let Slot::Record(view) = heap.slot(slot)? else { return Ok(()) };
         let mut held = Ok(crate::heap::Extents::new());
         let mut hold = || {
+            heap.begin_copy(slot);
             held = heap.all_extents(slot, &view);
             held.iter().flatten().for_each(|extent| heap.runs.hold(*extent));
         };
@@ -240,8 +240,12 @@ impl Compactor {
         held.iter().flatten().for_each(|extent| heap.runs.release(*extent));
         match copied {
             Ok(Some(new)) => self.moves.push(Move { hash: view.hash(), old: slot, new }),
-            Ok(None) => owner.abort_move(view.hash()),
+            Ok(None) => {
+                heap.cancel_copy(slot);
+                owner.abort_move(view.hash());
+            }
             Err(error) => {
+                heap.cancel_copy(slot);
                 owner.abort_move(view.hash());
                 return Err(error);
             }
@@ -271,14 +275,23 @@ impl Compactor {
         Ok(Some(new))
     }
 
-    /// Fences the copies, then lets each replace its original or drops it.
+    /// Fences the copies and moves the watermark past them, then lets each replace its original.
     fn settle(&mut self, owner: &dyn Owner) -> Result<(), HeapError> {
-        self.writer.commit_now()?;
-        for Move { hash, old, new } in self.moves.drain(..) {
-            let gone = if owner.end_move(hash, old, new) { old } else { new };
-            self.heap.disown(gone);
+        let fenced = self.fence_copies();
+        for Move { hash, old, new } in self.moves.drain(..).filter(|_| fenced.is_ok()) {
+            let replaces = owner.end_move(hash, old, new);
+            self.heap.end_copy(old, new, replaces);
         }
-        Ok(())
+        fenced
+    }
+
+    /// A copy is trusted before its original goes: recovery would stop at one whose data were damaged before
+    /// it was moved, and give up every copy after it.
+    fn fence_copies(&mut self) -> Result<(), HeapError> {
+        self.writer.commit_now()?;
+        let mut slabs: Vec<RunId> = self.moves.iter().map(|moved| moved.new.run()).collect();
+        slabs.dedup();
+        self.heap.mark(&slabs)
     }
 
     fn retire(&mut self, owner: &dyn Owner, victim: &Victim, done: &mut Compacted) -> Result<(), HeapError> {
@@ -299,6 +312,7 @@ impl Compactor {
 
     /// Gives an empty slab back: durably no slab first, forgotten and reused after.
     fn free_slab(&mut self, owner: &dyn Owner, run: RunId) -> Result<(), HeapError> {
+        self.heap.runs.get(run).leaving.store(1, Ordering::Release);
         self.heap.write_words(&[(run, RunWord::NotSlab)])?;
         let filled = self.heap.runs.get(run).filled.load(Ordering::Relaxed);
         for index in 0..filled {

@@ -13,8 +13,9 @@ use landfall_media::{Dirty, Extent, Media, MediaError, RUN_SIZE, Site};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// Free runs that only the compactor may take: it needs space to make space.
@@ -38,6 +39,15 @@ pub(crate) struct SpareSlab {
     pub(crate) next: u32,
 }
 
+/// How far the copying of a record has come.
+#[derive(Clone, Copy, Debug, Default)]
+struct Copying {
+    /// Something newer than the original is durable.
+    original_gone: bool,
+    /// The copy, which is not current and goes with the original.
+    copy: Option<SlotId>,
+}
+
 /// The persistent packet heap over one region.
 ///
 /// Shared by all workers. Each worker appends through its own [`crate::Writer`].
@@ -49,6 +59,13 @@ pub struct Heap {
     pub(crate) next_seq: AtomicU64,
     pub(crate) spare_slabs: Mutex<Vec<SpareSlab>>,
     pub(crate) table_lock: Mutex<()>,
+    /// Records that the compactor is copying, or whose copy lost to something that is not durable yet.
+    copying: Mutex<BTreeMap<SlotId, Copying>>,
+    /// Live slots whose data are not counted, because they cannot be trusted to be theirs.
+    uncounted: Mutex<BTreeSet<SlotId>>,
+    has_uncounted: AtomicBool,
+    /// How many are being copied, so that workers need no lock while the compactor rests.
+    copying_count: AtomicUsize,
     landing_reserve: AtomicU32,
     /// Counts of payload bytes that user space copied, by path.
     pub copies: Copies,
@@ -70,6 +87,10 @@ impl Heap {
             next_seq: AtomicU64::new(1),
             spare_slabs: Mutex::new(Vec::new()),
             table_lock: Mutex::new(()),
+            copying: Mutex::new(BTreeMap::new()),
+            uncounted: Mutex::new(BTreeSet::new()),
+            has_uncounted: AtomicBool::new(false),
+            copying_count: AtomicUsize::new(0),
             landing_reserve: AtomicU32::new(LANDING_RESERVE_RUNS),
             copies: Copies::default(),
         }
@@ -294,27 +315,109 @@ impl Heap {
 
     /// A record became current: counts its slot and what it refers to.
     pub(crate) fn adopt(&self, slot: SlotId, view: &RecordView<'_>) -> Result<(), HeapError> {
-        for extent in self.all_extents(slot, view)? {
-            self.runs.adopt(extent, slot);
+        let extents = self.all_extents(slot, view).and_then(|extents| self.check_adoptable(slot, extents));
+        if extents.is_err() {
+            self.adopt_damaged(slot);
+        } else {
+            self.runs.slot_live(slot);
         }
-        self.runs.slot_live(slot);
+        extents?.iter().for_each(|extent| self.runs.adopt(*extent, slot));
         Ok(())
     }
 
-    /// A record is current no more, durably: what it refers to may be used again.
+    /// An old version that has come up because a newer one is damaged may refer to what is no data any more.
+    fn check_adoptable(&self, slot: SlotId, extents: Extents) -> Result<Extents, HeapError> {
+        let is_data = |extent: &Extent| {
+            let last = RunId::of(extent.end().saturating_sub(1).max(extent.off));
+            let mut runs = (RunId::of(extent.off).0..=last.0).map(RunId);
+            extent.is_empty() || runs.all(|run| !run.is_table() && self.runs.get(run).used_for() != RunUse::Slab)
+        };
+        let adoptable = extents.iter().all(is_data);
+        adoptable.then_some(extents).ok_or(HeapError::Damaged { slot, what: Damage::RecordFields })
+    }
+
+    /// A slot that is kept although it cannot be read, or not what it refers to: it counts as live, its data
+    /// do not.
+    pub fn adopt_damaged(&self, slot: SlotId) {
+        self.runs.slot_live(slot);
+        self.uncounted.lock().insert(slot);
+        self.has_uncounted.store(true, Ordering::Release);
+    }
+
+    /// The record in `original` is about to be copied by the compactor; it is current now.
+    pub(crate) fn begin_copy(&self, original: SlotId) {
+        let mut copying = self.copying.lock();
+        copying.insert(original, Copying::default());
+        self.copying_count.store(copying.len(), Ordering::Release);
+    }
+
+    /// The copy was not made.
+    pub(crate) fn cancel_copy(&self, original: SlotId) {
+        let mut copying = self.copying.lock();
+        copying.remove(&original);
+        self.copying_count.store(copying.len(), Ordering::Release);
+    }
+
+    /// The copy is durable, and has taken the original's place if `replaces`. If not, something newer has,
+    /// that may not be durable yet: until it is, a crash would bring the copy back, so it keeps its data.
+    pub(crate) fn end_copy(&self, original: SlotId, copy: SlotId, replaces: bool) {
+        let mut copying = self.copying.lock();
+        let state = copying.remove(&original).unwrap_or_default();
+        let gone = match (replaces, state.original_gone) {
+            (true, _) => original,
+            (false, true) => copy,
+            (false, false) => {
+                copying.insert(original, Copying { copy: Some(copy), ..state });
+                return;
+            }
+        };
+        self.copying_count.store(copying.len(), Ordering::Release);
+        drop(copying);
+        self.let_go(gone, &self.refers_to(gone));
+    }
+
+    /// A record is current no more, durably: what it refers to may be used again, and so may what a copy of
+    /// it refers to.
     pub(crate) fn disown(&self, slot: SlotId) {
         self.disown_known(slot, &self.refers_to(slot));
     }
 
     /// The same, for a record whose extents are known.
     pub(crate) fn disown_known(&self, slot: SlotId, refers: &[Extent]) {
+        self.let_go(slot, refers);
+        // A copy begins under the lock of the shard that the superseding write took later.
+        if self.copying_count.load(Ordering::Acquire) > 0
+            && let Some(copy) = self.take_copy(slot)
+        {
+            self.let_go(copy, &self.refers_to(copy));
+        }
+    }
+
+    /// The original is gone; so is its copy, which is returned, if it was waiting for that.
+    fn take_copy(&self, original: SlotId) -> Option<SlotId> {
+        let mut copying = self.copying.lock();
+        let state = copying.get_mut(&original)?;
+        state.original_gone = true;
+        let copy = state.copy?;
+        copying.remove(&original);
+        self.copying_count.store(copying.len(), Ordering::Release);
+        Some(copy)
+    }
+
+    fn let_go(&self, slot: SlotId, refers: &[Extent]) {
+        if self.has_uncounted.load(Ordering::Acquire) {
+            self.uncounted.lock().remove(&slot);
+        }
         refers.iter().for_each(|extent| self.runs.unrefer(*extent));
         self.runs.slot_dead(slot);
     }
 
-    /// What a record refers to. A record that cannot be read keeps its frames: leaking them is safe,
-    /// freeing others' is not.
+    /// What a record refers to and is counted for. A record that cannot be read keeps its frames: leaking
+    /// them is safe, freeing others' is not.
     pub(crate) fn refers_to(&self, slot: SlotId) -> SmallVec<[Extent; 2]> {
+        if self.has_uncounted.load(Ordering::Acquire) && self.uncounted.lock().contains(&slot) {
+            return SmallVec::new();
+        }
         let read = || self.all_extents(slot, &self.record(slot)?);
         read().map_or_else(|_| SmallVec::new(), |extents| SmallVec::from_slice(&extents))
     }
@@ -364,6 +467,10 @@ impl Heap {
     /// Writes run-table words durably.
     pub(crate) fn write_words(&self, words: &[(RunId, RunWord)]) -> Result<(), MediaError> {
         let _table = self.table_lock.lock();
+        self.write_words_locked(words)
+    }
+
+    fn write_words_locked(&self, words: &[(RunId, RunWord)]) -> Result<(), MediaError> {
         let mut dirty = Dirty::new();
         for (run, word) in words {
             table::write(&*self.media, &mut dirty, *run, *word, &self.geometry.salt)?;
@@ -401,19 +508,37 @@ impl Heap {
     /// # Errors
     /// The medium's.
     pub fn mark_slabs(&self, step: u32) -> Result<usize, HeapError> {
-        let mut words: SmallVec<[(RunId, RunWord); 8]> = SmallVec::new();
-        for (id, run) in self.runs.iter().filter(|(_, run)| run.used_for() == RunUse::Slab) {
-            let durable = run.durable.load(Ordering::Acquire);
-            let marked = run.marked.load(Ordering::Relaxed);
+        let slabs = self.runs.iter().filter(|(_, run)| run.used_for() == RunUse::Slab).map(|(id, _)| id);
+        self.mark_where(slabs, |durable, marked| {
             let full = durable == SLOTS_PER_RUN && marked < durable;
-            if full || durable >= marked + step.max(1) {
+            full || durable >= marked + step.max(1)
+        })
+    }
+
+    /// Writes the durable marks of some slabs.
+    pub(crate) fn mark(&self, slabs: &[RunId]) -> Result<(), HeapError> {
+        self.mark_where(slabs.iter().copied(), |durable, marked| durable > marked).map(|_| ())
+    }
+
+    /// All under the table's lock: marks only ever rise, and a slab that is being given back gets none.
+    fn mark_where(
+        &self,
+        slabs: impl Iterator<Item = RunId>,
+        is_due: impl Fn(u32, u32) -> bool,
+    ) -> Result<usize, HeapError> {
+        let _table = self.table_lock.lock();
+        let mut words: SmallVec<[(RunId, RunWord); 8]> = SmallVec::new();
+        for id in slabs {
+            let run = self.runs.get(id);
+            let (durable, marked) = (run.durable.load(Ordering::Acquire), run.marked.load(Ordering::Relaxed));
+            if is_due(durable, marked) && run.leaving.load(Ordering::Acquire) == 0 {
                 words.push((id, RunWord::Slab { durable, sealed: durable == SLOTS_PER_RUN }));
             }
         }
         if words.is_empty() {
             return Ok(0);
         }
-        self.write_words(&words)?;
+        self.write_words_locked(&words)?;
         for (run, word) in &words {
             if let RunWord::Slab { durable, .. } = word {
                 self.runs.get(*run).marked.store(*durable, Ordering::Release);
@@ -422,12 +547,26 @@ impl Heap {
         Ok(words.len())
     }
 
+    /// True for a slot that is kept although it cannot be read.
+    pub(crate) fn is_unreadable(&self, slot: SlotId) -> bool {
+        self.has_uncounted.load(Ordering::Acquire)
+            && self.uncounted.lock().contains(&slot)
+            && self.record(slot).is_err()
+    }
+
     /// Overwrites an unreadable or lost slot, durably, with a record that says nothing: a tombstone of the
     /// empty key in a space that no client reaches. For offline repair, of a region that nobody appends to.
     ///
     /// # Errors
     /// The medium's.
     pub fn entomb_slot(&self, slot: SlotId) -> Result<(), MediaError> {
+        let mut dirty = Dirty::new();
+        self.entomb(slot, &mut dirty)?;
+        self.media.fence(&mut dirty, Site::EraseFence)
+    }
+
+    /// The same, durable with the next fence of `dirty`.
+    pub(crate) fn entomb(&self, slot: SlotId, dirty: &mut Dirty) -> Result<(), MediaError> {
         let record = NewRecord {
             kind: Kind::Tombstone,
             space: NOWHERE_SPACE,
@@ -446,8 +585,8 @@ impl Heap {
             value: ValuePlace::Inline(b""),
         };
         self.media.store(slot.off(), &record::encode(&record, slot, self.salt_crc))?;
-        let at = Extent::new(slot.off(), RECORD_SIZE as u32);
-        landfall_media::persist(&*self.media, at, Site::Erase, Site::EraseFence)
+        self.media.flush(dirty, Site::Erase, Extent::new(slot.off(), RECORD_SIZE as u32));
+        Ok(())
     }
 
     /// Declares, durably, that a run holds no records. For offline repair of a run whose table words are

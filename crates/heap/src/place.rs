@@ -4,7 +4,7 @@ use crate::copies::CopyPath;
 use crate::error::HeapError;
 use crate::heap::Extents;
 use crate::layout::RunId;
-use crate::writer::{Urgency, Writer};
+use crate::writer::Writer;
 use landfall_media::{Extent, RUN_SIZE};
 
 /// The run that a writer places bytes into.
@@ -73,7 +73,7 @@ impl Writer {
 
     fn open_fill(&mut self) -> Result<(), HeapError> {
         self.close_fill();
-        let run = self.heap.take_data_run(self.reserve(Urgency::Write)).ok_or(HeapError::Full)?;
+        let run = self.heap.take_data_run(self.reserve(self.urgency)).ok_or(HeapError::Full)?;
         self.fill = Some(Fill { run, used: 0 });
         Ok(())
     }

@@ -55,6 +55,8 @@ pub struct Run {
     filling: AtomicU8,
     /// The slab holds what must not be moved: unreadable slots that may still be named (slabs).
     pinned: AtomicU8,
+    /// The slab is being given back: its table word must not say slab again (slabs).
+    pub(crate) leaving: AtomicU8,
     /// Slots of records that refer to this run (data runs); may name records that moved on since.
     referrers: Mutex<Vec<SlotId>>,
 }
@@ -199,6 +201,7 @@ impl Runs {
         state.durable.store(durable, Ordering::Release);
         state.marked.store(durable, Ordering::Relaxed);
         state.live_slots.store(0, Ordering::Relaxed);
+        state.leaving.store(0, Ordering::Relaxed);
         state.set_use(RunUse::Slab);
         self.slab_count.fetch_add(1, Ordering::Relaxed);
     }

@@ -111,6 +111,8 @@ pub struct Writer {
     id: u8,
     pub(crate) sites: Sites,
     urgency_base: Urgency,
+    /// Of what is being appended.
+    pub(crate) urgency: Urgency,
     slab: Option<SpareSlab>,
     batch_start: u32,
     pub(crate) fill: Option<Fill>,
@@ -137,6 +139,7 @@ impl Writer {
             id,
             sites,
             urgency_base,
+            urgency: Urgency::Write,
             slab: None,
             batch_start: 0,
             fill: None,
@@ -212,6 +215,7 @@ impl Writer {
         if urgency == Urgency::Write && !self.heap.has_room() {
             return Err(HeapError::Full);
         }
+        self.urgency = urgency;
         self.ensure_slots(entries.len() as u32, urgency)
     }
 
@@ -491,6 +495,7 @@ impl Writer {
             if let Some(slab) = self.slab.as_mut() {
                 slab.next = slot.index();
             }
+            self.heap.runs.get(slot.run()).filled.store(slot.index(), Ordering::Relaxed);
         }
         Ok(())
     }
@@ -536,6 +541,10 @@ impl Writer {
             self.heap.runs.mark_durable(run, upto);
         }
         for old in &in_flight.superseded {
+            // What could not be read is replaced, durably: it must not bar the key after the next restart.
+            if self.heap.is_unreadable(old.slot) {
+                self.heap.entomb(old.slot, &mut self.dirty)?;
+            }
             self.heap.disown_known(old.slot, &old.refers);
         }
         let nearly_full = self.slab.is_some_and(|slab| SLOTS_PER_RUN - slab.next < SLAB_REST_MIN);

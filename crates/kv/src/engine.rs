@@ -154,7 +154,7 @@ impl Engine {
     pub fn replace(&self, writer: &mut Writer, request: &SetRequest<'_>) -> Result<Written, KvError> {
         let lookup = Lookup::new(&self.heap, request.space, request.key);
         let mut shard = self.shard(lookup.hash);
-        let old = self.find_for_write(&mut shard, writer, &lookup)?;
+        let old = self.find_for_write(&shard, writer, &lookup)?;
         let entry = Entry {
             kind: Kind::Put,
             space: request.space,
@@ -168,7 +168,11 @@ impl Engine {
         };
         let old = old.map(|hit| (hit.slot, hit.view.expiry_ms()));
         let tomb = if old.is_none() { self.tomb_for_write(&shard, writer, &lookup)? } else { None };
+        let damaged = shard.is_damaged(&self.heap, &lookup);
         let slot = writer.append(&entry)?;
+        if damaged {
+            shard.heal(&self.heap, &lookup, |unreadable| writer.supersede(unreadable));
+        }
         install(&mut shard, writer, &lookup, slot, request.expiry_ms, old, tomb);
         Ok(Written { slot, old_expiry_ms: old.map(|(_, expiry_ms)| expiry_ms) })
     }
@@ -187,20 +191,46 @@ impl Engine {
     ) -> Result<Option<SlotId>, KvError> {
         let lookup = Lookup::new(&self.heap, space, key);
         let mut shard = self.shard(lookup.hash);
-        let Some(hit) = self.find_for_write(&mut shard, writer, &lookup)? else { return Ok(None) };
-        let (old, expiry_ms, expired) = (hit.slot, hit.view.expiry_ms(), hit.is_expired(now_ms));
+        let hit = self.find_for_write(&shard, writer, &lookup)?;
+        let damaged = shard.is_damaged(&self.heap, &lookup);
+        if hit.is_none() && !damaged {
+            return Ok(None);
+        }
+        let expired = !damaged && hit.is_some_and(|hit| hit.is_expired(now_ms));
+        let old = hit.map(|hit| (hit.slot, hit.view.expiry_ms()));
         let tomb = writer.append(&tombstone(&lookup, arrival_ns))?;
-        shard.bury(&lookup, tomb, old, expiry_ms);
-        shard.note_change(writer.id(), tomb);
-        writer.supersede(old);
+        self.bury(&mut shard, writer, &lookup, tomb, old, damaged);
         Ok((!expired).then_some(tomb))
     }
 
-    /// The current version of a key about to be written. A damaged one is healed: what is unreadable is
-    /// forgotten, and an older version found instead is only there to be superseded.
+    /// Makes a freshly appended tombstone current.
+    pub(crate) fn bury(
+        &self,
+        shard: &mut Shard,
+        writer: &mut Writer,
+        lookup: &Lookup<'_>,
+        tomb: SlotId,
+        old: Option<(SlotId, u64)>,
+        damaged: bool,
+    ) {
+        if damaged {
+            shard.heal(&self.heap, lookup, |unreadable| writer.supersede(unreadable));
+        }
+        match old {
+            Some((old, expiry_ms)) => {
+                shard.bury(lookup, tomb, old, expiry_ms);
+                writer.supersede(old);
+            }
+            None => shard.bury_unreadable(lookup, tomb),
+        }
+        shard.note_change(writer.id(), tomb);
+    }
+
+    /// The current version of a key about to be written. Of a damaged one an older version may be found: it
+    /// is only there to be superseded.
     pub(crate) fn find_for_write<'h>(
         &'h self,
-        shard: &mut Shard,
+        shard: &Shard,
         writer: &Writer,
         lookup: &Lookup<'_>,
     ) -> Result<Option<Hit<'h>>, KvError> {
@@ -211,10 +241,7 @@ impl Engine {
                 }
                 Ok(hit)
             }
-            Err(KvError::Damaged { .. }) => {
-                self.heal(shard, lookup);
-                shard.find(&self.heap, lookup)
-            }
+            Err(KvError::Damaged { .. }) => Ok(shard.find_readable(&self.heap, lookup)),
             Err(error) => Err(error),
         }
     }
@@ -237,16 +264,6 @@ impl Engine {
             return Err(KvError::Wait(Some(slot)));
         }
         Ok(())
-    }
-
-    /// Forgets an unreadable version of a key that is being written anew.
-    fn heal(&self, shard: &mut Shard, lookup: &Lookup<'_>) {
-        shard.damaged.remove(&lookup.hash);
-        let unreadable: Vec<SlotId> =
-            shard.slots_of(lookup.hash).filter(|slot| self.heap.record(*slot).is_err()).collect();
-        for slot in unreadable {
-            shard.forget_slot(lookup, slot);
-        }
     }
 
     /// Deletes everything, in one record. Acknowledge once the slot returned is durable.
@@ -305,6 +322,7 @@ impl Engine {
         for shard in &mut shards {
             let old = std::mem::take(&mut **shard);
             old.table.iter().chain(old.tombs.iter()).for_each(|entry| writer.supersede(entry.slot));
+            old.unreadable.iter().for_each(|(_, slot)| writer.supersede(*slot));
             shard.note_flush(writer.id(), mark);
         }
         shards[self.shard_index(hash)].add_tomb(hash, mark);

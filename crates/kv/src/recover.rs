@@ -180,7 +180,8 @@ impl Recovery {
             if is_done || newest > (found.seq, found.rev) {
                 shard.add_stale(found.hash);
             } else {
-                bar(&mut shard, found.hash, Damage::KeyHash);
+                heap.adopt_damaged(found.slot);
+                bar(&mut shard, found.hash, found.slot, Damage::KeyHash);
                 report.damaged.push(DamagedSlot { slot: found.slot, what: Damage::KeyHash, named: None });
             }
         }
@@ -256,8 +257,9 @@ impl Recovery {
         for damaged in &report.damaged {
             heap.pin_slab(damaged.slot);
             if let Some((_, _, hash)) = &damaged.named {
+                heap.adopt_damaged(damaged.slot);
                 let shard = &self.shards[*hash as usize & (self.shards.len() - 1)];
-                bar(&mut shard.lock(), *hash, damaged.what);
+                bar(&mut shard.lock(), *hash, damaged.slot, damaged.what);
             }
         }
         Ok((Engine::new(heap, self.shards, self.pass_flush_seq), report))
@@ -296,6 +298,7 @@ fn add(shard: &mut Shard, found: &Found) {
 
 /// Answers every key of a hash with an error: its newest record is unreadable, and an older one must not
 /// pass for it.
-fn bar(shard: &mut Shard, hash: u64, what: Damage) {
+fn bar(shard: &mut Shard, hash: u64, slot: SlotId, what: Damage) {
     shard.damaged.insert(hash, what);
+    shard.unreadable.push((hash, slot));
 }

@@ -102,6 +102,8 @@ pub(crate) struct Shard {
     pub(crate) stale: ByHash<u32>,
     /// Hashes of keys whose records cannot be read.
     pub(crate) damaged: ByHash<landfall_heap::Damage>,
+    /// (key hash, slot) of what cannot be read, so that a new version can replace it.
+    pub(crate) unreadable: Vec<(u64, SlotId)>,
     pub(crate) keys: [u64; DATABASES],
     /// The last record of each writer that added or removed a key here: what is seen to be absent, and
     /// what is counted, may depend on it. A writer's earlier ones are durable once its last one is.
@@ -181,8 +183,9 @@ impl Shard {
             }
             None => {
                 self.insert(lookup.hash, new);
-                self.order.insert(ordered_key(lookup.space, lookup.key));
-                self.count(lookup.space, 1);
+                if self.order.insert(ordered_key(lookup.space, lookup.key)) {
+                    self.count(lookup.space, 1);
+                }
                 self.set_expiry(lookup.hash, 0, expiry_ms);
             }
         }
@@ -198,12 +201,42 @@ impl Shard {
         self.add_tomb(lookup.hash, tomb);
     }
 
-    /// Takes out an entry whose record cannot be read; and its key.
-    pub(crate) fn forget_slot(&mut self, lookup: &Lookup<'_>, slot: SlotId) {
-        remove(&mut self.table, lookup.hash, slot);
+    /// A key's newest readable version, whatever bars the key: there to be superseded, not to be shown.
+    pub(crate) fn find_readable<'h>(&self, heap: &'h Heap, lookup: &Lookup<'_>) -> Option<Hit<'h>> {
+        find_in(&self.table, heap, lookup, Kind::Put).ok().flatten()
+    }
+
+    /// True if a key is answered with an error.
+    pub(crate) fn is_damaged(&self, heap: &Heap, lookup: &Lookup<'_>) -> bool {
+        matches!(self.find(heap, lookup), Err(KvError::Damaged { .. }))
+    }
+
+    /// A new version, or a tombstone, of the key has been appended: nothing bars the key any more. Slots that
+    /// cannot be read are yielded, to be superseded.
+    pub(crate) fn heal(&mut self, heap: &Heap, lookup: &Lookup<'_>, mut supersede: impl FnMut(SlotId)) {
+        self.damaged.remove(&lookup.hash);
+        let same = |(hash, _): &mut (u64, SlotId)| *hash == lookup.hash;
+        for (hash, slot) in self.unreadable.extract_if(.., same).collect::<Vec<_>>() {
+            supersede(slot);
+            if heap.record(slot).is_ok() {
+                // Only its key could not be read: it is found again, as an old version.
+                self.add_stale(hash);
+            }
+        }
+        let broken: Vec<SlotId> =
+            self.slots_of(lookup.hash).filter(|slot| heap.record(*slot).is_err()).collect();
+        for slot in broken {
+            remove(&mut self.table, lookup.hash, slot);
+            supersede(slot);
+        }
+    }
+
+    /// Ends a key that has no readable version: its tombstone is current from now on.
+    pub(crate) fn bury_unreadable(&mut self, lookup: &Lookup<'_>, tomb: SlotId) {
         if self.order.remove(&ordered_key(lookup.space, lookup.key)) {
             self.count(lookup.space, -1);
         }
+        self.add_tomb(lookup.hash, tomb);
     }
 
     pub(crate) fn insert(&mut self, hash: u64, slot: SlotId) {

@@ -340,10 +340,11 @@ impl<'e> Txn<'e> {
             let old = engine.find_for_write(shard, writer, &lookup)?;
             let tomb = if old.is_none() { engine.tomb_for_write(shard, writer, &lookup)? } else { None };
             let old = old.map(|hit| (hit.slot, hit.view.expiry_ms()));
-            if matches!(key.value, Staged::Deleted) && old.is_none() {
+            let damaged = shard.is_damaged(&engine.heap, &lookup);
+            if matches!(key.value, Staged::Deleted) && old.is_none() && !damaged {
                 continue;
             }
-            plan.push(Planned { key, lookup, guard, old, tomb });
+            plan.push(Planned { key, lookup, guard, old, tomb, damaged });
         }
         if plan.is_empty() {
             return Ok(None);
@@ -351,7 +352,7 @@ impl<'e> Txn<'e> {
         let entries: SmallVec<[Entry<'_>; 4]> = plan.iter().map(|p| p.entry(arrival_ns)).collect();
         let slots = writer.append_group(&entries)?;
         for (planned, slot) in plan.iter().zip(&slots) {
-            planned.install(&mut self.guards[planned.guard].1, writer, *slot);
+            planned.install(engine, &mut self.guards[planned.guard].1, writer, *slot);
         }
         Ok(slots.last().copied())
     }
@@ -370,6 +371,8 @@ struct Planned<'a> {
     guard: usize,
     old: Option<(SlotId, u64)>,
     tomb: Option<SlotId>,
+    /// Something of the key cannot be read.
+    damaged: bool,
 }
 
 impl<'a> Planned<'a> {
@@ -392,15 +395,14 @@ impl<'a> Planned<'a> {
         }
     }
 
-    fn install(&self, shard: &mut Shard, writer: &mut Writer, slot: SlotId) {
-        match (&self.key.value, self.old) {
-            (Staged::Deleted, Some((old, old_expiry))) => {
-                shard.bury(&self.lookup, slot, old, old_expiry);
-                shard.note_change(writer.id(), slot);
-                writer.supersede(old);
-            }
-            _ => install(shard, writer, &self.lookup, slot, self.key.expiry_ms, self.old, self.tomb),
+    fn install(&self, engine: &Engine, shard: &mut Shard, writer: &mut Writer, slot: SlotId) {
+        if matches!(self.key.value, Staged::Deleted) {
+            return engine.bury(shard, writer, &self.lookup, slot, self.old, self.damaged);
         }
+        if self.damaged {
+            shard.heal(&engine.heap, &self.lookup, |unreadable| writer.supersede(unreadable));
+        }
+        install(shard, writer, &self.lookup, slot, self.key.expiry_ms, self.old, self.tomb);
     }
 }
 

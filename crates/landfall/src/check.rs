@@ -126,6 +126,9 @@ fn on_all_cores(step: impl Fn() -> Result<bool, KvError> + Sync) -> Result<(), K
     };
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..cores).map(|_| scope.spawn(work)).collect();
-        threads.into_iter().map(|thread| thread.join().expect("a checking thread panicked")).fold(Ok(()), Result::and)
+        threads
+            .into_iter()
+            .map(|thread| thread.join().expect("a checking thread panicked"))
+            .fold(Ok(()), Result::and)
     })
 }

@@ -29,7 +29,11 @@ fn filled() -> Place {
 
 fn json(output: &Output) -> serde_json::Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| {
-        panic!("{error}: {}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+        panic!(
+            "{error}: {}{}",
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        )
     })
 }
 
@@ -51,7 +55,8 @@ fn flip(place: &Place, at: u64, mask: u8) {
 fn record_of(place: &Place, key: &str) -> u64 {
     let needle = format!("{key}abc\0");
     let region = std::fs::read(place.region()).unwrap();
-    let at = region.windows(needle.len()).rposition(|window| window == needle.as_bytes()).expect("a record") as u64;
+    let at = region.windows(needle.len()).rposition(|window| window == needle.as_bytes()).expect("a record")
+        as u64;
     at / 128 * 128
 }
 
@@ -125,7 +130,10 @@ fn one_flipped_bit_in_a_record_is_corrected_and_nothing_is_lost() {
     let place = filled();
     flip(&place, record_of(&place, "short:5") + 100, 1);
     let report = json(&place.check(&["--json"]));
-    assert_eq!((&report["correctable"], &report["damaged"], &report["clean"]), (&1.into(), &0.into(), &false.into()));
+    assert_eq!(
+        (&report["correctable"], &report["damaged"], &report["clean"]),
+        (&1.into(), &0.into(), &false.into())
+    );
     assert_eq!(place.check(&[]).status.code(), Some(1), "checking did not correct it");
     repaired(&place, "flipped bit");
     assert_eq!(place.start(&[]).call(&["GET", "short:5"]), common::bulk("abc"));

@@ -5,7 +5,7 @@ mod common;
 use common::{Place, Reply, bulk, ok, pattern};
 use std::collections::BTreeMap;
 use std::os::unix::fs::{FileExt, PermissionsExt};
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -13,7 +13,8 @@ use std::time::Duration;
 #[test]
 fn kill_cycles_lose_nothing_acknowledged_and_serve_nothing_torn() {
     for media in [&[][..], &["--transport", "epoll", "--clients", "8"]] {
-        let output = common::landfall(&[&["demo", "--cycles", "3", "--seed", "11", "--json"], media].concat());
+        let output =
+            common::landfall(&[&["demo", "--cycles", "3", "--seed", "11", "--json"], media].concat());
         let text = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
         let report: serde_json::Value = serde_json::from_str(&text).unwrap();
@@ -32,22 +33,10 @@ fn what_a_reader_was_shown_is_never_taken_back_by_a_kill() {
     let mut newest_shown = 0;
     for _ in 0..4 {
         let server = place.start(&["--workers", "2"]);
-        let Reply::Bulk(first) = server.call(&["INCRBY", "n", "0"]).pipe_get(&server) else { panic!("a value") };
-        let now: u64 = String::from_utf8(first).unwrap().parse().unwrap();
+        let Reply::Int(now) = server.call(&["INCRBY", "n", "0"]) else { panic!("an integer") };
+        let now = now as u64;
         assert!(now >= newest_shown, "{newest_shown} was shown, {now} is there");
         newest_shown = shown_until_killed(server, now);
-    }
-}
-
-/// `INCRBY n 0` makes sure of the key; its value as text follows.
-trait PipeGet {
-    fn pipe_get(self, server: &common::Server) -> Reply;
-}
-
-impl PipeGet for Reply {
-    fn pipe_get(self, server: &common::Server) -> Reply {
-        assert!(matches!(self, Reply::Int(_)), "{self:?}");
-        server.call(&["GET", "n"])
     }
 }
 
@@ -59,7 +48,9 @@ fn shown_until_killed(server: common::Server, from: u64) -> u64 {
             let mut writer = server.resp();
             let mut reader = server.resp();
             let (over, shown) = (&over, &shown);
-            threads.spawn(move || while !over.load(Ordering::Relaxed) && writer.call(&[b"INCR", b"n"]).is_ok() {});
+            threads.spawn(
+                move || while !over.load(Ordering::Relaxed) && writer.call(&[b"INCR", b"n"]).is_ok() {},
+            );
             threads.spawn(move || {
                 while let Ok(Reply::Bulk(text)) = reader.call(&[b"GET", b"n"]) {
                     let number = String::from_utf8(text).unwrap().parse().unwrap();
@@ -91,7 +82,10 @@ fn acknowledged_deletes_and_flushes_stay_done() {
     for _ in 0..2 {
         let server = place.start(&[]);
         assert_eq!(server.call(&["DBSIZE"]), Reply::Int(1));
-        assert_eq!(server.call(&["MGET", "after", "deleted", "k7"]), Reply::Array(vec![bulk("1"), Reply::Nil, Reply::Nil]));
+        assert_eq!(
+            server.call(&["MGET", "after", "deleted", "k7"]),
+            Reply::Array(vec![bulk("1"), Reply::Nil, Reply::Nil])
+        );
         server.kill();
     }
 }
@@ -114,18 +108,25 @@ fn files_that_are_no_region_are_refused_and_left_alone() {
     };
     let mut both_damaged = good.clone();
     (both_damaged[30], both_damaged[(32 << 10) + 30]) = (!good[30], !good[30]);
+    let mut erased = good.clone();
+    erased[..64 << 10].fill(0);
     let wrong_magic = [&b"SOMETHING ELSE"[..], &vec![9; 64 << 20]].concat();
     let cases: BTreeMap<&str, &[u8]> = BTreeMap::from([
         ("not a Landfall region", &wrong_magic[..]),
         ("format version 99", &newer[..]),
         ("truncated", &good[..40 << 20]),
         ("both copies of the superblock are damaged", &both_damaged[..]),
+        ("egion", &erased[..]),
         ("bytes", &good[..1000]),
     ]);
     for (word, bytes) in cases {
         std::fs::write(place.region(), bytes).unwrap();
         let refused = place.try_start(&[]).err().unwrap_or_else(|| panic!("{word}: it started"));
-        assert!(refused.words.contains(word) && refused.words.contains("region.lf"), "{word}: {}", refused.words);
+        assert!(
+            refused.words.contains(word) && refused.words.contains("region.lf"),
+            "{word}: {}",
+            refused.words
+        );
         assert_ne!(refused.code, Some(0));
         assert!(std::fs::read(place.region()).unwrap() == bytes, "{word}: the file was changed");
     }
@@ -179,7 +180,7 @@ fn directory_that_cannot_be_written_is_named() {
 #[test]
 fn full_and_read_only_file_systems_are_named() {
     let place = Place::new();
-    let Some(mounted) = Mounted::new(&place.dir(), "size=40m") else {
+    let Some(mounted) = Mounted::new(place.dir(), "size=40m") else {
         eprintln!("SKIP: file system of limited size: mounting needs root");
         return;
     };
@@ -202,7 +203,7 @@ fn full_and_read_only_file_systems_are_named() {
 #[test]
 fn sparse_region_on_a_full_file_system_is_refused_before_it_is_served() {
     let place = Place::new();
-    let Some(_mounted) = Mounted::new(&place.dir(), "size=40m") else {
+    let Some(_mounted) = Mounted::new(place.dir(), "size=40m") else {
         eprintln!("SKIP: file system of limited size: mounting needs root");
         return;
     };
@@ -213,28 +214,28 @@ fn sparse_region_on_a_full_file_system_is_refused_before_it_is_served() {
 }
 
 /// A tmpfs, unmounted when dropped.
-struct Mounted<'a>(&'a Path);
+struct Mounted(PathBuf);
 
-impl<'a> Mounted<'a> {
-    fn new(at: &'a Path, options: &str) -> Option<Self> {
-        std::fs::create_dir_all(at).unwrap();
+impl Mounted {
+    fn new(at: PathBuf, options: &str) -> Option<Self> {
+        std::fs::create_dir_all(&at).unwrap();
         let mut mount = Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(at);
+        mount.args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(&at);
         let (mounted, _) = common::run(&mut mount, Duration::from_secs(10));
         mounted.then_some(Self(at))
     }
 
     fn remount(&self, options: &str) {
         let mut mount = Command::new("mount");
-        mount.args(["-o", &format!("remount,{options}")]).arg(self.0);
+        mount.args(["-o", &format!("remount,{options}")]).arg(&self.0);
         let (done, text) = common::run(&mut mount, Duration::from_secs(10));
         assert!(done, "{text}");
     }
 }
 
-impl Drop for Mounted<'_> {
+impl Drop for Mounted {
     fn drop(&mut self) {
-        let (_, text) = common::run(Command::new("umount").arg(self.0), Duration::from_secs(10));
+        let (_, text) = common::run(Command::new("umount").arg(&self.0), Duration::from_secs(10));
         if !text.is_empty() {
             eprintln!("{text}");
         }

@@ -44,7 +44,8 @@ fn clients_above_the_limit_are_told_so_and_others_go_on() {
     let place = Place::new();
     let server = place.start(&["--max-clients", "3"]);
     let mut kept: Vec<_> = (0..3).map(|_| server.resp()).collect();
-    kept.iter_mut().for_each(|client| assert_eq!(client.call(&[b"PING"]).unwrap(), Reply::Simple("PONG".into())));
+    kept.iter_mut()
+        .for_each(|client| assert_eq!(client.call(&[b"PING"]).unwrap(), Reply::Simple("PONG".into())));
     let words = last_words(server.resp, b"");
     assert!(words.starts_with("-ERR max number of clients"), "{words}");
     let words = last_words(server.http, b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -82,14 +83,16 @@ fn half_requests_and_idle_clients_are_dropped_in_time() {
     let mut half_resp = raw(server.resp);
     half_resp.write_all(b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$100\r\nabc").unwrap();
     let mut half_http = raw(server.http);
-    half_http.write_all(b"PUT /kv/a HTTP/1.1\r\nContent-Length: 100\r\n\r\nabc").unwrap();
+    half_http.write_all(b"PUT /kv/a HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nabc").unwrap();
     let mut idle = raw(server.resp);
     let mut busy = server.resp();
     for _ in 0..12 {
         std::thread::sleep(Duration::from_millis(250));
         assert_eq!(busy.call(&[b"PING"]).unwrap(), Reply::Simple("PONG".into()), "who speaks is kept");
     }
-    for (stream, who) in [(&mut half_resp, "half a command"), (&mut half_http, "half a body"), (&mut idle, "silence")] {
+    for (stream, who) in
+        [(&mut half_resp, "half a command"), (&mut half_http, "half a body"), (&mut idle, "silence")]
+    {
         assert!(is_closed(stream, Duration::from_millis(500)), "{who}");
     }
     assert!(server.metric("landfall_timeouts_total") >= 3.0);
@@ -121,7 +124,9 @@ fn pipelines_of_a_hundred_thousand_commands_are_answered_in_order() {
         let value = index.to_string();
         let words: [&str; 3] = ["SET", &key, &value];
         bytes.extend_from_slice(b"*3\r\n");
-        words.iter().for_each(|word| bytes.extend_from_slice(format!("${}\r\n{word}\r\n", word.len()).as_bytes()));
+        words
+            .iter()
+            .for_each(|word| bytes.extend_from_slice(format!("${}\r\n{word}\r\n", word.len()).as_bytes()));
         bytes.extend_from_slice(format!("*2\r\n$3\r\nGET\r\n${}\r\n{key}\r\n", key.len()).as_bytes());
     }
     let stream = raw(server.resp);
@@ -194,14 +199,18 @@ fn client_that_reads_no_replies_is_bounded_and_cut_and_others_go_on() {
     let _ = deaf.write_all(&command);
     let grown = server.metric("landfall_process_resident_memory_bytes") - before;
     assert!(grown < 64e6, "{grown} bytes are held for it");
-    let cut = wait_until(Duration::from_secs(10), || (server.metric("landfall_timeouts_total") >= 1.0).then_some(()));
+    let cut = wait_until(Duration::from_secs(10), || {
+        (server.metric("landfall_timeouts_total") >= 1.0).then_some(())
+    });
     assert!(cut.is_some(), "it is cut");
     assert_eq!(client.call(&[b"PING"]).unwrap(), Reply::Simple("PONG".into()));
 }
 
 #[test]
 fn full_region_refuses_writers_and_serves_readers_and_deletes_make_room() {
-    for flags in [&["--capacity", "40MiB"][..], &["--capacity", "40MiB", "--transport", "epoll", "--workers", "2"]] {
+    for flags in
+        [&["--capacity", "40MiB"][..], &["--capacity", "40MiB", "--transport", "epoll", "--workers", "2"]]
+    {
         let place = Place::new();
         let server = place.start(flags);
         let stored = fill(&server);
@@ -218,7 +227,9 @@ fn full_region_refuses_writers_and_serves_readers_and_deletes_make_room() {
             let key = format!("fill:{index}");
             assert_eq!(client.call(&[b"DEL", key.as_bytes()]).unwrap(), Reply::Int(1), "deletes go on");
         }
-        let again = wait_until(Duration::from_secs(5), || (client.call(&[b"SET", b"more", &value]).ok()? == ok()).then_some(()));
+        let again = wait_until(Duration::from_secs(5), || {
+            (client.call(&[b"SET", b"more", &value]).ok()? == ok()).then_some(())
+        });
         assert!(again.is_some(), "deletes have made room");
         server.kill();
         let server = place.start(flags);

@@ -47,7 +47,10 @@ fn copies(metrics: &BTreeMap<String, f64>) -> BTreeMap<String, u64> {
     let copied = metrics.iter().filter(|(name, _)| name.starts_with("landfall_copied_bytes_total{"));
     let copied: BTreeMap<String, u64> = copied.map(|(name, value)| (name.clone(), *value as u64)).collect();
     for path in ["inline", "placed", "key", "moved", "reply", "list", "stalled"] {
-        assert!(copied.contains_key(&format!("landfall_copied_bytes_total{{path=\"{path}\"}}")), "{path}: {copied:?}");
+        assert!(
+            copied.contains_key(&format!("landfall_copied_bytes_total{{path=\"{path}\"}}")),
+            "{path}: {copied:?}"
+        );
     }
     copied
 }

@@ -92,7 +92,10 @@ fn remains(server: &Server) {
     assert_eq!(call(&[b"GET", b"empty"]), bulk(""));
     assert_eq!(call(&[b"GET", b"small"]), bulk("0xyz456789abc"));
     assert_eq!(call(&[b"GET", b"large"]), Reply::Bulk(pattern(1, 3 << 20)));
-    assert_eq!(call(&[b"GETRANGE", b"large", b"1000000", b"1000009"]), bulk(&pattern(1, 3 << 20)[1_000_000..1_000_010]));
+    assert_eq!(
+        call(&[b"GETRANGE", b"large", b"1000000", b"1000009"]),
+        bulk(&pattern(1, 3 << 20)[1_000_000..1_000_010])
+    );
     assert_eq!(call(&[b"GET", &pattern(2, 5000)]), bulk("long key"));
     assert_eq!(call(&[b"MGET", b"m1", b"m2", b"gone"]), Reply::Array(vec![bulk("a"), bulk("b"), Reply::Nil]));
     assert_eq!(call(&[b"MGET", b"count", b"tied"]), Reply::Array(vec![bulk("42"), bulk("42")]));

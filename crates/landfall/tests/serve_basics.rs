@@ -12,7 +12,11 @@ fn ports_and_medium_are_printed_before_ready() {
     let server = place.start(&[]);
     assert_ne!(server.resp.port(), 0);
     assert_ne!(server.http.port(), 0);
-    assert!(server.lines[0].starts_with("landfall ") && server.lines[0].contains(" on "), "{:?}", server.lines);
+    assert!(
+        server.lines[0].starts_with("landfall ") && server.lines[0].contains(" on "),
+        "{:?}",
+        server.lines
+    );
     assert!(server.lines.iter().any(|line| line.starts_with("transport: ")), "{:?}", server.lines);
     assert_eq!(server.http().call("GET", "/healthz", "", b"").unwrap().status, 200);
 }

@@ -555,6 +555,13 @@ mod tests {
         fn check(&self) {
             assert_eq!(self.outbox.is_empty(), self.model.is_empty());
             assert_eq!(self.outbox.len(), self.model.iter().map(Queued::len).sum::<usize>());
+            for batch in &self.outbox.queue {
+                let past_end = |part: &Part| matches!(part, Part::Bytes { end, .. } if *end as usize > batch.out.bytes.len());
+                assert!(
+                    !batch.out.parts.iter().any(past_end),
+                    "no part reaches past the bytes that are left"
+                );
+            }
             let stored = self.model.iter().flat_map(|reply| &reply.tokens);
             let held = stored.filter(|token| matches!(token, Token::Stored(_))).count();
             assert_eq!(self.frames.refs() as usize, held, "each queued extent is held once, no other is");

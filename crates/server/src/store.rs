@@ -109,17 +109,19 @@ fn prepare(media: &dyn Media, capacity: u64, path: &Path) -> Result<(), StoreErr
         return landfall_heap::create(media, &new).map_err(|source| StoreError::Heap { path: path.into(), source });
     }
     if media.kind() != MediaKind::DeviceDax && media.len() < capacity {
-        // Only a region grows: anything else is left as it is, for the opener to refuse.
-        if landfall_heap::Geometry::read(media).is_ok() {
+        // Only a whole region grows: anything else, and one that was truncated, is left as it is, for the
+        // opener to refuse.
+        if landfall_heap::Geometry::read(media).is_ok_and(|(geometry, _)| geometry.check_length(media).is_ok()) {
             media.grow(capacity)?;
         }
     }
     Ok(())
 }
 
-/// True for a medium that was never formatted: new, or left so by a crash during creation.
+/// True for a medium that was never formatted: new, or left so by a crash during creation. The run tables
+/// count: a region that lost both superblocks must not pass for a new one.
 fn is_blank(media: &dyn Media) -> Result<bool, MediaError> {
-    let head = media.bytes(Extent::new(0, (64 << 10).min(media.len()) as u32))?;
+    let head = media.bytes(Extent::new(0, RUN_SIZE.min(media.len()) as u32))?;
     Ok(head.iter().all(|byte| *byte == 0))
 }
 

@@ -124,7 +124,12 @@ impl Run {
     fn wait(&mut self) -> io::Result<Vec<usize>> {
         let mut interests: Vec<_> = self.lanes.iter().map(|lane| (&lane.stream, lane.interest())).collect();
         sys::poll(&mut interests, &mut self.polls, POLL_MS)?;
-        Ok(interests.iter().enumerate().filter(|(_, (_, interest))| interest.ready).map(|(index, _)| index).collect())
+        Ok(interests
+            .iter()
+            .enumerate()
+            .filter(|(_, (_, interest))| interest.ready)
+            .map(|(index, _)| index)
+            .collect())
     }
 
     fn serve(&mut self, index: usize) -> Result<(), BenchError> {
@@ -206,7 +211,9 @@ impl Lane {
                 self.received.extend_from_slice(&buffer[..read]);
                 Ok(())
             }
-            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => Ok(()),
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
+                Ok(())
+            }
             Err(error) => Err(error),
         }
     }
@@ -223,7 +230,9 @@ impl Lane {
                     self.missing -= 1;
                 }
                 (Ok(Some((other, _))), Operation::Set) => return Err(BenchError::reply(NAME, other, "+OK")),
-                (Ok(Some((other, _))), Operation::Get) => return Err(BenchError::reply(NAME, other, "a value")),
+                (Ok(Some((other, _))), Operation::Get) => {
+                    return Err(BenchError::reply(NAME, other, "a value"));
+                }
                 (Err(_), _) => return Err(BenchError::reply(NAME, "bytes", "RESP2")),
             }
         }
@@ -274,7 +283,9 @@ mod tests {
         let load = gets(fake_server(GET_LEN, b"$1\r\nx\r\n"), 1200);
         let result = run(&load, Until::Count(1200)).unwrap();
         assert!(result.rps > 0.0);
-        assert!(0.0 < result.p50_us && result.p50_us <= result.p99_us && Some(result.p99_us) <= result.p999_us);
+        assert!(
+            0.0 < result.p50_us && result.p50_us <= result.p99_us && Some(result.p99_us) <= result.p999_us
+        );
     }
 
     #[test]

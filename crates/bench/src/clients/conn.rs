@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 pub(crate) const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Bytes read at a time.
-const READ_BYTES: usize = 64 << 10;
+const READ_BYTES: usize = 16 << 10;
 
 /// A connection to a RESP server.
 #[derive(Debug)]
@@ -115,7 +115,11 @@ pub(crate) fn wait_for_keys(
             && let Some(found) = key_count(&mut conn, peer)?
         {
             let took = since.elapsed();
-            return if found == keys { Ok(took) } else { Err(BenchError::reply(peer, found, "every key loaded")) };
+            return if found == keys {
+                Ok(took)
+            } else {
+                Err(BenchError::reply(peer, found, "every key loaded"))
+            };
         }
         if since.elapsed() > limit {
             return Err(BenchError::TooLong { what: format!("restart of {peer}"), seconds: limit.as_secs() });

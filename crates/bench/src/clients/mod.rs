@@ -54,8 +54,10 @@ impl Shape {
     /// For a heading: "50 clients, pipeline 16, 1024 B".
     pub(crate) fn describe(&self) -> String {
         let clients = if self.clients == 1 { "1 client".into() } else { format!("{} clients", self.clients) };
-        let pipeline = if self.pipeline == 1 { String::new() } else { format!(", pipeline {}", self.pipeline) };
-        let keys = if self.random_keys == 0 { String::new() } else { format!(", {} random keys", self.random_keys) };
+        let pipeline =
+            if self.pipeline == 1 { String::new() } else { format!(", pipeline {}", self.pipeline) };
+        let keys =
+            if self.random_keys == 0 { String::new() } else { format!(", {} random keys", self.random_keys) };
         format!("{clients}{pipeline}, {} B{keys}", self.value_bytes)
     }
 }
@@ -100,11 +102,13 @@ impl Client {
         match (choice, found) {
             (ClientChoice::Builtin, _) => Ok(Self::Builtin),
             (_, Some(path)) => Ok(Self::RedisBenchmark(path)),
-            (ClientChoice::RedisBenchmark, None) => {
-                Err(BenchError::Nothing("redis-benchmark is not installed (Debian: apt-get install redis-tools)"))
-            }
+            (ClientChoice::RedisBenchmark, None) => Err(BenchError::Nothing(
+                "redis-benchmark is not installed (Debian: apt-get install redis-tools)",
+            )),
             (ClientChoice::Auto, None) => {
-                say(format_args!("redis-benchmark is not installed: using the built-in load generator instead"));
+                say(format_args!(
+                    "redis-benchmark is not installed: using the built-in load generator instead"
+                ));
                 Ok(Self::Builtin)
             }
         }

@@ -27,7 +27,11 @@ pub(crate) fn run(program: &Path, load: &Load) -> Result<LoadResult, BenchError>
         std::thread::sleep(POLL_EVERY);
     };
     let output = child.output();
-    let failed = || BenchError::Client { program: "redis-benchmark", status: status.to_string(), output: output.clone() };
+    let failed = || BenchError::Client {
+        program: "redis-benchmark",
+        status: status.to_string(),
+        output: output.clone(),
+    };
     if !status.success() {
         return Err(failed());
     }

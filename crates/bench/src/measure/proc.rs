@@ -77,7 +77,8 @@ impl Machine {
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
         let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-        let memory: Option<u64> = field(&meminfo, "MemTotal").and_then(|text| text.split(' ').next()?.parse().ok());
+        let memory: Option<u64> =
+            field(&meminfo, "MemTotal").and_then(|text| text.split(' ').next()?.parse().ok());
         Self {
             processor: field(&cpuinfo, "model name").unwrap_or("unknown").into(),
             cores: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
@@ -98,7 +99,8 @@ mod tests {
 
     #[test]
     fn memory_is_read_from_status() {
-        let status = "Name:\tx\nVmRSS:\t    2048 kB\nRssAnon:\t    1024 kB\nRssFile:\t 1 kB\nRssShmem:\t   512 kB\n";
+        let status =
+            "Name:\tx\nVmRSS:\t    2048 kB\nRssAnon:\t    1024 kB\nRssFile:\t 1 kB\nRssShmem:\t   512 kB\n";
         assert_eq!(Memory::parse(status), Memory { rss: 2 << 20, anon: 1 << 20, shmem: 512 << 10 });
     }
 

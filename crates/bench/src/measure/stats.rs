@@ -23,7 +23,11 @@ impl Summary {
         sorted.sort_by(f64::total_cmp);
         let (min, max) = (*sorted.first()?, *sorted.last()?);
         let upper = sorted.len() / 2;
-        let median = if sorted.len().is_multiple_of(2) { (sorted[upper - 1] + sorted[upper]) / 2.0 } else { sorted[upper] };
+        let median = if sorted.len().is_multiple_of(2) {
+            (sorted[upper - 1] + sorted[upper]) / 2.0
+        } else {
+            sorted[upper]
+        };
         Some(Self { median, min, max, samples })
     }
 
@@ -31,12 +35,19 @@ impl Summary {
     ///
     /// Where the numbers of rounds differ, or a sample is 0, the ratio of the medians.
     pub(crate) fn over(&self, other: &Self) -> Option<Self> {
-        let paired = self.samples.len() == other.samples.len() && other.samples.iter().all(|sample| *sample != 0.0);
+        let paired =
+            self.samples.len() == other.samples.len() && other.samples.iter().all(|sample| *sample != 0.0);
         if paired {
             return Self::of(self.samples.iter().zip(&other.samples).map(|(a, b)| a / b));
         }
         Self::of([self.median / other.median])
     }
+}
+
+/// A count of what was computed as a fraction: 0 if negative or no number.
+#[expect(clippy::cast_sign_loss, reason = "this conversion saturates")]
+pub(crate) fn whole(value: f64) -> u64 {
+    value as u64
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use super::server::{READY_SECONDS_MAX, Server, not_ready, spawn};
 use super::{Peer, names};
 use crate::clients::http::{Http, metric};
 use crate::error::BenchError;
+use crate::measure::stats::whole;
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -65,11 +66,13 @@ impl Peer for Landfall {
     }
 
     fn media_bytes(&self, server: &Server) -> Result<u64, BenchError> {
-        let address = server.http.ok_or(BenchError::Nothing("landfall serves no HTTP: no metrics to read"))?;
+        let address =
+            server.http.ok_or(BenchError::Nothing("landfall serves no HTTP: no metrics to read"))?;
         let mut body = Vec::new();
         Http::open(address)?.get("/metrics", &mut body)?;
         let text = String::from_utf8_lossy(&body);
-        used_bytes(&text).ok_or_else(|| BenchError::reply("landfall", "/metrics without runs", "landfall_runs"))
+        used_bytes(&text)
+            .ok_or_else(|| BenchError::reply("landfall", "/metrics without runs", "landfall_runs"))
     }
 }
 
@@ -77,7 +80,7 @@ impl Peer for Landfall {
 fn used_bytes(metrics: &str) -> Option<u64> {
     let all = metric(metrics, "landfall_runs")?;
     let free = metric(metrics, "landfall_runs{use=\"free\"")?;
-    Some(((all - free) * RUN_BYTES) as u64)
+    Some(whole((all - free) * RUN_BYTES))
 }
 
 /// What the start-up lines say.
@@ -136,7 +139,12 @@ mod tests {
     #[test]
     fn addresses_are_read_from_the_start_up_lines() {
         let mut found = Announced::default();
-        let lines = ["landfall 0.1.0 on tmpfs", "transport: io_uring; workers: 1", "resp: 127.0.0.1:4321", "http: 127.0.0.1:99"];
+        let lines = [
+            "landfall 0.1.0 on tmpfs",
+            "transport: io_uring; workers: 1",
+            "resp: 127.0.0.1:4321",
+            "http: 127.0.0.1:99",
+        ];
         assert!(lines.iter().all(|line| !found.take(line)));
         assert!(found.take("ready"));
         assert_eq!(found.resp, "127.0.0.1:4321".parse().ok());
@@ -146,7 +154,8 @@ mod tests {
 
     #[test]
     fn used_bytes_are_all_runs_but_free_ones() {
-        let text = "landfall_runs{use=\"free\"} 5\nlandfall_runs{use=\"data\"} 2\nlandfall_runs{use=\"slab\"} 1\n";
+        let text =
+            "landfall_runs{use=\"free\"} 5\nlandfall_runs{use=\"data\"} 2\nlandfall_runs{use=\"slab\"} 1\n";
         assert_eq!(used_bytes(text), Some(3 << 20));
         assert_eq!(used_bytes("nothing"), None);
     }

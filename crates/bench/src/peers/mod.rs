@@ -15,7 +15,7 @@ use crate::say;
 use std::path::{Path, PathBuf};
 
 /// A server that can be started on a folder.
-pub(crate) trait Peer {
+pub(crate) trait Peer: Sync {
     /// Name in reports, unique among the peers of a run.
     fn name(&self) -> &str;
 
@@ -24,7 +24,7 @@ pub(crate) trait Peer {
     /// It may still be loading: see [`Server::wait_ready`].
     fn start(&self, dir: &Path, capacity: u64) -> Result<Server, BenchError>;
 
-    /// How many servers of the kind are compared at once is up to the caller; where their data lie is here.
+    /// Bytes that it takes on its medium now: runs in use, or the files' lengths.
     fn media_bytes(&self, server: &Server) -> Result<u64, BenchError>;
 }
 
@@ -52,7 +52,9 @@ impl Programs {
         let landfall = std::env::current_exe().map_err(BenchError::file(Path::new("this executable")))?;
         let redis = find_program("redis-server");
         if redis.is_none() {
-            say(format_args!("redis-server is not installed (Debian: apt-get install redis-server): no peer to compare with"));
+            say(format_args!(
+                "redis-server is not installed (Debian: apt-get install redis-server): no peer to compare with"
+            ));
         }
         Ok(Self { landfall, redis, workers })
     }

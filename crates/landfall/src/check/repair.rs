@@ -25,7 +25,8 @@ pub(super) fn repair(media: Arc<dyn Media>, check: &Check, found: &Checked) -> R
     let names = names(check, found)?;
     let (engine, recovered) = store::recover(media, SHARDS)?;
     let mut done = recovered.notes;
-    let corrected = recovered.corrected.iter().map(|slot| format!("record {}: one flipped bit corrected", slot.0));
+    let corrected =
+        recovered.corrected.iter().map(|slot| format!("record {}: one flipped bit corrected", slot.0));
     done.extend(corrected);
     if recovered.resolved.rejected > 0 {
         done.push(format!("{} records that were never acknowledged dropped", recovered.resolved.rejected));

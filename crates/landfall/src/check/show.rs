@@ -139,7 +139,9 @@ fn verdict(outcome: &Outcome) -> String {
         (true, _) => "clean\n".into(),
         (false, None) => "damaged; nothing was changed. `--repair` drops what is damaged\n".into(),
         (false, Some(true)) => "damaged; repaired: clean now\n".into(),
-        (false, Some(false)) => "damaged; repaired, BUT NOT CLEAN: check again, and check the device\n".into(),
+        (false, Some(false)) => {
+            "damaged; repaired, BUT NOT CLEAN: check again, and check the device\n".into()
+        }
     }
 }
 
@@ -154,7 +156,9 @@ pub(super) fn damage_lines(found: &Checked) -> Vec<String> {
         lines.push(format!("run table: {} words are damaged, their other copies hold", copies.words));
     }
     lines.extend(copies.runs.iter().map(|run| format!("run {}: both table words are damaged", run.0)));
-    lines.extend(found.correctable.iter().map(|slot| format!("record {}: one flipped bit, correctable", slot.0)));
+    lines.extend(
+        found.correctable.iter().map(|slot| format!("record {}: one flipped bit, correctable", slot.0)),
+    );
     lines.extend(found.findings.iter().map(finding_line));
     let more = lines.len().saturating_sub(LINES_MAX);
     if more > 0 {

@@ -155,7 +155,8 @@ impl Client {
         let len = self.length(unit);
         if self.rng.chance(10) {
             let px = self.rng.between(20, 400);
-            let op = self.note(unit, State::Expiring { len, earliest_ms: self.sent_ms + px, latest_ms: u64::MAX });
+            let op =
+                self.note(unit, State::Expiring { len, earliest_ms: self.sent_ms + px, latest_ms: u64::MAX });
             let value = payload::make(&key, op, len);
             resp.push(&[b"SET", key.as_bytes(), &value, b"PX", px.to_string().as_bytes()]);
             return Flying { unit, op, expected: Expected::Ok };
@@ -250,7 +251,9 @@ impl Client {
             (Expected::Ok, Reply::Simple(text)) => text == "OK",
             (Expected::Deleted, Reply::Int(count)) => (0..=1).contains(count),
             (Expected::Length(len), Reply::Int(got)) => usize::try_from(*got) == Ok(len),
-            (Expected::Exec(_), Reply::Array(items)) => !items.iter().any(|item| matches!(item, Reply::Error(_))),
+            (Expected::Exec(_), Reply::Array(items)) => {
+                !items.iter().any(|item| matches!(item, Reply::Error(_)))
+            }
             _ => false,
         };
         Ok(self.conclude(write.unit, write.op, well, &reply))
@@ -262,7 +265,8 @@ impl Client {
             self.units[unit].ack(op, now_ms().saturating_sub(self.sent_ms));
             return false;
         }
-        let full = matches!(reply, Reply::Error(text) if text.starts_with("OOM") || text.starts_with("EXECABORT"));
+        let full =
+            matches!(reply, Reply::Error(text) if text.starts_with("OOM") || text.starts_with("EXECABORT"));
         if full {
             self.refused += 1;
             self.refuse(unit, op);

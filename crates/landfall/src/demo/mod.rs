@@ -118,7 +118,9 @@ fn demonstrate(args: &DemoArgs) -> Result<Report, ChildError> {
 }
 
 fn fresh_seed() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| u64::from(since.subsec_nanos()) ^ since.as_secs())
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(1, |since| u64::from(since.subsec_nanos()) ^ since.as_secs())
 }
 
 impl Demo<'_> {
@@ -167,7 +169,9 @@ impl Demo<'_> {
         let mut arguments: Vec<OsString> = vec!["--dir".into(), self.dir.clone().into()];
         let rest = ["--capacity", &capacity, "--media", &self.args.media, "--transport", transport];
         arguments.extend(rest.map(OsString::from));
-        arguments.extend(["--resp", "127.0.0.1:0", "--http", "127.0.0.1:0", "--workers", &workers].map(OsString::from));
+        arguments.extend(
+            ["--resp", "127.0.0.1:0", "--http", "127.0.0.1:0", "--workers", &workers].map(OsString::from),
+        );
         arguments
     }
 

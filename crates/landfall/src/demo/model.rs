@@ -162,7 +162,8 @@ impl Unit {
 
     /// The oldest operation that may still be the last one.
     fn floor(&self, seen: u64) -> u64 {
-        let acked = self.tries.iter().rfind(|attempt| attempt.acked).map_or(self.base.op, |attempt| attempt.op);
+        let acked =
+            self.tries.iter().rfind(|attempt| attempt.acked).map_or(self.base.op, |attempt| attempt.op);
         // A reader's number means nothing here if no attempt has it (an append's, or one judged before).
         let shown = self.tries.iter().any(|attempt| attempt.op == seen);
         if shown { acked.max(seen) } else { acked }
@@ -181,7 +182,9 @@ impl Unit {
                 observed.values[0].as_deref() == Some(count.to_string().as_bytes())
                     && observed.values[1].as_deref() == Some(&payload::make(&self.keys[1], count, len)[..])
             }
-            State::Chunks { count } => observed.values[0].as_deref() == Some(&chunks(&self.keys[0], 0..count)[..]),
+            State::Chunks { count } => {
+                observed.values[0].as_deref() == Some(&chunks(&self.keys[0], 0..count)[..])
+            }
         }
     }
 
@@ -198,7 +201,8 @@ impl Unit {
         if present == 0 {
             return Wrong::Lost;
         }
-        let told = self.keys.iter().zip(&observed.values).filter_map(|(key, value)| Some((key, value.as_ref()?)));
+        let told =
+            self.keys.iter().zip(&observed.values).filter_map(|(key, value)| Some((key, value.as_ref()?)));
         let is_data = |key: &str| self.kind != Kind::Log && !key.ends_with(":count");
         let versions: Vec<Told> =
             told.filter(|(key, _)| is_data(key)).map(|(key, value)| payload::read(key, value)).collect();

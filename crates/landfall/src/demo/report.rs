@@ -79,7 +79,8 @@ impl Report {
     /// Computes what is derived from the single restarts.
     pub(crate) fn close(&mut self, took: Duration) {
         self.restarts.sort_unstable();
-        let ms = |took: Option<&Duration>| took.map_or(0.0, |took| (took.as_secs_f64() * 10_000.0).round() / 10.0);
+        let ms =
+            |took: Option<&Duration>| took.map_or(0.0, |took| (took.as_secs_f64() * 10_000.0).round() / 10.0);
         self.restart_ms_median = ms(self.restarts.get(self.restarts.len() / 2));
         self.restart_ms_max = ms(self.restarts.last());
         self.seconds = (took.as_secs_f64() * 10.0).round() / 10.0;
@@ -105,7 +106,8 @@ impl Report {
         for line in self.violations.iter().chain(&self.failures) {
             text.push_str(&format!("  ! {line}\n"));
         }
-        let verdict = if self.is_clean() { "every acknowledged write is there" } else { "PROMISES WERE BROKEN" };
+        let verdict =
+            if self.is_clean() { "every acknowledged write is there" } else { "PROMISES WERE BROKEN" };
         text.push_str(&format!("{verdict}; again with --cycles {} --seed {}\n", self.cycles, self.seed));
         text
     }

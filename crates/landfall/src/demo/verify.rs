@@ -69,7 +69,11 @@ fn describe(unit: &Unit, observed: &Observed, shown: u64, over: &str, wrong: Wro
         },
     };
     let found: Vec<String> = unit.keys.iter().zip(&observed.values).map(told).collect();
-    format!("{wrong:?} over {over}: {} holds {}; shown {shown}; {history}", unit.keys.join(" "), found.join(", "))
+    format!(
+        "{wrong:?} over {over}: {} holds {}; shown {shown}; {history}",
+        unit.keys.join(" "),
+        found.join(", ")
+    )
 }
 
 /// Units whose state nobody can know any more begin anew.
@@ -148,7 +152,9 @@ fn try_watch(
                 *newest = version.max(*newest);
             }
             Told::Short => {}
-            Told::Torn => torn.push(format!("a reader was shown {} bytes of {key} that nobody wrote", bytes.len())),
+            Told::Torn => {
+                torn.push(format!("a reader was shown {} bytes of {key} that nobody wrote", bytes.len()))
+            }
         }
     }
     Ok(())
@@ -157,5 +163,10 @@ fn try_watch(
 /// Keys whose values say which operation wrote them.
 pub(crate) fn watched(clients: &[Client]) -> Vec<String> {
     let versioned = |unit: &&Unit| matches!(unit.kind, Kind::Plain | Kind::Group(_));
-    clients.iter().flat_map(|client| &client.units).filter(versioned).flat_map(|unit| unit.keys.clone()).collect()
+    clients
+        .iter()
+        .flat_map(|client| &client.units)
+        .filter(versioned)
+        .flat_map(|unit| unit.keys.clone())
+        .collect()
 }

@@ -95,9 +95,10 @@ impl Resp {
             ":" => rest.parse().map(Reply::Int).map_err(|_| broken("an integer that is none")),
             "$" | "*" if rest == "-1" => Ok(Reply::Nil),
             "$" => self.read_bulk(length(rest)?),
-            "*" if depth < DEPTH_MAX => {
-                (0..length(rest)?).map(|_| self.read_nested(depth + 1)).collect::<io::Result<_>>().map(Reply::Array)
-            }
+            "*" if depth < DEPTH_MAX => (0..length(rest)?)
+                .map(|_| self.read_nested(depth + 1))
+                .collect::<io::Result<_>>()
+                .map(Reply::Array),
             _ => Err(broken("an unknown type")),
         }
     }
@@ -105,7 +106,11 @@ impl Resp {
     fn read_bulk(&mut self, len: usize) -> io::Result<Reply> {
         let mut bytes = vec![0; len + 2];
         self.stream.read_exact(&mut bytes)?;
-        if bytes.split_off(len) == b"\r\n" { Ok(Reply::Bulk(bytes)) } else { Err(broken("a bulk without an end")) }
+        if bytes.split_off(len) == b"\r\n" {
+            Ok(Reply::Bulk(bytes))
+        } else {
+            Err(broken("a bulk without an end"))
+        }
     }
 }
 
@@ -135,10 +140,17 @@ impl Http {
     ///
     /// # Errors
     /// The kernel's; [`io::ErrorKind::InvalidData`] for what is no response.
-    pub(crate) fn call(&mut self, method: &str, path: &str, headers: &str, body: &[u8]) -> io::Result<Response> {
+    pub(crate) fn call(
+        &mut self,
+        method: &str,
+        path: &str,
+        headers: &str,
+        body: &[u8],
+    ) -> io::Result<Response> {
         let len = body.len();
         let mut out =
-            format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len}\r\n{headers}\r\n").into_bytes();
+            format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len}\r\n{headers}\r\n")
+                .into_bytes();
         out.extend_from_slice(body);
         self.stream.get_mut().write_all(&out)?;
         self.read()

@@ -26,7 +26,8 @@ const LINES_MAX: usize = 64;
 
 /// The program under test.
 pub(crate) fn binary() -> PathBuf {
-    std::env::var_os("CARGO_BIN_EXE_landfall").map_or_else(|| env!("CARGO_BIN_EXE_landfall").into(), PathBuf::from)
+    std::env::var_os("CARGO_BIN_EXE_landfall")
+        .map_or_else(|| env!("CARGO_BIN_EXE_landfall").into(), PathBuf::from)
 }
 
 /// A directory for a region, with the server's log beside it.
@@ -181,7 +182,8 @@ impl Server {
 
     /// Sends a signal by name.
     pub(crate) fn signal(&self, name: &str) {
-        let sent = Command::new("kill").args([&format!("-{name}"), &self.pid().to_string()]).status().unwrap();
+        let sent =
+            Command::new("kill").args([&format!("-{name}"), &self.pid().to_string()]).status().unwrap();
         assert!(sent.success(), "kill -{name}");
     }
 

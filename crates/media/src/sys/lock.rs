@@ -4,9 +4,16 @@ use std::fs::File;
 use std::io;
 use std::ops::Deref;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use super::call;
 use crate::MediaError;
+
+/// How long the lock of a process that has just died may outlive it: the kernel closes the files of io_uring
+/// requests in flight only after the process is gone, and somebody restarts it at once.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Pause between two tries.
+const RETRY: Duration = Duration::from_millis(5);
 
 /// A region's file, locked with `flock` until it is dropped.
 ///
@@ -16,16 +23,20 @@ use crate::MediaError;
 pub(super) struct LockedFile(File);
 
 impl LockedFile {
-    /// Locks without waiting: exclusively, or shared among readers.
+    /// Locks, exclusively or shared among readers. Waits only as long as a dead process may keep a lock.
     ///
     /// # Errors
     /// [`MediaError::Locked`] when somebody else has the lock.
     pub(super) fn take(path: &Path, file: File, shared: bool) -> Result<Self, MediaError> {
-        match call::lock(&file, shared) {
-            Ok(()) => Ok(Self(file)),
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Err(MediaError::Locked { path: path.into() }),
-            Err(source) => {
-                Err(MediaError::Io { path: path.into(), action: "lock the region's file", source })
+        let until = Instant::now() + PATIENCE;
+        loop {
+            match call::lock(&file, shared) {
+                Ok(()) => return Ok(Self(file)),
+                Err(e) if e.kind() != io::ErrorKind::WouldBlock => {
+                    return Err(MediaError::Io { path: path.into(), action: "lock the region's file", source: e });
+                }
+                Err(_) if Instant::now() >= until => return Err(MediaError::Locked { path: path.into() }),
+                Err(_) => std::thread::sleep(RETRY),
             }
         }
     }

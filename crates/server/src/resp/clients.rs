@@ -105,7 +105,7 @@ impl Listed {
         match words.len() {
             2 => Ok(Self::All),
             4 if words.is(2, "TYPE") => is_normal(call, 3).map(|normal| if normal { Self::All } else { Self::None }),
-            4.. if words.is(2, "ID") => (3..words.len()).map(|at| client_id(call, at)).collect::<Result<_, _>>().map(Self::Ids),
+            4.. if words.is(2, "ID") => (3..words.len()).map(|at| listed_id(call, at)).collect::<Result<_, _>>().map(Self::Ids),
             _ => Err(Fail::syntax()),
         }
     }
@@ -117,6 +117,10 @@ impl Listed {
             Self::Ids(ids) => ids.contains(&id),
         }
     }
+}
+
+fn listed_id(call: &Call<'_, '_, '_>, index: usize) -> Result<u64, Fail> {
+    landfall_resp::parse_u64(&call.word(index)).ok_or(Fail::error("ERR Invalid client ID"))
 }
 
 /// True for the type that all clients here have.
@@ -202,8 +206,8 @@ impl KillFilter {
 
     fn matches(&self, id: u64, client: &ClientInfo, own: u64) -> bool {
         let age_s = Instant::now().duration_since(client.since).as_secs();
-        !self.nobody
-            && !(self.skip_me && id == own)
+        let spared = self.nobody || self.skip_me && id == own;
+        !spared
             && self.id.is_none_or(|wanted| wanted == id)
             && self.older_than_s.is_none_or(|least| age_s >= least)
             && self.address.as_ref().is_none_or(|wanted| client.peer.is_some_and(|peer| peer.to_string() == *wanted))

@@ -16,7 +16,7 @@ const SUBCOMMANDS: &[Spec] = &[
     sub("command|info", -2, command_info, "Returns information about one, multiple or all commands."),
     sub("command|docs", -2, command_docs, "Returns documentary information about commands."),
     sub("command|list", -2, command_list, "Returns a list of command names."),
-    sub("command|getkeys", -3, command_getkeys, "Extracts the key names from an arbitrary command."),
+    sub("command|getkeys", -4, command_getkeys, "Extracts the key names from an arbitrary command."),
     sub("command|help", 2, help, "Returns helpful text about the different subcommands."),
 ];
 
@@ -52,7 +52,7 @@ fn command_info(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
     for name in words.rest(2) {
         match find_any(&name) {
             Some(spec) => write_info(&mut out, spec),
-            None => out.null_array(),
+            None => out.null(),
         }
     }
     Ok(())

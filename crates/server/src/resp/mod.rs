@@ -102,7 +102,7 @@ impl Session {
     /// Begins a session and registers it among the clients.
     pub fn new(shared: &Shared, conn: ConnId, worker: usize, peer: Option<SocketAddr>) -> Self {
         let session = Self {
-            id: shared.next_client.fetch_add(1, Ordering::Relaxed) + 1,
+            id: shared.next_client.fetch_add(1, Ordering::Relaxed),
             state: State::new(shared),
             failures: 0,
             queue: None,
@@ -170,10 +170,11 @@ impl Session {
         let spec = self.admit(words);
         if let Some(queue) = &mut self.queue
             && !matches!(spec, Ok(spec) if spec.has(Flags::IMMEDIATE))
+            && !words.is(0, "exec")
         {
             return queue.take(ctx.engine.heap(), spec, words, self.state.protocol, reply);
         }
-        let spec = spec?;
+        let spec = spec.map_err(|fail| self.refuse(words, ctx, fail))?;
         (spec.run)(&mut Call { spec, words, session: self, ctx, reply, txn: None, stats: None })
     }
 
@@ -184,6 +185,18 @@ impl Session {
             return Err(Fail::error("NOAUTH Authentication required."));
         }
         Ok(spec)
+    }
+
+    /// Why a command was refused; a refused `EXEC` ends its transaction.
+    fn refuse(&mut self, words: Words<'_>, ctx: &Context<'_>, fail: Fail) -> Fail {
+        match fail {
+            Fail::Error(text) if words.is(0, "exec") => {
+                self.drop_transaction(ctx.engine.heap());
+                let text = text.strip_prefix("ERR ").unwrap_or(&text);
+                Fail::Error(format!("EXECABORT Transaction discarded because of: {text}").into())
+            }
+            fail => fail,
+        }
     }
 
     fn write_failure(&self, shared: &Shared, fail: &Fail, reply: &mut Reply<'_>) {

@@ -6,6 +6,7 @@ use super::table::{Flags, Run, Spec};
 use crate::config::{Config, Size};
 use crate::shared::{Counters, Shared};
 use landfall_resp::glob_match;
+use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 
@@ -84,17 +85,24 @@ fn yes_or_no(value: bool) -> String {
 }
 
 fn get(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
-    let patterns: Vec<Vec<u8>> = call.words.rest(2).map(|word| word.to_ascii_lowercase()).collect();
-    let wanted = |setting: &&Setting| patterns.iter().any(|pattern| glob_match(pattern, setting.name.as_bytes()));
-    let found: Vec<&Setting> = SETTINGS.iter().filter(wanted).collect();
+    let words: Vec<Cow<'_, [u8]>> = call.words.rest(2).collect();
+    let found: Vec<(&[u8], &Setting)> =
+        SETTINGS.iter().filter_map(|setting| Some((asked_as(&words, setting)?, setting))).collect();
     let shared = call.shared();
     let mut out = call.out();
     out.map(found.len());
-    for setting in found {
-        out.bulk(setting.name.as_bytes());
+    for (name, setting) in found {
+        out.bulk(name);
         out.bulk((setting.value)(shared).as_bytes());
     }
     Ok(())
+}
+
+/// The name under which a setting is shown, if it is asked for: one without wildcards is spelt as it was.
+fn asked_as<'a>(words: &'a [Cow<'_, [u8]>], setting: &Setting) -> Option<&'a [u8]> {
+    let name = setting.name.as_bytes();
+    let word = words.iter().find(|word| glob_match(&word.to_ascii_lowercase(), name))?;
+    Some(if word.eq_ignore_ascii_case(name) { word } else { name })
 }
 
 fn set(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {

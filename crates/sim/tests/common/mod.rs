@@ -1,8 +1,13 @@
 //! Seeds: which to run, and how to say which one failed.
 #![allow(dead_code, reason = "each test file uses its part")]
 
+use landfall_heap::{NewRegion, SlotId, Source, Writer};
+use landfall_kv::{Engine, KvError, Recovered, Recovery, SetRequest};
+use landfall_media::sim::{SimMedia, SimOptions};
+use landfall_media::{Media, RUN_SIZE};
 use landfall_sim::Violation;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 /// First seed where none is asked for: fixed, so that a plain `cargo test` is repeatable.
 const FIRST_SEED: u64 = 1;
@@ -29,4 +34,49 @@ pub fn over_seeds<T: std::fmt::Debug>(test: &str, default_count: u64, campaign: 
             Err(_) => panic!("seed {seed} panicked\nagain with: {again}"),
         }
     }
+}
+
+/// An empty region of `runs` MiB, opened.
+pub fn create(runs: u64, options: SimOptions) -> (Arc<SimMedia>, Engine) {
+    let media = SimMedia::new(runs * RUN_SIZE, options);
+    let new = NewRegion { salt: [42; 16], hash_seed: 7, created_ms: 1 };
+    landfall_heap::create(&*media, &new).expect("a region can be created");
+    let engine = reopen(&media);
+    (media, engine)
+}
+
+/// Opens what is on `media`.
+pub fn reopen(media: &Arc<SimMedia>) -> Engine {
+    try_reopen(media).expect("the region opens").0
+}
+
+/// The same, with what recovery found, or why it does not open.
+pub fn try_reopen(media: &Arc<SimMedia>) -> Result<(Engine, Recovered), KvError> {
+    Recovery::run(Arc::clone(media) as Arc<dyn Media>, 4)
+}
+
+/// A medium that holds an image.
+pub fn medium(image: Vec<u8>) -> Arc<SimMedia> {
+    SimMedia::from_image(image, SimOptions::default())
+}
+
+/// Some of the images that a crash now may leave behind: nothing pending, everything, and some.
+pub fn crash_now(media: &SimMedia) -> impl Iterator<Item = Arc<SimMedia>> {
+    let state = media.crash_state();
+    let images = std::iter::once(state.durable_image());
+    images.chain((0..4).map(move |seed| state.crash_image_seeded(seed))).map(medium)
+}
+
+/// Writes a key in database 0.
+pub fn set(engine: &Engine, writer: &mut Writer, key: &[u8], value: &[u8]) -> SlotId {
+    let request =
+        SetRequest { space: 0, key, key_at: None, value: Source::Bytes(value), expiry_ms: 0, arrival_ns: 1 };
+    engine.set(writer, &request).expect("there is room")
+}
+
+/// Opens what is on `media` and reads a key of database 0.
+pub fn get(media: &Arc<SimMedia>, key: &[u8]) -> Result<Option<Vec<u8>>, KvError> {
+    let engine = reopen(media);
+    let item = engine.get(0, key, 0)?;
+    item.map(|item| item.to_vec()).transpose()
 }

@@ -1,0 +1,112 @@
+//! One campaign: every measurement that was asked for, then the report. What fails is noted, and the rest goes on.
+
+use crate::args::{KvArgs, MediaChoice, WorkloadChoice};
+use crate::clients::Client;
+use crate::error::BenchError;
+use crate::measure::proc::Machine;
+use crate::peers::Programs;
+use crate::report::{self, Results};
+use crate::say;
+use crate::workloads::{Bench, mixed, range, restart, space, throughput};
+use std::time::Instant;
+
+/// Runs the campaign. After Ctrl-C what has been measured is still reported.
+pub(crate) fn run(args: &KvArgs) -> Result<(), BenchError> {
+    let args = args.bounded();
+    let programs = Programs::find(args.workers)?;
+    let client = Client::choose(args.client)?;
+    let mut results = Results::new(args.clone(), client.name(), Machine::here());
+    let bench = Bench { args, programs, client };
+    let begun = Instant::now();
+    let outcome = measure(&bench, &mut results);
+    results.took_seconds = begun.elapsed().as_secs_f64();
+    if results.is_empty() {
+        return outcome.and(Err(BenchError::Nothing("nothing was measured; the lines above say why")));
+    }
+    report::write(&bench.args.out, &results)?;
+    say(format_args!("report: {}", bench.args.out.join("report.md").display()));
+    outcome
+}
+
+fn measure(bench: &Bench, results: &mut Results) -> Result<(), BenchError> {
+    for media in bench.args.media.iter().copied() {
+        note_medium(bench, media, results)?;
+        for workload in bench.args.only.iter().copied() {
+            say(format_args!("{}: {workload:?}", media.name()));
+            measure_one(bench, media, workload, results)?;
+        }
+    }
+    Ok(())
+}
+
+fn measure_one(
+    bench: &Bench,
+    media: MediaChoice,
+    workload: WorkloadChoice,
+    results: &mut Results,
+) -> Result<(), BenchError> {
+    let notes = &mut results.notes;
+    match workload {
+        WorkloadChoice::Throughput => {
+            for shape in throughput::shapes(bench) {
+                let what = format!("{}: throughput, {}", media.name(), shape.describe());
+                keep(&mut results.throughput, throughput::measure(bench, media, shape), &what, notes)?;
+            }
+            Ok(())
+        }
+        WorkloadChoice::Mixed => {
+            for pipeline in [1, 16] {
+                let what = format!("{}: GET beside SETs, pipeline {pipeline}", media.name());
+                keep(&mut results.mixed, mixed::measure(bench, media, pipeline), &what, notes)?;
+            }
+            Ok(())
+        }
+        WorkloadChoice::Discard => {
+            let what = format!("{}: discard", media.name());
+            keep(&mut results.discard, throughput::measure_discard(bench, media), &what, notes)
+        }
+        WorkloadChoice::Restart => {
+            let what = format!("{}: restart", media.name());
+            keep(&mut results.restart, restart::measure(bench, media), &what, notes)
+        }
+        WorkloadChoice::Space => {
+            let what = format!("{}: space", media.name());
+            keep(&mut results.space, space::measure(bench, media), &what, notes)
+        }
+        WorkloadChoice::Range => {
+            let what = format!("{}: range scans", media.name());
+            keep(&mut results.range, range::measure(bench, media), &what, notes)
+        }
+    }
+}
+
+/// Keeps what was found; a failure becomes a note, an interruption ends the campaign.
+fn keep<T>(
+    rows: &mut Vec<T>,
+    found: Result<Vec<T>, BenchError>,
+    what: &str,
+    notes: &mut Vec<String>,
+) -> Result<(), BenchError> {
+    match found {
+        Ok(found) => rows.extend(found),
+        Err(BenchError::Interrupted) => return Err(BenchError::Interrupted),
+        Err(error) => {
+            say(format_args!("FAILED {what}: {error}"));
+            notes.push(format!("FAILED {what}: {error}"));
+        }
+    }
+    Ok(())
+}
+
+/// Asks our own server what the folder is, so that the report says it in the server's words.
+fn note_medium(bench: &Bench, media: MediaChoice, results: &mut Results) -> Result<(), BenchError> {
+    let peer = bench.programs.landfall(false);
+    let about = match bench.fresh(media, &peer, 1 << 30) {
+        Ok(fresh) => fresh.server.about.clone(),
+        Err(BenchError::Interrupted) => return Err(BenchError::Interrupted),
+        Err(error) => format!("landfall could not be started: {error}"),
+    };
+    say(format_args!("{}: {about}", media.name()));
+    results.notes.push(format!("{}: {about}", media.name()));
+    Ok(())
+}

@@ -1,0 +1,288 @@
+//! A session without a server: commands land in frames, replies are read from frames.
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use landfall_heap::{NewRegion, Writer};
+use landfall_kv::Recovery;
+use landfall_media::sim::{SimMedia, SimOptions};
+use landfall_media::{Chain, Extent, RUN_SIZE, Segment};
+use landfall_resp::{Command, Limits, Parser};
+use landfall_server::context::{Context, Outcome};
+use landfall_server::reply::Outbox;
+use landfall_server::resp::Session;
+use landfall_server::shared::{Counters, Shared, now_ns};
+use landfall_server::Config;
+use landfall_sockets::{ConnId, Outgoing, Part};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::time::Instant;
+
+/// Size of the region of a test.
+const REGION_BYTES: u64 = 64 * RUN_SIZE;
+/// Shards of the index: more than one, so that transactions take several locks.
+const SHARDS: usize = 4;
+/// Times that a command may have to wait before a test gives up.
+const WAITS_MAX: usize = 10_000;
+
+/// A fresh engine with everything that workers share.
+pub fn shared_with(config: Config) -> (Shared, Arc<SimMedia>) {
+    let media = SimMedia::new(REGION_BYTES, SimOptions::default());
+    let new = NewRegion { salt: [7; 16], hash_seed: 42, created_ms: 1 };
+    landfall_heap::create(&*media, &new).unwrap();
+    let (engine, recovered) = Recovery::run(media.clone(), SHARDS).unwrap();
+    let shared = Shared {
+        config,
+        engine,
+        recovered,
+        recovery_ns: 0,
+        counters: Counters::default(),
+        started: Instant::now(),
+        run_id: "0".repeat(40),
+        bound_resp: None,
+        bound_http: None,
+        transport: "test (no sockets)".into(),
+        clients: Default::default(),
+        next_client: AtomicU64::new(1),
+        cursors: Default::default(),
+        stopping: AtomicBool::new(false),
+        workers: std::sync::OnceLock::new(),
+    };
+    (shared, media)
+}
+
+pub fn shared() -> Shared {
+    shared_with(Config::default()).0
+}
+
+/// What became of a command before any commit.
+#[derive(Debug)]
+pub enum Asked {
+    /// The reply may leave.
+    Replied(Vec<u8>),
+    /// The reply is written but waits for a commit.
+    Pending,
+    /// The command waits.
+    Waits,
+}
+
+/// One worker with one connection.
+pub struct Worker<'s> {
+    pub shared: &'s Shared,
+    pub writer: Writer,
+    pub session: Session,
+    pub now_ns: u64,
+    pub closed: bool,
+    outbox: Outbox,
+    round: u64,
+    run: Option<(u64, u64)>,
+}
+
+impl<'s> Worker<'s> {
+    pub fn new(shared: &'s Shared, id: u8) -> Self {
+        let peer = Some(([127, 0, 0, 1], 50_000 + u16::from(id)).into());
+        Self {
+            shared,
+            writer: Writer::new(shared.engine.heap().clone(), id),
+            session: Session::new(shared, ConnId(id.into()), id.into(), peer),
+            now_ns: now_ns(),
+            closed: false,
+            outbox: Outbox::default(),
+            round: 0,
+            run: None,
+        }
+    }
+
+    /// Executes a command written as in a shell, commits, and yields the reply.
+    pub fn ask(&mut self, line: &str) -> Vec<u8> {
+        let words = words(line);
+        self.ask_words(&words)
+    }
+
+    pub fn ask_words(&mut self, words: &[Vec<u8>]) -> Vec<u8> {
+        for _ in 0..WAITS_MAX {
+            match self.try_words(words) {
+                Asked::Replied(reply) => return reply,
+                Asked::Pending => return self.commit(),
+                Asked::Waits => drop(self.commit()),
+            }
+        }
+        panic!("{:?} waits for ever", words[0].escape_ascii().to_string());
+    }
+
+    /// The reply as text, for comparing with a literal.
+    pub fn say(&mut self, line: &str) -> String {
+        self.ask(line).escape_ascii().to_string()
+    }
+
+    /// Executes a command without committing.
+    pub fn try_line(&mut self, line: &str) -> Asked {
+        let words = words(line);
+        self.try_words(&words)
+    }
+
+    pub fn try_words(&mut self, words: &[Vec<u8>]) -> Asked {
+        let landed = self.land(&encode(words));
+        let heap = self.shared.engine.heap().clone();
+        let segments: Vec<Segment<'_>> = landed
+            .iter()
+            .map(|extent| Segment { addr: extent.off, bytes: heap.media().bytes(*extent).unwrap() })
+            .collect();
+        let outcome = self.execute(&Chain::new(&segments));
+        landed.iter().for_each(|extent| heap.runs().release(*extent));
+        self.closed |= outcome == Outcome::Close;
+        if let Outcome::Wait(_) = outcome {
+            return Asked::Waits;
+        }
+        let ready = self.outbox.take_ready(|slot| heap.is_durable(slot));
+        match ready {
+            None if !self.outbox.is_empty() && self.outbox.len() > 0 => Asked::Pending,
+            ready => Asked::Replied(ready.map_or(Vec::new(), |out| flatten(self.shared, &out))),
+        }
+    }
+
+    fn execute(&mut self, chain: &Chain<'_>) -> Outcome {
+        let heap = self.shared.engine.heap().clone();
+        let mut command = Command::default();
+        let parsed = Parser::new(Limits::default()).next_into(chain, 0, &mut command).unwrap();
+        assert!(parsed, "a whole command was sent");
+        let mut context = Context {
+            shared: self.shared,
+            engine: &self.shared.engine,
+            writer: &mut self.writer,
+            now_ms: self.now_ns / 1_000_000,
+            arrival_ns: self.now_ns,
+            conn: ConnId(1),
+            worker: 0,
+        };
+        let mut reply = self.outbox.begin(&heap, self.round);
+        let outcome = self.session.execute(&mut context, &command, chain, &mut reply);
+        match outcome {
+            Outcome::Wait(_) => {
+                assert!(reply.is_empty(), "a command that waits has written nothing");
+                reply.abandon();
+            }
+            _ => reply.finish(),
+        }
+        outcome
+    }
+
+    /// Commits; the replies that have waited for it.
+    pub fn commit(&mut self) -> Vec<u8> {
+        self.writer.commit_now().unwrap();
+        self.round += 1;
+        self.replies()
+    }
+
+    /// The replies that may leave by now.
+    pub fn replies(&mut self) -> Vec<u8> {
+        let heap = self.shared.engine.heap().clone();
+        self.outbox.take_ready(|slot| heap.is_durable(slot)).map_or(Vec::new(), |out| flatten(self.shared, &out))
+    }
+
+    /// Stores bytes into landing frames, as a transport does; each extent is held once.
+    fn land(&mut self, mut bytes: &[u8]) -> Vec<Extent> {
+        let heap = self.shared.engine.heap();
+        let mut landed = Vec::new();
+        while !bytes.is_empty() {
+            if self.run.is_none_or(|(_, used)| used == RUN_SIZE) {
+                if let Some((run, _)) = self.run.take() {
+                    heap.retire_landing_run(run);
+                }
+                self.run = Some((heap.take_landing_run().expect("landing space"), 0));
+            }
+            let (run, used) = self.run.as_mut().unwrap();
+            let len = bytes.len().min((RUN_SIZE - *used) as usize);
+            let extent = Extent::new(*run + *used, len as u32);
+            heap.media().store(extent.off, &bytes[..len]).unwrap();
+            heap.runs().hold(extent);
+            *used += len as u64;
+            bytes = &bytes[len..];
+            landed.push(extent);
+        }
+        landed
+    }
+
+    /// Ends the connection.
+    pub fn end(&mut self) {
+        self.session.end(self.shared);
+        self.outbox.clear(self.shared.engine.heap());
+        if let Some((run, _)) = self.run.take() {
+            self.shared.engine.heap().retire_landing_run(run);
+        }
+    }
+}
+
+/// A reply's bytes; what it holds is released, as a transport does once it is sent.
+fn flatten(shared: &Shared, out: &Outgoing) -> Vec<u8> {
+    let heap = shared.engine.heap();
+    let mut bytes = Vec::new();
+    for part in &out.parts {
+        match part {
+            Part::Bytes { start, end } => bytes.extend_from_slice(&out.bytes[*start as usize..*end as usize]),
+            Part::Stored(extent) => {
+                bytes.extend_from_slice(heap.media().bytes(*extent).unwrap());
+                heap.runs().release(*extent);
+            }
+        }
+    }
+    bytes
+}
+
+/// A command as clients send it.
+pub fn encode(words: &[Vec<u8>]) -> Vec<u8> {
+    let mut out = format!("*{}\r\n", words.len()).into_bytes();
+    for word in words {
+        out.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
+        out.extend_from_slice(word);
+        out.extend_from_slice(b"\r\n");
+    }
+    out
+}
+
+/// Splits a line at blanks. `"..."` is one word, with `\n`, `\r`, `\t`, `\\`, `\"` and `\xHH`; a word `@N` is
+/// N bytes of text that depends on N alone.
+pub fn words(line: &str) -> Vec<Vec<u8>> {
+    let mut words = Vec::new();
+    let mut rest = line.trim_start();
+    while !rest.is_empty() {
+        let word;
+        (word, rest) = match rest.strip_prefix('"') {
+            Some(quoted) => quoted_word(quoted),
+            None => {
+                let (word, rest) = rest.split_once(' ').unwrap_or((rest, ""));
+                (plain_word(word), rest)
+            }
+        };
+        words.push(word);
+        rest = rest.trim_start();
+    }
+    words
+}
+
+fn plain_word(word: &str) -> Vec<u8> {
+    match word.strip_prefix('@').and_then(|count| count.parse::<usize>().ok()) {
+        Some(count) => (0..count).map(|at| b'a' + ((at * 7 + count) % 26) as u8).collect(),
+        None => word.into(),
+    }
+}
+
+fn quoted_word(text: &str) -> (Vec<u8>, &str) {
+    let mut word = Vec::new();
+    let mut chars = text.char_indices();
+    while let Some((at, char)) = chars.next() {
+        match char {
+            '"' => return (word, &text[at + 1..]),
+            '\\' => match chars.next().expect("an escape").1 {
+                'n' => word.push(b'\n'),
+                'r' => word.push(b'\r'),
+                't' => word.push(b'\t'),
+                'x' => {
+                    let hex: String = chars.by_ref().take(2).map(|(_, digit)| digit).collect();
+                    word.push(u8::from_str_radix(&hex, 16).unwrap());
+                }
+                other => word.extend_from_slice(other.to_string().as_bytes()),
+            },
+            other => word.extend_from_slice(other.to_string().as_bytes()),
+        }
+    }
+    panic!("a quoted word has no end: {text}");
+}

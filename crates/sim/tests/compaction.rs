@@ -1,0 +1,103 @@
+//! Compaction against what may come in between: other workers, damage at rest, crashes.
+
+mod common;
+
+use common::{create, crash_now, get, set};
+use landfall_heap::{CompactGoal, Compactor, Owner, SlotId, Writer};
+use landfall_kv::{Engine, KvError};
+use landfall_media::RUN_SIZE;
+use landfall_media::sim::SimOptions;
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+
+const RUNS: u64 = 40;
+/// Something is always moved.
+const RESTLESS: CompactGoal = CompactGoal { data_ratio: -1e6, slab_ratio: -1e6 };
+/// A value that nearly fills a run, but not so that it is left alone.
+const BIG: usize = 1_000_000;
+
+/// The engine, with another worker that overwrites a key just before its copy takes over.
+struct Overwriter<'a> {
+    engine: &'a Engine,
+    worker: RefCell<&'a mut Writer>,
+    overwrites: Cell<bool>,
+}
+
+impl Owner for Overwriter<'_> {
+    fn begin_move(&self, hash: u64, slot: SlotId, hold: &mut dyn FnMut()) -> bool {
+        self.engine.begin_move(hash, slot, hold)
+    }
+
+    fn end_move(&self, hash: u64, old: SlotId, new: SlotId) -> bool {
+        if self.overwrites.replace(false) {
+            set(self.engine, &mut self.worker.borrow_mut(), b"moved", &[9; 20]);
+        }
+        self.engine.end_move(hash, old, new)
+    }
+
+    fn abort_move(&self, hash: u64) {
+        self.engine.abort_move(hash);
+    }
+
+    fn forget(&self, space: u8, hash: u64, seq: u64) {
+        self.engine.forget(space, hash, seq);
+    }
+}
+
+#[test]
+fn a_copy_that_lost_to_a_newer_version_stays_until_that_version_is_durable() {
+    let (media, engine) = create(RUNS, SimOptions::default());
+    let heap = Arc::clone(engine.heap());
+    let (mut slow, mut fast) = (Writer::new(Arc::clone(&heap), 0), Writer::new(Arc::clone(&heap), 1));
+    for (gap, key) in [("gap1", "moved"), ("gap2", "other")] {
+        set(&engine, &mut fast, gap.as_bytes(), &vec![0; RUN_SIZE as usize - BIG]);
+        set(&engine, &mut fast, key.as_bytes(), &vec![1; BIG]);
+        engine.delete(&mut fast, 0, gap.as_bytes(), 0, 1).expect("deletes");
+    }
+    set(&engine, &mut fast, b"last", &[4; 5000]);
+    fast.commit_now().expect("commits");
+
+    let mut compactor = Compactor::new(heap);
+    let owner = Overwriter { engine: &engine, worker: RefCell::new(&mut slow), overwrites: Cell::new(true) };
+    for _ in 0..20 {
+        compactor.step(&owner, RESTLESS, 1 << 20).expect("moves");
+    }
+    assert!(!owner.overwrites.get(), "the key was overwritten while it was being moved");
+    // The run of the copy holds nothing else once this is gone.
+    engine.delete(&mut fast, 0, b"other", 0, 1).expect("deletes");
+    fast.commit_now().expect("commits");
+    // Everything that looks free is used again, by a worker that commits; the other one never does.
+    for round in 0..8u8 {
+        set(&engine, &mut fast, format!("new{round}").as_bytes(), &vec![100 + round; BIG]);
+        fast.commit_now().expect("commits");
+    }
+    for image in crash_now(&media) {
+        let found = get(&image, b"moved").expect("a value, the old one or the new");
+        assert!(found.as_deref() == Some(&vec![1; BIG]) || found.as_deref() == Some(&[9; 20]), "{found:?}");
+    }
+}
+
+#[test]
+fn a_damaged_value_does_not_take_others_with_it_when_its_record_moves() {
+    let (media, engine) = create(RUNS, SimOptions::default());
+    let mut writer = Writer::new(Arc::clone(engine.heap()), 0);
+    set(&engine, &mut writer, b"damaged", &[1; 1000]);
+    set(&engine, &mut writer, b"whole", &[2; 1000]);
+    set(&engine, &mut writer, b"inline", &[3; 10]);
+    writer.commit_now().expect("commits");
+    engine.heap().mark_slabs(1).expect("marks");
+    let value = engine.peek(0, b"damaged", 0).expect("reads").expect("is there").extents()[0];
+    drop((writer, engine));
+
+    media.damage(value.off + 10, 4);
+    let engine = common::reopen(&media);
+    let mut compactor = Compactor::new(Arc::clone(engine.heap()));
+    for _ in 0..6 {
+        compactor.step(&engine, RESTLESS, 1 << 20).expect("moves");
+        for image in crash_now(&media) {
+            assert!(matches!(get(&image, b"damaged"), Err(KvError::Damaged { .. })));
+            assert_eq!(get(&image, b"whole").expect("is not damaged").as_deref(), Some(&[2; 1000][..]));
+            assert_eq!(get(&image, b"inline").expect("is not damaged").as_deref(), Some(&[3; 10][..]));
+        }
+    }
+}
