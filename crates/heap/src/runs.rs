@@ -381,7 +381,7 @@ mod tests {
             runs.hold(Extent::new(run.off(), 1));
             let steps: [&dyn Fn(); 2] = [&|| runs.end_data(run), &|| runs.release(extent)];
             let order = if end_first { [0, 1] } else { [1, 0] };
-            order.map(|step| steps[step]());
+            order.into_iter().for_each(|step| steps[step]());
             assert_eq!(runs.free_count(), 6);
             runs.release(Extent::new(run.off(), 1));
             assert_eq!(runs.free_count(), 7);

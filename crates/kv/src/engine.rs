@@ -168,7 +168,7 @@ impl Engine {
         };
         let old = old.map(|hit| (hit.slot, hit.view.expiry_ms()));
         let tomb = if old.is_none() { self.tomb_for_write(&shard, writer, &lookup)? } else { None };
-        let damaged = shard.is_damaged(&self.heap, &lookup);
+        let damaged = shard.is_damaged(&self.heap, &lookup, old.is_some());
         let slot = writer.append(&entry)?;
         if damaged {
             shard.heal(&self.heap, &lookup, |unreadable| writer.supersede(unreadable));
@@ -192,7 +192,7 @@ impl Engine {
         let lookup = Lookup::new(&self.heap, space, key);
         let mut shard = self.shard(lookup.hash);
         let hit = self.find_for_write(&shard, writer, &lookup)?;
-        let damaged = shard.is_damaged(&self.heap, &lookup);
+        let damaged = shard.is_damaged(&self.heap, &lookup, hit.is_some());
         if hit.is_none() && !damaged {
             return Ok(None);
         }

@@ -340,7 +340,7 @@ impl<'e> Txn<'e> {
             let old = engine.find_for_write(shard, writer, &lookup)?;
             let tomb = if old.is_none() { engine.tomb_for_write(shard, writer, &lookup)? } else { None };
             let old = old.map(|hit| (hit.slot, hit.view.expiry_ms()));
-            let damaged = shard.is_damaged(&engine.heap, &lookup);
+            let damaged = shard.is_damaged(&engine.heap, &lookup, old.is_some());
             if matches!(key.value, Staged::Deleted) && old.is_none() && !damaged {
                 continue;
             }

@@ -17,7 +17,6 @@ struct Cli {
 }
 
 #[derive(Debug, Subcommand)]
-#[expect(clippy::large_enum_variant, reason = "parsed once")]
 enum Command {
     /// Serve a store over RESP (Redis's protocol) and HTTP.
     Serve(serve::ServeArgs),

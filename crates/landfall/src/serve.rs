@@ -130,7 +130,7 @@ fn announce(server: &Server) {
         println!("http: {address}");
     }
     println!("ready");
-    crate::sys::notify_ready();
+    sys::notify_ready();
 }
 
 fn start_log(config: &Config) {

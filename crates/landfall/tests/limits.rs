@@ -239,6 +239,25 @@ fn full_region_refuses_writers_and_serves_readers_and_deletes_make_room() {
     }
 }
 
+#[test]
+fn value_that_the_region_has_no_room_for_is_refused_before_it_fills_it() {
+    for transport in ["uring", "epoll"] {
+        let place = Place::new();
+        let server = place.start(&["--transport", transport]);
+        let words = last_words(server.resp, b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$209715200\r\nthe beginning");
+        assert!(words.starts_with("-OOM"), "{transport}: {words}");
+        let head = b"PUT /kv/a HTTP/1.1\r\nHost: a\r\nContent-Length: 209715200\r\n\r\nthe beginning";
+        let words = last_words(server.http, head);
+        assert!(words.starts_with("HTTP/1.1 507"), "{transport}: {words}");
+        let mut sending = raw(server.resp);
+        let _ = sending.write_all(b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$209715200\r\n");
+        // It stops listening long before all of this has been sent.
+        let sent = (0..200).take_while(|_| sending.write_all(&[b'x'; 1 << 20]).is_ok()).count();
+        assert!(sent < 60, "{transport}: {sent} MiB were taken");
+        assert_eq!(server.call(&["SET", "a", "1"]), ok(), "{transport}: others go on");
+    }
+}
+
 /// Writes until the region is full; how many values fitted.
 fn fill(server: &Server) -> u64 {
     let mut client = server.resp();

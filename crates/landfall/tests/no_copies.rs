@@ -43,9 +43,9 @@ fn stored_and_sent(place: &Place, transport: &str) {
 }
 
 /// Bytes copied, by path, but for those that never are payload of a command.
-fn copies(metrics: &BTreeMap<String, f64>) -> BTreeMap<String, u64> {
+fn copies(metrics: &BTreeMap<String, f64>) -> BTreeMap<String, f64> {
     let copied = metrics.iter().filter(|(name, _)| name.starts_with("landfall_copied_bytes_total{"));
-    let copied: BTreeMap<String, u64> = copied.map(|(name, value)| (name.clone(), *value as u64)).collect();
+    let copied: BTreeMap<String, f64> = copied.map(|(name, value)| (name.clone(), *value)).collect();
     for path in ["inline", "placed", "key", "moved", "reply", "list", "stalled"] {
         assert!(
             copied.contains_key(&format!("landfall_copied_bytes_total{{path=\"{path}\"}}")),

@@ -14,7 +14,6 @@ use landfall_sockets::ConnId;
 use smallvec::SmallVec;
 
 /// Which protocol a connection speaks.
-#[expect(clippy::large_enum_variant, reason = "a connection's state is boxed as a whole")]
 pub(crate) enum Speaks {
     Resp { parser: landfall_resp::Parser, session: Session, command: Command },
     Http { parser: landfall_http::Parser, session: HttpSession },
@@ -161,9 +160,11 @@ impl Conn {
                 }
             }
         }
-        self.inbox.consume(&heap, from);
         if self.closing {
+            // All of it, or what a refusal has not yet let go of.
             self.inbox.clear(&heap);
+        } else {
+            self.inbox.consume(&heap, from);
         }
         if self.inbox.len() == 0 {
             self.stalled_ms = 0;

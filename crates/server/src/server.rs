@@ -87,7 +87,7 @@ impl Server {
         let Opened { transports, makers, .. } = opened;
         drop(transports);
         let mut server = Self { shared, workers: Vec::new(), maintenance: None };
-        let (handles_in, handles_out) = std::sync::mpsc::channel();
+        let (handles_in, handles_out) = std::sync::mpsc::sync_channel(makers.len());
         let per_worker = listeners.split(makers.len());
         for (id, (maker, listeners)) in makers.into_iter().zip(per_worker).enumerate() {
             let shared = Arc::clone(&server.shared);

@@ -16,10 +16,14 @@ fn clients_are_listed_by_what_they_say_of_themselves() {
     first.ask("SELECT 3");
     first.ask("HELLO 3");
     assert!(first.say("CLIENT SETINFO lib-name two words").contains("wrong number of arguments"));
-    assert!(first.say("CLIENT SETINFO lib-name \"two words\"").starts_with("-ERR lib-name cannot contain spaces"));
+    assert!(
+        first.say("CLIENT SETINFO lib-name \"two words\"").starts_with("-ERR lib-name cannot contain spaces")
+    );
     assert!(first.say("CLIENT SETINFO foo bar").starts_with("-ERR Unrecognized option"));
     let list = second.say("CLIENT LIST");
-    for field in ["addr=127.0.0.1:50001", "name=first", "db=3", "resp=3", "lib-name=some-lib", "lib-ver=1.2.3"] {
+    for field in
+        ["addr=127.0.0.1:50001", "name=first", "db=3", "resp=3", "lib-name=some-lib", "lib-ver=1.2.3"]
+    {
         assert!(list.contains(field), "{field} is not in {list}");
     }
     assert_eq!(list.matches(" addr=").count(), 2);
@@ -59,13 +63,43 @@ fn info_has_the_sections_and_fields_that_tools_read() {
     worker.ask("GET missing");
     let info = String::from_utf8(worker.ask("INFO ALL")).unwrap();
     for field in [
-        "# Server", "redis_version:7.", "redis_mode:standalone", "process_id:", "uptime_in_seconds:", "# Clients",
-        "# Memory", "used_memory:", "maxmemory:67108864", "# Persistence", "loading:0", "rdb_last_save_time:",
-        "rdb_last_bgsave_status:ok", "aof_enabled:1", "aof_last_write_status:ok", "aof_rewrite_in_progress:0",
-        "# Stats", "total_commands_processed:3", "keyspace_hits:1", "keyspace_misses:1", "# Replication",
-        "role:master", "connected_slaves:0", "# CPU", "used_cpu_sys:", "# Keyspace", "db0:keys=1,expires=1,avg_ttl=0",
-        "# Landfall", "media:simulated", "region_bytes:67108864", "records:1", "records_stale:", "tombstones:0",
-        "copied_bytes_placed:0", "commits_up_to_inf_us:0", "recovery_us:0", "closed:no",
+        "# Server",
+        "redis_version:7.",
+        "redis_mode:standalone",
+        "process_id:",
+        "uptime_in_seconds:",
+        "# Clients",
+        "# Memory",
+        "used_memory:",
+        "maxmemory:67108864",
+        "# Persistence",
+        "loading:0",
+        "rdb_last_save_time:",
+        "rdb_last_bgsave_status:ok",
+        "aof_enabled:1",
+        "aof_last_write_status:ok",
+        "aof_rewrite_in_progress:0",
+        "# Stats",
+        "total_commands_processed:3",
+        "keyspace_hits:1",
+        "keyspace_misses:1",
+        "# Replication",
+        "role:master",
+        "connected_slaves:0",
+        "# CPU",
+        "used_cpu_sys:",
+        "# Keyspace",
+        "db0:keys=1,expires=1,avg_ttl=0",
+        "# Landfall",
+        "media:simulated",
+        "region_bytes:67108864",
+        "records:1",
+        "records_stale:",
+        "tombstones:0",
+        "copied_bytes_placed:0",
+        "commits_up_to_inf_us:0",
+        "recovery_us:0",
+        "closed:no",
     ] {
         assert!(info.contains(&format!("\n{field}")), "{field} is not in\n{info}");
     }
@@ -96,7 +130,9 @@ fn info_and_listings_work_within_a_transaction() {
 fn settings_are_shown_and_refuse_to_change() {
     let shared = shared();
     let mut worker = Worker::new(&shared, 1);
-    for (name, value) in [("save", ""), ("appendonly", "yes"), ("appendfsync", "always"), ("maxclients", "10000")] {
+    for (name, value) in
+        [("save", ""), ("appendonly", "yes"), ("appendfsync", "always"), ("maxclients", "10000")]
+    {
         let want = format!("*2\\r\\n${}\\r\\n{name}\\r\\n${}\\r\\n{value}\\r\\n", name.len(), value.len());
         assert_eq!(worker.say(&format!("CONFIG GET {name}")), want);
     }
@@ -116,7 +152,9 @@ fn the_table_of_commands_is_complete_in_every_form() {
     assert!(count.parse::<usize>().unwrap() > 70);
     assert!(worker.say("COMMAND").starts_with(&format!("*{count}\\r\\n*10\\r\\n$")));
     assert!(worker.say("COMMAND LIST").starts_with(&format!("*{count}\\r\\n$")));
-    assert!(worker.say("COMMAND INFO get").starts_with("*1\\r\\n*10\\r\\n$3\\r\\nget\\r\\n:2\\r\\n*2\\r\\n+readonly\\r\\n+fast\\r\\n:1\\r\\n:1\\r\\n:1\\r\\n"));
+    assert!(worker.say("COMMAND INFO get").starts_with(
+        "*1\\r\\n*10\\r\\n$3\\r\\nget\\r\\n:2\\r\\n*2\\r\\n+readonly\\r\\n+fast\\r\\n:1\\r\\n:1\\r\\n:1\\r\\n"
+    ));
     assert!(worker.say("COMMAND INFO client|id").contains("client|id"));
     assert!(worker.say("COMMAND DOCS get").starts_with("*2\\r\\n$3\\r\\nget\\r\\n*6\\r\\n$7\\r\\nsummary"));
     for container in ["CLIENT", "CONFIG", "COMMAND", "OBJECT", "MEMORY", "SLOWLOG", "LATENCY"] {

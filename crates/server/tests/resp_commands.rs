@@ -177,7 +177,8 @@ fn listings_that_are_too_long_for_a_reply_are_refused() {
 
 /// The cursor and the keys of a reply to `SCAN`.
 fn scanned(reply: &[u8]) -> (String, Vec<String>) {
-    let mut bulk = std::str::from_utf8(reply).unwrap().split("\r\n").filter(|line| !line.starts_with(['$', '*']));
+    let mut bulk =
+        std::str::from_utf8(reply).unwrap().split("\r\n").filter(|line| !line.starts_with(['$', '*']));
     let cursor = bulk.next().unwrap().to_owned();
     (cursor, bulk.filter(|line| !line.is_empty()).map(str::to_owned).collect())
 }
@@ -228,11 +229,16 @@ fn random_keys_exist_and_differ() {
 fn nobody_gets_in_without_the_password() {
     let (shared, _media) = shared_with(Config { password: Some("secret".into()), ..Config::default() });
     let mut worker = Worker::new(&shared, 1);
-    for line in ["GET k", "SET k v", "PING", "INFO", "MULTI", "EXEC", "CLIENT ID", "HELLO 3", "SHUTDOWN", "HELLO"] {
+    for line in
+        ["GET k", "SET k v", "PING", "INFO", "MULTI", "EXEC", "CLIENT ID", "HELLO 3", "SHUTDOWN", "HELLO"]
+    {
         let reply = worker.say(line);
         assert!(reply.contains("NOAUTH"), "{line}: {reply}");
     }
-    assert_eq!(worker.say("AUTH wrong"), "-WRONGPASS invalid username-password pair or user is disabled.\\r\\n");
+    assert_eq!(
+        worker.say("AUTH wrong"),
+        "-WRONGPASS invalid username-password pair or user is disabled.\\r\\n"
+    );
     assert!(worker.say("AUTH other secret").starts_with("-WRONGPASS"));
     assert!(worker.say("HELLO 3 AUTH default wrong").starts_with("-WRONGPASS"));
     assert!(!worker.session.is_authenticated() && !worker.closed);
@@ -240,7 +246,11 @@ fn nobody_gets_in_without_the_password() {
     assert_eq!(worker.say("PING"), "+PONG\\r\\n");
     assert_eq!(worker.say("RESET"), "+RESET\\r\\n");
     assert!(worker.say("PING").starts_with("-NOAUTH"));
-    assert!(worker.say("HELLO 3 AUTH default secret SETNAME me").starts_with("%7\\r\\n$6\\r\\nserver\\r\\n$5\\r\\nredis"));
+    assert!(
+        worker
+            .say("HELLO 3 AUTH default secret SETNAME me")
+            .starts_with("%7\\r\\n$6\\r\\nserver\\r\\n$5\\r\\nredis")
+    );
     assert_eq!(worker.say("CLIENT GETNAME"), "$2\\r\\nme\\r\\n");
 }
 
@@ -336,9 +346,13 @@ fn a_watched_key_that_expires_has_changed() {
 fn a_key_that_another_client_changes_fails_the_transaction() {
     let shared = shared();
     let (mut watcher, mut other) = (Worker::new(&shared, 1), Worker::new(&shared, 2));
-    for (before, change) in [("SET k 1", "SET k 1"), ("SET k 1", "DEL k"), ("DEL k", "SET k 1"), ("SET k 1", "FLUSHALL")] {
+    for (before, change) in
+        [("SET k 1", "SET k 1"), ("SET k 1", "DEL k"), ("DEL k", "SET k 1"), ("SET k 1", "FLUSHALL")]
+    {
         watcher.ask(before);
-        for (line, want) in [("WATCH k", "+OK\\r\\n"), ("MULTI", "+OK\\r\\n"), ("SET k mine", "+QUEUED\\r\\n")] {
+        for (line, want) in
+            [("WATCH k", "+OK\\r\\n"), ("MULTI", "+OK\\r\\n"), ("SET k mine", "+QUEUED\\r\\n")]
+        {
             assert_eq!(watcher.say(line), want);
         }
         other.ask(change);

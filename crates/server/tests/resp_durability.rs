@@ -5,7 +5,7 @@ mod resp_support;
 use landfall_kv::Recovery;
 use landfall_media::sim::{SimMedia, SimOptions};
 use landfall_server::Config;
-use resp_support::{Asked, Worker, shared, shared_with};
+use resp_support::{Asked, Worker, shared, shared_on, shared_with};
 
 #[track_caller]
 fn assert_pending(worker: &mut Worker<'_>, line: &str) {
@@ -53,8 +53,19 @@ fn what_another_worker_has_not_committed_is_not_shown() {
     let (mut writer, mut reader) = (Worker::new(&shared, 1), Worker::new(&shared, 2));
     writer.ask("SET other v");
     for line in [
-        "GET k", "MGET k other", "STRLEN k", "EXISTS k", "TYPE k", "TTL k", "GETRANGE k 0 -1", "DBSIZE", "KEYS *",
-        "SCAN 0 COUNT 100", "LF.RANGE - +", "RANDOMKEY", "OBJECT ENCODING k",
+        "GET k",
+        "MGET k other",
+        "STRLEN k",
+        "EXISTS k",
+        "TYPE k",
+        "TTL k",
+        "GETRANGE k 0 -1",
+        "DBSIZE",
+        "KEYS *",
+        "SCAN 0 COUNT 100",
+        "LF.RANGE - +",
+        "RANDOMKEY",
+        "OBJECT ENCODING k",
     ] {
         assert_pending(&mut writer, "SET k value EX 1000");
         assert_pending(&mut reader, line);
@@ -71,7 +82,9 @@ fn an_absence_that_a_crash_could_take_back_is_not_shown() {
     let shared = shared();
     let (mut writer, mut reader) = (Worker::new(&shared, 1), Worker::new(&shared, 2));
     for remove in ["DEL k", "FLUSHALL", "FLUSHDB", "GETDEL k", "RENAME k k2", "PEXPIRE k -1"] {
-        for line in ["GET k", "EXISTS k", "STRLEN k", "TTL k", "DBSIZE", "KEYS k", "SCAN 0", "LF.RANGE k k", "MGET k"] {
+        for line in
+            ["GET k", "EXISTS k", "STRLEN k", "TTL k", "DBSIZE", "KEYS k", "SCAN 0", "LF.RANGE k k", "MGET k"]
+        {
             writer.ask("FLUSHALL");
             writer.ask("SET k v");
             assert_pending(&mut writer, remove);
@@ -88,7 +101,16 @@ fn an_absence_that_a_crash_could_take_back_is_not_shown() {
 fn a_command_does_not_build_on_what_another_worker_may_lose() {
     let shared = shared();
     let (mut first, mut second) = (Worker::new(&shared, 1), Worker::new(&shared, 2));
-    for line in ["INCR n", "SET n 5", "APPEND n 0", "GETSET n 1", "DEL n", "EXPIRE n 100", "SETNX n 1", "MSET n 1 m 2"] {
+    for line in [
+        "INCR n",
+        "SET n 5",
+        "APPEND n 0",
+        "GETSET n 1",
+        "DEL n",
+        "EXPIRE n 100",
+        "SETNX n 1",
+        "MSET n 1 m 2",
+    ] {
         first.ask("SET n 1");
         assert_pending(&mut first, "SET n 2");
         let asked = second.try_line(line);
@@ -111,7 +133,7 @@ fn a_transaction_that_waits_leaves_no_trace() {
     assert_pending(&mut first, "SET n 41");
     assert!(matches!(second.try_line("EXEC"), Asked::Waits));
     assert!(matches!(second.try_line("EXEC"), Asked::Waits));
-    assert_at_once(&mut first, "GET early", "$-1\\r\\n");
+    assert_at_once(&mut Worker::new(&shared, 3), "GET early", "$-1\\r\\n");
     first.commit();
     assert_pending(&mut second, "EXEC");
     assert_eq!(second.commit(), b"*5\r\n+OK\r\n+OK\r\n+OK\r\n:42\r\n+OK\r\n");
@@ -148,13 +170,13 @@ fn a_crash_takes_all_of_a_transaction_or_nothing_and_nothing_acknowledged() {
     }
     assert!(matches!(worker.try_line("EXEC"), Asked::Pending));
     let seen: std::collections::BTreeSet<String> =
-        (0..200).map(|seed| after_crash(&media, seed, "MGET a b c")).collect();
+        (0..24).map(|seed| after_crash(&media, seed, "MGET a b c")).collect();
     let before = "*3\\r\\n$1\\r\\n1\\r\\n$1\\r\\n1\\r\\n$1\\r\\n1\\r\\n".to_owned();
     let after = "*3\\r\\n$1\\r\\n2\\r\\n$2\\r\\n12\\r\\n$-1\\r\\n".to_owned();
     assert!(seen.iter().all(|reply| [&before, &after].contains(&reply)), "{seen:?}");
     assert!(seen.contains(&before));
     worker.commit();
-    for seed in 0..20 {
+    for seed in 0..3 {
         assert_eq!(after_crash(&media, seed, "MGET a b c"), after);
         assert_eq!(after_crash(&media, seed, "STRLEN d"), ":5000\\r\\n");
         assert_eq!(after_crash(&media, seed, "STRLEN e"), ":3000\\r\\n");
@@ -174,4 +196,26 @@ fn after_a_failed_write_nothing_unsaved_is_shown_or_acknowledged() {
     assert!(reader.say("GET k").starts_with("-MISCONF "), "an unsaved value");
     assert_eq!(reader.say("GET safe"), "$1\\r\\nv\\r\\n");
     assert!(reader.say("INFO persistence").contains("aof_last_write_status:err"));
+}
+
+#[test]
+fn a_batch_that_fills_its_slab_makes_commands_wait_for_the_commit() {
+    let (shared, _media) = shared_on(Config::default(), SimOptions { deferred: true });
+    let mut worker = Worker::new(&shared, 1);
+    let pairs = (0..8000).flat_map(|n| [format!("key{n}").into_bytes(), b"v".to_vec()]);
+    let fill: Vec<Vec<u8>> = std::iter::once(b"MSET".to_vec()).chain(pairs).collect();
+    let delete: Vec<Vec<u8>> =
+        std::iter::once(b"DEL".to_vec()).chain((0..300).map(|n| format!("key{n}").into_bytes())).collect();
+    assert!(matches!(worker.try_words(&fill), Asked::Pending));
+    assert!(matches!(worker.try_words(&delete), Asked::Waits));
+    assert_eq!(worker.commit(), b"+OK\r\n");
+    assert_eq!(worker.ask_words(&delete), b":300\r\n");
+    assert!(matches!(worker.try_words(&fill), Asked::Waits | Asked::Pending));
+    worker.commit();
+    for line in ["MULTI", "SELECT 2", "SET in-two 1"] {
+        worker.ask(line);
+    }
+    worker.ask_words(&delete);
+    assert_eq!(worker.say("EXEC"), "*3\\r\\n+OK\\r\\n+OK\\r\\n:0\\r\\n");
+    assert_eq!(worker.say("DBSIZE"), ":1\\r\\n");
 }

@@ -19,7 +19,8 @@ const PAGE: usize = 7;
 /// What was found instead.
 pub fn recover(media: &Arc<dyn Media>) -> Result<Engine, Violation> {
     let (engine, recovered) = open(media)?;
-    let damaged = recovered.damaged.len() as u64 + recovered.damaged_values + recovered.corrected.len() as u64;
+    let damaged =
+        recovered.damaged.len() as u64 + recovered.damaged_values + recovered.corrected.len() as u64;
     ensure!(damaged == 0, "recovery found damage where there was none: {recovered:?}");
     ensure!(engine.stats().damaged == 0, "recovery bars keys where there was no damage: {recovered:?}");
     Ok(engine)
@@ -54,7 +55,9 @@ pub fn observe(engine: &Engine, now_ms: u64) -> Result<State, Violation> {
 
 /// Reads one key by name.
 pub(crate) fn read(engine: &Engine, key: &Key, now_ms: u64) -> Result<Option<Value>, Violation> {
-    let item = engine.get(key.space, &key.bytes, now_ms).map_err(|e| Violation::from(e).during(format!("{key:?}")))?;
+    let item = engine
+        .get(key.space, &key.bytes, now_ms)
+        .map_err(|e| Violation::from(e).during(format!("{key:?}")))?;
     item.map(|item| value_of(&item)).transpose()
 }
 

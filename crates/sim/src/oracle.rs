@@ -133,8 +133,12 @@ impl Oracle {
 
     /// The state when the first `counts[w]` unacknowledged operations of each writer `w` count.
     fn after(&self, counts: &[usize], now_ms: u64) -> State {
-        let mut ops: Vec<&Pending> =
-            self.pending.iter().zip(counts).flat_map(|(pending, count)| pending.iter().take(*count)).collect();
+        let mut ops: Vec<&Pending> = self
+            .pending
+            .iter()
+            .zip(counts)
+            .flat_map(|(pending, count)| pending.iter().take(*count))
+            .collect();
         ops.sort_by_key(|op| op.order);
         let mut state: BTreeMap<&Key, (u64, Option<&Value>)> =
             self.base.iter().map(|(key, (order, value))| (key, (*order, value.as_ref()))).collect();
@@ -187,7 +191,8 @@ impl Oracle {
     /// A crash has decided: what was found is what there is, and nothing is open any more.
     pub fn collapse(&mut self, found: &State) {
         self.pending.iter_mut().for_each(VecDeque::clear);
-        self.base = found.iter().map(|(key, value)| (key.clone(), (self.order, Some(value.clone())))).collect();
+        self.base =
+            found.iter().map(|(key, value)| (key.clone(), (self.order, Some(value.clone())))).collect();
     }
 }
 

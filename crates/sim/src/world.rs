@@ -216,8 +216,8 @@ impl World {
     fn delete(&mut self, writer: usize, key: &Key) -> Result<(), Violation> {
         let now_ms = self.now_ms;
         let there = self.oracle.newest(now_ms).contains_key(key);
-        let done = self
-            .execute(writer, |engine, writer| engine.delete(writer, key.space, &key.bytes, now_ms, 5))?;
+        let done =
+            self.execute(writer, |engine, writer| engine.delete(writer, key.space, &key.bytes, now_ms, 5))?;
         ensure!(
             done.is_some() || self.is_crowded(),
             "a delete found the region full, with {} free runs",
@@ -283,7 +283,8 @@ impl World {
         if done == Some(true) {
             let copied = self.oracle.newest(now_ms).get(from).cloned();
             let copied = copied.ok_or_else(|| Violation(format!("{from:?} was copied and is not there")))?;
-            self.oracle.note(writer, Change::Keys(vec![(to.clone(), Some(Value { expiry_ms: 0, ..copied }))]));
+            self.oracle
+                .note(writer, Change::Keys(vec![(to.clone(), Some(Value { expiry_ms: 0, ..copied }))]));
         }
         Ok(())
     }
@@ -294,9 +295,8 @@ impl World {
         let landed = Landed::store(&self.media, run, key, &value(piece), pieces)?;
         landed.all().for_each(|extent| heap.runs().hold(extent));
         let source = Source::Landed { extents: &landed.value, crc: None };
-        let done = self.execute(writer, |engine, writer| {
-            engine.set(writer, &request(key, source, Some(landed.key), 0))
-        });
+        let done = self
+            .execute(writer, |engine, writer| engine.set(writer, &request(key, source, Some(landed.key), 0)));
         landed.all().for_each(|extent| heap.runs().release(extent));
         heap.retire_landing_run(run);
         if done?.is_some() {
@@ -406,7 +406,9 @@ impl World {
         let mut act = |key: &Key, piece: Option<Piece>, commits: bool| {
             let bytes = piece.map(value);
             match &bytes {
-                Some(bytes) => engine.set(appends, &request(key, Source::Bytes(bytes), None, 0)).map(|_| ())?,
+                Some(bytes) => {
+                    engine.set(appends, &request(key, Source::Bytes(bytes), None, 0)).map(|_| ())?
+                }
                 None => engine.delete(appends, key.space, &key.bytes, *now_ms, 5).map(|_| ())?,
             }
             oracle.note(writer, meddler::change(key, piece));
@@ -526,11 +528,7 @@ fn stage(txn: &mut landfall_kv::Txn<'_>, key: &Key, value: Option<&Value>) -> Re
 }
 
 /// What is wrong with how a transaction reads a key, if anything.
-fn wrong_read(
-    txn: &landfall_kv::Txn<'_>,
-    expected: &State,
-    key: &Key,
-) -> Result<Option<Violation>, KvError> {
+fn wrong_read(txn: &landfall_kv::Txn<'_>, expected: &State, key: &Key) -> Result<Option<Violation>, KvError> {
     let found = txn.read(key.space, &key.bytes)?.map(|item| item.to_vec()).transpose()?;
     let wanted = expected.get(key).map(|value| value.bytes.to_vec());
     Ok((found != wanted).then(|| Violation(format!("a transaction reads {key:?} as another value"))))
@@ -558,7 +556,8 @@ impl Landed {
     fn store(media: &SimMedia, run: u64, key: &Key, value: &[u8], pieces: usize) -> Result<Self, Violation> {
         let value = &value[..value.len().min(RUN_SIZE as usize / 2)];
         media.store(run, &key.bytes)?;
-        let mut landed = Self { key: Extent::new(run, key.bytes.len() as u32), value: Vec::new(), bytes: value.to_vec() };
+        let mut landed =
+            Self { key: Extent::new(run, key.bytes.len() as u32), value: Vec::new(), bytes: value.to_vec() };
         let mut at = run + key.bytes.len() as u64 + 3;
         for piece in value.chunks(value.len().div_ceil(pieces).max(1)) {
             media.store(at, piece)?;

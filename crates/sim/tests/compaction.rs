@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{create, crash_now, get, set};
+use common::{crash_now, create, get, set};
 use landfall_heap::{CompactGoal, Compactor, Owner, SlotId, Writer};
 use landfall_kv::{Engine, KvError};
 use landfall_media::RUN_SIZE;

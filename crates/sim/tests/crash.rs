@@ -7,7 +7,7 @@ mod common;
 use landfall_sim::{Campaign, Plan};
 
 /// Seeds that `cargo test` runs.
-const SEEDS: u64 = 60;
+const SEEDS: u64 = 14;
 const PLAN: Plan = Plan { crashes: 6, ops_max: 120, skip: None };
 
 #[test]

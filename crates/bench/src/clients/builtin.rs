@@ -250,7 +250,7 @@ mod tests {
     use std::net::{SocketAddr, TcpListener};
     use std::time::{Duration, Instant};
 
-    /// A server of one connection at a time that answers every 14 bytes with `reply`: `GET x` is so long.
+    /// A server that answers every `request_len` bytes of a connection with `reply`.
     fn fake_server(request_len: usize, reply: &'static [u8]) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();

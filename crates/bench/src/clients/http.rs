@@ -94,7 +94,7 @@ fn malformed() -> io::Error {
 pub(crate) fn metric(text: &str, prefix: &str) -> Option<f64> {
     let values: Vec<f64> = text
         .lines()
-        .filter(|line| line.strip_prefix(prefix).is_some_and(|rest| rest.starts_with([' ', '{', '"', ','])))
+        .filter(|line| line.strip_prefix(prefix).is_some_and(|rest| rest.starts_with([' ', '{', '}', ','])))
         .filter_map(|line| line.rsplit(' ').next()?.parse().ok())
         .collect();
     if values.is_empty() { None } else { Some(values.iter().sum()) }
@@ -129,7 +129,7 @@ mod tests {
     fn metrics_are_found_by_name_and_label() {
         let text = "# HELP a_runs x\na_runs{use=\"free\"} 3\na_runs{use=\"data\"} 4\na_runs_more 9\n";
         assert_eq!(metric(text, "a_runs"), Some(7.0));
-        assert_eq!(metric(text, "a_runs{use=\"free"), Some(3.0));
+        assert_eq!(metric(text, "a_runs{use=\"free\""), Some(3.0));
         assert_eq!(metric(text, "b"), None);
     }
 }

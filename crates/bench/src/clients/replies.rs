@@ -65,7 +65,7 @@ mod tests {
         assert_eq!(next(b"+OK\r\nrest"), Ok(Some((Reply::Simple(b"OK"), 5))));
         assert_eq!(next(b"-ERR no\r\n"), Ok(Some((Reply::Error(b"ERR no"), 9))));
         assert_eq!(next(b":-12\r\n"), Ok(Some((Reply::Integer(-12), 6))));
-        assert_eq!(next(b"$3\r\na\r\n\r\n"), Ok(None));
+        assert_eq!(next(b"$0\r\n\r\n"), Ok(Some((Reply::Bulk(b""), 6))));
         assert_eq!(next(b"$4\r\na\r\nb\r\n"), Ok(Some((Reply::Bulk(b"a\r\nb"), 10))));
         assert_eq!(next(b"$-1\r\n"), Ok(Some((Reply::Nil, 5))));
     }

@@ -254,7 +254,7 @@ fn compacted_bytes(http: std::net::SocketAddr) -> u64 {
     let Ok(response) = http.call("GET", "/metrics", "", b"") else { return 0 };
     let text = String::from_utf8_lossy(&response.body);
     let line = text.lines().find(|line| line.starts_with("landfall_compacted_bytes"));
-    line.and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).map_or(0, |bytes| bytes as u64)
+    line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -1,7 +1,12 @@
 //! The harness of the end-to-end tests: each starts its own server, on a port that the kernel chose, in a
 //! directory of its own, and ends it by its process id.
 
-#![allow(dead_code, unreachable_pub, reason = "each test program uses its part")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    clippy::print_stderr,
+    reason = "each test program uses its part, and says what it skips"
+)]
 
 #[path = "../../src/demo/wire.rs"]
 pub(crate) mod wire;
@@ -88,7 +93,17 @@ impl Place {
             }
         }
         arguments.extend(flags.iter().map(OsString::from));
-        Server::start(&arguments, &self.path().join("log"))
+        Server::start(Command::new(binary()).arg("serve").args(arguments), &self.path().join("log"))
+    }
+
+    /// Starts a server whose writes past the first `kib` KiB of any file fail: a device that gives out.
+    pub(crate) fn start_with_failing_writes(&self, kib: u32) -> Server {
+        let mut command = Command::new("bash");
+        let limited = format!("trap '' XFSZ; ulimit -f {kib} && exec \"$@\"");
+        command.args(["-c", &limited, "bash"]).arg(binary()).arg("serve").arg("--dir").arg(self.dir());
+        command.args(["--capacity", "64MiB", "--resp", "127.0.0.1:0", "--http", "127.0.0.1:0"]);
+        Server::start(&mut command, &self.path().join("log"))
+            .unwrap_or_else(|why| panic!("it did not start: {why}"))
     }
 
     /// Runs another command of the program on this region to its end.
@@ -126,11 +141,10 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    fn start(arguments: &[OsString], log: &Path) -> Result<Self, Refused> {
+    fn start(command: &mut Command, log: &Path) -> Result<Self, Refused> {
         let before = std::fs::read_to_string(log).map_or(0, |text| text.len());
         let stderr = File::options().create(true).append(true).open(log).unwrap();
-        let mut command = Command::new(binary());
-        command.arg("serve").args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(stderr);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(stderr);
         let mut child = command.spawn().unwrap();
         let lines = follow(&mut child);
         let nowhere = SocketAddr::from(([127, 0, 0, 1], 0));

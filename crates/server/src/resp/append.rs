@@ -46,7 +46,13 @@ impl Call<'_, '_, '_> {
     }
 }
 
-fn append_to(txn: &mut Txn<'_>, space: u8, key: &[u8], old: Option<Item<'_>>, more: &Arg<'_>) -> Result<(), Fail> {
+fn append_to(
+    txn: &mut Txn<'_>,
+    space: u8,
+    key: &[u8],
+    old: Option<Item<'_>>,
+    more: &Arg<'_>,
+) -> Result<(), Fail> {
     let Some(old) = old else {
         super::call::stage(txn, space, key, None, more, 0);
         return Ok(());

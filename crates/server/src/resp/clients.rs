@@ -12,25 +12,38 @@ use std::time::Instant;
 const PLAIN: Flags = Flags::NO_SCRIPT.and(Flags::SERVER);
 const ADMIN: Flags = PLAIN.and(Flags::ADMIN);
 
-const fn sub(name: &'static str, arity: i32, flags: Flags, run: super::table::Run, summary: &'static str) -> Spec {
+const fn sub(
+    name: &'static str,
+    arity: i32,
+    flags: Flags,
+    run: super::table::Run,
+    summary: &'static str,
+) -> Spec {
     Spec::new(name, arity, flags, run, "connection", summary)
 }
 
 pub(super) const SPEC: Spec =
-    Spec::new("client", -2, Flags::NONE, help, "connection", "A container for client connection commands.").with(&[
-        sub("client|id", 2, PLAIN, id, "Returns the unique client ID of the connection."),
-        sub("client|getname", 2, PLAIN, getname, "Returns the name of the connection."),
-        sub("client|setname", 3, PLAIN, setname, "Sets the connection name."),
-        sub("client|setinfo", 4, PLAIN, setinfo, "Sets information specific to the client library."),
-        sub("client|info", 2, PLAIN, info, "Returns information about the connection."),
-        sub("client|list", -2, ADMIN, list, "Lists open connections."),
-        sub("client|kill", -3, ADMIN, kill, "Terminates open connections."),
-        sub("client|no-evict", 3, ADMIN, on_or_off, "Sets the client eviction mode of the connection."),
-        sub("client|no-touch", 3, PLAIN, on_or_off, "Controls whether commands alter the LRU of keys."),
-        sub("client|reply", 3, PLAIN, reply, "Instructs the server whether to reply to commands."),
-        sub("client|tracking", -3, PLAIN, tracking, "Controls server-assisted client-side caching."),
-        sub("client|help", 2, Flags::SERVER, help, "Returns helpful text about the different subcommands."),
-    ]);
+    Spec::new("client", -2, Flags::NONE, help, "connection", "A container for client connection commands.")
+        .with(&[
+            sub("client|id", 2, PLAIN, id, "Returns the unique client ID of the connection."),
+            sub("client|getname", 2, PLAIN, getname, "Returns the name of the connection."),
+            sub("client|setname", 3, PLAIN, setname, "Sets the connection name."),
+            sub("client|setinfo", 4, PLAIN, setinfo, "Sets information specific to the client library."),
+            sub("client|info", 2, PLAIN, info, "Returns information about the connection."),
+            sub("client|list", -2, ADMIN, list, "Lists open connections."),
+            sub("client|kill", -3, ADMIN, kill, "Terminates open connections."),
+            sub("client|no-evict", 3, ADMIN, on_or_off, "Sets the client eviction mode of the connection."),
+            sub("client|no-touch", 3, PLAIN, on_or_off, "Controls whether commands alter the LRU of keys."),
+            sub("client|reply", 3, PLAIN, reply, "Instructs the server whether to reply to commands."),
+            sub("client|tracking", -3, PLAIN, tracking, "Controls server-assisted client-side caching."),
+            sub(
+                "client|help",
+                2,
+                Flags::SERVER,
+                help,
+                "Returns helpful text about the different subcommands.",
+            ),
+        ]);
 
 fn id(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
     let id = i64::try_from(call.session.id).unwrap_or(i64::MAX);
@@ -39,7 +52,11 @@ fn id(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
 
 fn getname(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
     let name = call.session.state.name.clone();
-    if name.is_empty() { call.out().null() } else { call.out().bulk(name.as_bytes()) }
+    if name.is_empty() {
+        call.out().null()
+    } else {
+        call.out().bulk(name.as_bytes())
+    }
     Ok(())
 }
 
@@ -75,7 +92,12 @@ fn setinfo(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
 
 fn info(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
     let own = call.session.id;
-    let line = call.shared().clients.lock().get(&own).map(|client| describe(own, client, call.session, call.spec.name));
+    let line = call
+        .shared()
+        .clients
+        .lock()
+        .get(&own)
+        .map(|client| describe(own, client, call.session, call.spec.name));
     call.out().verbatim(*b"txt", line.unwrap_or_default().as_bytes());
     Ok(())
 }
@@ -104,8 +126,12 @@ impl Listed {
         let words = call.words;
         match words.len() {
             2 => Ok(Self::All),
-            4 if words.is(2, "TYPE") => is_normal(call, 3).map(|normal| if normal { Self::All } else { Self::None }),
-            4.. if words.is(2, "ID") => (3..words.len()).map(|at| listed_id(call, at)).collect::<Result<_, _>>().map(Self::Ids),
+            4 if words.is(2, "TYPE") => {
+                is_normal(call, 3).map(|normal| if normal { Self::All } else { Self::None })
+            }
+            4.. if words.is(2, "ID") => {
+                (3..words.len()).map(|at| listed_id(call, at)).collect::<Result<_, _>>().map(Self::Ids)
+            }
             _ => Err(Fail::syntax()),
         }
     }
@@ -143,7 +169,8 @@ fn describe(id: u64, client: &ClientInfo, session: &Session, own_command: &str) 
     let own = id == session.id;
     let peer = client.peer.map_or_else(|| "?:0".to_owned(), |peer| peer.to_string());
     let age = Instant::now().duration_since(client.since).as_secs();
-    let queued = session.queue.as_ref().filter(|_| own).map_or(-1, |queue| i64::try_from(queue.len()).unwrap_or(0));
+    let queued =
+        session.queue.as_ref().filter(|_| own).map_or(-1, |queue| i64::try_from(queue.len()).unwrap_or(0));
     let command = if own { own_command } else { "NULL" };
     let mut line = format!("id={id} addr={peer} laddr=?:0 fd={id} name={} age={age} idle=0 ", client.name);
     // Writing to a string cannot fail.
@@ -210,7 +237,10 @@ impl KillFilter {
         !spared
             && self.id.is_none_or(|wanted| wanted == id)
             && self.older_than_s.is_none_or(|least| age_s >= least)
-            && self.address.as_ref().is_none_or(|wanted| client.peer.is_some_and(|peer| peer.to_string() == *wanted))
+            && self
+                .address
+                .as_ref()
+                .is_none_or(|wanted| client.peer.is_some_and(|peer| peer.to_string() == *wanted))
     }
 }
 
@@ -218,7 +248,8 @@ impl KillFilter {
 fn end_clients(call: &mut Call<'_, '_, '_>, filter: &KillFilter) -> i64 {
     let (shared, own) = (call.shared(), call.session.id);
     let mut ended = 0;
-    for (id, client) in shared.clients.lock().iter().filter(|(id, client)| filter.matches(**id, client, own)) {
+    for (id, client) in shared.clients.lock().iter().filter(|(id, client)| filter.matches(**id, client, own))
+    {
         ended += 1;
         if *id == own {
             call.session.state.closing = true;
@@ -243,7 +274,9 @@ fn reply(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
         return call.ok();
     }
     if call.words.is(2, "OFF") || call.words.is(2, "SKIP") {
-        return Err(Fail::error("ERR CLIENT REPLY OFF and SKIP are not supported: every command is replied to"));
+        return Err(Fail::error(
+            "ERR CLIENT REPLY OFF and SKIP are not supported: every command is replied to",
+        ));
     }
     Err(Fail::syntax())
 }

@@ -17,7 +17,14 @@ const OPEN: Flags = QUICK.and(Flags::NO_AUTH);
 pub(super) const SPECS: &[Spec] = &[
     Spec::new("ping", -1, Flags::FAST, ping, "connection", "Returns the server's liveliness response."),
     Spec::new("echo", 2, Flags::SERVER.and(Flags::FAST), echo, "connection", "Returns the given string."),
-    Spec::new("select", 2, Flags::SERVER.and(Flags::FAST), select, "connection", "Changes the selected database."),
+    Spec::new(
+        "select",
+        2,
+        Flags::SERVER.and(Flags::FAST),
+        select,
+        "connection",
+        "Changes the selected database.",
+    ),
     Spec::new("hello", -1, OPEN, hello, "connection", "Handshakes with the server."),
     Spec::new("auth", -2, OPEN, auth, "connection", "Authenticates the connection."),
     Spec::new("quit", -1, OPEN.and(Flags::IMMEDIATE), quit, "connection", "Closes the connection."),

@@ -48,7 +48,12 @@ fn categories(spec: &Spec) -> Vec<&'static str> {
         "transactions" => Some("@transaction"),
         _ => None,
     };
-    let of_flags = [(Flags::WRITE, "@write"), (Flags::READ, "@read"), (Flags::ADMIN, "@admin"), (Flags::ADMIN, "@dangerous")];
+    let of_flags = [
+        (Flags::WRITE, "@write"),
+        (Flags::READ, "@read"),
+        (Flags::ADMIN, "@admin"),
+        (Flags::ADMIN, "@dangerous"),
+    ];
     let speed = if spec.has(Flags::FAST) { "@fast" } else { "@slow" };
     let flagged = of_flags.into_iter().filter(|(flag, _)| spec.has(*flag)).map(|(_, name)| name);
     flagged.chain(group).chain([speed]).collect()

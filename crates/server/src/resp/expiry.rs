@@ -8,19 +8,42 @@ const READ: Flags = Flags::READ.and(Flags::FAST);
 const WRITE: Flags = Flags::WRITE.and(Flags::FAST);
 
 pub(super) const SPECS: &[Spec] = &[
-    Spec::new("expire", -3, WRITE, expire, "generic", "Sets the expiration time of a key in seconds.").keys(1, 1, 1),
+    Spec::new("expire", -3, WRITE, expire, "generic", "Sets the expiration time of a key in seconds.")
+        .keys(1, 1, 1),
     Spec::new("pexpire", -3, WRITE, pexpire, "generic", "Sets the expiration time of a key in milliseconds.")
         .keys(1, 1, 1),
-    Spec::new("expireat", -3, WRITE, expireat, "generic", "Sets the expiration time of a key to a Unix timestamp.")
-        .keys(1, 1, 1),
-    Spec::new("pexpireat", -3, WRITE, pexpireat, "generic", "Sets the expiration to a Unix time in milliseconds.")
-        .keys(1, 1, 1),
+    Spec::new(
+        "expireat",
+        -3,
+        WRITE,
+        expireat,
+        "generic",
+        "Sets the expiration time of a key to a Unix timestamp.",
+    )
+    .keys(1, 1, 1),
+    Spec::new(
+        "pexpireat",
+        -3,
+        WRITE,
+        pexpireat,
+        "generic",
+        "Sets the expiration to a Unix time in milliseconds.",
+    )
+    .keys(1, 1, 1),
     Spec::new("persist", 2, WRITE, persist, "generic", "Removes the expiration time of a key.").keys(1, 1, 1),
-    Spec::new("ttl", 2, READ, ttl, "generic", "Returns the expiration time in seconds of a key.").keys(1, 1, 1),
+    Spec::new("ttl", 2, READ, ttl, "generic", "Returns the expiration time in seconds of a key.")
+        .keys(1, 1, 1),
     Spec::new("pttl", 2, READ, pttl, "generic", "Returns the expiration time in milliseconds of a key.")
         .keys(1, 1, 1),
-    Spec::new("expiretime", 2, READ, expiretime, "generic", "Returns the expiration time as a Unix timestamp.")
-        .keys(1, 1, 1),
+    Spec::new(
+        "expiretime",
+        2,
+        READ,
+        expiretime,
+        "generic",
+        "Returns the expiration time as a Unix timestamp.",
+    )
+    .keys(1, 1, 1),
     Spec::new("pexpiretime", 2, READ, pexpiretime, "generic", "Returns the expiration as Unix milliseconds.")
         .keys(1, 1, 1),
 ];
@@ -43,7 +66,11 @@ impl OnlyIf {
                 b"XX" => only.some = true,
                 b"GT" => only.greater = true,
                 b"LT" => only.less = true,
-                _ => return Err(Fail::Error(format!("ERR Unsupported option {}", call.text(3 + index)).into())),
+                _ => {
+                    return Err(Fail::Error(
+                        format!("ERR Unsupported option {}", call.text(3 + index)).into(),
+                    ));
+                }
             }
         }
         if only.none && (only.some || only.greater || only.less) {

@@ -55,7 +55,8 @@ const SECTIONS: [(&str, &str, Section); 9] = [
 const EVERYTHING: [&str; 3] = ["all", "everything", "default"];
 
 fn info(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
-    let asked: Vec<String> = call.words.rest(1).map(|word| String::from_utf8_lossy(&word).to_lowercase()).collect();
+    let asked: Vec<String> =
+        call.words.rest(1).map(|word| String::from_utf8_lossy(&word).to_lowercase()).collect();
     let all = asked.is_empty() || asked.iter().any(|name| EVERYTHING.contains(&name.as_str()));
     let stats = call.stats.unwrap_or_else(|| call.ctx.engine.stats());
     let mut text = Text { lines: String::new(), now_ms: call.ctx.now_ms, stats };
@@ -184,7 +185,8 @@ fn cpu(text: &mut Text, _: &Shared) {
 /// Keys that expire are counted over all databases: where only one is in use, that is its number.
 fn keyspace(text: &mut Text, _: &Shared) {
     let stats = text.stats;
-    let used: Vec<(usize, u64)> = stats.keys.iter().copied().enumerate().filter(|(_, keys)| *keys > 0).collect();
+    let used: Vec<(usize, u64)> =
+        stats.keys.iter().copied().enumerate().filter(|(_, keys)| *keys > 0).collect();
     for (database, keys) in &used {
         let expires = if used.len() == 1 { stats.expiring } else { 0 };
         text.line(&format!("db{database}"), format_args!("keys={keys},expires={expires},avg_ttl=0"));

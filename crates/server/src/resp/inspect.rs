@@ -18,13 +18,21 @@ const fn server(name: &'static str, arity: i32, flags: Flags, run: Run, summary:
 }
 
 pub(super) const SPECS: &[Spec] = &[
-    Spec::new("object", -2, Flags::NONE, help, "generic", "A container for object introspection commands.").with(&[
-        object("object|encoding", encoding, "Returns the internal encoding of an object."),
-        object("object|refcount", refcount, "Returns the reference count of a value of a key."),
-        object("object|idletime", idletime, "Returns the time since the last access; always 0."),
-        object("object|freq", freq, "Returns the logarithmic access frequency counter."),
-        Spec::new("object|help", 2, Flags::SERVER, help, "generic", "Returns helpful text about the subcommands."),
-    ]),
+    Spec::new("object", -2, Flags::NONE, help, "generic", "A container for object introspection commands.")
+        .with(&[
+            object("object|encoding", encoding, "Returns the internal encoding of an object."),
+            object("object|refcount", refcount, "Returns the reference count of a value of a key."),
+            object("object|idletime", idletime, "Returns the time since the last access; always 0."),
+            object("object|freq", freq, "Returns the logarithmic access frequency counter."),
+            Spec::new(
+                "object|help",
+                2,
+                Flags::SERVER,
+                help,
+                "generic",
+                "Returns helpful text about the subcommands.",
+            ),
+        ]),
     server("memory", -2, Flags::NONE, help, "A container for memory diagnostics commands.").with(&[
         server("memory|usage", -3, READ, memory_usage, "Estimates the memory usage of a key.").keys(2, 2, 1),
         server("memory|doctor", 2, Flags::NONE, memory_doctor, "Outputs a memory problems report."),
@@ -37,14 +45,44 @@ pub(super) const SPECS: &[Spec] = &[
         server("slowlog|help", 2, Flags::SERVER, help, "Shows helpful text about the different subcommands."),
     ]),
     server("latency", -2, Flags::NONE, help, "A container for latency diagnostics commands.").with(&[
-        server("latency|latest", 2, ADMIN, empty_array, "Returns the latest latency samples; there are none."),
-        server("latency|history", 3, ADMIN, empty_array, "Returns timestamp-latency samples; there are none."),
+        server(
+            "latency|latest",
+            2,
+            ADMIN,
+            empty_array,
+            "Returns the latest latency samples; there are none.",
+        ),
+        server(
+            "latency|history",
+            3,
+            ADMIN,
+            empty_array,
+            "Returns timestamp-latency samples; there are none.",
+        ),
         server("latency|reset", -2, ADMIN, zero, "Resets the latency data."),
         server("latency|doctor", 2, ADMIN, latency_doctor, "Returns a latency analysis report."),
-        server("latency|help", 2, Flags::SERVER, help, "Returns helpful text about the different subcommands."),
+        server(
+            "latency|help",
+            2,
+            Flags::SERVER,
+            help,
+            "Returns helpful text about the different subcommands.",
+        ),
     ]),
-    server("cluster", -2, Flags::SERVER, cluster, "A container for cluster commands; cluster mode is not supported."),
-    server("debug", -2, ADMIN.and(Flags::NO_SCRIPT), debug, "A container for debugging commands; not allowed."),
+    server(
+        "cluster",
+        -2,
+        Flags::SERVER,
+        cluster,
+        "A container for cluster commands; cluster mode is not supported.",
+    ),
+    server(
+        "debug",
+        -2,
+        ADMIN.and(Flags::NO_SCRIPT),
+        debug,
+        "A container for debugging commands; not allowed.",
+    ),
 ];
 
 /// Longest text that Redis would keep as an integer, or in one allocation with its object.
@@ -116,7 +154,8 @@ fn memory_doctor(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
 }
 
 fn latency_doctor(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
-    let text = "Latencies are not sampled by event here: see the commit latencies in INFO landfall and /metrics.\n";
+    let text =
+        "Latencies are not sampled by event here: see the commit latencies in INFO landfall and /metrics.\n";
     call.out().verbatim(*b"txt", text.as_bytes());
     Ok(())
 }

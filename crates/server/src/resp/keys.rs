@@ -1,8 +1,8 @@
 //! Keys whatever they hold: existence, deletion, renaming.
 
+use super::Progress;
 use super::call::{Call, Fail};
 use super::table::{Flags, Spec};
-use super::Progress;
 use landfall_heap::layout::GROUP_RECORDS_MAX;
 use std::borrow::Cow;
 
@@ -12,14 +12,30 @@ pub(super) const SPECS: &[Spec] = &[
     Spec::new("del", -2, Flags::WRITE, del, "generic", "Deletes one or more keys.").keys(1, -1, 1),
     Spec::new("unlink", -2, Flags::WRITE.and(Flags::FAST), del, "generic", "Deletes one or more keys.")
         .keys(1, -1, 1),
-    Spec::new("exists", -2, READ, exists, "generic", "Determines whether one or more keys exist.").keys(1, -1, 1),
-    Spec::new("touch", -2, READ, exists, "generic", "Returns the number of existing keys out of those given.")
+    Spec::new("exists", -2, READ, exists, "generic", "Determines whether one or more keys exist.")
         .keys(1, -1, 1),
-    Spec::new("type", 2, READ, kind, "generic", "Determines the type of value stored at a key.").keys(1, 1, 1),
+    Spec::new(
+        "touch",
+        -2,
+        READ,
+        exists,
+        "generic",
+        "Returns the number of existing keys out of those given.",
+    )
+    .keys(1, -1, 1),
+    Spec::new("type", 2, READ, kind, "generic", "Determines the type of value stored at a key.")
+        .keys(1, 1, 1),
     Spec::new("rename", 3, Flags::WRITE, rename, "generic", "Renames a key and overwrites the destination.")
         .keys(1, 2, 1),
-    Spec::new("renamenx", 3, Flags::WRITE.and(Flags::FAST), renamenx, "generic", "Renames a key if the target is new.")
-        .keys(1, 2, 1),
+    Spec::new(
+        "renamenx",
+        3,
+        Flags::WRITE.and(Flags::FAST),
+        renamenx,
+        "generic",
+        "Renames a key if the target is new.",
+    )
+    .keys(1, 2, 1),
 ];
 
 /// Deletes the keys, a group of records at a time. Where it has to wait in between, it goes on from there.

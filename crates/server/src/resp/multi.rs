@@ -126,9 +126,9 @@ struct NamedKey<'a> {
 
 /// A database by its number, if there is one.
 pub(super) fn selected(word: &[u8]) -> Option<u8> {
-    parse_i64(word).and_then(|number| u8::try_from(number).ok()).filter(|number| {
-        usize::from(*number) < landfall_kv::DATABASES
-    })
+    parse_i64(word)
+        .and_then(|number| u8::try_from(number).ok())
+        .filter(|number| usize::from(*number) < landfall_kv::DATABASES)
 }
 
 /// A key that must not change before `EXEC`.
@@ -230,17 +230,15 @@ fn execute(call: &mut Call<'_, '_, '_>, queue: &Queue) -> Result<(), Fail> {
     call.out().array(queue.len());
     for queued in &queue.commands {
         let words = Words::Queued { words: &queued.words, heap: engine.heap() };
-        run_queued(
-            &mut Call {
-                spec: queued.spec,
-                words,
-                session: call.session,
-                ctx: call.ctx,
-                reply: call.reply,
-                txn: Some(&mut txn),
-                stats,
-            },
-        )?;
+        run_queued(&mut Call {
+            spec: queued.spec,
+            words,
+            session: call.session,
+            ctx: call.ctx,
+            reply: call.reply,
+            txn: Some(&mut txn),
+            stats,
+        })?;
     }
     for key in &keys {
         call.reply.wait_for(txn.seen_slot(key.space, &key.key)?);
@@ -261,7 +259,8 @@ fn begin<'e>(call: &Call<'_, 'e, '_>, queue: &Queue, keys: &[NamedKey<'_>]) -> T
         return engine.transaction_all(call.ctx.now_ms);
     }
     let named = keys.iter().map(|named| TxnKey { space: named.space, key: &named.key });
-    let watched = call.session.watched.iter().map(|watched| TxnKey { space: watched.space, key: &watched.key });
+    let watched =
+        call.session.watched.iter().map(|watched| TxnKey { space: watched.space, key: &watched.key });
     engine.transaction(named.chain(watched), call.ctx.now_ms)
 }
 
@@ -281,7 +280,12 @@ fn run_queued(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
     count(&call.shared().counters.commands, 1);
     match (call.spec.run)(call) {
         Err(fail @ Fail::Error(_)) => {
-            debug_assert_eq!(begun, call.reply.len(), "{} had begun its reply when it failed", call.spec.name);
+            debug_assert_eq!(
+                begun,
+                call.reply.len(),
+                "{} had begun its reply when it failed",
+                call.spec.name
+            );
             count(&call.shared().counters.errors, 1);
             fail.write(call.session.state.protocol, call.reply);
             Ok(())

@@ -128,7 +128,9 @@ impl Call<'_, '_, '_> {
         let given = self.integer(index)?;
         let factor = if unit.seconds { 1000 } else { 1 };
         let base = if unit.absolute { 0 } else { i64::try_from(self.ctx.now_ms).unwrap_or(i64::MAX) };
-        let expiry = Some(given).filter(|given| *given > 0).and_then(|given| given.checked_mul(factor)?.checked_add(base));
+        let expiry = Some(given)
+            .filter(|given| *given > 0)
+            .and_then(|given| given.checked_mul(factor)?.checked_add(base));
         expiry.and_then(|expiry| u64::try_from(expiry).ok()).ok_or_else(|| self.invalid_expiry())
     }
 

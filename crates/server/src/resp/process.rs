@@ -40,7 +40,9 @@ fn text(path: &Path) -> String {
 /// Fields 14 and 15 of `/proc/self/stat`; the second one, a name in parentheses, may hold blanks.
 fn cpu_seconds(stat: &str) -> (f64, f64) {
     let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-    let seconds = |field: Option<&str>| field.and_then(|text| text.parse::<f64>().ok()).unwrap_or(0.0) / TICKS_PER_SECOND;
+    let seconds = |field: Option<&str>| {
+        field.and_then(|text| text.parse::<f64>().ok()).unwrap_or(0.0) / TICKS_PER_SECOND
+    };
     let mut fields = after_name.split_whitespace().skip(11);
     (seconds(fields.next()), seconds(fields.next()))
 }

@@ -21,7 +21,14 @@ pub(super) const SPECS: &[Spec] = &[
     Spec::new("scan", -2, LISTS, scan, "generic", "Iterates over the key names in the database."),
     Spec::new("keys", 2, LISTS, keys, "generic", "Returns all key names that match a pattern."),
     Spec::new("randomkey", 1, LISTS, randomkey, "generic", "Returns a random key name from the database."),
-    Spec::new("dbsize", 1, LISTS.and(Flags::FAST), dbsize, "server", "Returns the number of keys in the database."),
+    Spec::new(
+        "dbsize",
+        1,
+        LISTS.and(Flags::FAST),
+        dbsize,
+        "server",
+        "Returns the number of keys in the database.",
+    ),
 ];
 
 impl<'e> Call<'_, 'e, '_> {
@@ -170,21 +177,40 @@ fn randomkey(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
         call.out().null();
         return Ok(());
     };
-    while prefix.len() < RANDOM_DEPTH_MAX {
-        let Some(last) = edge(call, &prefix, true)? else { break };
-        let common = picked.iter().zip(&last).take_while(|(a, b)| a == b).count();
-        if picked == last {
-            break;
-        }
-        // The first key may end where the last one goes on.
-        let low = picked.get(common).copied().unwrap_or(0);
-        let byte = low + (random(&mut seed) % (u64::from(last[common] - low) + 1)) as u8;
-        let Some(next) = first_from(call, [&picked[..common], &[byte]].concat())? else { break };
-        prefix = next[..common + 1].to_vec();
+    while prefix.len() < RANDOM_DEPTH_MAX
+        && let Some(next) = descend(call, &mut prefix, &picked, &mut seed)?
+    {
         picked = next;
     }
     call.out().bulk(&picked);
     Ok(())
+}
+
+/// Chooses one of the bytes that go on after the prefix: the first key with it, and the prefix so far.
+/// `None` when the choice falls on `first`, the first key with the prefix.
+fn descend(
+    call: &mut Call<'_, '_, '_>,
+    prefix: &mut Vec<u8>,
+    first: &[u8],
+    seed: &mut u64,
+) -> Result<Option<Vec<u8>>, Fail> {
+    let Some(last) = edge(call, prefix, true)?.filter(|last| last != first) else { return Ok(None) };
+    let common = first.iter().zip(&last).take_while(|(a, b)| a == b).count();
+    let mut low = first.get(common).copied();
+    if low.is_none() {
+        // The first key ends where others go on: it is one choice more.
+        low = first_from(call, Bound::Excluded(first.to_vec()))?.and_then(|next| next.get(common).copied());
+    }
+    let low = low.unwrap_or(last[common]);
+    let choices = u64::from(last[common] - low) + 1 + u64::from(first.len() == common);
+    let choice = random(seed) % choices;
+    let Ok(byte) = u8::try_from(u64::from(low) + choice) else { return Ok(None) };
+    if byte > last[common] {
+        return Ok(None);
+    }
+    let next = first_from(call, Bound::Included([&first[..common], &[byte]].concat()))?;
+    *prefix = next.as_ref().map_or(Vec::new(), |next| next[..=common.min(next.len() - 1)].to_vec());
+    Ok(next)
 }
 
 /// The first, or last, key with a prefix.
@@ -193,8 +219,8 @@ fn edge(call: &mut Call<'_, '_, '_>, prefix: &[u8], last: bool) -> Result<Option
     Ok(call.keys_page(&query, 1)?.items.pop().map(|(key, _)| key))
 }
 
-fn first_from(call: &mut Call<'_, '_, '_>, start: Vec<u8>) -> Result<Option<Vec<u8>>, Fail> {
-    let query = RangeQuery { start: Bound::Included(start), ..RangeQuery::all(call.database()) };
+fn first_from(call: &mut Call<'_, '_, '_>, start: Bound<Vec<u8>>) -> Result<Option<Vec<u8>>, Fail> {
+    let query = RangeQuery { start, ..RangeQuery::all(call.database()) };
     Ok(call.keys_page(&query, 1)?.items.pop().map(|(key, _)| key))
 }
 

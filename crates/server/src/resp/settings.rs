@@ -17,13 +17,21 @@ const fn sub(name: &'static str, arity: i32, run: Run, summary: &'static str) ->
 }
 
 pub(super) const SPECS: &[Spec] =
-    &[Spec::new("config", -2, Flags::NONE, help, "server", "A container for server configuration commands.").with(&[
-        sub("config|get", -3, get, "Returns the effective values of configuration parameters."),
-        sub("config|set", -4, set, "Refused: settings are flags of the server."),
-        sub("config|resetstat", 2, resetstat, "Resets the server's statistics."),
-        sub("config|rewrite", 2, rewrite, "Refused: there is no file to rewrite."),
-        Spec::new("config|help", 2, Flags::SERVER, help, "server", "Returns helpful text about the subcommands."),
-    ])];
+    &[Spec::new("config", -2, Flags::NONE, help, "server", "A container for server configuration commands.")
+        .with(&[
+            sub("config|get", -3, get, "Returns the effective values of configuration parameters."),
+            sub("config|set", -4, set, "Refused: settings are flags of the server."),
+            sub("config|resetstat", 2, resetstat, "Resets the server's statistics."),
+            sub("config|rewrite", 2, rewrite, "Refused: there is no file to rewrite."),
+            Spec::new(
+                "config|help",
+                2,
+                Flags::SERVER,
+                help,
+                "server",
+                "Returns helpful text about the subcommands.",
+            ),
+        ])];
 
 /// A setting: its name in Redis, the flag that changes it here, and its value.
 struct Setting {
@@ -57,7 +65,9 @@ static SETTINGS: [Setting; 24] = [
     flag("maxmemory", "--capacity", |shared| shared.engine.heap().geometry().bytes().to_string()),
     flag("proto-max-bulk-len", "--max-request", |shared| bytes(shared.config.max_request)),
     flag("timeout", "--idle-timeout", |shared| shared.config.idle_timeout.as_secs().to_string()),
-    flag("bind", "--resp", |shared| address(shared).map_or(String::new(), |address| address.ip().to_string())),
+    flag("bind", "--resp", |shared| {
+        address(shared).map_or(String::new(), |address| address.ip().to_string())
+    }),
     flag("port", "--resp", |shared| address(shared).map_or(0, |address| address.port()).to_string()),
     flag("maxclients", "--max-clients", |shared| shared.config.max_clients.to_string()),
     flag("dir", "--dir", |shared| shared.config.dir.display().to_string()),
@@ -115,7 +125,9 @@ fn set(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
         Some(Setting { flag: Some(flag), .. }) => format!("restart the server with {flag}"),
         Some(_) => "it is always as CONFIG GET says".into(),
     };
-    let text = format!("ERR CONFIG SET failed (possibly related to argument '{name}') - can't set while running: {advice}");
+    let text = format!(
+        "ERR CONFIG SET failed (possibly related to argument '{name}') - can't set while running: {advice}"
+    );
     Err(Fail::Error(text.into()))
 }
 

@@ -22,12 +22,33 @@ pub(super) const SPECS: &[Spec] = &[
         .keys(1, 1, 1),
     Spec::new("psetex", 4, WRITE, psetex, "string", "Sets value and expiration time in milliseconds.")
         .keys(1, 1, 1),
-    Spec::new("getset", 3, FAST_WRITE, getset, "string", "Returns the previous value after setting a new one.")
-        .keys(1, 1, 1),
-    Spec::new("getdel", 2, Flags::WRITE.and(Flags::FAST), getdel, "string", "Returns a value and deletes its key.")
-        .keys(1, 1, 1),
-    Spec::new("getex", -2, Flags::WRITE.and(Flags::FAST), getex, "string", "Returns a value and sets its expiration.")
-        .keys(1, 1, 1),
+    Spec::new(
+        "getset",
+        3,
+        FAST_WRITE,
+        getset,
+        "string",
+        "Returns the previous value after setting a new one.",
+    )
+    .keys(1, 1, 1),
+    Spec::new(
+        "getdel",
+        2,
+        Flags::WRITE.and(Flags::FAST),
+        getdel,
+        "string",
+        "Returns a value and deletes its key.",
+    )
+    .keys(1, 1, 1),
+    Spec::new(
+        "getex",
+        -2,
+        Flags::WRITE.and(Flags::FAST),
+        getex,
+        "string",
+        "Returns a value and sets its expiration.",
+    )
+    .keys(1, 1, 1),
     Spec::new("mget", -2, READ, mget, "string", "Returns the values of one or more keys.").keys(1, -1, 1),
     Spec::new("mset", -3, WRITE, mset, "string", "Sets the values of one or more keys.").keys(1, -1, 2),
     Spec::new("msetnx", -3, WRITE, msetnx, "string", "Sets the values of keys when none of them exists.")
@@ -46,8 +67,12 @@ fn set(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
     }
     let options = call.set_options(3)?;
     match options {
-        ValueOptions { condition: Condition::None, get: false, expiry: ExpiryChange::Unsaid } => put(call, 2, 0),
-        ValueOptions { condition: Condition::None, get: false, expiry: ExpiryChange::At(at) } => put(call, 2, at),
+        ValueOptions { condition: Condition::None, get: false, expiry: ExpiryChange::Unsaid } => {
+            put(call, 2, 0)
+        }
+        ValueOptions { condition: Condition::None, get: false, expiry: ExpiryChange::At(at) } => {
+            put(call, 2, at)
+        }
         _ => set_conditionally(call, options),
     }
 }

@@ -245,11 +245,7 @@ pub(super) fn resolve(words: Words<'_>) -> Result<&'static Spec, Fail> {
     if spec.takes(words.len()) { Ok(spec) } else { Err(Fail::arity(spec.name)) }
 }
 
-fn find_subcommand(
-    spec: &Spec,
-    subcommands: &'static [Spec],
-    name: &[u8],
-) -> Result<&'static Spec, Fail> {
+fn find_subcommand(spec: &Spec, subcommands: &'static [Spec], name: &[u8]) -> Result<&'static Spec, Fail> {
     let own_name = |sub: &Spec| sub.name.as_bytes().get(spec.name.len() + 1..).unwrap_or_default();
     subcommands.iter().find(|sub| own_name(sub).eq_ignore_ascii_case(name)).ok_or_else(|| {
         let text = excerpt(name, EXCERPT_MAX);
@@ -306,7 +302,8 @@ mod tests {
 
     #[test]
     fn keys_are_where_the_specification_says() {
-        let positions = |name: &str, words| find(name.as_bytes()).unwrap().key_positions(words).collect::<Vec<_>>();
+        let positions =
+            |name: &str, words| find(name.as_bytes()).unwrap().key_positions(words).collect::<Vec<_>>();
         assert_eq!(positions("get", 2), [1]);
         assert_eq!(positions("mset", 5), [1, 3]);
         assert_eq!(positions("del", 4), [1, 2, 3]);

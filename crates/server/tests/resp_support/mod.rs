@@ -6,11 +6,11 @@ use landfall_kv::Recovery;
 use landfall_media::sim::{SimMedia, SimOptions};
 use landfall_media::{Chain, Extent, RUN_SIZE, Segment};
 use landfall_resp::{Command, Limits, Parser};
+use landfall_server::Config;
 use landfall_server::context::{Context, Outcome};
 use landfall_server::reply::Outbox;
 use landfall_server::resp::Session;
 use landfall_server::shared::{Counters, Shared, now_ns};
-use landfall_server::Config;
 use landfall_sockets::{ConnId, Outgoing, Part};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -25,7 +25,12 @@ const WAITS_MAX: usize = 10_000;
 
 /// A fresh engine with everything that workers share.
 pub fn shared_with(config: Config) -> (Shared, Arc<SimMedia>) {
-    let media = SimMedia::new(REGION_BYTES, SimOptions::default());
+    shared_on(config, SimOptions::default())
+}
+
+/// The same, on a medium that behaves as said.
+pub fn shared_on(config: Config, options: SimOptions) -> (Shared, Arc<SimMedia>) {
+    let media = SimMedia::new(REGION_BYTES, options);
     let new = NewRegion { salt: [7; 16], hash_seed: 42, created_ms: 1 };
     landfall_heap::create(&*media, &new).unwrap();
     let (engine, recovered) = Recovery::run(media.clone(), SHARDS).unwrap();
@@ -134,7 +139,7 @@ impl<'s> Worker<'s> {
         }
         let ready = self.outbox.take_ready(|slot| heap.is_durable(slot));
         match ready {
-            None if !self.outbox.is_empty() && self.outbox.len() > 0 => Asked::Pending,
+            None if !self.outbox.is_empty() => Asked::Pending,
             ready => Asked::Replied(ready.map_or(Vec::new(), |out| flatten(self.shared, &out))),
         }
     }
@@ -175,7 +180,9 @@ impl<'s> Worker<'s> {
     /// The replies that may leave by now.
     pub fn replies(&mut self) -> Vec<u8> {
         let heap = self.shared.engine.heap().clone();
-        self.outbox.take_ready(|slot| heap.is_durable(slot)).map_or(Vec::new(), |out| flatten(self.shared, &out))
+        self.outbox
+            .take_ready(|slot| heap.is_durable(slot))
+            .map_or(Vec::new(), |out| flatten(self.shared, &out))
     }
 
     /// Stores bytes into landing frames, as a transport does; each extent is held once.

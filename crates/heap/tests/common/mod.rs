@@ -1,0 +1,31 @@
+//! A small region on the simulated medium.
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use landfall_heap::{Entry, Heap, Kind, NewRegion, Opening, Source, create};
+use landfall_media::RUN_SIZE;
+use landfall_media::sim::{SimMedia, SimOptions};
+use std::sync::Arc;
+
+pub const RUNS: u64 = 32;
+
+pub fn heap(options: SimOptions) -> (Arc<SimMedia>, Arc<Heap>) {
+    let media = SimMedia::new(RUNS * RUN_SIZE, options);
+    create(&*media, &NewRegion { salt: [1; 16], hash_seed: 2, created_ms: 3 }).expect("a new region");
+    let mut opening = Opening::begin(Arc::clone(&media) as _).expect("opens");
+    opening.resolve(|_, _, _| false, |_, _| {}).expect("nothing to settle");
+    let heap = opening.finish().expect("opens");
+    (media, heap)
+}
+
+pub fn put<'a>(heap: &Heap, key: &'a [u8], value: Source<'a>) -> Entry<'a> {
+    entry(heap, Kind::Put, key, value)
+}
+
+pub fn tombstone<'a>(heap: &Heap, key: &'a [u8]) -> Entry<'a> {
+    entry(heap, Kind::Tombstone, key, Source::None)
+}
+
+fn entry<'a>(heap: &Heap, kind: Kind, key: &'a [u8], value: Source<'a>) -> Entry<'a> {
+    let hash = heap.hash(0, key);
+    Entry { kind, space: 0, hash, key, key_at: None, value, arrival_ns: 0, expiry_ms: 0, aux: 0 }
+}

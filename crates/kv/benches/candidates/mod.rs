@@ -1,0 +1,210 @@
+//! The index structures that were compared, each with the same few operations.
+//!
+//! A key is 16 bytes with a space byte in front where it is ordered, as in the shard. A slot number stands for the
+//! record; records hold the keys, as they do on the medium.
+
+use hashbrown::HashTable;
+use scc::{Guard, TreeIndex};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+
+/// Length of a key, bytes.
+pub const KEY_BYTES: usize = 16;
+
+/// A key as clients send it.
+pub type Key = [u8; KEY_BYTES];
+
+/// The keys by slot: what records in the region hold, and no part of any index.
+pub type Records = [Key];
+
+/// A shard's index over records.
+pub trait Index: Sized {
+    /// Name in tables.
+    const NAME: &'static str;
+
+    /// Builds it from all records, in the order of their slots: what recovery does.
+    fn build(records: &Records) -> Self;
+
+    /// The slot of a key.
+    fn get(&self, records: &Records, key: &Key) -> Option<u32>;
+
+    /// Adds a key that is not there.
+    fn insert(&mut self, records: &Records, key: &Key, slot: u32);
+
+    /// Moves a key that is there to another slot, and back: two overwrites of one key.
+    fn overwrite(&mut self, records: &Records, key: &Key, slot: u32);
+
+    /// Visits `count` keys in order from `first`; the sum of their last bytes.
+    fn scan(&self, first: &Key, count: usize) -> u64;
+}
+
+/// Keys in no order: SplitMix64 over the slot.
+pub fn random_keys(count: u32) -> Vec<Key> {
+    let mix = |seed: u64| {
+        let mut z = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    };
+    let key = |slot: u32| format!("{:016x}", mix(u64::from(slot) + 1)).into_bytes();
+    (0..count).map(|slot| key(slot).try_into().expect("sixteen digits")).collect()
+}
+
+fn ordered(key: &Key) -> Box<[u8]> {
+    let mut bytes = Vec::with_capacity(KEY_BYTES + 1);
+    bytes.push(0);
+    bytes.extend_from_slice(key);
+    bytes.into_boxed_slice()
+}
+
+fn from(first: &[u8]) -> (Bound<&[u8]>, Bound<&[u8]>) {
+    (Bound::Included(first), Bound::Unbounded)
+}
+
+fn last_byte(key: &[u8]) -> u64 {
+    key.last().copied().map_or(0, u64::from)
+}
+
+/// What the engine uses: eight bytes a key by hash, and the keys in order beside it.
+pub struct HashAndSet {
+    table: HashTable<(u32, u32)>,
+    order: BTreeSet<Box<[u8]>>,
+}
+
+/// FNV-1a, finished with a multiplication: the engine's own hash is seeded, which changes nothing here.
+fn hash(key: &Key) -> u64 {
+    let fnv = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
+    key.iter().fold(0xcbf2_9ce4_8422_2325, fnv).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+fn tag(hash: u64) -> u32 {
+    (hash >> 32) as u32
+}
+
+fn spread(tag: u32) -> u64 {
+    u64::from(tag).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+impl HashAndSet {
+    fn put(&mut self, key: &Key, slot: u32) {
+        let tag = tag(hash(key));
+        self.table.insert_unique(spread(tag), (tag, slot), |entry| spread(entry.0));
+    }
+}
+
+impl Index for HashAndSet {
+    const NAME: &'static str = "hashbrown HashTable + BTreeSet";
+
+    fn build(records: &Records) -> Self {
+        let mut index = Self { table: HashTable::with_capacity(records.len()), order: BTreeSet::new() };
+        (0..).zip(records).for_each(|(slot, key)| index.put(key, slot));
+        // Collecting sorts first: a bulk build, not one insertion after the other.
+        index.order = records.iter().map(ordered).collect();
+        index
+    }
+
+    fn get(&self, records: &Records, key: &Key) -> Option<u32> {
+        let tag = tag(hash(key));
+        let same = |entry: &(u32, u32)| entry.0 == tag && records[entry.1 as usize] == *key;
+        self.table.find(spread(tag), same).map(|entry| entry.1)
+    }
+
+    fn insert(&mut self, _records: &Records, key: &Key, slot: u32) {
+        self.put(key, slot);
+        self.order.insert(ordered(key));
+    }
+
+    fn overwrite(&mut self, records: &Records, key: &Key, slot: u32) {
+        let tag = tag(hash(key));
+        let away = slot.wrapping_add(1);
+        let at_key = |entry: &(u32, u32)| entry.0 == tag && records[entry.1 as usize] == *key;
+        if let Some(entry) = self.table.find_mut(spread(tag), at_key) {
+            entry.1 = away;
+        }
+        // The record at the other slot is not the key's, so the way back is by the slot itself.
+        if let Some(entry) = self.table.find_mut(spread(tag), |entry| *entry == (tag, away)) {
+            entry.1 = slot;
+        }
+    }
+
+    fn scan(&self, first: &Key, count: usize) -> u64 {
+        let first = ordered(first);
+        self.order.range::<[u8], _>(from(&first)).take(count).map(|key| last_byte(key)).sum()
+    }
+}
+
+/// One ordered map for everything.
+pub struct Map(BTreeMap<Box<[u8]>, u32>);
+
+impl Index for Map {
+    const NAME: &'static str = "BTreeMap alone";
+
+    fn build(records: &Records) -> Self {
+        Self(records.iter().map(ordered).zip(0..).collect())
+    }
+
+    fn get(&self, _records: &Records, key: &Key) -> Option<u32> {
+        let mut bytes = [0; KEY_BYTES + 1];
+        bytes[1..].copy_from_slice(key);
+        self.0.get(bytes.as_slice()).copied()
+    }
+
+    fn insert(&mut self, _records: &Records, key: &Key, slot: u32) {
+        self.0.insert(ordered(key), slot);
+    }
+
+    fn overwrite(&mut self, _records: &Records, key: &Key, slot: u32) {
+        let mut bytes = [0; KEY_BYTES + 1];
+        bytes[1..].copy_from_slice(key);
+        for target in [slot.wrapping_add(1), slot] {
+            if let Some(entry) = self.0.get_mut(bytes.as_slice()) {
+                *entry = target;
+            }
+        }
+    }
+
+    fn scan(&self, first: &Key, count: usize) -> u64 {
+        let first = ordered(first);
+        self.0.range::<[u8], _>(from(&first)).take(count).map(|(key, _)| last_byte(key)).sum()
+    }
+}
+
+/// A concurrent B+ tree with keys in its leaves: 17 bytes with no allocation of their own. It holds keys of one
+/// length only; keys of any length would be boxes again.
+pub struct Tree(TreeIndex<[u8; KEY_BYTES + 1], u32>);
+
+fn inline(key: &Key) -> [u8; KEY_BYTES + 1] {
+    let mut bytes = [0; KEY_BYTES + 1];
+    bytes[1..].copy_from_slice(key);
+    bytes
+}
+
+impl Index for Tree {
+    const NAME: &'static str = "scc TreeIndex, keys in place";
+
+    fn build(records: &Records) -> Self {
+        let tree = TreeIndex::new();
+        let mut sorted: Vec<_> = records.iter().map(inline).zip(0..).collect();
+        sorted.sort_unstable();
+        sorted.into_iter().for_each(|(key, slot)| tree.upsert_sync(key, slot));
+        Self(tree)
+    }
+
+    fn get(&self, _records: &Records, key: &Key) -> Option<u32> {
+        self.0.peek_with(&inline(key), |_, slot| *slot)
+    }
+
+    fn insert(&mut self, _records: &Records, key: &Key, slot: u32) {
+        self.0.upsert_sync(inline(key), slot);
+    }
+
+    fn overwrite(&mut self, _records: &Records, key: &Key, slot: u32) {
+        self.0.upsert_sync(inline(key), slot.wrapping_add(1));
+        self.0.upsert_sync(inline(key), slot);
+    }
+
+    fn scan(&self, first: &Key, count: usize) -> u64 {
+        let guard = Guard::new();
+        self.0.range(inline(first).., &guard).take(count).map(|(key, _)| last_byte(key)).sum()
+    }
+}

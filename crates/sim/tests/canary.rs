@@ -1,0 +1,186 @@
+//! The canary: with any one flush or fence left out, a check must fail. If one survives, either the checker
+//! is blind there or the protocol does not need the step.
+
+mod common;
+
+use landfall_media::sim::SimMedia;
+use landfall_media::{Extent, LINE_SIZE, Media, RUN_SIZE, Site};
+use landfall_sim::{Campaign, Op, Oracle, Piece, Plan, Setup, Violation, World, Write};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+/// Seeds that may pass before a lie is noticed.
+const SEEDS_MAX: u64 = 10;
+const SETUP: Setup = Setup { runs: 32, writers: 2, deferred: false };
+const NOW_MS: u64 = 1_000;
+
+/// A trace written for the sites that random work seldom depends on.
+type Trace = fn(Option<Site>) -> Result<(), Violation>;
+
+const TRACES: [(&str, Trace); 5] = [
+    ("a crash after a commit", commit),
+    ("what recovery rejected stays rejected", erase),
+    ("a run that was a slab becomes one again", reuse_slab),
+    ("moved data, with the old place used again", move_data),
+    ("moved records, with the old slab used again", move_records),
+];
+
+#[test]
+fn traces_pass_where_nothing_is_left_out() {
+    for (name, trace) in TRACES {
+        trace(None).unwrap_or_else(|violation| panic!("{name}: {violation}"));
+    }
+}
+
+#[test]
+fn every_flush_and_every_fence_left_out_is_caught() {
+    let mut survivors = Vec::new();
+    for site in Site::ALL {
+        match caught_by(site) {
+            Some(by) => println!("{site:?}: caught by {by}"),
+            None => survivors.push(site),
+        }
+    }
+    assert!(survivors.is_empty(), "nothing notices that these are left out: {survivors:?}");
+}
+
+fn caught_by(site: Site) -> Option<String> {
+    let fails =
+        |run: &dyn Fn() -> Result<(), Violation>| !matches!(catch_unwind(AssertUnwindSafe(run)), Ok(Ok(())));
+    let trace = TRACES.iter().find(|(_, trace)| fails(&|| trace(Some(site))));
+    let plan = Plan { crashes: 6, ops_max: 60, skip: Some(site) };
+    let campaign = || (0..SEEDS_MAX).find(|seed| fails(&|| Campaign::run(*seed, plan).map(|_| ())));
+    match trace {
+        Some((name, _)) => Some(format!("the trace: {name}")),
+        None => campaign().map(|seed| format!("the campaign of seed {seed}")),
+    }
+}
+
+// ---- traces ----
+
+fn world(skip: Option<Site>) -> Result<World, Violation> {
+    World::create(SETUP, |media| lie(media, skip))
+}
+
+fn lie(media: &SimMedia, skip: Option<Site>) {
+    skip.into_iter().for_each(|site| media.skip_site(site));
+}
+
+fn set(writer: usize, key: usize, len: usize) -> Op {
+    Op::Set { writer, key, value: Piece { len, seed: key as u64 * 1000 + len as u64 }, ttl_ms: 0 }
+}
+
+/// Crashes so that everything pending is lost, recovers, judges, and goes on.
+fn crash(world: World, skip: Option<Site>) -> Result<World, Violation> {
+    go_on(&world, world.media.crash_state().durable_image(), skip)
+}
+
+fn go_on(world: &World, image: Vec<u8>, skip: Option<Site>) -> Result<World, Violation> {
+    let media = world.medium(image);
+    lie(&media, skip);
+    let mut oracle: Oracle = world.oracle.clone();
+    let engine = landfall_sim::recover(&(Arc::clone(&media) as Arc<dyn Media>))?;
+    let found = landfall_sim::observe(&engine, NOW_MS)?;
+    oracle.judge(&found, NOW_MS)?;
+    oracle.collapse(&found);
+    drop(engine);
+    World::open(SETUP, media, oracle, NOW_MS)
+}
+
+fn commit(skip: Option<Site>) -> Result<(), Violation> {
+    let mut world = world(skip)?;
+    let group = vec![Write { key: 3, value: Some(Piece { len: 9, seed: 1 }) }, Write { key: 1, value: None }];
+    world.run_all(&[
+        set(0, 1, 10),
+        set(1, 2, 5000),
+        Op::Commit { writer: 0 },
+        Op::Group { writer: 0, writes: group },
+    ])?;
+    world.commit_all()?;
+    crash(world, skip).map(|_| ())
+}
+
+/// Two records are pending; only the second gets through. Recovery rejects it, since the first is missing.
+/// Then the first one's slot is written anew: if the second was not erased durably, it follows, valid.
+fn erase(skip: Option<Site>) -> Result<(), Violation> {
+    let mut world = world(None)?;
+    world.run_all(&[set(0, 1, 10), Op::Commit { writer: 0 }])?;
+    let known = pending_lines(&world);
+    world.run(&set(0, 2, 11))?;
+    let first = pending_lines(&world);
+    world.run(&set(0, 3, 12))?;
+    let second: Vec<u64> = pending_lines(&world).into_iter().filter(|line| !first.contains(line)).collect();
+    assert!(known.is_empty() && !second.is_empty(), "the second record has lines of its own");
+    let mut image = world.media.crash_state().durable_image();
+    for line in second {
+        let at = (line * LINE_SIZE) as usize;
+        image[at..at + LINE_SIZE as usize]
+            .copy_from_slice(world.media.bytes(Extent::new(line * LINE_SIZE, 64))?);
+    }
+    let mut world = go_on(&world, image, skip)?;
+    world.run_all(&[set(0, 4, 13), Op::Commit { writer: 0 }])?;
+    crash(world, skip).map(|_| ())
+}
+
+/// Lines that differ between the image and what is durable.
+fn pending_lines(world: &World) -> Vec<u64> {
+    let durable = world.media.crash_state().durable_image();
+    let differs = |line: &u64| {
+        let at = line * LINE_SIZE;
+        let stored = world.media.bytes(Extent::new(at, LINE_SIZE as u32)).expect("in bounds");
+        durable[at as usize..][..LINE_SIZE as usize] != *stored
+    };
+    (0..world.media.len() / LINE_SIZE).filter(differs).collect()
+}
+
+/// Keys written in one slab, their tombstones in another; the first slab is given back and prepared again.
+fn reuse_slab(skip: Option<Site>) -> Result<(), Violation> {
+    let mut world = world(None)?;
+    let keys = [1, 2, 3, 5];
+    world.run_all(&keys.map(|key| set(0, key, 10)))?;
+    world.commit_all()?;
+    world.run_all(&keys.map(|key| Op::Delete { writer: 1, key }))?;
+    world.commit_all()?;
+    // A restart closes both slabs, so that the compactor may have them.
+    let mut world = crash(world, None)?;
+    world.run_all(&[Op::Compact { budget: 1 << 20 }, Op::Compact { budget: 1 << 20 }])?;
+    lie(&world.media, skip);
+    for key in [6, 8, 9] {
+        world.run_all(&[Op::PrepareSlab, set(key % 2, key, 10)])?;
+        world.commit_all()?;
+    }
+    crash(world, skip).map(|_| ())
+}
+
+/// Values that are moved because their neighbours are gone; then every free run is written.
+fn move_data(skip: Option<Site>) -> Result<(), Violation> {
+    let mut world = world(None)?;
+    world.run_all(&[set(0, 1, 300_000), set(0, 2, 700_000), set(0, 3, 300_000), set(0, 5, 900_000)])?;
+    world.run_all(&[Op::Delete { writer: 0, key: 2 }, Op::Commit { writer: 0 }])?;
+    let mut world = crash(world, None)?;
+    lie(&world.media, skip);
+    use_again(&mut world)?;
+    crash(world, skip).map(|_| ())
+}
+
+/// A slab whose records are moved because most of them are stale; then every free run is written.
+fn move_records(skip: Option<Site>) -> Result<(), Violation> {
+    let mut world = world(None)?;
+    world.run_all(&[set(0, 1, 10), set(0, 2, 2000), set(0, 3, 12)])?;
+    world.run_all(&[set(0, 1, 11), Op::Commit { writer: 0 }])?;
+    let mut world = crash(world, None)?;
+    lie(&world.media, skip);
+    use_again(&mut world)?;
+    crash(world, skip).map(|_| ())
+}
+
+/// Compacts, and writes over what became free.
+fn use_again(world: &mut World) -> Result<(), Violation> {
+    for round in 0..6 {
+        world.run(&Op::Compact { budget: 1 << 20 })?;
+        let free = world.engine.heap().runs().free_count();
+        assert!(u64::from(free) * RUN_SIZE > 8 << 20, "the trace needs room");
+        world.run_all(&[set(1, 10 + round % 3, 900_000), Op::Commit { writer: 1 }])?;
+    }
+    Ok(())
+}
