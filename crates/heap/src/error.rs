@@ -55,7 +55,9 @@ pub enum HeapError {
         value: u64,
     },
     /// Corrupt: the medium is shorter than the geometry.
-    #[error("the region was truncated: it needs {expected} bytes and has {actual}; restore it from a copy, nothing was changed")]
+    #[error(
+        "the region was truncated: it needs {expected} bytes and has {actual}; restore it from a copy, nothing was changed"
+    )]
     Truncated {
         /// Bytes needed.
         expected: u64,

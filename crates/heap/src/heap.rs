@@ -3,9 +3,7 @@
 use crate::copies::Copies;
 use crate::error::{Damage, HeapError};
 use crate::layout::{RECORD_SIZE, RunId, SLOTS_PER_RUN, SlotId};
-use crate::record::{
-    self, EXTENT_SIZE, ExtentList, KeyPlace, Kind, NewRecord, RecordView, Slot, ValuePlace,
-};
+use crate::record::{self, EXTENT_SIZE, ExtentList, KeyPlace, Kind, NewRecord, RecordView, Slot, ValuePlace};
 use crate::runs::{RunUse, Runs};
 use crate::superblock::Geometry;
 use crate::table::{self, RunWord};
@@ -73,7 +71,10 @@ pub struct Heap {
 
 impl std::fmt::Debug for Heap {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Heap").field("geometry", &self.geometry).field("runs", &self.runs.counts()).finish_non_exhaustive()
+        f.debug_struct("Heap")
+            .field("geometry", &self.geometry)
+            .field("runs", &self.runs.counts())
+            .finish_non_exhaustive()
     }
 }
 
@@ -295,7 +296,11 @@ impl Heap {
     ///
     /// # Errors
     /// As [`Self::verify_value`], which this does first.
-    pub fn value_bytes<'a>(&'a self, slot: SlotId, view: &RecordView<'a>) -> Result<Cow<'a, [u8]>, HeapError> {
+    pub fn value_bytes<'a>(
+        &'a self,
+        slot: SlotId,
+        view: &RecordView<'a>,
+    ) -> Result<Cow<'a, [u8]>, HeapError> {
         let extents = self.verify_value(slot, view)?;
         if let ValuePlace::Inline(bytes) = view.value() {
             return Ok(Cow::Borrowed(bytes));
@@ -330,7 +335,8 @@ impl Heap {
         let is_data = |extent: &Extent| {
             let last = RunId::of(extent.end().saturating_sub(1).max(extent.off));
             let mut runs = (RunId::of(extent.off).0..=last.0).map(RunId);
-            extent.is_empty() || runs.all(|run| !run.is_table() && self.runs.get(run).used_for() != RunUse::Slab)
+            extent.is_empty()
+                || runs.all(|run| !run.is_table() && self.runs.get(run).used_for() != RunUse::Slab)
         };
         let adoptable = extents.iter().all(is_data);
         adoptable.then_some(extents).ok_or(HeapError::Damaged { slot, what: Damage::RecordFields })

@@ -28,7 +28,9 @@ pub use error::{Damage, HeapError};
 pub use heap::{Extents, Heap};
 pub use layout::{FRAME_SIZE, KEY_BYTES_MAX, RECORD_SIZE, RunId, SLOTS_PER_RUN, SlotId, VALUE_BYTES_MAX};
 pub use record::{Group, KeyPlace, Kind, RecordView, Slot, ValuePlace};
-pub use recover::{DamagedCopies, DamagedSlot, Found, NewRegion, Opening, Resolved, ScanUnit, Scanned, create};
+pub use recover::{
+    DamagedCopies, DamagedSlot, Found, NewRegion, Opening, Resolved, ScanUnit, Scanned, create,
+};
 pub use runs::{Run, RunCounts, RunUse, Runs};
 pub use superblock::{Geometry, VERSION, decode as decode_superblock};
 pub use writer::{Entry, Source, Writer};

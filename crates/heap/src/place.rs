@@ -51,7 +51,11 @@ impl Writer {
         held: &mut Extents,
     ) -> Result<Extent, HeapError> {
         if bytes.len() as u64 > RUN_SIZE {
-            return Err(HeapError::TooLarge { what: "an extent list", size: bytes.len() as u64, max: RUN_SIZE });
+            return Err(HeapError::TooLarge {
+                what: "an extent list",
+                size: bytes.len() as u64,
+                max: RUN_SIZE,
+            });
         }
         if self.fill.is_none_or(|fill| fill.room() < bytes.len()) {
             self.open_fill()?;

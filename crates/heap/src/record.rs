@@ -294,7 +294,12 @@ impl std::fmt::Debug for RecordView<'_> {
 
 impl<'a> RecordView<'a> {
     /// Reads the bytes of slot `slot` of a region of `region_bytes`, trusting none of them.
-    pub fn parse(bytes: &'a [u8; RECORD_SIZE as usize], slot: SlotId, salt_crc: u32, region_bytes: u64) -> Slot<'a> {
+    pub fn parse(
+        bytes: &'a [u8; RECORD_SIZE as usize],
+        slot: SlotId,
+        salt_crc: u32,
+        region_bytes: u64,
+    ) -> Slot<'a> {
         let raw = Raw::ref_from_bytes(bytes).expect("a record's size, and no alignment");
         if checksum(bytes, slot, salt_crc) != raw.crc.get() {
             let empty = bytes.iter().all(|byte| *byte == 0);
@@ -517,13 +522,18 @@ mod tests {
         list.extend_from_slice(&encoded_extent(Extent::new(4096, 24), 0));
         let record = sample(b"key", &list);
         let bytes = encode(&record, SlotId(5), 9);
-        let Slot::Record(view) = RecordView::parse(&bytes, SlotId(5), 9, 1 << 48) else { panic!("not read back") };
+        let Slot::Record(view) = RecordView::parse(&bytes, SlotId(5), 9, 1 << 48) else {
+            panic!("not read back")
+        };
         assert_eq!((view.seq(), view.rev(), view.space(), view.kind()), (77, 2, 3, Kind::Put));
         assert_eq!(view.group(), record.group);
         assert_eq!(view.key(), record.key);
         assert_eq!(view.value(), record.value);
         assert!(matches!(RecordView::parse(&bytes, SlotId(6), 9, 1 << 48), Slot::Damaged(_)), "misplaced");
-        assert!(matches!(RecordView::parse(&bytes, SlotId(5), 9, 1 << 20), Slot::Damaged(_)), "out of bounds");
+        assert!(
+            matches!(RecordView::parse(&bytes, SlotId(5), 9, 1 << 20), Slot::Damaged(_)),
+            "out of bounds"
+        );
     }
 
     #[test]

@@ -173,7 +173,8 @@ impl Opening {
     pub fn begin(media: Arc<dyn Media>) -> Result<Self, HeapError> {
         let (mut geometry, repair) = Geometry::read(&*media)?;
         geometry.check_length(&*media)?;
-        let damaged_copies = DamagedCopies { superblocks: Geometry::damaged_copies(&*media)?, ..Default::default() };
+        let damaged_copies =
+            DamagedCopies { superblocks: Geometry::damaged_copies(&*media)?, ..Default::default() };
         let mut notes = Vec::new();
         if repair {
             notes.push("one superblock copy was damaged or old: rewritten from the other".into());
@@ -193,7 +194,8 @@ impl Opening {
     pub fn begin_read_only(media: Arc<dyn Media>) -> Result<Self, HeapError> {
         let (geometry, _) = Geometry::read(&*media)?;
         geometry.check_length(&*media)?;
-        let damaged_copies = DamagedCopies { superblocks: Geometry::damaged_copies(&*media)?, ..Default::default() };
+        let damaged_copies =
+            DamagedCopies { superblocks: Geometry::damaged_copies(&*media)?, ..Default::default() };
         Self::over(media, geometry, true, Vec::new(), damaged_copies)
     }
 
@@ -356,7 +358,9 @@ impl Opening {
         };
         let at = Extent::new(slot.off(), RECORD_SIZE as u32);
         let bytes = self.heap.media.bytes(at)?.try_into().expect("a record's size was asked for");
-        let Some(good) = record::correct_single_bit(bytes, slot, self.heap.salt_crc) else { return Err(damaged) };
+        let Some(good) = record::correct_single_bit(bytes, slot, self.heap.salt_crc) else {
+            return Err(damaged);
+        };
         match self.parse(&good, slot) {
             Slot::Record(view) => read(&view),
             _ => Err(damaged),
@@ -373,7 +377,8 @@ impl Opening {
         superseded: impl Fn(&Heap, u64, u64) -> bool,
         mut visit: impl FnMut(Found, &RecordView<'_>),
     ) -> Result<Resolved, HeapError> {
-        let tails: Vec<Tail> = self.units.iter().map(|unit| self.read_tail(unit)).collect::<Result<_, _>>()?;
+        let tails: Vec<Tail> =
+            self.units.iter().map(|unit| self.read_tail(unit)).collect::<Result<_, _>>()?;
         let valid: Vec<Found> = tails.iter().flat_map(Tail::valid).collect();
         let heap = &self.heap;
         let known = |f: &Found| superseded(heap, f.hash, f.seq);
@@ -517,9 +522,15 @@ enum TailRecord {
     Empty,
     Torn,
     /// Record and data hold.
-    Valid { found: Found, group: Option<Group> },
+    Valid {
+        found: Found,
+        group: Option<Group>,
+    },
     /// The record holds, what it refers to does not: torn, or superseded and used again.
-    DataGone { found: Found, group: Option<Group> },
+    DataGone {
+        found: Found,
+        group: Option<Group>,
+    },
 }
 
 impl TailRecord {
@@ -591,7 +602,8 @@ impl Tail {
         }
         let believed = || valid.iter().filter(|v| !dropped.contains(&v.slot));
         let excused = |found: &Found| known(found) || believed().any(|v| v.replaces(found));
-        let bad = |record: &TailRecord| matches!(record, TailRecord::DataGone { found, .. } if !excused(found));
+        let bad =
+            |record: &TailRecord| matches!(record, TailRecord::DataGone { found, .. } if !excused(found));
         let end = self.records[..cut].iter().position(bad).unwrap_or(cut);
         self.whole_groups(end)
     }

@@ -103,7 +103,9 @@ mod tests {
     #[test]
     fn words_survive_encoding_and_every_flipped_bit_is_noticed() {
         let salt = [7; 16];
-        for word in [RunWord::Slab { durable: 0, sealed: false }, RunWord::Slab { durable: 8192, sealed: true }] {
+        for word in
+            [RunWord::Slab { durable: 0, sealed: false }, RunWord::Slab { durable: 8192, sealed: true }]
+        {
             let bits = encode(word, RunId(9), &salt);
             assert_eq!(decode(bits, RunId(9), &salt), Some(word));
             assert_eq!(decode(bits, RunId(10), &salt), None, "a misplaced word is not believed");

@@ -6,12 +6,14 @@
 use crate::copies::CopyPath;
 use crate::error::HeapError;
 use crate::heap::{COMPACTOR_RESERVE_RUNS, Extents, Heap, SpareSlab};
-use crate::layout::{GROUP_RECORDS_MAX, KEY_BYTES_MAX, RECORD_SIZE, RunId, SLOTS_PER_RUN, SlotId, VALUE_BYTES_MAX};
+use crate::layout::{
+    GROUP_RECORDS_MAX, KEY_BYTES_MAX, RECORD_SIZE, RunId, SLOTS_PER_RUN, SlotId, VALUE_BYTES_MAX,
+};
 use crate::place::Fill;
 use crate::record::{
     self, EXTENT_SIZE, ExtentList, Group, KeyPlace, Kind, NewRecord, RecordView, ValuePlace, encoded_extent,
 };
-use landfall_media::{CommitMode, Dirty, Extent, MediaError, Site};
+use landfall_media::{CommitMode, Dirty, Extent, LINE_SIZE, MediaError, Site};
 use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -117,6 +119,9 @@ pub struct Writer {
     batch_start: u32,
     pub(crate) fill: Option<Fill>,
     pub(crate) dirty: Dirty,
+    /// Data to flush when the batch ends. Not sooner: every locked instruction in between would wait for
+    /// the flushes under way; at the end they overlap.
+    unflushed: Vec<Extent>,
     superseded: Vec<Superseded>,
     in_flight: Option<InFlight>,
 }
@@ -144,6 +149,7 @@ impl Writer {
             batch_start: 0,
             fill: None,
             dirty: Dirty::new(),
+            unflushed: Vec::new(),
             superseded: Vec::new(),
             in_flight: None,
         }
@@ -270,7 +276,7 @@ impl Writer {
     /// True when there is something for a commit to make durable or to free.
     pub fn has_work(&self) -> bool {
         let appended = self.slab.is_some_and(|slab| slab.next != self.batch_start);
-        appended || !self.dirty.is_empty() || !self.superseded.is_empty()
+        appended || !self.dirty.is_empty() || !self.unflushed.is_empty() || !self.superseded.is_empty()
     }
 
     /// True between [`Self::begin_commit`] and [`Self::finish_commit`].
@@ -388,8 +394,6 @@ impl Writer {
         let record = NewRecord { durable_before: run.durable.load(Ordering::Acquire), ..*record };
         let bytes = record::encode(&record, slot, self.heap.salt_crc);
         self.heap.media.store(slot.off(), &bytes)?;
-        let at = Extent::new(slot.off(), RECORD_SIZE as u32);
-        self.heap.media.flush(&mut self.dirty, self.sites.record, at);
         slab.next += 1;
         run.filled.store(slab.next, Ordering::Relaxed);
         refers.iter().for_each(|extent| self.heap.runs.refer(*extent, slot));
@@ -397,9 +401,26 @@ impl Writer {
         Ok(slot)
     }
 
+    /// Notes data for the flush at the end of the batch; what landed one after the other is one range.
     pub(crate) fn flush_data(&mut self, extent: Extent) {
-        let site = self.sites.data;
-        self.heap.media.flush(&mut self.dirty, site, extent);
+        match self.unflushed.last_mut() {
+            Some(last) if continues(*last, extent) => {
+                last.len = last.len.max((extent.end() - last.off) as u32);
+            }
+            _ => self.unflushed.push(extent),
+        }
+    }
+
+    /// Flushes the batch: its data, and its records, which lie one after the other.
+    fn flush_batch(&mut self) {
+        for extent in self.unflushed.drain(..) {
+            self.heap.media.flush(&mut self.dirty, self.sites.data, extent);
+        }
+        if let Some(slab) = self.slab.filter(|slab| slab.next > self.batch_start) {
+            let records = (slab.next - self.batch_start) * RECORD_SIZE as u32;
+            let at = Extent::new(SlotId::new(slab.run, self.batch_start).off(), records);
+            self.heap.media.flush(&mut self.dirty, self.sites.record, at);
+        }
     }
 
     /// Appends a copy of a record's current version that lies elsewhere: same version, next revision,
@@ -425,7 +446,8 @@ impl Writer {
         held: &mut Extents,
     ) -> Result<SlotId, HeapError> {
         let heap = Arc::clone(&self.heap);
-        let mut placed = Placed { crc: view.value_crc(), value_len: view.value_len() as u32, ..Placed::default() };
+        let mut placed =
+            Placed { crc: view.value_crc(), value_len: view.value_len() as u32, ..Placed::default() };
         let (inline_key, room) = match view.key() {
             KeyPlace::Inline(key) => (key, record::room_for_value(false, key.len()).unwrap_or(0)),
             KeyPlace::Stored(at) => {
@@ -523,6 +545,7 @@ impl Writer {
         if !self.has_work() {
             return None;
         }
+        self.flush_batch();
         let slab = self.slab.map(|slab| (slab.run, slab.next));
         self.batch_start = slab.map_or(0, |(_, next)| next);
         self.in_flight = Some(InFlight { slab, superseded: std::mem::take(&mut self.superseded) });
@@ -560,6 +583,12 @@ impl Drop for Writer {
         self.close_slab();
         self.close_fill();
     }
+}
+
+/// True if `next` begins within `last` or in the line after it, and both together are one flush.
+fn continues(last: Extent, next: Extent) -> bool {
+    const FLUSH_BYTES_MAX: u64 = 1 << 30;
+    (last.off..=last.end() + LINE_SIZE).contains(&next.off) && next.end() - last.off <= FLUSH_BYTES_MAX
 }
 
 /// Neighbouring extents as one.

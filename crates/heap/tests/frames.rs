@@ -71,7 +71,7 @@ impl Model {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(40))]
+    #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn a_run_is_free_exactly_when_nobody_fills_it_and_nobody_holds_a_frame_of_it(ops in ops()) {

@@ -4,7 +4,8 @@ mod common;
 
 use common::{heap, put, tombstone};
 use landfall_heap::{
-    Group, Heap, HeapError, KEY_BYTES_MAX, RunUse, SLOTS_PER_RUN, Slot, SlotId, Source, VALUE_BYTES_MAX, Writer,
+    Group, Heap, HeapError, KEY_BYTES_MAX, RunUse, SLOTS_PER_RUN, Slot, SlotId, Source, VALUE_BYTES_MAX,
+    Writer,
 };
 use landfall_media::sim::SimOptions;
 use landfall_media::{Extent, Media, RUN_SIZE, Site};
@@ -80,7 +81,8 @@ fn a_value_in_many_pieces_some_of_them_the_same_reads_back_and_leaves_nothing() 
     media.store(run, &[5; 3000]).expect("in bounds");
     let extents: Vec<Extent> = (0..40).map(|piece| Extent::new(run + piece % 7 * 100, 90)).collect();
     extents.iter().for_each(|extent| heap.runs().hold(*extent));
-    let slot = writer.append(&put(&heap, b"k", Source::Landed { extents: &extents, crc: None })).expect("room");
+    let slot =
+        writer.append(&put(&heap, b"k", Source::Landed { extents: &extents, crc: None })).expect("room");
     extents.iter().for_each(|extent| heap.runs().release(*extent));
     heap.retire_landing_run(run);
     assert_eq!(value_of(&heap, slot), vec![5; 40 * 90]);

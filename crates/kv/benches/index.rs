@@ -69,7 +69,9 @@ fn insert<I: Index>(criterion: &mut Criterion, keys: &[Key], count: u32) {
     group.bench_function(BenchmarkId::new(I::NAME, count), |bencher| {
         bencher.iter_batched_ref(
             || I::build(&keys[..count as usize]),
-            |index| (count..).zip(&keys[count as usize..]).for_each(|(slot, key)| index.insert(keys, key, slot)),
+            |index| {
+                (count..).zip(&keys[count as usize..]).for_each(|(slot, key)| index.insert(keys, key, slot))
+            },
             BatchSize::PerIteration,
         );
     });

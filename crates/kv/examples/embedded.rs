@@ -22,7 +22,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     let media = open_or_create(Path::new(&path))?;
     println!("{}", media.describe());
     let (engine, recovered) = Recovery::run(media, SHARDS)?;
-    println!("{} records found, {} keys", recovered.records + recovered.resolved.accepted, engine.len(DATABASE));
+    println!(
+        "{} records found, {} keys",
+        recovered.records + recovered.resolved.accepted,
+        engine.len(DATABASE)
+    );
 
     let mut writer = Writer::new(Arc::clone(engine.heap()), 0);
     count_starts(&engine, &mut writer)?;

@@ -45,7 +45,9 @@ impl RangeQuery {
         if let Some(after) = successor(prefix) {
             let below_end = match &self.end {
                 Bound::Unbounded => true,
-                Bound::Included(end) | Bound::Excluded(end) => after < *end,
+                // The least key above the prefix is itself no key with the prefix.
+                Bound::Included(end) => after <= *end,
+                Bound::Excluded(end) => after < *end,
             };
             if below_end {
                 self.end = Bound::Excluded(after);

@@ -2,7 +2,9 @@
 
 use crate::{fail, sys};
 use clap::Args;
-use landfall_server::config::{Config, ConfigError, FileConfig, LogFormat, Size, parse_address, parse_media, parse_transport};
+use landfall_server::config::{
+    Config, ConfigError, FileConfig, LogFormat, Size, parse_address, parse_media, parse_transport,
+};
 use landfall_server::{Server, ServerError};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -97,7 +99,11 @@ fn serve(config: Config) -> Result<(), ServerError> {
     sys::block_stop_signals().map_err(ServerError::Thread)?;
     let open_files = sys::raise_open_files();
     if open_files < config.max_clients as u64 + 64 {
-        tracing::warn!(open_files, max_clients = config.max_clients, "the limit on open files is lower than --max-clients: raise it (ulimit -n)");
+        tracing::warn!(
+            open_files,
+            max_clients = config.max_clients,
+            "the limit on open files is lower than --max-clients: raise it (ulimit -n)"
+        );
     }
     let server = Server::start(config)?;
     announce(&server);
@@ -154,7 +160,10 @@ impl ServeArgs {
         set(&mut config.log_level, self.log_level.or(file.log_level));
         set(&mut config.max_clients, self.max_clients.or(file.max_clients));
         set(&mut config.idle_timeout, self.idle_timeout.or(file.idle_timeout).map(Duration::from_secs));
-        set(&mut config.request_timeout, self.request_timeout.or(file.request_timeout).map(Duration::from_secs));
+        set(
+            &mut config.request_timeout,
+            self.request_timeout.or(file.request_timeout).map(Duration::from_secs),
+        );
         set(&mut config.max_request, self.max_request.or(file.max_request));
         set(&mut config.max_pipeline, self.max_pipeline.or(file.max_pipeline));
         set(&mut config.max_output, self.max_output.or(file.max_output));
@@ -167,7 +176,8 @@ impl ServeArgs {
         set(&mut config.flush, parse(self.flush.or(file.flush), parse_flush)?);
         set(&mut config.log_format, parse(self.log_format.or(file.log_format), parse_format)?);
         config.insecure_no_password = self.insecure_no_password || file.insecure_no_password.unwrap_or(false);
-        config.password = self.password_file.or(file.password_file).as_deref().map(read_password).transpose()?;
+        config.password =
+            self.password_file.or(file.password_file).as_deref().map(read_password).transpose()?;
         config.discard = self.discard;
         check_ranges(&config)?;
         Ok(config)
@@ -180,7 +190,10 @@ fn set<T>(setting: &mut T, given: Option<T>) {
     }
 }
 
-fn parse<T>(text: Option<String>, read: fn(&str) -> Result<T, ConfigError>) -> Result<Option<T>, ConfigError> {
+fn parse<T>(
+    text: Option<String>,
+    read: fn(&str) -> Result<T, ConfigError>,
+) -> Result<Option<T>, ConfigError> {
     text.as_deref().map(read).transpose()
 }
 
@@ -189,7 +202,11 @@ fn parse_flush(text: &str) -> Result<Option<landfall_media::FlushInstruction>, C
         return Ok(None);
     }
     let expected = "auto, clwb, clflushopt, clflush or none";
-    text.parse().map(Some).map_err(|_| ConfigError::Value { what: "flush instruction", text: text.into(), expected })
+    text.parse().map(Some).map_err(|_| ConfigError::Value {
+        what: "flush instruction",
+        text: text.into(),
+        expected,
+    })
 }
 
 fn parse_format(text: &str) -> Result<LogFormat, ConfigError> {
@@ -205,7 +222,10 @@ fn read_password(path: &Path) -> Result<String, ConfigError> {
     let text = std::fs::read_to_string(path).map_err(file)?;
     match text.lines().next().filter(|line| !line.is_empty()) {
         Some(line) => Ok(line.to_owned()),
-        None => Err(ConfigError::Syntax { path: path.into(), message: "the first line must hold the password".into() }),
+        None => Err(ConfigError::Syntax {
+            path: path.into(),
+            message: "the first line must hold the password".into(),
+        }),
     }
 }
 
@@ -218,7 +238,11 @@ fn check_ranges(config: &Config) -> Result<(), ConfigError> {
         return bad("longest value", config.max_request.to_string(), "at most 512MiB");
     }
     if config.max_pipeline == 0 || config.max_output.0 == 0 || config.max_header.0 < 1024 {
-        return bad("limit", "0".into(), "--max-pipeline and --max-output above 0, --max-header at least 1KiB");
+        return bad(
+            "limit",
+            "0".into(),
+            "--max-pipeline and --max-output above 0, --max-header at least 1KiB",
+        );
     }
     Ok(())
 }

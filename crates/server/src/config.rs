@@ -15,7 +15,11 @@ impl std::str::FromStr for Size {
     type Err = ConfigError;
 
     fn from_str(text: &str) -> Result<Self, ConfigError> {
-        let bad = || ConfigError::Value { what: "size", text: text.into(), expected: "a number with B, KiB, MiB, GiB or TiB (KB, MB, GB and TB are powers of 1000)" };
+        let bad = || ConfigError::Value {
+            what: "size",
+            text: text.into(),
+            expected: "a number with B, KiB, MiB, GiB or TiB (KB, MB, GB and TB are powers of 1000)",
+        };
         let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
         let number: u64 = text[..digits].parse().map_err(|_| bad())?;
         let unit: u64 = match text[digits..].trim().to_ascii_lowercase().as_str() {
@@ -85,7 +89,9 @@ pub enum ConfigError {
         message: String,
     },
     /// Misuse: reachable from other machines, without a password.
-    #[error("{address} is reachable from other machines, and no password is set: give --password-file, or --insecure-no-password if that is really meant")]
+    #[error(
+        "{address} is reachable from other machines, and no password is set: give --password-file, or --insecure-no-password if that is really meant"
+    )]
     Exposed {
         /// The address.
         address: SocketAddr,
@@ -269,7 +275,11 @@ pub fn parse_media(text: &str) -> Result<MediaRequest, ConfigError> {
         "dax" => Ok(MediaRequest::Dax),
         "file" => Ok(MediaRequest::File),
         "volatile" => Ok(MediaRequest::Volatile),
-        _ => Err(ConfigError::Value { what: "medium", text: text.into(), expected: "auto, dax, file or volatile" }),
+        _ => Err(ConfigError::Value {
+            what: "medium",
+            text: text.into(),
+            expected: "auto, dax, file or volatile",
+        }),
     }
 }
 
@@ -282,7 +292,9 @@ pub fn parse_transport(text: &str) -> Result<TransportRequest, ConfigError> {
         "auto" => Ok(TransportRequest::Auto),
         "uring" => Ok(TransportRequest::Uring),
         "epoll" => Ok(TransportRequest::Epoll),
-        _ => Err(ConfigError::Value { what: "transport", text: text.into(), expected: "auto, uring or epoll" }),
+        _ => {
+            Err(ConfigError::Value { what: "transport", text: text.into(), expected: "auto, uring or epoll" })
+        }
     }
 }
 

@@ -176,8 +176,9 @@ impl Conn {
     }
 
     fn segments<'h>(&self, heap: &'h Heap) -> Result<SmallVec<[Segment<'h>; 4]>, landfall_media::MediaError> {
-        let segment =
-            |extent: landfall_media::Extent| Ok(Segment { addr: extent.off, bytes: heap.media().bytes(extent)? });
+        let segment = |extent: landfall_media::Extent| {
+            Ok(Segment { addr: extent.off, bytes: heap.media().bytes(extent)? })
+        };
         self.inbox.extents().map(segment).collect()
     }
 

@@ -41,7 +41,8 @@ pub fn resp_error(error: &KvError) -> Option<String> {
     Some(match error {
         KvError::Wait(_) => return None,
         KvError::Heap(HeapError::Full) => {
-            "OOM command not allowed: the region is full. Delete keys, or restart with a larger --capacity".into()
+            "OOM command not allowed: the region is full. Delete keys, or restart with a larger --capacity"
+                .into()
         }
         KvError::Heap(HeapError::TooLarge { what: "a value", .. }) => {
             "ERR string exceeds maximum allowed size (proto-max-bulk-len)".into()

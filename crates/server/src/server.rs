@@ -31,7 +31,9 @@ pub enum ServerError {
     #[error(transparent)]
     Transport(#[from] TransportError),
     /// Environment: an address cannot be listened on.
-    #[error("cannot listen on {address}: {source} (is another server running there? port 0 picks a free one)")]
+    #[error(
+        "cannot listen on {address}: {source} (is another server running there? port 0 picks a free one)"
+    )]
     Listen {
         /// The address.
         address: SocketAddr,
@@ -182,9 +184,15 @@ fn open_transports(config: &Config, store: &store::Store) -> Result<Opened, Serv
         "uring" => landfall_sockets::TransportRequest::Uring,
         _ => landfall_sockets::TransportRequest::Epoll,
     };
-    let make = || -> MakeTransport { Box::new(move || Ok(landfall_sockets::open(request, image)?.transport)) };
+    let make =
+        || -> MakeTransport { Box::new(move || Ok(landfall_sockets::open(request, image)?.transport)) };
     let (name, reason) = (probe.transport.name(), probe.reason);
-    Ok(Opened { name, reason, transports: vec![probe.transport], makers: (0..config.workers).map(|_| make()).collect() })
+    Ok(Opened {
+        name,
+        reason,
+        transports: vec![probe.transport],
+        makers: (0..config.workers).map(|_| make()).collect(),
+    })
 }
 
 /// One listening socket a worker and protocol; the kernel spreads connections over them.
@@ -195,7 +203,8 @@ struct Listeners {
 
 impl Listeners {
     fn bind(config: &Config) -> Result<Self, ServerError> {
-        let bind = |address: Option<SocketAddr>| address.map_or(Ok(Vec::new()), |a| bind_all(a, config.workers));
+        let bind =
+            |address: Option<SocketAddr>| address.map_or(Ok(Vec::new()), |a| bind_all(a, config.workers));
         Ok(Self { resp: bind(config.resp)?, http: bind(config.http)? })
     }
 

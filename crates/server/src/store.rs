@@ -87,12 +87,8 @@ pub fn open(config: &Config) -> Result<Store, StoreError> {
     let capacity = config.capacity.0 / RUN_SIZE * RUN_SIZE;
     let heap_error = |source| StoreError::Heap { path: path.clone(), source };
     landfall_heap::Geometry::runs_for(capacity).map_err(heap_error)?;
-    let options = OpenOptions {
-        request: config.media,
-        create: Some(capacity),
-        read_only: false,
-        flush: config.flush,
-    };
+    let options =
+        OpenOptions { request: config.media, create: Some(capacity), read_only: false, flush: config.flush };
     let opened = landfall_media::open(&path, &options)?;
     prepare(&*opened.media, capacity, &path)?;
     let shards = (config.workers * SHARDS_PER_WORKER).next_power_of_two();
@@ -105,13 +101,20 @@ pub fn open(config: &Config) -> Result<Store, StoreError> {
 /// Formats a blank region; grows one that is smaller than asked for.
 fn prepare(media: &dyn Media, capacity: u64, path: &Path) -> Result<(), StoreError> {
     if is_blank(media)? {
-        let new = NewRegion { salt: random()?, hash_seed: u64::from_le_bytes(random()?), created_ms: now_ns() / 1_000_000 };
-        return landfall_heap::create(media, &new).map_err(|source| StoreError::Heap { path: path.into(), source });
+        let new = NewRegion {
+            salt: random()?,
+            hash_seed: u64::from_le_bytes(random()?),
+            created_ms: now_ns() / 1_000_000,
+        };
+        return landfall_heap::create(media, &new)
+            .map_err(|source| StoreError::Heap { path: path.into(), source });
     }
     if media.kind() != MediaKind::DeviceDax && media.len() < capacity {
         // Only a whole region grows: anything else, and one that was truncated, is left as it is, for the
         // opener to refuse.
-        if landfall_heap::Geometry::read(media).is_ok_and(|(geometry, _)| geometry.check_length(media).is_ok()) {
+        if landfall_heap::Geometry::read(media)
+            .is_ok_and(|(geometry, _)| geometry.check_length(media).is_ok())
+        {
             media.grow(capacity)?;
         }
     }
@@ -175,6 +178,9 @@ fn on_all_cores(work: impl Fn(bool) -> Result<(), KvError> + Sync) -> Result<(),
         let work = &work;
         let others: Vec<_> = (1..cores).map(|_| scope.spawn(move || work(false))).collect();
         let mine = work(true);
-        others.into_iter().map(|thread| thread.join().expect("a recovery thread panicked")).fold(mine, Result::and)
+        others
+            .into_iter()
+            .map(|thread| thread.join().expect("a recovery thread panicked"))
+            .fold(mine, Result::and)
     })
 }

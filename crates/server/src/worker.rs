@@ -190,13 +190,18 @@ impl Worker {
         let shared = Arc::clone(&self.shared);
         count(&shared.counters.connections, 1);
         let clients = shared.counters.clients.fetch_add(1, Ordering::Relaxed) + 1;
-        let speaks = if listener == LISTENER_HTTP { speaks_http(&shared) } else { speaks_resp(&shared, id, self.id, peer) };
+        let speaks = if listener == LISTENER_HTTP {
+            speaks_http(&shared)
+        } else {
+            speaks_resp(&shared, id, self.id, peer)
+        };
         let mut conn = Box::new(Conn::new(id, speaks, self.now_ns / 1_000_000));
         if clients > shared.config.max_clients as u64 {
             count(&shared.counters.rejected_connections, 1);
             let mut reply = conn.outbox.begin(&self.heap, self.round);
             if let Speaks::Resp { session, .. } = &conn.speaks {
-                landfall_resp::Writer::new(reply.bytes(), session.protocol()).error("ERR max number of clients reached");
+                landfall_resp::Writer::new(reply.bytes(), session.protocol())
+                    .error("ERR max number of clients reached");
             }
             reply.finish();
             conn.closing = true;
@@ -283,7 +288,8 @@ impl Worker {
     fn send(&mut self, id: ConnId) -> bool {
         let Some(conn) = self.conns.get_mut(&id) else { return false };
         let heap = &self.heap;
-        if !conn.sending && !conn.closed
+        if !conn.sending
+            && !conn.closed
             && let Some(out) = conn.outbox.take_ready(|slot| heap.is_durable(slot))
         {
             conn.sending = true;
@@ -353,7 +359,10 @@ impl Worker {
         let Some(dirty) = self.writer.begin_commit() else { return };
         let begun = Instant::now();
         let writes = media.file_writes(&dirty);
-        count(&self.shared.counters.written_bytes, writes.iter().map(|write| u64::from(write.extent.len)).sum());
+        count(
+            &self.shared.counters.written_bytes,
+            writes.iter().map(|write| u64::from(write.extent.len)).sum(),
+        );
         let id = self.round;
         self.commit = Some(Commit { id, begun, _dirty: dirty });
         if writes.is_empty() {
@@ -396,7 +405,8 @@ impl Worker {
     fn count_commit(&self, took: Duration) {
         let counters = &self.shared.counters;
         let micros = took.as_micros() as u64;
-        let bucket = COMMIT_BOUNDS_US.iter().position(|bound| micros <= *bound).unwrap_or(COMMIT_BOUNDS_US.len());
+        let bucket =
+            COMMIT_BOUNDS_US.iter().position(|bound| micros <= *bound).unwrap_or(COMMIT_BOUNDS_US.len());
         count(&counters.commits, 1);
         count(&counters.commit_ns, took.as_nanos() as u64);
         count(&counters.commit_buckets[bucket], 1);
@@ -448,7 +458,8 @@ impl Worker {
     fn ask_for_wake(&self, slot: SlotId) {
         let Some(workers) = self.shared.workers.get() else { return };
         if workers.len() > 1
-            && let Some(owner) = self.heap.pending_writer(slot).map(usize::from).filter(|owner| *owner != self.id)
+            && let Some(owner) =
+                self.heap.pending_writer(slot).map(usize::from).filter(|owner| *owner != self.id)
             && let Some(handle) = workers.get(owner)
         {
             handle.waiters.fetch_or(1 << self.id, Ordering::AcqRel);
@@ -461,7 +472,9 @@ impl Worker {
     /// No landing space is left: the request that holds most of it cannot be stored anyway.
     fn starved(&mut self) {
         let largest = self.conns.values().filter(|conn| !conn.closing).max_by_key(|conn| conn.inbox.len());
-        let Some(id) = largest.filter(|conn| conn.inbox.len() >= ASIDE_BYTES_MAX).map(|conn| conn.id) else { return };
+        let Some(id) = largest.filter(|conn| conn.inbox.len() >= ASIDE_BYTES_MAX).map(|conn| conn.id) else {
+            return;
+        };
         let heap = Arc::clone(&self.heap);
         let mut core = Core {
             shared: &self.shared,
@@ -471,7 +484,11 @@ impl Worker {
             worker: self.id,
         };
         if let Some(conn) = self.conns.get_mut(&id) {
-            tracing::warn!(conn = id.0, bytes = conn.inbox.len(), "no landing space: the largest unfinished request is refused");
+            tracing::warn!(
+                conn = id.0,
+                bytes = conn.inbox.len(),
+                "no landing space: the largest unfinished request is refused"
+            );
             conn.refuse_for_space(&mut core, &heap);
         }
         self.touch(id);
@@ -522,7 +539,8 @@ impl Worker {
 }
 
 fn speaks_resp(shared: &Shared, id: ConnId, worker: usize, peer: Option<SocketAddr>) -> Speaks {
-    let limits = landfall_resp::Limits { bulk_bytes_max: shared.config.max_request.0 as usize, ..Default::default() };
+    let limits =
+        landfall_resp::Limits { bulk_bytes_max: shared.config.max_request.0 as usize, ..Default::default() };
     let session = Session::new(shared, id, worker, peer);
     let mut parser = landfall_resp::Parser::new(limits);
     parser.set_authenticated(session.is_authenticated());

@@ -194,7 +194,7 @@ pub fn open(request: TransportRequest, image: (usize, u64)) -> Result<OpenedTran
     match request {
         TransportRequest::Epoll => epoll::open(image, "asked for".into()),
         TransportRequest::Uring => uring::open(image, "asked for"),
-        TransportRequest::Auto => uring::open(image, "chosen")
+        TransportRequest::Auto => uring::open(image, "the best there is here")
             .or_else(|error| epoll::open(image, format!("io_uring is not usable here: {error}"))),
     }
 }

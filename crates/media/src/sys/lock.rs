@@ -33,7 +33,11 @@ impl LockedFile {
             match call::lock(&file, shared) {
                 Ok(()) => return Ok(Self(file)),
                 Err(e) if e.kind() != io::ErrorKind::WouldBlock => {
-                    return Err(MediaError::Io { path: path.into(), action: "lock the region's file", source: e });
+                    return Err(MediaError::Io {
+                        path: path.into(),
+                        action: "lock the region's file",
+                        source: e,
+                    });
                 }
                 Err(_) if Instant::now() >= until => return Err(MediaError::Locked { path: path.into() }),
                 Err(_) => std::thread::sleep(RETRY),

@@ -34,7 +34,7 @@ const WANT_MAX: u32 = 4096;
 /// Opens the transport; `why` is for the reason line.
 pub(crate) fn open(image: (usize, u64), why: &str) -> Result<OpenedTransport, TransportError> {
     let transport = Box::new(Uring::new(Region::new(image))?);
-    let reason = format!("uring: {why}; multishot receive into incremental buffers over runs");
+    let reason = format!("{why}; multishot receive into incremental buffers over runs");
     Ok(OpenedTransport { transport, reason })
 }
 

@@ -1,0 +1,67 @@
+//! A group that was refused half way has been taken back: a crash must not bring a part of it back.
+
+mod common;
+
+use common::{create, medium, reopen, set};
+use landfall_heap::{RECORD_SIZE, SlotId, Writer};
+use landfall_kv::{Engine, KvError, TxnKey};
+use landfall_media::sim::SimOptions;
+use landfall_media::{Extent, Media};
+use std::sync::Arc;
+
+/// Operations on the medium that a record with an inline value takes: a store and a flush.
+const OPS_PER_RECORD: u64 = 2;
+
+fn refused_group(engine: &Engine, writer: &mut Writer) {
+    let keys = [&b"a"[..], b"b", b"c", b"large"];
+    let mut txn = engine.transaction(keys.map(|key| TxnKey { space: 0, key }), 0);
+    for key in &keys[..3] {
+        txn.put_bytes(0, key, b"group".to_vec(), 0);
+    }
+    txn.put_bytes(0, b"large", vec![7; 26 << 20], 0);
+    let refused = txn.commit(writer, 1);
+    assert!(matches!(refused, Err(KvError::Heap(landfall_heap::HeapError::Full))), "{refused:?}");
+}
+
+#[test]
+fn slots_of_a_refused_group_that_were_written_again_do_not_bring_it_back_in_part() {
+    let (media, engine) = create(32, SimOptions::default());
+    let mut writer = Writer::new(Arc::clone(engine.heap()), 0);
+    let first = SlotId(set(&engine, &mut writer, b"before", b"1").0 + 1);
+    writer.commit_now().expect("commits");
+
+    media.freeze_at(media.ops().total() + 3 * OPS_PER_RECORD);
+    refused_group(&engine, &mut writer);
+    let group = media.frozen().expect("three records were written");
+    let group = group.crash_images_exhaustive(24).and_then(Iterator::last).expect("few lines are pending");
+    for key in [&b"x"[..], b"y", b"z", b"w"] {
+        set(&engine, &mut writer, key, b"later");
+    }
+    // Each line may be left as any store made it: the first and the last slot are new, those between old.
+    let mut image = media.crash_state().durable_image();
+    for (place, from_group) in [false, true, true, false].into_iter().enumerate() {
+        let off = SlotId(first.0 + place as u32).off();
+        let range = off as usize..(off + RECORD_SIZE) as usize;
+        let now = media.bytes(Extent::new(off, RECORD_SIZE as u32)).expect("in bounds");
+        image[range.clone()].copy_from_slice(if from_group { &group[range] } else { now });
+    }
+    let engine = reopen(&medium(image));
+    for key in [&b"a"[..], b"b", b"c", b"large"] {
+        assert!(engine.get(0, key, 0).expect("reads").is_none(), "{key:?} was refused");
+    }
+    assert!(engine.get(0, b"before", 0).expect("reads").is_some());
+}
+
+#[test]
+fn a_refused_group_leaves_its_keys_as_they_were() {
+    let (_, engine) = create(32, SimOptions::default());
+    let mut writer = Writer::new(Arc::clone(engine.heap()), 0);
+    set(&engine, &mut writer, b"a", b"older");
+    writer.commit_now().expect("commits");
+    refused_group(&engine, &mut writer);
+    let read = |key: &[u8]| engine.get(0, key, 0).expect("reads").map(|item| item.to_vec().expect("reads"));
+    assert_eq!(read(b"a"), Some(b"older".to_vec()));
+    assert_eq!(read(b"b"), None);
+    writer.commit_now().expect("commits");
+    landfall_sim::recount(&engine, 1).expect("nothing leaks");
+}
