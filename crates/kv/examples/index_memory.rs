@@ -22,6 +22,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
 }
 
+#[expect(clippy::print_stdout, reason = "the table is the output")]
 fn parent() -> Result<(), Box<dyn Error>> {
     println!("| index | keys | bytes a key |\n|---|---|---|");
     for name in [HashAndSet::NAME, Map::NAME, Tree::NAME] {
@@ -36,6 +37,7 @@ fn parent() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
+#[expect(clippy::print_stdout, reason = "a row of the table")]
 fn child(name: &str, count: u32) -> Result<(), Box<dyn Error>> {
     let bytes = match name {
         HashAndSet::NAME => measure::<HashAndSet>(count)?,

@@ -7,10 +7,12 @@ use landfall_heap::{Owner, SlotId};
 use landfall_kv::{Engine, KvError};
 use std::cell::RefCell;
 
-/// What a meddler does to a key: sets (`Some`) or deletes it, and whether it commits at once.
+/// Sets (`Some`) or deletes a key as a client of a worker would, and commits at once if the last is true.
+type Act<'a> = dyn FnMut(&Key, Option<Piece>, bool) -> Result<(), KvError> + 'a;
+
+/// What a meddler does.
 pub(crate) struct Meddling<'a> {
-    /// Executes the change as a client of a worker would.
-    pub(crate) act: &'a mut dyn FnMut(&Key, Option<Piece>, bool) -> Result<(), KvError>,
+    pub(crate) act: &'a mut Act<'a>,
     pub(crate) rng: Rng,
 }
 

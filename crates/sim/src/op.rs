@@ -167,16 +167,29 @@ pub(crate) struct Workload {
     deferred: bool,
     /// How large values are in this run, 0 to 3: a run that fills the region, or one that never does.
     weight: u64,
+    /// Operations left of a storm: see [`Workload::storm`].
+    storm: u64,
 }
+
+/// Operations of a storm, and between how many others one begins.
+const STORM_OPS: u64 = 30;
+const STORM_EVERY: u64 = 40;
 
 impl Workload {
     pub(crate) fn new(seed: u64, writers: usize, deferred: bool) -> Self {
         let mut rng = Rng::new(seed);
         let weight = rng.below(4);
-        Self { rng, writers: writers as u64, deferred, weight }
+        Self { rng, writers: writers as u64, deferred, weight, storm: 0 }
     }
 
     pub(crate) fn next(&mut self) -> Op {
+        if self.storm == 0 && self.writers > 1 && self.rng.one_in(STORM_EVERY) {
+            self.storm = STORM_OPS;
+        }
+        if self.storm > 0 {
+            self.storm -= 1;
+            return self.storm();
+        }
         let writer = self.rng.below(self.writers) as usize;
         let (key, value, seed) = (self.key(), self.piece(), self.rng.draw());
         match self.rng.below(100) {
@@ -199,6 +212,24 @@ impl Workload {
             97 if self.weight < 2 => Op::Churn { writer, count: self.rng.between(1, 3000), seed },
             97 | 98 => Op::Churn { writer, count: self.rng.between(1, 60), seed },
             _ => Op::Check,
+        }
+    }
+
+    /// One worker overwrites what the compactor moves and never commits, while another fills and empties
+    /// runs: what is freed too early is soon written over.
+    fn storm(&mut self) -> Op {
+        let (key, seed) = (self.key(), self.rng.draw());
+        match self.rng.below(8) {
+            0..3 => Op::CompactMeddled { writer: 0, seed },
+            3 => Op::Set { writer: 1, key, value: Piece { len: 1_000_000, seed }, ttl_ms: 0 },
+            4 => Op::Set {
+                writer: 1,
+                key,
+                value: Piece { len: self.rng.between(1, 300_000), seed },
+                ttl_ms: 0,
+            },
+            5 => Op::Delete { writer: 1, key },
+            _ => Op::Commit { writer: 1 },
         }
     }
 

@@ -88,7 +88,7 @@ fn check_closed(world: &World) {
             }
             Err(KvError::NotDurable) => {
                 // That a key is absent may be the work of a flush that never became durable.
-                let told = acknowledged.get(key).is_none() || acknowledged.get(key) != newest.get(key);
+                let told = !acknowledged.contains_key(key) || acknowledged.get(key) != newest.get(key);
                 assert!(told, "{key:?} is durable and not shown");
             }
             Err(error) => panic!("{key:?}: {error:?}"),

@@ -5,12 +5,12 @@ mod common;
 use common::{create, medium, reopen, set};
 use landfall_heap::{RECORD_SIZE, SlotId, Writer};
 use landfall_kv::{Engine, KvError, TxnKey};
-use landfall_media::sim::SimOptions;
+use landfall_media::sim::{CrashState, SimMedia, SimOptions};
 use landfall_media::{Extent, Media};
 use std::sync::Arc;
 
-/// Operations on the medium that a record with an inline value takes: a store and a flush.
-const OPS_PER_RECORD: u64 = 2;
+/// A record is two lines.
+const LINES_OF_THREE_RECORDS: usize = 6;
 
 fn refused_group(engine: &Engine, writer: &mut Writer) {
     let keys = [&b"a"[..], b"b", b"c", b"large"];
@@ -23,17 +23,29 @@ fn refused_group(engine: &Engine, writer: &mut Writer) {
     assert!(matches!(refused, Err(KvError::Heap(landfall_heap::HeapError::Full))), "{refused:?}");
 }
 
+/// A region with one key, the moment in which three records of a refused group were written, and its writer.
+fn refused_at_its_fourth_record() -> (Arc<SimMedia>, Engine, Writer, SlotId, CrashState) {
+    for ahead in 1.. {
+        let (media, engine) = create(32, SimOptions::default());
+        let mut writer = Writer::new(Arc::clone(engine.heap()), 0);
+        let first = SlotId(set(&engine, &mut writer, b"before", b"1").0 + 1);
+        writer.commit_now().expect("commits");
+        media.freeze_at(media.ops().total() + ahead);
+        refused_group(&engine, &mut writer);
+        let state = media.frozen().expect("the group was begun");
+        match state.pending_count() {
+            LINES_OF_THREE_RECORDS => return (media, engine, writer, first, state),
+            fewer => assert!(fewer < LINES_OF_THREE_RECORDS, "more than three records at once"),
+        }
+    }
+    unreachable!("the group has at least three records");
+}
+
 #[test]
 fn slots_of_a_refused_group_that_were_written_again_do_not_bring_it_back_in_part() {
-    let (media, engine) = create(32, SimOptions::default());
-    let mut writer = Writer::new(Arc::clone(engine.heap()), 0);
-    let first = SlotId(set(&engine, &mut writer, b"before", b"1").0 + 1);
-    writer.commit_now().expect("commits");
-
-    media.freeze_at(media.ops().total() + 3 * OPS_PER_RECORD);
-    refused_group(&engine, &mut writer);
-    let group = media.frozen().expect("three records were written");
-    let group = group.crash_images_exhaustive(24).and_then(Iterator::last).expect("few lines are pending");
+    let (media, engine, mut writer, first, state) = refused_at_its_fourth_record();
+    let group = state.crash_images_exhaustive(LINES_OF_THREE_RECORDS).and_then(Iterator::last);
+    let group = group.expect("few lines are pending");
     for key in [&b"x"[..], b"y", b"z", b"w"] {
         set(&engine, &mut writer, key, b"later");
     }

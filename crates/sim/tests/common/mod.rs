@@ -1,5 +1,6 @@
 //! Seeds: which to run, and how to say which one failed.
 #![allow(dead_code, reason = "each test file uses its part")]
+#![allow(clippy::print_stdout, reason = "a seed that is not printed cannot be run again")]
 
 use landfall_heap::{NewRegion, SlotId, Source, Writer};
 use landfall_kv::{Engine, KvError, Recovered, Recovery, SetRequest};
