@@ -16,6 +16,8 @@ use std::sync::atomic::Ordering;
 const GAIN_MIN: f32 = 0.03;
 /// Runs of slack before ratios count: a small store must not be compacted for its few open runs.
 const SLACK_RUNS: f32 = 2.0;
+/// Times the goal at which compaction is behind, and should not pause.
+const BEHIND: f32 = 1.05;
 /// Records moved between two fences at most.
 const MOVES_MAX: usize = 1024;
 
@@ -57,6 +59,8 @@ pub struct Compacted {
     pub damaged: u64,
     /// Nothing to do until the region changes.
     pub rests: bool,
+    /// The region is well above its goal: go on without a pause.
+    pub behind: bool,
 }
 
 #[derive(Debug)]
@@ -81,13 +85,15 @@ pub struct Compactor {
     moves: Vec<Move>,
     /// Runs that could not be emptied, and how many live bytes or slots they had then.
     stuck: Vec<(RunId, u32)>,
+    /// The last choice found the region well above its goal.
+    behind: bool,
 }
 
 impl Compactor {
     /// The region's compactor.
     pub fn new(heap: Arc<Heap>) -> Self {
         let writer = Writer::compactor(Arc::clone(&heap));
-        Self { heap, writer, victim: None, moves: Vec::new(), stuck: Vec::new() }
+        Self { heap, writer, victim: None, moves: Vec::new(), stuck: Vec::new(), behind: false }
     }
 
     /// Moves about `budget_bytes` towards the goal, and fences once.
@@ -102,8 +108,10 @@ impl Compactor {
     ) -> Result<Compacted, HeapError> {
         let mut done = Compacted::default();
         if self.victim.is_none() {
+            self.behind = false;
             self.victim = self.choose(goal)?;
         }
+        done.behind = self.behind;
         let Some(mut victim) = self.victim.take() else {
             done.rests = true;
             return Ok(done);
@@ -171,6 +179,7 @@ impl Compactor {
                 best = Some((id, share));
             }
         }
+        self.behind |= used > live * ratio * BEHIND + SLACK_RUNS;
         best.filter(|(_, share)| *share < 1.0 - GAIN_MIN && used > live * ratio + SLACK_RUNS)
     }
 
@@ -202,8 +211,11 @@ impl Compactor {
         next: &mut u32,
         done: &mut Compacted,
     ) -> Result<bool, HeapError> {
-        let filled = self.heap.runs.get(run).filled.load(Ordering::Relaxed);
-        while *next < filled {
+        let heap = Arc::clone(&self.heap);
+        let state = heap.runs.get(run);
+        let filled = state.filled.load(Ordering::Relaxed);
+        // Nobody makes a record of a closed slab current again: at none it stays, and nothing is to be moved.
+        while *next < filled && state.live_slots() > 0 {
             if self.moves.len() >= MOVES_MAX {
                 return Ok(false);
             }

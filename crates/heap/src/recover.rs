@@ -476,7 +476,7 @@ impl Opening {
     pub fn finish(self) -> Result<Arc<Heap>, HeapError> {
         assert!(!self.read_only, "a region that was only looked at cannot be used");
         let heap = self.heap;
-        heap.next_seq.store(self.seq_max.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        heap.next_seq.store(self.seq_max.load(Ordering::Relaxed).saturating_add(1), Ordering::Relaxed);
         let empty: Vec<RunId> = self.units.iter().filter(|u| u.filled == 0).map(|u| u.run).collect();
         let words: Vec<_> = empty.iter().map(|run| (*run, RunWord::NotSlab)).collect();
         if !words.is_empty() {

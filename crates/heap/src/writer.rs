@@ -13,7 +13,7 @@ use crate::place::Fill;
 use crate::record::{
     self, EXTENT_SIZE, ExtentList, Group, KeyPlace, Kind, NewRecord, RecordView, ValuePlace, encoded_extent,
 };
-use landfall_media::{CommitMode, Dirty, Extent, LINE_SIZE, MediaError, Site};
+use landfall_media::{CommitMode, Dirty, Extent, LINE_SIZE, MediaError, RUN_SIZE, Site};
 use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -231,7 +231,9 @@ impl Writer {
             return Ok(());
         }
         if !self.is_quiescent() {
-            if self.heap.media.commit_mode() == CommitMode::Deferred {
+            // Nobody waits for the compactor: it may wait for its own fence.
+            let waits = self.urgency_base == Urgency::Compact;
+            if self.heap.media.commit_mode() == CommitMode::Deferred && !waits {
                 return Err(HeapError::Busy);
             }
             self.commit_now()?;
@@ -466,7 +468,7 @@ impl Writer {
             kind: view.kind(),
             space: view.space(),
             seq: view.seq(),
-            rev: view.rev() + 1,
+            rev: view.rev().saturating_add(1),
             hash: view.hash(),
             key_len: view.key_len() as u32,
             value_len: placed.value_len,
@@ -497,11 +499,12 @@ impl Writer {
     ) -> Result<(), HeapError> {
         let heap = Arc::clone(&self.heap);
         let mut extents = Extents::new();
-        for extent in heap.value_extents(slot, view)? {
-            if moves_data(extent) {
-                extents.extend(self.place(heap.media.bytes(extent)?, CopyPath::Moved, held)?);
+        // Only what lies in the run that is being emptied moves, however far its extent reaches.
+        for piece in heap.value_extents(slot, view)?.into_iter().flat_map(by_run) {
+            if moves_data(piece) {
+                extents.extend(self.place(heap.media.bytes(piece)?, CopyPath::Moved, held)?);
             } else {
-                extents.push(extent);
+                extents.push(piece);
             }
         }
         self.refer_to(&joined(&extents), room, placed, held)
@@ -589,6 +592,17 @@ impl Drop for Writer {
 fn continues(last: Extent, next: Extent) -> bool {
     const FLUSH_BYTES_MAX: u64 = 1 << 30;
     (last.off..=last.end() + LINE_SIZE).contains(&next.off) && next.end() - last.off <= FLUSH_BYTES_MAX
+}
+
+/// The pieces of an extent that lie in one run each.
+fn by_run(extent: Extent) -> impl Iterator<Item = Extent> {
+    let mut rest = extent;
+    std::iter::from_fn(move || {
+        let len = (RUN_SIZE - rest.off % RUN_SIZE).min(u64::from(rest.len)) as u32;
+        let piece = Extent::new(rest.off, len);
+        rest = Extent::new(rest.off + u64::from(len), rest.len - len);
+        (len > 0).then_some(piece)
+    })
 }
 
 /// Neighbouring extents as one.

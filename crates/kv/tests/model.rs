@@ -78,7 +78,11 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     prop::collection::vec(op, 1..80)
 }
 
-type Model = BTreeMap<(u8, Vec<u8>), (Vec<u8>, u64)>;
+/// Database and key.
+type Name = (u8, Vec<u8>);
+/// Value and expiry.
+type Stored = (Vec<u8>, u64);
+type Model = BTreeMap<Name, Stored>;
 
 struct Pair {
     engine: Engine,
@@ -102,7 +106,7 @@ impl Pair {
         vec![self.count; len]
     }
 
-    fn live(&self) -> impl Iterator<Item = (&(u8, Vec<u8>), &(Vec<u8>, u64))> {
+    fn live(&self) -> impl Iterator<Item = (&Name, &Stored)> {
         self.model.iter().filter(|(_, (_, expiry))| *expiry == 0 || *expiry > self.now)
     }
 

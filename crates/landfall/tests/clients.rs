@@ -254,7 +254,7 @@ local value = string.rep("v", 1024)
 local count = 0
 request = function()
   count = count + 1
-  local path = "/kv/w" .. (count % 500)
+  local path = "/kv/w" .. (math.floor((count + 1) / 2) % 500)
   if count % 2 == 0 then return wrk.format("GET", path) end
   return wrk.format("POST", path, nil, value)
 end

@@ -14,10 +14,12 @@ const PAUSE: Duration = Duration::from_millis(5);
 const PAUSE_BUSY: Duration = Duration::from_micros(500);
 /// Bytes that one compaction step moves.
 const STEP_BYTES: u64 = 256 << 10;
+/// Compaction steps in a row while the region is well above its goal.
+const STEPS_BEHIND_MAX: usize = 32;
 /// Keys purged, and keys scrubbed, in one step.
 const STEP_KEYS: usize = 512;
 /// Slots by which a slab's watermark may lag behind under load.
-const MARK_STEP: u32 = 1024;
+const MARK_STEP: u32 = 4096;
 /// How often watermarks are moved all the way.
 const MARK_ALL_EVERY: Duration = Duration::from_secs(1);
 /// No commit for this long: the server counts as idle, and compaction goes further.
@@ -157,6 +159,16 @@ impl Maintenance {
             self.wrote_at = Instant::now();
         }
         let goal = if self.wrote_at.elapsed() > IDLE_AFTER { GOAL_IDLE } else { GOAL_LOADED };
+        for _ in 0..STEPS_BEHIND_MAX {
+            let done = self.compact_step(goal)?;
+            if !done.behind || done.rests {
+                return Ok(!done.rests);
+            }
+        }
+        Ok(true)
+    }
+
+    fn compact_step(&mut self, goal: CompactGoal) -> Result<Compacted, KvError> {
         let done = match self.compactor.step(&self.shared.engine, goal, STEP_BYTES) {
             // Nothing left to work with: deletes will free runs by themselves.
             Err(HeapError::Full) => Compacted { rests: true, ..Compacted::default() },
@@ -164,7 +176,7 @@ impl Maintenance {
         };
         count(&self.shared.counters.compacted_bytes, done.moved_bytes);
         count(&self.shared.counters.compacted_records, done.moved_records);
-        Ok(!done.rests)
+        Ok(done)
     }
 
     /// Checks what is stored, at the configured rate.

@@ -94,6 +94,8 @@ pub enum Op {
     Compact {
         /// Bytes to move.
         budget: u64,
+        /// Records out of a slab, not data out of a run.
+        slabs: bool,
     },
     /// The same, while writer `writer` changes keys that are being moved.
     CompactMeddled {
@@ -203,7 +205,7 @@ impl Workload {
             64..74 if self.deferred => Op::BeginCommit { writer },
             74..80 if self.deferred => Op::FinishCommit { writer },
             64..80 => Op::Commit { writer },
-            80..87 => Op::Compact { budget: 1 << self.rng.between(10, 22) },
+            80..87 => Op::Compact { budget: 1 << self.rng.between(10, 22), slabs: self.rng.one_in(2) },
             87..90 => Op::CompactMeddled { writer, seed },
             90..92 => Op::Mark,
             92 => Op::PrepareSlab,

@@ -3,10 +3,10 @@
 mod common;
 
 use common::{crash_now, create, get, set};
-use landfall_heap::{CompactGoal, Compactor, Owner, SlotId, Writer};
-use landfall_kv::{Engine, KvError};
-use landfall_media::RUN_SIZE;
+use landfall_heap::{CompactGoal, Compactor, CopyPath, Owner, SlotId, Source, Writer};
+use landfall_kv::{Engine, KvError, SetRequest};
 use landfall_media::sim::SimOptions;
+use landfall_media::{Extent, Media, RUN_SIZE};
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
@@ -100,4 +100,32 @@ fn a_damaged_value_does_not_take_others_with_it_when_its_record_moves() {
             assert_eq!(get(&image, b"inline").expect("is not damaged").as_deref(), Some(&[3; 10][..]));
         }
     }
+}
+
+#[test]
+fn only_what_lies_in_the_victim_run_moves_of_a_value_that_spans_several() {
+    let (media, engine) = create(RUNS, SimOptions::default());
+    let heap = engine.heap();
+    let runs = [(); 3].map(|()| heap.take_landing_run().expect("a free run"));
+    assert_eq!([runs[0] + RUN_SIZE, runs[0] + 2 * RUN_SIZE], [runs[1], runs[2]], "neighbours");
+    let value: Vec<u8> = (0..5u32 << 19).map(|at| (at % 249) as u8).collect();
+    media.store(runs[0], &value).expect("in bounds");
+    let extents = [Extent::new(runs[0], value.len() as u32)];
+    extents.iter().for_each(|extent| heap.runs().hold(*extent));
+    let mut writer = Writer::new(Arc::clone(heap), 0);
+    let landed = Source::Landed { extents: &extents, crc: None };
+    let request =
+        SetRequest { space: 0, key: b"long", key_at: None, value: landed, expiry_ms: 0, arrival_ns: 1 };
+    engine.set(&mut writer, &request).expect("there is room");
+    writer.commit_now().expect("commits");
+    extents.iter().for_each(|extent| heap.runs().release(*extent));
+    runs.into_iter().for_each(|run| heap.retire_landing_run(run));
+
+    let goal = CompactGoal { slab_ratio: 1e9, ..RESTLESS };
+    Compactor::new(Arc::clone(heap)).step(&engine, goal, 1 << 20).expect("moves");
+    assert_eq!(heap.copies.get(CopyPath::Moved), RUN_SIZE / 2, "the run that is half full");
+    let read =
+        |engine: &Engine| engine.get(0, b"long", 0).expect("reads").map(|item| item.to_vec().expect("reads"));
+    assert!(read(&engine).as_ref() == Some(&value));
+    assert!(read(&common::reopen(&common::medium(media.crash_state().durable_image()))) == Some(value));
 }

@@ -39,7 +39,7 @@ impl Region {
             (INLINE, vec![7; 30]),
             (FRAMED, vec![8; 5000]),
             (&long_key, vec![9; 40]),
-            (LISTED, (0..3_300_000).map(|at| (at % 251) as u8).collect()),
+            (LISTED, (0..3_300_000u32).map(|at| (at % 251) as u8).collect()),
         ];
         // An older version of each, which must never come back.
         for (key, _) in &shapes {

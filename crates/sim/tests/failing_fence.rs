@@ -1,5 +1,6 @@
 //! The Nth fence fails: nothing is acknowledged from then on, nothing that is not durable is shown, the region
 //! takes no more writes, and a restart finds everything acknowledged.
+#![allow(clippy::print_stdout, reason = "how much was tried belongs to the result")]
 
 mod common;
 
@@ -50,7 +51,8 @@ fn trace() -> Vec<Op> {
         Op::Mark,
         Op::Group { writer: 0, writes: group },
         commit(),
-        Op::Compact { budget: 1 << 20 },
+        Op::Compact { budget: 1 << 20, slabs: false },
+        Op::Compact { budget: 1 << 20, slabs: true },
         Op::PrepareSlab,
         set(5, 50),
         commit(),

@@ -152,7 +152,7 @@ fn table(copy: bool, run: u8) -> u64 {
 fn slab() -> u64 {
     static SLAB: OnceLock<u64> = OnceLock::new();
     *SLAB.get_or_init(|| {
-        let word = |run: &u64| &base()[(64 << 10) + *run as usize * 8..][..8] != [0; 8];
+        let word = |run: &u64| base()[(64 << 10) + *run as usize * 8..][..8] != [0; 8];
         (1..32).find(word).expect("a slab")
     })
 }

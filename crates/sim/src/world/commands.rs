@@ -1,0 +1,252 @@
+//! What clients do.
+
+use super::World;
+use crate::op::{Piece, Write, key, value};
+use crate::oracle::{Change, Key, State, Value};
+use crate::rng::Rng;
+use crate::violation::{Violation, ensure};
+use landfall_heap::{HeapError, Source, Writer};
+use landfall_kv::{Engine, KvError, SetRequest, TxnKey};
+use landfall_media::sim::SimMedia;
+use landfall_media::{Extent, Media, RUN_SIZE};
+use std::sync::Arc;
+
+/// Attempts at an operation that must wait for a commit.
+const ATTEMPTS: usize = 4;
+/// Writes of a churn between two commits.
+const CHURN_BATCH: usize = 20;
+/// Keys that a churn writes.
+const CHURN_KEYS: u64 = 6;
+/// Free runs that only the compactor may take.
+const COMPACTOR_RESERVE_RUNS: u32 = 2;
+
+impl World {
+    /// Runs a command, committing and trying again while it must wait. A full region does nothing.
+    pub(super) fn execute<T>(
+        &mut self,
+        writer: usize,
+        mut command: impl FnMut(&Engine, &mut Writer) -> Result<T, KvError>,
+    ) -> Result<Option<T>, Violation> {
+        for _ in 0..ATTEMPTS {
+            match command(&self.engine, &mut self.workers[writer].writer) {
+                Ok(done) => return Ok(Some(done)),
+                Err(KvError::Heap(HeapError::Full)) => return Ok(None),
+                Err(KvError::Wait(_)) => self.commit_all()?,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(Violation(format!("a command still waits after {ATTEMPTS} commits")))
+    }
+
+    pub(super) fn set(
+        &mut self,
+        writer: usize,
+        key: &Key,
+        piece: Piece,
+        expiry_ms: u64,
+    ) -> Result<(), Violation> {
+        let bytes = value(piece);
+        let done = self.execute(writer, |engine, writer| {
+            engine.set(writer, &request(key, Source::Bytes(&bytes), None, expiry_ms))
+        })?;
+        if done.is_some() {
+            let change = vec![(key.clone(), Some(Value { bytes, expiry_ms }))];
+            self.oracle.note(writer, Change::Keys(change));
+        }
+        Ok(())
+    }
+
+    pub(super) fn delete(&mut self, writer: usize, key: &Key) -> Result<(), Violation> {
+        let now_ms = self.now_ms;
+        let there = self.oracle.newest(now_ms).contains_key(key);
+        let done =
+            self.execute(writer, |engine, writer| engine.delete(writer, key.space, &key.bytes, now_ms, 5))?;
+        ensure!(
+            done.is_some() || self.is_crowded(),
+            "a delete found the region full, with {} free runs",
+            self.engine.heap().runs().free_count()
+        );
+        if let Some(deleted) = done {
+            ensure!(deleted.is_some() == there, "{key:?} was there: {there}, deleted: {}", deleted.is_some());
+            // Nothing is written where nothing was.
+            if there {
+                self.oracle.note(writer, Change::Keys(vec![(key.clone(), None)]));
+            }
+        }
+        Ok(())
+    }
+
+    /// True when not even a delete need find room.
+    pub(super) fn is_crowded(&self) -> bool {
+        self.engine.heap().runs().free_count() <= COMPACTOR_RESERVE_RUNS
+    }
+
+    pub(super) fn group(&mut self, writer: usize, writes: &[Write]) -> Result<(), Violation> {
+        let (now_ms, seen) = (self.now_ms, self.oracle.newest(self.now_ms));
+        let keys: Vec<(Key, Option<Value>)> =
+            writes.iter().map(|write| (key(write.key), write.value.map(|piece| piece.read(0)))).collect();
+        let mut wrong = None;
+        let done = self.execute(writer, |engine, writer| {
+            let all = keys.iter().map(|(key, _)| TxnKey { space: key.space, key: &key.bytes });
+            let mut txn = engine.transaction(all, now_ms);
+            let mut expected = seen.clone();
+            for (key, value) in &keys {
+                wrong = wrong.take().or(wrong_read(&txn, &expected, key)?);
+                stage(&mut txn, key, value.as_ref())?;
+                match value {
+                    Some(value) => expected.insert(key.clone(), value.clone()),
+                    None => expected.remove(key),
+                };
+                wrong = wrong.take().or(wrong_read(&txn, &expected, key)?);
+            }
+            txn.commit(writer, 5)
+        })?;
+        if let Some(wrong) = wrong {
+            return Err(wrong);
+        }
+        if done.is_some() {
+            let mut changes = last_of_each(keys);
+            changes.retain(|(key, value)| value.is_some() || seen.contains_key(key));
+            self.oracle.note(writer, Change::Keys(changes));
+        }
+        Ok(())
+    }
+
+    pub(super) fn copy(&mut self, writer: usize, from: &Key, to: &Key) -> Result<(), Violation> {
+        let now_ms = self.now_ms;
+        let done = self.execute(writer, |engine, writer| {
+            let keys = [from, to].map(|key| TxnKey { space: key.space, key: &key.bytes });
+            let mut txn = engine.transaction(keys, now_ms);
+            txn.check_writable(writer, from.space, &from.bytes)?;
+            let Some(item) = txn.read(from.space, &from.bytes)? else { return Ok(false) };
+            txn.put_item(to.space, &to.bytes, &item, 0);
+            drop(item);
+            txn.commit(writer, 5).map(|_| true)
+        })?;
+        if done == Some(true) {
+            let copied = self.oracle.newest(now_ms).get(from).cloned();
+            let copied = copied.ok_or_else(|| Violation(format!("{from:?} was copied and is not there")))?;
+            self.oracle
+                .note(writer, Change::Keys(vec![(to.clone(), Some(Value { expiry_ms: 0, ..copied }))]));
+        }
+        Ok(())
+    }
+
+    pub(super) fn land(
+        &mut self,
+        writer: usize,
+        key: &Key,
+        piece: Piece,
+        pieces: usize,
+    ) -> Result<(), Violation> {
+        let heap = Arc::clone(self.engine.heap());
+        let Some(run) = heap.take_landing_run() else { return Ok(()) };
+        let landed = Landed::store(&self.media, run, key, &value(piece), pieces)?;
+        landed.all().for_each(|extent| heap.runs().hold(extent));
+        let source = Source::Landed { extents: &landed.value, crc: None };
+        let done = self
+            .execute(writer, |engine, writer| engine.set(writer, &request(key, source, Some(landed.key), 0)));
+        landed.all().for_each(|extent| heap.runs().release(extent));
+        heap.retire_landing_run(run);
+        if done?.is_some() {
+            let bytes = landed.bytes.as_slice().into();
+            self.oracle.note(writer, Change::Keys(vec![(key.clone(), Some(Value { bytes, expiry_ms: 0 }))]));
+        }
+        Ok(())
+    }
+
+    pub(super) fn flush_all(&mut self, writer: usize) -> Result<(), Violation> {
+        if self.execute(writer, |engine, writer| engine.flush_all(writer, 5))?.is_some() {
+            self.oracle.note(writer, Change::Flush);
+        }
+        Ok(())
+    }
+
+    pub(super) fn purge(&mut self, writer: usize) -> Result<(), Violation> {
+        let now_ms = self.now_ms;
+        // What has expired is not there for anyone, purged or not: the oracle need not know.
+        self.execute(writer, |engine, writer| engine.purge_expired(writer, now_ms, 1000))?;
+        let due = self.engine.next_expiry_ms();
+        ensure!(due.is_none_or(|due| due > now_ms) || self.is_crowded(), "expired keys are left: {due:?}");
+        Ok(())
+    }
+
+    pub(super) fn churn(&mut self, writer: usize, count: usize, seed: u64) -> Result<(), Violation> {
+        let mut rng = Rng::new(seed);
+        for step in 0..count {
+            let target = key(7 * (1 + rng.below(CHURN_KEYS) as usize % 3) + rng.below(2) as usize);
+            if rng.one_in(3) {
+                self.delete(writer, &target)?;
+            } else {
+                let value = Piece { len: rng.between(0, 12), seed: rng.draw() };
+                self.set(writer, &target, value, 0)?;
+            }
+            if step % CHURN_BATCH == CHURN_BATCH - 1 {
+                self.commit(writer)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn request<'a>(
+    key: &'a Key,
+    value: Source<'a>,
+    key_at: Option<Extent>,
+    expiry_ms: u64,
+) -> SetRequest<'a> {
+    SetRequest { space: key.space, key: &key.bytes, key_at, value, expiry_ms, arrival_ns: 5 }
+}
+
+fn stage(txn: &mut landfall_kv::Txn<'_>, key: &Key, value: Option<&Value>) -> Result<(), KvError> {
+    match value {
+        Some(value) => txn.put_bytes(key.space, &key.bytes, value.bytes.to_vec(), value.expiry_ms),
+        None => drop(txn.delete(key.space, &key.bytes)?),
+    }
+    Ok(())
+}
+
+/// What is wrong with how a transaction reads a key, if anything.
+fn wrong_read(txn: &landfall_kv::Txn<'_>, expected: &State, key: &Key) -> Result<Option<Violation>, KvError> {
+    let found = txn.read(key.space, &key.bytes)?.map(|item| item.to_vec()).transpose()?;
+    let wanted = expected.get(key).map(|value| value.bytes.to_vec());
+    Ok((found != wanted).then(|| Violation(format!("a transaction reads {key:?} as another value"))))
+}
+
+/// Of several writes of one key in a group the last counts.
+fn last_of_each(keys: Vec<(Key, Option<Value>)>) -> Vec<(Key, Option<Value>)> {
+    let mut last: Vec<(Key, Option<Value>)> = Vec::new();
+    for (key, value) in keys {
+        last.retain(|(known, _)| *known != key);
+        last.push((key, value));
+    }
+    last
+}
+
+/// A key and a value as a transport would leave them in a landing run.
+struct Landed {
+    key: Extent,
+    value: Vec<Extent>,
+    bytes: Vec<u8>,
+}
+
+impl Landed {
+    /// Stores the key, then the value in `pieces` pieces with gaps between them.
+    fn store(media: &SimMedia, run: u64, key: &Key, value: &[u8], pieces: usize) -> Result<Self, Violation> {
+        let value = &value[..value.len().min(RUN_SIZE as usize / 2)];
+        media.store(run, &key.bytes)?;
+        let mut landed =
+            Self { key: Extent::new(run, key.bytes.len() as u32), value: Vec::new(), bytes: value.to_vec() };
+        let mut at = run + key.bytes.len() as u64 + 3;
+        for piece in value.chunks(value.len().div_ceil(pieces).max(1)) {
+            media.store(at, piece)?;
+            landed.value.push(Extent::new(at, piece.len() as u32));
+            at += piece.len() as u64 + 77;
+        }
+        Ok(landed)
+    }
+
+    fn all(&self) -> impl Iterator<Item = Extent> + '_ {
+        std::iter::once(self.key).chain(self.value.iter().copied())
+    }
+}
