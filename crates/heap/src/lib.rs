@@ -27,7 +27,7 @@ pub use copies::{Copies, CopyPath};
 pub use error::{Damage, HeapError};
 pub use heap::{Extents, Heap};
 pub use layout::{FRAME_SIZE, KEY_BYTES_MAX, RECORD_SIZE, RunId, SLOTS_PER_RUN, SlotId, VALUE_BYTES_MAX};
-pub use record::{Group, KeyPlace, Kind, RecordView, Slot, ValuePlace};
+pub use record::{ExtentList, Group, KeyPlace, Kind, RecordView, Slot, ValuePlace};
 pub use recover::{
     DamagedCopies, DamagedSlot, Found, NewRegion, Opening, Resolved, ScanUnit, Scanned, create,
 };

@@ -63,7 +63,7 @@ pub struct Checked {
     pub copies: DamagedCopies,
     /// What is lost.
     pub findings: Vec<Finding>,
-    /// More than [`FINDINGS_MAX`] findings: how many in all.
+    /// More than `FINDINGS_MAX` findings: how many in all.
     pub findings_count: u64,
 }
 

@@ -9,7 +9,7 @@
 //! - A store makes its 64-byte lines *pending*. A pending line may be found, after a crash, as it was last
 //!   durable, as any of its remembered later contents, or torn between the two at 8-byte words.
 //!   Each pending line fares independently of all others. Only an aligned 8-byte word never tears.
-//! - A flush promises the contents of its lines *at that moment* to the [`Dirty`] it is given. A fence
+//! - A flush promises the contents of its lines *at that moment* to the [`Dirty`](crate::Dirty) it is given. A fence
 //!   makes what was promised to its `Dirty` durable, and nothing else: a store after the flush is pending
 //!   again, and flushes noted in another `Dirty` stay without a promise.
 //! - `deferred` media (files) may also write what is in memory at the fence. That is the stronger promise;

@@ -1,7 +1,7 @@
 //! The Redis protocol's commands.
 //!
-//! Read [`Session`] first: one for each connection. A command is found in a static table ([`table`]), its
-//! arity and the client's rights are checked, then the command's function runs with a [`Call`]. Replies and
+//! Read [`Session`] first: one for each connection. A command is found in a static table (`table`), its
+//! arity and the client's rights are checked, then the command's function runs with a `Call`. Replies and
 //! error texts are those of Redis 7; where Landfall cannot do what Redis does, the error says so.
 //!
 //! Two rules bind every command. It shows only what is durable: whatever it read or wrote is registered
