@@ -98,7 +98,7 @@ pub enum ValuePlace<'a> {
     Indirect(Extent),
 }
 
-/// Encoded extents, [`EXTENT_SIZE`] bytes each.
+/// Encoded extents, `EXTENT_SIZE` bytes each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExtentList<'a>(pub &'a [u8]);
 
