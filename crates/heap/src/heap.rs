@@ -1,9 +1,12 @@
 //! The heap itself: a region, its geometry, its runs, and reading what lies in it.
 
 use crate::copies::Copies;
+use crate::crc;
 use crate::error::{Damage, HeapError};
 use crate::layout::{RECORD_SIZE, RunId, SLOTS_PER_RUN, SlotId};
-use crate::record::{self, EXTENT_SIZE, ExtentList, KeyPlace, Kind, NewRecord, RecordView, Slot, ValuePlace};
+use crate::record::{
+    Draft, EXTENT_SIZE, ExtentList, Fields, KeyPlace, Kind, RecordView, Seal, Slot, ValuePlace,
+};
 use crate::runs::{RunUse, Runs};
 use crate::superblock::Geometry;
 use crate::table::{self, RunWord};
@@ -30,6 +33,9 @@ const NOWHERE_SPACE: u8 = 254;
 /// The extents a value or a record refers to.
 pub type Extents = SmallVec<[Extent; 4]>;
 
+/// What one version refers to, as it waits to be let go.
+pub(crate) type Refers = SmallVec<[Extent; 2]>;
+
 /// A slab that has room: where, and the next free slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SpareSlab {
@@ -52,7 +58,7 @@ struct Copying {
 pub struct Heap {
     pub(crate) media: Arc<dyn Media>,
     pub(crate) geometry: Geometry,
-    pub(crate) salt_crc: u32,
+    pub(crate) seal: Seal,
     pub(crate) runs: Runs,
     pub(crate) next_seq: AtomicU64,
     pub(crate) spare_slabs: Mutex<Vec<SpareSlab>>,
@@ -81,7 +87,7 @@ impl std::fmt::Debug for Heap {
 impl Heap {
     pub(crate) fn new(media: Arc<dyn Media>, geometry: Geometry) -> Self {
         Self {
-            salt_crc: record::salt_crc(&geometry.salt),
+            seal: Seal::new(&geometry.salt),
             runs: Runs::new(geometry.runs),
             media,
             geometry,
@@ -193,7 +199,7 @@ impl Heap {
     pub fn slot(&self, slot: SlotId) -> Result<Slot<'_>, MediaError> {
         let bytes = self.media.bytes(Extent::new(slot.off(), RECORD_SIZE as u32))?;
         let bytes = bytes.try_into().expect("a record's size was asked for");
-        Ok(RecordView::parse(bytes, slot, self.salt_crc, self.geometry.bytes()))
+        Ok(RecordView::parse(bytes, slot, self.seal, self.geometry.bytes()))
     }
 
     /// The record in a slot that is known to hold one.
@@ -243,7 +249,7 @@ impl Heap {
         let damaged = HeapError::Damaged { slot, what: Damage::ExtentList };
         let bytes = self.media.bytes(list)?;
         let Some((entries, crc)) = bytes.split_last_chunk::<4>() else { return Err(damaged) };
-        if !entries.len().is_multiple_of(EXTENT_SIZE) || crc32c::crc32c(entries) != u32::from_le_bytes(*crc) {
+        if !entries.len().is_multiple_of(EXTENT_SIZE) || crc::of(entries) != u32::from_le_bytes(*crc) {
             return Err(damaged);
         }
         let extents: Extents = ExtentList(entries).iter().collect();
@@ -274,7 +280,7 @@ impl Heap {
     pub fn verify_value(&self, slot: SlotId, view: &RecordView<'_>) -> Result<Extents, HeapError> {
         let extents = self.value_extents(slot, view)?;
         let crc = match view.value() {
-            ValuePlace::Inline(bytes) => crc32c::crc32c(bytes),
+            ValuePlace::Inline(bytes) => crc::of(bytes),
             _ => self.crc_of(&extents)?,
         };
         if crc == view.value_crc() {
@@ -289,7 +295,7 @@ impl Heap {
     /// # Errors
     /// The medium's.
     pub fn crc_of(&self, extents: &[Extent]) -> Result<u32, MediaError> {
-        extents.iter().try_fold(0, |crc, extent| Ok(crc32c::crc32c_append(crc, self.media.bytes(*extent)?)))
+        extents.iter().try_fold(0, |crc, extent| Ok(crc::append(crc, self.media.bytes(*extent)?)))
     }
 
     /// The value's bytes in one piece, copied together only where they are split.
@@ -420,12 +426,22 @@ impl Heap {
 
     /// What a record refers to and is counted for. A record that cannot be read keeps its frames: leaking
     /// them is safe, freeing others' is not.
-    pub(crate) fn refers_to(&self, slot: SlotId) -> SmallVec<[Extent; 2]> {
+    pub(crate) fn refers_to(&self, slot: SlotId) -> Refers {
+        self.record(slot).map_or_else(|_| Refers::new(), |view| self.view_refers_to(slot, &view))
+    }
+
+    /// The same, of a record that has just been read.
+    pub(crate) fn view_refers_to(&self, slot: SlotId, view: &RecordView<'_>) -> Refers {
         if self.has_uncounted.load(Ordering::Acquire) && self.uncounted.lock().contains(&slot) {
-            return SmallVec::new();
+            return Refers::new();
         }
-        let read = || self.all_extents(slot, &self.record(slot)?);
-        read().map_or_else(|_| SmallVec::new(), |extents| SmallVec::from_slice(&extents))
+        match (view.key(), view.value()) {
+            (KeyPlace::Inline(_), ValuePlace::Inline(_)) => Refers::new(),
+            (KeyPlace::Inline(_), ValuePlace::Extents(list)) => list.iter().collect(),
+            _ => self
+                .all_extents(slot, view)
+                .map_or_else(|_| Refers::new(), |extents| Refers::from_slice(&extents)),
+        }
     }
 
     /// The owner needs a durable record no more, and nothing replaces it: a tombstone that has done its work.
@@ -573,24 +589,19 @@ impl Heap {
 
     /// The same, durable with the next fence of `dirty`.
     pub(crate) fn entomb(&self, slot: SlotId, dirty: &mut Dirty) -> Result<(), MediaError> {
-        let record = NewRecord {
+        let mut draft = Draft::new(&Fields {
             kind: Kind::Tombstone,
             space: NOWHERE_SPACE,
             seq: 0,
             rev: 0,
             hash: self.hash(NOWHERE_SPACE, b""),
-            key_len: 0,
-            value_len: 0,
-            value_crc: 0,
             arrival_ns: 0,
             expiry_ms: 0,
-            durable_before: 0,
             aux: 0,
-            group: None,
-            key: KeyPlace::Inline(b""),
-            value: ValuePlace::Inline(b""),
-        };
-        self.media.store(slot.off(), &record::encode(&record, slot, self.salt_crc))?;
+        });
+        draft.key_inline(b"");
+        draft.value_inline(b"", crc::of(b""));
+        self.media.store(slot.off(), &draft.seal(slot, 0, self.seal))?;
         self.media.flush(dirty, Site::Erase, Extent::new(slot.off(), RECORD_SIZE as u32));
         Ok(())
     }

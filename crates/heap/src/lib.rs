@@ -11,6 +11,7 @@
 
 mod compact;
 mod copies;
+pub mod crc;
 mod error;
 mod heap;
 pub mod layout;

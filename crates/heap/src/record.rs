@@ -1,8 +1,9 @@
 //! Records: persistent packet metadata. Byte table: `docs/format/records.md`.
 //!
-//! [`RecordView::parse`] is the only way from bytes to a record: it trusts nothing. [`encode`] is the
+//! [`RecordView::parse`] is the only way from bytes to a record: it trusts nothing. [`Draft`] is the
 //! only way back.
 
+use crate::crc;
 use crate::error::Damage;
 use crate::layout::{KEY_BYTES_MAX, RECORD_SIZE, SlotId, VALUE_BYTES_MAX};
 use landfall_media::Extent;
@@ -135,9 +136,9 @@ fn decode_extent(bytes: &[u8]) -> Extent {
     Extent::new(u64::from_le_bytes(off), len)
 }
 
-/// What to write into a slot, with key and value already placed.
+/// The fixed fields of a record.
 #[derive(Clone, Copy, Debug)]
-pub struct NewRecord<'a> {
+pub struct Fields {
     /// Which system and what it means there.
     pub kind: Kind,
     /// Namespace of the key: a database number, or a system's own.
@@ -148,117 +149,157 @@ pub struct NewRecord<'a> {
     pub rev: u32,
     /// Hash of space and key, seeded by the region.
     pub hash: u64,
-    /// Length of the key, bytes.
-    pub key_len: u32,
-    /// Length of the value, bytes.
-    pub value_len: u32,
-    /// CRC-32C of the value.
-    pub value_crc: u32,
     /// When the packet arrived, Unix nanoseconds.
     pub arrival_ns: u64,
     /// When the key expires, Unix milliseconds; 0 never.
     pub expiry_ms: u64,
-    /// Slots of the same slab known durable when this record was made: an embedded watermark.
-    pub durable_before: u32,
     /// For the owner's own use.
     pub aux: u32,
+}
+
+/// A record being made, in the bytes that will be stored: group, key and value go into its body in this
+/// order, then [`Self::seal`] ends it.
+#[derive(Clone, Copy)]
+pub struct Draft {
+    raw: Raw,
+    /// Bytes of the body in use.
+    at: usize,
+}
+
+impl Draft {
+    /// A record with an empty body: no group, an empty stored key and no value yet.
+    #[inline]
+    pub fn new(fields: &Fields) -> Self {
+        let raw = Raw {
+            crc: U32::new(0),
+            kind: fields.kind as u8,
+            flags: 0,
+            extents: 0,
+            space: fields.space,
+            seq: U64::new(fields.seq),
+            rev: U32::new(fields.rev),
+            key_len: U32::new(0),
+            value_len: U32::new(0),
+            value_crc: U32::new(0),
+            hash: U64::new(fields.hash),
+            arrival_ns: U64::new(fields.arrival_ns),
+            expiry_ms: U64::new(fields.expiry_ms),
+            durable_before: U32::new(0),
+            aux: U32::new(fields.aux),
+            body: [0; BODY_SIZE],
+        };
+        Self { raw, at: 0 }
+    }
+
     /// The group, if the record is one of several that count together.
-    pub group: Option<Group>,
-    /// The key.
-    pub key: KeyPlace<'a>,
-    /// The value.
-    pub value: ValuePlace<'a>,
+    pub fn group(&mut self, group: Group) {
+        self.raw.flags |= FLAG_GROUP;
+        self.put(&group.first_seq.to_le_bytes());
+        self.put(&group.count.to_le_bytes());
+        self.put(&group.place.to_le_bytes());
+    }
+
+    /// Bytes of the body that are left.
+    #[inline]
+    pub fn room(&self) -> usize {
+        BODY_SIZE - self.at
+    }
+
+    /// True if a key of this length fits, and one extent of the value beside it. Longer keys are stored in
+    /// frames.
+    #[inline]
+    pub fn holds_key(&self, key_len: usize) -> bool {
+        key_len + EXTENT_SIZE <= self.room()
+    }
+
+    /// The key, in the record.
+    #[inline]
+    pub fn key_inline(&mut self, key: &[u8]) {
+        self.raw.flags |= FLAG_KEY_INLINE;
+        self.raw.key_len.set(key.len() as u32);
+        self.put(key);
+    }
+
+    /// The key, in frames.
+    pub fn key_stored(&mut self, at: Extent) {
+        self.raw.key_len.set(at.len);
+        self.put(&encoded_extent(at, 0));
+    }
+
+    /// The value, in the record; `crc` is its CRC-32C.
+    #[inline]
+    pub fn value_inline(&mut self, bytes: &[u8], crc: u32) {
+        self.raw.flags |= FLAG_VALUE_INLINE;
+        self.raw.value_len.set(bytes.len() as u32);
+        self.raw.value_crc.set(crc);
+        self.put(bytes);
+    }
+
+    /// The value, in frames.
+    #[inline]
+    pub fn value_extents(&mut self, extents: &[Extent], crc: u32) {
+        self.raw.extents = u8::try_from(extents.len()).expect("the body holds five extents at most");
+        self.raw.value_len.set(extents.iter().map(|extent| extent.len).sum());
+        self.raw.value_crc.set(crc);
+        extents.iter().for_each(|extent| self.put(&encoded_extent(*extent, 0)));
+    }
+
+    /// The value of `len` bytes, in frames that a stored list of extents names.
+    pub fn value_indirect(&mut self, list: Extent, len: u32, crc: u32) {
+        self.raw.flags |= FLAG_INDIRECT;
+        self.raw.extents = 1;
+        self.raw.value_len.set(len);
+        self.raw.value_crc.set(crc);
+        self.put(&encoded_extent(list, 0));
+    }
+
+    /// The bytes to store, checksummed for the slot they will lie in. `durable_before`: slots of the same
+    /// slab known durable now, an embedded watermark.
+    #[inline]
+    pub fn seal(mut self, slot: SlotId, durable_before: u32, seal: Seal) -> [u8; RECORD_SIZE as usize] {
+        self.raw.durable_before.set(durable_before);
+        self.raw.crc.set(slot.0);
+        let crc = seal.of_image(self.raw.as_bytes());
+        self.raw.crc.set(crc);
+        self.raw.as_bytes().try_into().expect("a record's size")
+    }
+
+    /// # Panics
+    /// If it does not fit: the caller has asked [`Self::room`].
+    #[inline]
+    fn put(&mut self, bytes: &[u8]) {
+        self.raw.body[self.at..self.at + bytes.len()].copy_from_slice(bytes);
+        self.at += bytes.len();
+    }
 }
 
-/// Bytes of the body that remain for the value once group and key are in it; `None` if the key must be
-/// stored in frames because not even one extent would fit beside it.
-pub fn room_for_value(grouped: bool, key_len: usize) -> Option<usize> {
-    let fixed = if grouped { GROUP_SIZE } else { 0 };
-    (BODY_SIZE - fixed).checked_sub(key_len).filter(|room| *room >= EXTENT_SIZE)
-}
-
-/// Bytes of the body that remain for the value beside a key that is stored in frames.
-pub fn room_beside_stored_key(grouped: bool) -> usize {
-    BODY_SIZE - EXTENT_SIZE - if grouped { GROUP_SIZE } else { 0 }
-}
-
-/// The bytes of a record, checksummed for the slot it will lie in.
+/// What binds record checksums to their region: derived from its salt.
 ///
-/// # Panics
-/// If key and value do not fit the body: the caller has asked [`room_for_value`].
-pub fn encode(record: &NewRecord<'_>, slot: SlotId, salt_crc: u32) -> [u8; RECORD_SIZE as usize] {
-    let mut raw = Raw {
-        crc: U32::new(0),
-        kind: record.kind as u8,
-        flags: 0,
-        extents: 0,
-        space: record.space,
-        seq: U64::new(record.seq),
-        rev: U32::new(record.rev),
-        key_len: U32::new(record.key_len),
-        value_len: U32::new(record.value_len),
-        value_crc: U32::new(record.value_crc),
-        hash: U64::new(record.hash),
-        arrival_ns: U64::new(record.arrival_ns),
-        expiry_ms: U64::new(record.expiry_ms),
-        durable_before: U32::new(record.durable_before),
-        aux: U32::new(record.aux),
-        body: [0; BODY_SIZE],
-    };
-    let mut at = 0;
-    if let Some(group) = record.group {
-        raw.flags |= FLAG_GROUP;
-        put(&mut raw.body, &mut at, &group.first_seq.to_le_bytes());
-        put(&mut raw.body, &mut at, &group.count.to_le_bytes());
-        put(&mut raw.body, &mut at, &group.place.to_le_bytes());
+/// The checksum is CRC-32C over the region's salt, the slot number, and the record's bytes after the
+/// checksum. CRCs are linear: over bytes of one length, another start adds a constant, kept here, so that
+/// each record costs one pass over its own bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Seal(u32);
+
+impl Seal {
+    /// The seal of a region with this salt.
+    pub fn new(salt: &[u8; 16]) -> Self {
+        const ZEROES: [u8; RECORD_SIZE as usize] = [0; RECORD_SIZE as usize];
+        Self(crc::append(crc::of(salt), &ZEROES) ^ crc::of(&ZEROES))
     }
-    encode_key(&mut raw, &mut at, record.key);
-    encode_value(&mut raw, &mut at, record.value);
-    let mut bytes: [u8; RECORD_SIZE as usize] = raw.as_bytes().try_into().expect("a record's size");
-    let crc = checksum(&bytes, slot, salt_crc);
-    bytes[..4].copy_from_slice(&crc.to_le_bytes());
-    bytes
-}
 
-fn encode_key(raw: &mut Raw, at: &mut usize, key: KeyPlace<'_>) {
-    match key {
-        KeyPlace::Inline(bytes) => {
-            raw.flags |= FLAG_KEY_INLINE;
-            put(&mut raw.body, at, bytes);
-        }
-        KeyPlace::Stored(extent) => put(&mut raw.body, at, &encoded_extent(extent, 0)),
+    /// Of an image: a record with its slot number in place of the checksum.
+    #[inline]
+    fn of_image(self, image: &[u8]) -> u32 {
+        crc::of(image) ^ self.0
     }
-}
 
-fn encode_value(raw: &mut Raw, at: &mut usize, value: ValuePlace<'_>) {
-    match value {
-        ValuePlace::Inline(bytes) => {
-            raw.flags |= FLAG_VALUE_INLINE;
-            put(&mut raw.body, at, bytes);
-        }
-        ValuePlace::Extents(list) => {
-            raw.extents = u8::try_from(list.len()).expect("the body holds five extents at most");
-            put(&mut raw.body, at, list.0);
-        }
-        ValuePlace::Indirect(extent) => {
-            raw.flags |= FLAG_INDIRECT;
-            raw.extents = 1;
-            put(&mut raw.body, at, &encoded_extent(extent, 0));
-        }
+    #[inline]
+    fn of_stored(self, bytes: &[u8; RECORD_SIZE as usize], slot: SlotId) -> u32 {
+        let mut image = *bytes;
+        image[..4].copy_from_slice(&slot.0.to_le_bytes());
+        self.of_image(&image)
     }
-}
-
-fn put(body: &mut [u8; BODY_SIZE], at: &mut usize, bytes: &[u8]) {
-    body[*at..*at + bytes.len()].copy_from_slice(bytes);
-    *at += bytes.len();
-}
-
-/// CRC-32C over the region's salt, the slot number and the record's bytes after the checksum.
-fn checksum(bytes: &[u8; RECORD_SIZE as usize], slot: SlotId, salt_crc: u32) -> u32 {
-    // The slot number stands where the checksum will: one pass over one buffer.
-    let mut image = *bytes;
-    image[..4].copy_from_slice(&slot.0.to_le_bytes());
-    crc32c::crc32c_append(salt_crc, &image)
 }
 
 /// What a slot holds.
@@ -297,11 +338,11 @@ impl<'a> RecordView<'a> {
     pub fn parse(
         bytes: &'a [u8; RECORD_SIZE as usize],
         slot: SlotId,
-        salt_crc: u32,
+        seal: Seal,
         region_bytes: u64,
     ) -> Slot<'a> {
         let raw = Raw::ref_from_bytes(bytes).expect("a record's size, and no alignment");
-        if checksum(bytes, slot, salt_crc) != raw.crc.get() {
+        if seal.of_stored(bytes, slot) != raw.crc.get() {
             let empty = bytes.iter().all(|byte| *byte == 0);
             return if empty { Slot::Empty } else { Slot::Damaged(Damage::RecordChecksum) };
         }
@@ -461,13 +502,13 @@ impl<'a> RecordView<'a> {
 pub fn correct_single_bit(
     bytes: &[u8; RECORD_SIZE as usize],
     slot: SlotId,
-    salt_crc: u32,
+    seal: Seal,
 ) -> Option<[u8; RECORD_SIZE as usize]> {
     let mut copy = *bytes;
     for bit in 0..RECORD_SIZE as usize * 8 {
         copy[bit / 8] ^= 1 << (bit % 8);
         let stored = u32::from_le_bytes(copy[..4].try_into().expect("four bytes"));
-        if checksum(&copy, slot, salt_crc) == stored {
+        if seal.of_stored(&copy, slot) == stored {
             return Some(copy);
         }
         copy[bit / 8] ^= 1 << (bit % 8);
@@ -486,66 +527,65 @@ pub fn salvage(bytes: &[u8; RECORD_SIZE as usize]) -> Option<(u8, Vec<u8>, u64)>
     Some((raw.space, key.to_vec(), raw.hash.get()))
 }
 
-/// The checksum state that every record checksum of a region starts from.
-pub fn salt_crc(salt: &[u8; 16]) -> u32 {
-    crc32c::crc32c(salt)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn sample<'a>(key: &'a [u8], list: &'a [u8]) -> NewRecord<'a> {
-        NewRecord {
+    const GROUP: Group = Group { first_seq: 70, count: 9, place: 7 };
+
+    fn seal() -> Seal {
+        Seal::new(&[9; 16])
+    }
+
+    fn sample(key: &[u8], extents: &[Extent]) -> [u8; RECORD_SIZE as usize] {
+        let mut draft = Draft::new(&Fields {
             kind: Kind::Put,
             space: 3,
             seq: 77,
             rev: 2,
             hash: 0x1234_5678_9abc_def0,
-            key_len: key.len() as u32,
-            value_len: 1024,
-            value_crc: 5,
             arrival_ns: 6,
             expiry_ms: 7,
-            durable_before: 4,
             aux: 8,
-            group: Some(Group { first_seq: 70, count: 9, place: 7 }),
-            key: KeyPlace::Inline(key),
-            value: ValuePlace::Extents(ExtentList(list)),
-        }
+        });
+        draft.group(GROUP);
+        draft.key_inline(key);
+        draft.value_extents(extents, 5);
+        draft.seal(SlotId(5), 4, seal())
+    }
+
+    #[test]
+    fn the_checksum_covers_salt_slot_and_bytes() {
+        let bytes = sample(b"key", &[Extent::new(4096, 24)]);
+        let by_definition = [&[9; 16][..], &5u32.to_le_bytes(), &bytes[4..]].concat();
+        assert_eq!(bytes[..4], crc32c::crc32c(&by_definition).to_le_bytes());
     }
 
     #[test]
     fn a_record_reads_back_as_it_was_written() {
-        let mut list = Vec::new();
-        list.extend_from_slice(&encoded_extent(Extent::new(0xabcd_ef01_2345, 1000), 0));
-        list.extend_from_slice(&encoded_extent(Extent::new(4096, 24), 0));
-        let record = sample(b"key", &list);
-        let bytes = encode(&record, SlotId(5), 9);
-        let Slot::Record(view) = RecordView::parse(&bytes, SlotId(5), 9, 1 << 48) else {
-            panic!("not read back")
-        };
+        let extents = [Extent::new(0xabcd_ef01_2345, 1000), Extent::new(4096, 24)];
+        let bytes = sample(b"key", &extents);
+        let parse = |slot, region_bytes| RecordView::parse(&bytes, SlotId(slot), seal(), region_bytes);
+        let Slot::Record(view) = parse(5, 1 << 48) else { panic!("not read back") };
         assert_eq!((view.seq(), view.rev(), view.space(), view.kind()), (77, 2, 3, Kind::Put));
-        assert_eq!(view.group(), record.group);
-        assert_eq!(view.key(), record.key);
-        assert_eq!(view.value(), record.value);
-        assert!(matches!(RecordView::parse(&bytes, SlotId(6), 9, 1 << 48), Slot::Damaged(_)), "misplaced");
-        assert!(
-            matches!(RecordView::parse(&bytes, SlotId(5), 9, 1 << 20), Slot::Damaged(_)),
-            "out of bounds"
-        );
+        assert_eq!((view.arrival_ns(), view.expiry_ms(), view.aux()), (6, 7, 8));
+        assert_eq!((view.value_len(), view.value_crc(), view.durable_before()), (1024, 5, 4));
+        assert_eq!(view.group(), Some(GROUP));
+        assert_eq!(view.key(), KeyPlace::Inline(b"key"));
+        let ValuePlace::Extents(list) = view.value() else { panic!("the value lies in frames") };
+        assert!(list.iter().eq(extents));
+        assert!(matches!(parse(6, 1 << 48), Slot::Damaged(_)), "misplaced");
+        assert!(matches!(parse(5, 1 << 20), Slot::Damaged(_)), "out of bounds");
     }
 
     #[test]
     fn every_single_flipped_bit_is_noticed_and_corrected() {
-        let mut list = Vec::new();
-        list.extend_from_slice(&encoded_extent(Extent::new(4096, 1024), 0));
-        let bytes = encode(&sample(b"key", &list), SlotId(5), 9);
+        let bytes = sample(b"key", &[Extent::new(4096, 1024)]);
         for bit in 0..1024 {
             let mut bad = bytes;
             bad[bit / 8] ^= 1 << (bit % 8);
-            assert!(matches!(RecordView::parse(&bad, SlotId(5), 9, 1 << 48), Slot::Damaged(_)), "bit {bit}");
-            assert_eq!(correct_single_bit(&bad, SlotId(5), 9), Some(bytes), "bit {bit}");
+            assert!(matches!(RecordView::parse(&bad, SlotId(5), seal(), 1 << 48), Slot::Damaged(_)), "bit {bit}");
+            assert_eq!(correct_single_bit(&bad, SlotId(5), seal()), Some(bytes), "bit {bit}");
         }
     }
 }

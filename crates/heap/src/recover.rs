@@ -326,7 +326,7 @@ impl Opening {
     ) -> Result<Option<RecordBytes>, HeapError> {
         let at = Extent::new(slot.off(), RECORD_SIZE as u32);
         let bytes = self.heap.media.bytes(at)?.try_into().expect("a record's size was asked for");
-        if let Some(good) = record::correct_single_bit(bytes, slot, self.heap.salt_crc) {
+        if let Some(good) = record::correct_single_bit(bytes, slot, self.heap.seal) {
             if !self.read_only {
                 self.heap.media.store(slot.off(), &good)?;
                 landfall_media::persist(&*self.heap.media, at, Site::Erase, Site::EraseFence)?;
@@ -340,7 +340,7 @@ impl Opening {
     }
 
     fn parse<'a>(&self, bytes: &'a RecordBytes, slot: SlotId) -> Slot<'a> {
-        RecordView::parse(bytes, slot, self.heap.salt_crc, self.heap.geometry.bytes())
+        RecordView::parse(bytes, slot, self.heap.seal, self.heap.geometry.bytes())
     }
 
     /// Reads a record that [`Self::scan`] or [`Self::resolve`] has named, one flipped bit corrected.
@@ -358,7 +358,7 @@ impl Opening {
         };
         let at = Extent::new(slot.off(), RECORD_SIZE as u32);
         let bytes = self.heap.media.bytes(at)?.try_into().expect("a record's size was asked for");
-        let Some(good) = record::correct_single_bit(bytes, slot, self.heap.salt_crc) else {
+        let Some(good) = record::correct_single_bit(bytes, slot, self.heap.seal) else {
             return Err(damaged);
         };
         match self.parse(&good, slot) {

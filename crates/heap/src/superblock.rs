@@ -1,5 +1,6 @@
 //! The superblock: who wrote the region, with which geometry. Byte table: `docs/format/region.md`.
 
+use crate::crc;
 use crate::error::HeapError;
 use crate::layout::{FRAME_SIZE, RECORD_SIZE, RUN_SIZE, RUNS_MAX, RUNS_MIN, SUPERBLOCK_OFFSETS};
 use landfall_media::{Extent, Media, MediaError, Site, persist};
@@ -96,7 +97,7 @@ impl Geometry {
             reserved: [0; 40],
             crc: U32::new(0),
         };
-        raw.crc = U32::new(crc32c::crc32c(&raw.as_bytes()[..SIZE - 4]));
+        raw.crc = U32::new(crc::of(&raw.as_bytes()[..SIZE - 4]));
         raw
     }
 
@@ -170,7 +171,7 @@ pub fn decode(bytes: &[u8]) -> Result<Geometry, HeapError> {
     let Ok(raw) = Raw::read_from_bytes(&bytes[..SIZE.min(bytes.len())]) else {
         return Err(HeapError::NotARegion);
     };
-    let intact = crc32c::crc32c(&raw.as_bytes()[..SIZE - 4]) == raw.crc.get();
+    let intact = crc::of(&raw.as_bytes()[..SIZE - 4]) == raw.crc.get();
     if !intact {
         let ours = raw.magic == MAGIC || raw.run_size.get() == RUN_SIZE as u32;
         return Err(if ours { HeapError::SuperblockDamaged } else { HeapError::NotARegion });

@@ -1,6 +1,7 @@
 //! The run table: one word a run, in two copies, telling slabs from everything else.
 //! Byte table and the order of changes: `docs/format/region.md`.
 
+use crate::crc;
 use crate::layout::{RunId, SLOTS_PER_RUN};
 use landfall_media::{Dirty, Extent, Media, MediaError, Site};
 
@@ -44,8 +45,8 @@ pub fn decode(word: u64, run: RunId, salt: &[u8; 16]) -> Option<RunWord> {
 }
 
 fn check(low: u32, run: RunId, salt: &[u8; 16]) -> u32 {
-    let seeded = crc32c::crc32c_append(crc32c::crc32c(salt), &run.0.to_le_bytes());
-    crc32c::crc32c_append(seeded, &low.to_le_bytes())
+    let seeded = crc::append(crc::of(salt), &run.0.to_le_bytes());
+    crc::append(seeded, &low.to_le_bytes())
 }
 
 /// What one run's two copies say together.

@@ -4,14 +4,15 @@
 //! and records, fence once, then and only then acknowledge, expose, and reuse what was superseded.
 
 use crate::copies::CopyPath;
+use crate::crc;
 use crate::error::HeapError;
-use crate::heap::{COMPACTOR_RESERVE_RUNS, Extents, Heap, SpareSlab};
+use crate::heap::{COMPACTOR_RESERVE_RUNS, Extents, Heap, Refers, SpareSlab};
 use crate::layout::{
     GROUP_RECORDS_MAX, KEY_BYTES_MAX, RECORD_SIZE, RunId, SLOTS_PER_RUN, SlotId, VALUE_BYTES_MAX,
 };
 use crate::place::Fill;
 use crate::record::{
-    self, EXTENT_SIZE, ExtentList, Group, KeyPlace, Kind, NewRecord, RecordView, ValuePlace, encoded_extent,
+    Draft, EXTENT_SIZE, Fields, Group, KeyPlace, Kind, RecordView, ValuePlace, encoded_extent,
 };
 use landfall_media::{CommitMode, Dirty, Extent, LINE_SIZE, MediaError, RUN_SIZE, Site};
 use smallvec::SmallVec;
@@ -42,7 +43,7 @@ impl Source<'_> {
         match self {
             Self::None => 0,
             Self::Bytes(bytes) => bytes.len() as u64,
-            Self::Landed { extents, .. } => extents.iter().map(|e| u64::from(e.len)).sum(),
+            Self::Landed { extents, .. } => total_len(extents),
         }
     }
 }
@@ -93,7 +94,7 @@ const MOVE_SITES: Sites = Sites { data: Site::MoveData, record: Site::MoveRecord
 #[derive(Debug)]
 struct Superseded {
     slot: SlotId,
-    refers: SmallVec<[Extent; 2]>,
+    refers: Refers,
 }
 
 /// A batch whose fence is under way.
@@ -205,6 +206,11 @@ impl Writer {
         self.superseded.push(Superseded { slot: old, refers: self.heap.refers_to(old) });
     }
 
+    /// [`Self::supersede`] of a record that has just been read.
+    pub fn supersede_read(&mut self, old: SlotId, view: &RecordView<'_>) {
+        self.superseded.push(Superseded { slot: old, refers: self.heap.view_refers_to(old, view) });
+    }
+
     fn check_room(&mut self, entries: &[Entry<'_>]) -> Result<(), HeapError> {
         let mut urgency = Urgency::Delete;
         for entry in entries {
@@ -297,104 +303,116 @@ impl Writer {
         seq: u64,
         group: Option<Group>,
     ) -> Result<SlotId, HeapError> {
-        let room = record::room_for_value(group.is_some(), entry.key.len());
-        let mut held = Extents::new();
-        let placed = self.place_entry(entry, room, group.is_some(), &mut held);
-        let slot = placed.and_then(|placed| {
-            let record = placed.record(entry, seq, group, room.is_some());
-            self.write_record(&record, &placed.refers)
+        let mut draft = Draft::new(&Fields {
+            kind: entry.kind,
+            space: entry.space,
+            seq,
+            rev: 0,
+            hash: entry.hash,
+            arrival_ns: entry.arrival_ns,
+            expiry_ms: entry.expiry_ms,
+            aux: entry.aux,
         });
-        held.iter().for_each(|extent| self.heap.runs.release(*extent));
+        if let Some(group) = group {
+            draft.group(group);
+        }
+        let mut pieces = Pieces::default();
+        let placed = self.place_entry(entry, &mut draft, &mut pieces);
+        let slot = placed.and_then(|()| self.write_record(draft, &pieces.refers));
+        self.let_go(&pieces);
         slot
     }
 
-    /// Brings key and value to where the record will refer to them. What was copied is held in `held`.
+    /// Brings key and value to where the record will refer to them.
     fn place_entry(
         &mut self,
         entry: &Entry<'_>,
-        room: Option<usize>,
-        grouped: bool,
-        held: &mut Extents,
-    ) -> Result<Placed, HeapError> {
-        let mut placed = Placed::default();
-        if room.is_none() {
+        draft: &mut Draft,
+        pieces: &mut Pieces,
+    ) -> Result<(), HeapError> {
+        if draft.holds_key(entry.key.len()) {
+            draft.key_inline(entry.key);
+        } else {
             let at = match entry.key_at {
                 Some(at) => at,
-                None => self.place_contiguous(entry.key, CopyPath::Key, held)?,
+                None => self.place_contiguous(entry.key, CopyPath::Key, &mut pieces.held)?,
             };
             self.flush_data(at);
-            placed.refers.push(at);
-            placed.key_at = Some(at);
+            pieces.refers.push(at);
+            draft.key_stored(at);
         }
-        let room = room.unwrap_or_else(|| record::room_beside_stored_key(grouped));
-        placed.value_len = entry.value.len() as u32;
         match entry.value {
-            Source::None => {}
-            Source::Bytes(bytes) if bytes.len() <= room => placed.inline_value(bytes, &self.heap),
+            Source::None => self.inline_value(&[], draft),
+            Source::Bytes(bytes) if bytes.len() <= draft.room() => self.inline_value(bytes, draft),
             Source::Bytes(bytes) => {
-                placed.crc = crc32c::crc32c(bytes);
-                let extents = self.place(bytes, CopyPath::Placed, held)?;
-                self.refer_to(&extents, room, &mut placed, held)?;
+                let extents = self.place(bytes, CopyPath::Placed, &mut pieces.held)?;
+                self.refer_to(&extents, crc::of(bytes), draft, pieces)?;
             }
-            Source::Landed { extents, crc } => {
-                self.place_landed(extents, crc, room, &mut placed, held)?;
-            }
+            Source::Landed { extents, crc } => self.place_landed(extents, crc, draft, pieces)?,
         }
-        Ok(placed)
+        Ok(())
+    }
+
+    fn inline_value(&self, bytes: &[u8], draft: &mut Draft) {
+        self.heap.copies.add(CopyPath::Inline, bytes.len());
+        draft.value_inline(bytes, crc::of(bytes));
     }
 
     fn place_landed(
         &mut self,
         extents: &[Extent],
         crc: Option<u32>,
-        room: usize,
-        placed: &mut Placed,
-        held: &mut Extents,
+        draft: &mut Draft,
+        pieces: &mut Pieces,
     ) -> Result<(), HeapError> {
-        if placed.value_len as usize <= room {
+        if total_len(extents) <= draft.room() as u64 {
             let mut bytes: SmallVec<[u8; 64]> = SmallVec::new();
             for extent in extents {
                 bytes.extend_from_slice(self.heap.media.bytes(*extent)?);
             }
-            placed.inline_value(&bytes, &self.heap);
+            self.inline_value(&bytes, draft);
             return Ok(());
         }
-        placed.crc = match crc {
+        let crc = match crc {
             Some(crc) => crc,
             None => self.heap.crc_of(extents)?,
         };
         extents.iter().for_each(|extent| self.flush_data(*extent));
-        self.refer_to(extents, room, placed, held)
+        self.refer_to(extents, crc, draft, pieces)
     }
 
     /// Lets the record refer to `extents`: in its body where they fit, by a stored list elsewhere.
     fn refer_to(
         &mut self,
         extents: &[Extent],
-        room: usize,
-        placed: &mut Placed,
-        held: &mut Extents,
+        crc: u32,
+        draft: &mut Draft,
+        pieces: &mut Pieces,
     ) -> Result<(), HeapError> {
-        placed.refers.extend_from_slice(extents);
-        if extents.len() * EXTENT_SIZE <= room {
-            extents.iter().for_each(|extent| placed.body.extend_from_slice(&encoded_extent(*extent, 0)));
+        extents.iter().for_each(|extent| pieces.refers.push(*extent));
+        if extents.len() * EXTENT_SIZE <= draft.room() {
+            draft.value_extents(extents, crc);
             return Ok(());
         }
         let mut list = Vec::with_capacity(extents.len() * EXTENT_SIZE + 4);
         extents.iter().for_each(|extent| list.extend_from_slice(&encoded_extent(*extent, 0)));
-        list.extend_from_slice(&crc32c::crc32c(&list).to_le_bytes());
-        let at = self.place_contiguous(&list, CopyPath::List, held)?;
-        placed.refers.push(at);
-        placed.list_at = Some(at);
+        list.extend_from_slice(&crc::of(&list).to_le_bytes());
+        let at = self.place_contiguous(&list, CopyPath::List, &mut pieces.held)?;
+        pieces.refers.push(at);
+        draft.value_indirect(at, total_len(extents) as u32, crc);
         Ok(())
     }
 
-    fn write_record(&mut self, record: &NewRecord<'_>, refers: &[Extent]) -> Result<SlotId, HeapError> {
+    /// Lets go of what was held until its record referred to it.
+    fn let_go(&self, pieces: &Pieces) {
+        pieces.held.iter().for_each(|extent| self.heap.runs.release(*extent));
+    }
+
+    fn write_record(&mut self, draft: Draft, refers: &[Extent]) -> Result<SlotId, HeapError> {
         let slab = self.slab.as_mut().expect("ensure_slots has opened a slab");
         let slot = SlotId::new(slab.run, slab.next);
         let run = self.heap.runs.get(slab.run);
-        let record = NewRecord { durable_before: run.durable.load(Ordering::Acquire), ..*record };
-        let bytes = record::encode(&record, slot, self.heap.salt_crc);
+        let bytes = draft.seal(slot, run.durable.load(Ordering::Acquire), self.heap.seal);
         self.heap.media.store(slot.off(), &bytes)?;
         slab.next += 1;
         run.filled.store(slab.next, Ordering::Relaxed);
@@ -434,9 +452,9 @@ impl Writer {
         moves_data: impl Fn(Extent) -> bool,
     ) -> Result<SlotId, HeapError> {
         self.ensure_slots(1, Urgency::Compact)?;
-        let mut held = Extents::new();
-        let appended = self.move_record(slot, view, moves_data, &mut held);
-        held.iter().for_each(|extent| self.heap.runs.release(*extent));
+        let mut pieces = Pieces::default();
+        let appended = self.move_record(slot, view, moves_data, &mut pieces);
+        self.let_go(&pieces);
         appended
     }
 
@@ -445,47 +463,37 @@ impl Writer {
         slot: SlotId,
         view: &RecordView<'_>,
         moves_data: impl Fn(Extent) -> bool,
-        held: &mut Extents,
+        pieces: &mut Pieces,
     ) -> Result<SlotId, HeapError> {
         let heap = Arc::clone(&self.heap);
-        let mut placed =
-            Placed { crc: view.value_crc(), value_len: view.value_len() as u32, ..Placed::default() };
-        let (inline_key, room) = match view.key() {
-            KeyPlace::Inline(key) => (key, record::room_for_value(false, key.len()).unwrap_or(0)),
-            KeyPlace::Stored(at) => {
-                let at = if moves_data(at) { self.move_key(heap.media.bytes(at)?, held)? } else { at };
-                placed.refers.push(at);
-                placed.key_at = Some(at);
-                (&[][..], record::room_beside_stored_key(false))
-            }
-        };
-        match view.value() {
-            ValuePlace::Inline(bytes) => placed.body.extend_from_slice(bytes),
-            _ => self.move_value(slot, view, moves_data, room, &mut placed, held)?,
-        }
-        placed.inline = matches!(view.value(), ValuePlace::Inline(_));
-        let record = NewRecord {
+        let mut draft = Draft::new(&Fields {
             kind: view.kind(),
             space: view.space(),
             seq: view.seq(),
             rev: view.rev().saturating_add(1),
             hash: view.hash(),
-            key_len: view.key_len() as u32,
-            value_len: placed.value_len,
-            value_crc: placed.crc,
             arrival_ns: view.arrival_ns(),
             expiry_ms: view.expiry_ms(),
-            durable_before: 0,
             aux: view.aux(),
-            group: None,
-            key: placed.key_place(inline_key),
-            value: placed.value_place(),
-        };
-        self.write_record(&record, &placed.refers)
-    }
-
-    fn move_key(&mut self, key: &[u8], held: &mut Extents) -> Result<Extent, HeapError> {
-        self.place_contiguous(key, CopyPath::Moved, held)
+        });
+        match view.key() {
+            KeyPlace::Inline(key) => draft.key_inline(key),
+            KeyPlace::Stored(at) => {
+                let bytes = heap.media.bytes(at)?;
+                let at = if moves_data(at) {
+                    self.place_contiguous(bytes, CopyPath::Moved, &mut pieces.held)?
+                } else {
+                    at
+                };
+                pieces.refers.push(at);
+                draft.key_stored(at);
+            }
+        }
+        match view.value() {
+            ValuePlace::Inline(bytes) => draft.value_inline(bytes, view.value_crc()),
+            _ => self.move_value(slot, view, moves_data, &mut draft, pieces)?,
+        }
+        self.write_record(draft, &pieces.refers)
     }
 
     fn move_value(
@@ -493,21 +501,20 @@ impl Writer {
         slot: SlotId,
         view: &RecordView<'_>,
         moves_data: impl Fn(Extent) -> bool,
-        room: usize,
-        placed: &mut Placed,
-        held: &mut Extents,
+        draft: &mut Draft,
+        pieces: &mut Pieces,
     ) -> Result<(), HeapError> {
         let heap = Arc::clone(&self.heap);
         let mut extents = Extents::new();
         // Only what lies in the run that is being emptied moves, however far its extent reaches.
         for piece in heap.value_extents(slot, view)?.into_iter().flat_map(by_run) {
             if moves_data(piece) {
-                extents.extend(self.place(heap.media.bytes(piece)?, CopyPath::Moved, held)?);
+                extents.extend(self.place(heap.media.bytes(piece)?, CopyPath::Moved, &mut pieces.held)?);
             } else {
                 extents.push(piece);
             }
         }
-        self.refer_to(&joined(&extents), room, placed, held)
+        self.refer_to(&joined(&extents), view.value_crc(), draft, pieces)
     }
 
     /// Takes back records appended in this batch: their slots become empty again.
@@ -621,61 +628,15 @@ fn too_large(what: &'static str, size: u64, max: u64) -> Result<(), HeapError> {
     if size > max { Err(HeapError::TooLarge { what, size, max }) } else { Ok(()) }
 }
 
-/// Where a record's key and value have been brought.
-#[derive(Debug, Default)]
-struct Placed {
-    refers: Extents,
-    key_at: Option<Extent>,
-    list_at: Option<Extent>,
-    body: SmallVec<[u8; 64]>,
-    inline: bool,
-    value_len: u32,
-    crc: u32,
+fn total_len(extents: &[Extent]) -> u64 {
+    extents.iter().map(|extent| u64::from(extent.len)).sum()
 }
 
-impl Placed {
-    fn inline_value(&mut self, bytes: &[u8], heap: &Heap) {
-        heap.copies.add(CopyPath::Inline, bytes.len());
-        self.body.extend_from_slice(bytes);
-        self.inline = true;
-        self.crc = crc32c::crc32c(bytes);
-    }
-
-    fn record<'a>(
-        &'a self,
-        entry: &Entry<'a>,
-        seq: u64,
-        group: Option<Group>,
-        key_inline: bool,
-    ) -> NewRecord<'a> {
-        NewRecord {
-            kind: entry.kind,
-            space: entry.space,
-            seq,
-            rev: 0,
-            hash: entry.hash,
-            key_len: entry.key.len() as u32,
-            value_len: self.value_len,
-            value_crc: self.crc,
-            arrival_ns: entry.arrival_ns,
-            expiry_ms: entry.expiry_ms,
-            durable_before: 0,
-            aux: entry.aux,
-            group,
-            key: self.key_place(if key_inline { entry.key } else { &[] }),
-            value: self.value_place(),
-        }
-    }
-
-    fn key_place<'a>(&self, inline: &'a [u8]) -> KeyPlace<'a> {
-        self.key_at.map_or(KeyPlace::Inline(inline), KeyPlace::Stored)
-    }
-
-    fn value_place(&self) -> ValuePlace<'_> {
-        match self.list_at {
-            Some(list) => ValuePlace::Indirect(list),
-            None if self.inline || self.value_len == 0 => ValuePlace::Inline(&self.body),
-            None => ValuePlace::Extents(ExtentList(&self.body)),
-        }
-    }
+/// Where a record's key and value lie in frames.
+#[derive(Debug, Default)]
+struct Pieces {
+    /// What the record will refer to.
+    refers: Extents,
+    /// What was copied for it, held until it does.
+    held: Extents,
 }

@@ -62,6 +62,22 @@ pub struct Stats {
     pub index_bytes: u64,
 }
 
+/// What a key about to be written holds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Found<'h> {
+    /// Its current version. Of a damaged key it may be an older one, there only to be superseded.
+    pub(crate) current: Option<Hit<'h>>,
+    /// Something of the key cannot be read.
+    pub(crate) damaged: bool,
+}
+
+impl Found<'_> {
+    /// True when there is nothing to replace or to delete.
+    pub(crate) fn is_nothing(&self) -> bool {
+        self.current.is_none() && !self.damaged
+    }
+}
+
 /// The key-value engine over one heap.
 #[derive(Debug)]
 pub struct Engine {
@@ -154,7 +170,9 @@ impl Engine {
     pub fn replace(&self, writer: &mut Writer, request: &SetRequest<'_>) -> Result<Written, KvError> {
         let lookup = Lookup::new(&self.heap, request.space, request.key);
         let mut shard = self.shard(lookup.hash);
-        let old = self.find_for_write(&shard, writer, &lookup)?;
+        let found = self.find_for_write(&shard, writer, &lookup)?;
+        let tomb =
+            if found.current.is_none() { self.tomb_for_write(&shard, writer, &lookup)? } else { None };
         let entry = Entry {
             kind: Kind::Put,
             space: request.space,
@@ -166,15 +184,9 @@ impl Engine {
             expiry_ms: request.expiry_ms,
             aux: 0,
         };
-        let old = old.map(|hit| (hit.slot, hit.view.expiry_ms()));
-        let tomb = if old.is_none() { self.tomb_for_write(&shard, writer, &lookup)? } else { None };
-        let damaged = shard.is_damaged(&self.heap, &lookup, old.is_some());
         let slot = writer.append(&entry)?;
-        if damaged {
-            shard.heal(&self.heap, &lookup, |unreadable| writer.supersede(unreadable));
-        }
-        install(&mut shard, writer, &lookup, slot, request.expiry_ms, old, tomb);
-        Ok(Written { slot, old_expiry_ms: old.map(|(_, expiry_ms)| expiry_ms) })
+        self.install(&mut shard, writer, &lookup, slot, request.expiry_ms, found, tomb);
+        Ok(Written { slot, old_expiry_ms: found.current.map(|hit| hit.view.expiry_ms()) })
     }
 
     /// Deletes a key; `None` if there was none. Acknowledge once the slot returned is durable.
@@ -191,16 +203,40 @@ impl Engine {
     ) -> Result<Option<SlotId>, KvError> {
         let lookup = Lookup::new(&self.heap, space, key);
         let mut shard = self.shard(lookup.hash);
-        let hit = self.find_for_write(&shard, writer, &lookup)?;
-        let damaged = shard.is_damaged(&self.heap, &lookup, hit.is_some());
-        if hit.is_none() && !damaged {
+        let found = self.find_for_write(&shard, writer, &lookup)?;
+        if found.is_nothing() {
             return Ok(None);
         }
-        let expired = !damaged && hit.is_some_and(|hit| hit.is_expired(now_ms));
-        let old = hit.map(|hit| (hit.slot, hit.view.expiry_ms()));
+        let expired = !found.damaged && found.current.is_some_and(|hit| hit.is_expired(now_ms));
         let tomb = writer.append(&tombstone(&lookup, arrival_ns))?;
-        self.bury(&mut shard, writer, &lookup, tomb, old, damaged);
+        self.bury(&mut shard, writer, &lookup, tomb, found);
         Ok((!expired).then_some(tomb))
+    }
+
+    /// Makes a freshly appended version current, and queues what it replaces to be freed with the batch.
+    #[expect(clippy::too_many_arguments, reason = "what was found, and what takes its place")]
+    pub(crate) fn install(
+        &self,
+        shard: &mut Shard,
+        writer: &mut Writer,
+        lookup: &Lookup<'_>,
+        slot: SlotId,
+        expiry_ms: u64,
+        found: Found<'_>,
+        tomb: Option<SlotId>,
+    ) {
+        if found.damaged {
+            shard.heal(&self.heap, lookup, |unreadable| writer.supersede(unreadable));
+        }
+        shard.put(lookup, slot, expiry_ms, found.current.map(|hit| (hit.slot, hit.view.expiry_ms())));
+        match found.current {
+            Some(old) => writer.supersede_read(old.slot, &old.view),
+            None => shard.note_change(writer.id(), slot),
+        }
+        if let Some(tomb) = tomb {
+            shard.remove_tomb(lookup.hash, tomb);
+            writer.supersede(tomb);
+        }
     }
 
     /// Makes a freshly appended tombstone current.
@@ -210,38 +246,38 @@ impl Engine {
         writer: &mut Writer,
         lookup: &Lookup<'_>,
         tomb: SlotId,
-        old: Option<(SlotId, u64)>,
-        damaged: bool,
+        found: Found<'_>,
     ) {
-        if damaged {
+        if found.damaged {
             shard.heal(&self.heap, lookup, |unreadable| writer.supersede(unreadable));
         }
-        match old {
-            Some((old, expiry_ms)) => {
-                shard.bury(lookup, tomb, old, expiry_ms);
-                writer.supersede(old);
+        match found.current {
+            Some(old) => {
+                shard.bury(lookup, tomb, old.slot, old.view.expiry_ms());
+                writer.supersede_read(old.slot, &old.view);
             }
             None => shard.bury_unreadable(lookup, tomb),
         }
         shard.note_change(writer.id(), tomb);
     }
 
-    /// The current version of a key about to be written. Of a damaged one an older version may be found: it
-    /// is only there to be superseded.
+    /// What a key about to be written holds.
     pub(crate) fn find_for_write<'h>(
         &'h self,
         shard: &Shard,
         writer: &Writer,
         lookup: &Lookup<'_>,
-    ) -> Result<Option<Hit<'h>>, KvError> {
+    ) -> Result<Found<'h>, KvError> {
         match shard.find(&self.heap, lookup) {
-            Ok(hit) => {
-                if let Some(hit) = hit {
+            Ok(current) => {
+                if let Some(hit) = current {
                     self.check_mine(hit.slot, writer)?;
                 }
-                Ok(hit)
+                Ok(Found { current, damaged: false })
             }
-            Err(KvError::Damaged { .. }) => Ok(shard.find_readable(&self.heap, lookup)),
+            Err(KvError::Damaged { .. }) => {
+                Ok(Found { current: shard.find_readable(&self.heap, lookup), damaged: true })
+            }
             Err(error) => Err(error),
         }
     }
@@ -370,26 +406,5 @@ pub(crate) fn tombstone<'a>(lookup: &Lookup<'a>, arrival_ns: u64) -> Entry<'a> {
         arrival_ns,
         expiry_ms: 0,
         aux: 0,
-    }
-}
-
-/// Makes a freshly appended version current, and queues what it replaces to be freed with the batch.
-pub(crate) fn install(
-    shard: &mut Shard,
-    writer: &mut Writer,
-    lookup: &Lookup<'_>,
-    slot: SlotId,
-    expiry_ms: u64,
-    old: Option<(SlotId, u64)>,
-    tomb: Option<SlotId>,
-) {
-    shard.put(lookup, slot, expiry_ms, old);
-    match old {
-        Some((old, _)) => writer.supersede(old),
-        None => shard.note_change(writer.id(), slot),
-    }
-    if let Some(tomb) = tomb {
-        shard.remove_tomb(lookup.hash, tomb);
-        writer.supersede(tomb);
     }
 }

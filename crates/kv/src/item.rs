@@ -61,7 +61,7 @@ impl<'h> Item<'h> {
     /// The medium's.
     pub fn verify(&self) -> Result<bool, MediaError> {
         let crc = match &self.inline {
-            Some(bytes) => crc32c::crc32c(bytes),
+            Some(bytes) => landfall_heap::crc::of(bytes),
             None => self.heap.crc_of(&self.extents)?,
         };
         Ok(crc == self.crc)
@@ -88,7 +88,7 @@ impl<'h> Item<'h> {
     /// The medium's.
     pub fn crc_with(&self, more: &[landfall_media::Extent]) -> Result<u32, MediaError> {
         let append = |crc, extent: &landfall_media::Extent| {
-            Ok(crc32c::crc32c_append(crc, self.heap.media().bytes(*extent)?))
+            Ok(landfall_heap::crc::append(crc, self.heap.media().bytes(*extent)?))
         };
         more.iter().try_fold(self.crc, append)
     }

@@ -206,12 +206,6 @@ impl Shard {
         find_in(&self.table, heap, lookup, Kind::Put).ok().flatten()
     }
 
-    /// True if a key is answered with an error. `found`: a readable version of it is known.
-    pub(crate) fn is_damaged(&self, heap: &Heap, lookup: &Lookup<'_>, found: bool) -> bool {
-        let barred = !self.damaged.is_empty() && self.damaged.contains_key(&lookup.hash);
-        barred || (!found && matches!(self.find(heap, lookup), Err(KvError::Damaged { .. })))
-    }
-
     /// A new version, or a tombstone, of the key has been appended: nothing bars the key any more. Slots that
     /// cannot be read are yielded, to be superseded.
     pub(crate) fn heal(&mut self, heap: &Heap, lookup: &Lookup<'_>, mut supersede: impl FnMut(SlotId)) {

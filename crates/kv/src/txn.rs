@@ -4,7 +4,7 @@
 //! writes, and appends them as one group at [`Txn::commit`]. Every command that reads before it writes
 //! is a transaction of one key.
 
-use crate::engine::{Engine, install, tombstone};
+use crate::engine::{Engine, Found, tombstone};
 use crate::error::KvError;
 use crate::item::Item;
 use crate::shard::{ByHash, Lookup, OrderedKey, Shard, ordered_key};
@@ -337,14 +337,13 @@ impl<'e> Txn<'e> {
             let lookup = Lookup { space: key.space, hash: key.hash, key: &key.key };
             let guard = self.guard_index(key.hash);
             let shard = &mut *self.guards[guard].1;
-            let old = engine.find_for_write(shard, writer, &lookup)?;
-            let tomb = if old.is_none() { engine.tomb_for_write(shard, writer, &lookup)? } else { None };
-            let old = old.map(|hit| (hit.slot, hit.view.expiry_ms()));
-            let damaged = shard.is_damaged(&engine.heap, &lookup, old.is_some());
-            if matches!(key.value, Staged::Deleted) && old.is_none() && !damaged {
+            let found = engine.find_for_write(shard, writer, &lookup)?;
+            let tomb =
+                if found.current.is_none() { engine.tomb_for_write(shard, writer, &lookup)? } else { None };
+            if matches!(key.value, Staged::Deleted) && found.is_nothing() {
                 continue;
             }
-            plan.push(Planned { key, lookup, guard, old, tomb, damaged });
+            plan.push(Planned { key, lookup, guard, found, tomb });
         }
         if plan.is_empty() {
             return Ok(None);
@@ -369,10 +368,8 @@ struct Planned<'a> {
     key: &'a StagedKey,
     lookup: Lookup<'a>,
     guard: usize,
-    old: Option<(SlotId, u64)>,
+    found: Found<'a>,
     tomb: Option<SlotId>,
-    /// Something of the key cannot be read.
-    damaged: bool,
 }
 
 impl<'a> Planned<'a> {
@@ -397,19 +394,16 @@ impl<'a> Planned<'a> {
 
     fn install(&self, engine: &Engine, shard: &mut Shard, writer: &mut Writer, slot: SlotId) {
         if matches!(self.key.value, Staged::Deleted) {
-            return engine.bury(shard, writer, &self.lookup, slot, self.old, self.damaged);
+            return engine.bury(shard, writer, &self.lookup, slot, self.found);
         }
-        if self.damaged {
-            shard.heal(&engine.heap, &self.lookup, |unreadable| writer.supersede(unreadable));
-        }
-        install(shard, writer, &self.lookup, slot, self.key.expiry_ms, self.old, self.tomb);
+        engine.install(shard, writer, &self.lookup, slot, self.key.expiry_ms, self.found, self.tomb);
     }
 }
 
 impl<'h> Item<'h> {
     /// A value staged by a transaction, for its own reads.
     fn staged_bytes(heap: &'h landfall_heap::Heap, bytes: &[u8], expiry_ms: u64) -> Self {
-        Self::from_parts(heap, expiry_ms, bytes.len(), crc32c::crc32c(bytes), Some(bytes), Extents::new())
+        Self::from_parts(heap, expiry_ms, bytes.len(), landfall_heap::crc::of(bytes), Some(bytes), Extents::new())
     }
 
     fn staged_extents(

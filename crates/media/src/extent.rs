@@ -50,12 +50,14 @@ pub struct Chain<'a> {
 
 impl<'a> Chain<'a> {
     /// A chain over `segments`, in stream order.
+    #[inline]
     pub fn new(segments: &'a [Segment<'a>]) -> Self {
         let len = segments.iter().map(|s| s.bytes.len()).sum();
         Self { segments, len }
     }
 
     /// Bytes in the stream so far.
+    #[inline]
     pub fn len(&self) -> usize {
         self.len
     }
@@ -66,7 +68,11 @@ impl<'a> Chain<'a> {
     }
 
     /// The bytes of `range` where they lie, if they are contiguous; `None` where they are split or absent.
+    #[inline]
     pub fn contiguous(&self, range: Range<usize>) -> Option<&'a [u8]> {
+        if let [whole] = self.segments {
+            return whole.bytes.get(range);
+        }
         let (index, start) = self.locate(range.start)?;
         let bytes = self.segments[index].bytes;
         bytes.get(start..start + range.len())
@@ -76,12 +82,17 @@ impl<'a> Chain<'a> {
     ///
     /// # Panics
     /// If `range` reaches past the end of the chain.
+    #[inline]
     pub fn gather(&self, range: Range<usize>) -> Cow<'a, [u8]> {
+        match self.contiguous(range.clone()) {
+            Some(bytes) => Cow::Borrowed(bytes),
+            None => self.gather_split(range),
+        }
+    }
+
+    fn gather_split(&self, range: Range<usize>) -> Cow<'a, [u8]> {
         if range.is_empty() {
             return Cow::Borrowed(&[]);
-        }
-        if let Some(bytes) = self.contiguous(range.clone()) {
-            return Cow::Borrowed(bytes);
         }
         let mut out = Vec::with_capacity(range.len());
         self.pieces(range, |_, bytes| out.extend_from_slice(bytes));
@@ -92,7 +103,15 @@ impl<'a> Chain<'a> {
     ///
     /// # Panics
     /// If `range` reaches past the end of the chain.
+    #[inline]
     pub fn extents(&self, range: Range<usize>, mut yield_extent: impl FnMut(Extent)) {
+        if let [whole] = self.segments
+            && range.start < range.end
+            && range.end <= whole.bytes.len()
+        {
+            let len = u32::try_from(range.len()).expect("a segment is shorter than 4 GiB");
+            return yield_extent(Extent::new(whole.addr + range.start as u64, len));
+        }
         let mut last: Option<Extent> = None;
         self.pieces(range, |addr, bytes| {
             let len = u32::try_from(bytes.len()).expect("a segment is shorter than 4 GiB");

@@ -132,12 +132,49 @@ impl Parser {
             return Ok(false);
         }
         let stream = Stream::new(chain, from);
+        if self.pos == 0
+            && let Some(len) = self.usual(stream.whole(), from, command)
+        {
+            command.end = from + len;
+            self.wanted = 1;
+            return Ok(true);
+        }
         if !self.advance(&stream, from, command)? {
             return Ok(false);
         }
         command.end = from + self.pos;
         self.reset();
         Ok(true)
+    }
+
+    /// The usual command, whole, contiguous, every count canonical and within the limits: its length. `None`,
+    /// with no argument taken, says nothing about the command but that it is not so.
+    #[inline]
+    fn usual(&self, bytes: &[u8], from: usize, out: &mut Command) -> Option<usize> {
+        let taken = self.usual_args(bytes, from, out);
+        if taken.is_none() {
+            out.args.clear();
+        }
+        taken
+    }
+
+    #[inline]
+    fn usual_args(&self, bytes: &[u8], from: usize, out: &mut Command) -> Option<usize> {
+        let (count, mut at) = short_count(bytes, Sigil::Array)?;
+        if count == 0 || count as usize > out.args.inline_size() || !self.authenticated {
+            return None;
+        }
+        for _ in 0..count {
+            let (len, header) = short_count(&bytes[at..], Sigil::Bulk)?;
+            let start = at + header;
+            let end = start.checked_add(len as usize)?;
+            if len as usize > self.limits.bulk_bytes_max || bytes.get(end..end + CRLF_LEN)? != b"\r\n" {
+                return None;
+            }
+            out.args.push(Arg::Stream(from + start..from + end));
+            at = end + CRLF_LEN;
+        }
+        (count as usize <= self.limits.args_max).then_some(at)
     }
 
     /// Forgets the finished command.
@@ -229,13 +266,13 @@ impl Parser {
     }
 
     /// Reads a line that holds a sigil and a count, and checks the count; `None` when it is not complete.
-    #[inline]
     fn count(&mut self, stream: &Stream<'_, '_>, sigil: Sigil) -> Result<Option<i64>, ProtocolError> {
         let short = match stream.rest(self.pos) {
             Some(line) => short_count(line, sigil),
             None => short_count(stream.peek(self.pos, &mut [0; PEEK_MAX]), sigil),
         };
-        let found = if short.is_some() { short } else { self.long_count(stream, sigil)? };
+        let found = short.map(|(count, len)| (count as i64, len));
+        let found = if found.is_some() { found } else { self.long_count(stream, sigil)? };
         let Some((count, len)) = found else { return Ok(None) };
         self.check_count(count, sigil)?;
         self.pos += len;
@@ -364,22 +401,28 @@ impl Sigil {
 
 /// The usual count line, whole, canonical and small: the count and the line's length. `None` says nothing
 /// about the line but that it is not so.
-#[inline]
-fn short_count(line: &[u8], sigil: Sigil) -> Option<(i64, usize)> {
-    const DIGITS_MAX: usize = 10;
-    let (&first, rest) = line.split_first()?;
-    if first != sigil.byte() {
+#[inline(always)]
+fn short_count(line: &[u8], sigil: Sigil) -> Option<(u32, usize)> {
+    const DIGITS_MAX: usize = 9;
+    let digit = |at: usize| line.get(at).map(|byte| u32::from(byte.wrapping_sub(b'0')));
+    if *line.first()? != sigil.byte() {
         return None;
     }
-    let mut count = 0;
-    for (index, &byte) in rest.iter().enumerate().take(DIGITS_MAX + 1) {
-        let digit = byte.wrapping_sub(b'0');
-        if digit > 9 {
-            let canonical = index == 1 || (index > 1 && rest[0] != b'0');
-            let whole = byte == b'\r' && rest.get(index + 1) == Some(&b'\n');
-            return (canonical && whole).then_some((count, 1 + index + CRLF_LEN));
-        }
-        count = count * 10 + i64::from(digit);
+    let mut count = digit(1)?;
+    if count > 9 {
+        return None;
     }
-    None
+    let mut at = 2;
+    while at <= DIGITS_MAX {
+        let next = digit(at)?;
+        if next > 9 {
+            break;
+        }
+        count = count * 10 + next;
+        at += 1;
+    }
+    // A leading zero is not canonical: the slow path says what it means.
+    let canonical = at == 2 || line[1] != b'0';
+    let whole = line.get(at..at + CRLF_LEN)? == b"\r\n";
+    (canonical && whole).then_some((count, at + CRLF_LEN))
 }

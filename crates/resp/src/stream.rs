@@ -25,6 +25,12 @@ impl<'c, 'a> Stream<'c, 'a> {
         Self { chain, from, len, whole: whole.unwrap_or(&[]) }
     }
 
+    /// Everything from `from` on where that is contiguous, else nothing.
+    #[inline]
+    pub(crate) fn whole(&self) -> &'a [u8] {
+        self.whole
+    }
+
     /// Bytes received from `from` on.
     #[inline]
     pub(crate) fn len(&self) -> usize {

@@ -165,12 +165,14 @@ impl Worker {
     }
 
     /// How to wait: not at all while commands are left over; a little longer when many clients are active,
-    /// so that their requests are handled, committed and answered together.
+    /// so that their requests are handled, committed and answered together. Clients whose replies wait for
+    /// a commit are not expected to send: without others, the commit's end is what is waited for.
     fn wait(&self) -> Wait {
         let timeout = if self.touched.is_empty() { TICK } else { Duration::ZERO };
         let active = self.active_before.max(self.active).min(self.conns.len());
-        let events_min = u32::try_from(active / 2).unwrap_or(u32::MAX).max(1);
-        Wait { timeout: Some(timeout), events_min, linger: if active > 2 { LINGER } else { Duration::ZERO } }
+        let expected = active.saturating_sub(self.waiting.len());
+        let events_min = u32::try_from(expected / 2).unwrap_or(u32::MAX).max(1);
+        Wait { timeout: Some(timeout), events_min, linger: if expected > 2 { LINGER } else { Duration::ZERO } }
     }
 
     fn handle(&mut self, event: Event) {

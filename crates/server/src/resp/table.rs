@@ -180,35 +180,39 @@ const INDEX_BITS: u32 = 10;
 const INDEX_LEN: usize = 1 << INDEX_BITS;
 const VACANT: u8 = u8::MAX;
 
-/// A name in lower case as a number; names are unique, and so are their numbers.
-const fn pack(name: &[u8]) -> u128 {
-    let (mut packed, mut at) = (0, 0);
+/// A name as a number that is the same in upper, lower and mixed case: its bytes with the bit set that
+/// tells lower from upper case. Other names may have the same number, since other bytes lose that bit, too.
+const fn fold(name: &[u8]) -> u64 {
+    const LOWER: u64 = 0x2020_2020_2020_2020;
+    let (mut low, mut high, mut at) = (0, 0, 0);
     while at < name.len() {
-        packed = packed << 8 | name[at].to_ascii_lowercase() as u128;
+        let byte = name[at] as u64;
+        if at < 8 {
+            low |= byte << (8 * at);
+        } else {
+            high |= byte << (8 * (at - 8));
+        }
         at += 1;
     }
-    packed
+    (low | LOWER) ^ (high | LOWER).rotate_left(29)
 }
 
-const fn home(packed: u128) -> usize {
-    let folded = packed as u64 ^ (packed >> 64) as u64;
+const fn home(folded: u64) -> usize {
     (folded.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - INDEX_BITS)) as usize
 }
 
 /// Positions in [`SPECS`] by name: an open hash table, made at compile time.
-static INDEX: [(u128, u8); INDEX_LEN] = {
-    let mut index = [(0, VACANT); INDEX_LEN];
+static INDEX: [u8; INDEX_LEN] = {
+    let mut index = [VACANT; INDEX_LEN];
     let mut at = 0;
     while at < COUNT {
         let name = SPECS[at].name.as_bytes();
         assert!(name.len() <= NAME_LEN_MAX && at < VACANT as usize);
-        let packed = pack(name);
-        let mut place = home(packed);
-        while index[place].1 != VACANT {
-            assert!(index[place].0 != packed, "two commands of one name");
+        let mut place = home(fold(name));
+        while index[place] != VACANT {
             place = (place + 1) % INDEX_LEN;
         }
-        index[place] = (packed, at as u8);
+        index[place] = at as u8;
         at += 1;
     }
     index
@@ -219,17 +223,13 @@ pub(super) fn find(name: &[u8]) -> Option<&'static Spec> {
     if name.len() > NAME_LEN_MAX {
         return None;
     }
-    let packed = pack(name);
-    let mut place = home(packed);
+    let mut place = home(fold(name));
     loop {
-        match INDEX[place] {
-            (_, VACANT) => return None,
-            // A leading NUL packs to nothing, hence the look at the length.
-            (known, at) if known == packed && SPECS[usize::from(at)].name.len() == name.len() => {
-                return Some(&SPECS[usize::from(at)]);
-            }
-            _ => place = (place + 1) % INDEX_LEN,
+        let spec = SPECS.get(usize::from(INDEX[place]))?;
+        if spec.name.as_bytes().eq_ignore_ascii_case(name) {
+            return Some(spec);
         }
+        place = (place + 1) % INDEX_LEN;
     }
 }
 

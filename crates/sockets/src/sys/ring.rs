@@ -124,8 +124,9 @@ impl Ring {
     }
 
     /// Writes image bytes to the file.
-    pub(crate) fn write(&mut self, file: RawFd, write: &FileWrite, token: u64) {
-        self.queue(write_entry(file, write), token);
+    pub(crate) fn write(&mut self, file: RawFd, write: &FileWrite, durably: bool, token: u64) {
+        let flags = if durably { libc::RWF_DSYNC } else { 0 };
+        self.queue(write_entry(file, write, flags), token);
     }
 
     /// Makes all completed writes durable.
@@ -208,7 +209,7 @@ impl SideRing {
 
     fn write_some(&mut self, file: RawFd, writes: &[FileWrite]) -> io::Result<()> {
         for (index, write) in writes.iter().enumerate() {
-            let entry = write_entry(file, write).user_data(index as u64);
+            let entry = write_entry(file, write, 0).user_data(index as u64);
             // SAFETY: the image stays mapped, and this function waits for every write it queues.
             unsafe { self.0.submission().push(&entry) }.expect("no more writes than entries are queued");
         }
@@ -277,9 +278,10 @@ fn is_passing(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN))
 }
 
-fn write_entry(file: RawFd, write: &FileWrite) -> Entry {
+fn write_entry(file: RawFd, write: &FileWrite, flags: i32) -> Entry {
     let source = std::ptr::with_exposed_provenance(write.addr);
-    opcode::Write::new(Fd(file), source, write.extent.len).offset(write.extent.off).build()
+    let write_op = opcode::Write::new(Fd(file), source, write.extent.len);
+    write_op.offset(write.extent.off).rw_flags(flags).build()
 }
 
 fn written(entry: &cqueue::Entry, writes: &[FileWrite]) -> io::Result<()> {

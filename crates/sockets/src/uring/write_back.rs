@@ -8,10 +8,15 @@ use landfall_media::FileWrite;
 use std::io;
 use std::os::fd::RawFd;
 
+/// Up to this many writes are each made durable by themselves.
+const DURABLE_WRITES_MAX: usize = 4;
+
 /// A write-back in flight.
 pub(super) struct WriteBack {
     id: u64,
     file: RawFd,
+    /// Each write is durable by itself when it completes.
+    durably: bool,
     /// Bytes that each write must have written.
     lens: Vec<u32>,
     /// Writes that have not completed.
@@ -26,9 +31,10 @@ impl Uring {
             return self.ready.push(Event::WrittenBack { id, outcome: Ok(()) });
         }
         let lens = writes.iter().map(|write| write.extent.len).collect();
-        self.writing = Some(WriteBack { id, file, lens, left: writes.len(), outcome: Ok(()) });
+        let durably = writes.len() <= DURABLE_WRITES_MAX;
+        self.writing = Some(WriteBack { id, file, durably, lens, left: writes.len(), outcome: Ok(()) });
         for (index, write) in writes.iter().enumerate() {
-            self.ring.write(file, write, Token::of_index(Operation::Write, index).0);
+            self.ring.write(file, write, durably, Token::of_index(Operation::Write, index).0);
         }
     }
 
@@ -38,7 +44,7 @@ impl Uring {
         if writing.left > 0 {
             return;
         }
-        if writing.outcome.is_ok() {
+        if writing.outcome.is_ok() && !writing.durably {
             return self.ring.data_sync(writing.file, Token::of(Operation::Sync).0);
         }
         self.finish_writing();
