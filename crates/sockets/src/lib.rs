@@ -13,6 +13,7 @@ mod slots;
 mod sys;
 mod uring;
 mod waker;
+mod write_back;
 
 pub use error::TransportError;
 pub use outgoing::{Outgoing, Part};

@@ -11,6 +11,7 @@ mod write_back;
 
 use crate::policy::{STARVED_RETRY, until};
 use crate::slots::Slots;
+use crate::write_back::{DurableWriter, WriteBackThread};
 use crate::sys::{Epoll, Interest, Ready, Region};
 use crate::{ConnId, Event, Frames, OpenedTransport, Outgoing, Transport, TransportError, Wait, Waker};
 use accept::Listener;
@@ -24,7 +25,6 @@ use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::{Duration, Instant};
 use token::{Source, Token};
-use write_back::Writer;
 
 /// Opens the transport; `why` is for the reason line.
 pub(crate) fn open(image: (usize, u64), why: String) -> Result<OpenedTransport, TransportError> {
@@ -47,7 +47,8 @@ struct EpollTransport {
     ready: Vec<Event>,
     found: Vec<Ready>,
     /// The thread that writes back, once there has been something to write.
-    writer: Option<Writer>,
+    writer: Option<WriteBackThread>,
+    in_line: DurableWriter,
     stopped: bool,
 }
 
@@ -82,6 +83,7 @@ impl EpollTransport {
             ready: Vec::new(),
             found: Vec::new(),
             writer: None,
+            in_line: DurableWriter::without_ring(),
             stopped: false,
         })
     }
@@ -216,7 +218,7 @@ impl Transport for EpollTransport {
     }
 
     fn write_back_now(&mut self, file: RawFd, writes: &[FileWrite]) -> io::Result<()> {
-        crate::sys::write_durably(file, writes)
+        self.in_line.write(file, writes)
     }
 
     fn shut_down(&mut self, frames: &mut dyn Frames) -> Result<(), TransportError> {

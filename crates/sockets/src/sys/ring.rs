@@ -4,7 +4,7 @@ use super::buffers::{Buffers, GROUP};
 use super::{BufferId, Message, Region, file};
 use crate::TransportError;
 use io_uring::squeue::Entry;
-use io_uring::types::{CancelBuilder, Fd, FsyncFlags, SubmitArgs, Timespec};
+use io_uring::types::{CancelBuilder, Fd, SubmitArgs, Timespec};
 use io_uring::{EnterFlags, IoUring, cqueue, opcode};
 use landfall_media::{Extent, FileWrite};
 use std::collections::VecDeque;
@@ -44,7 +44,7 @@ pub(crate) struct Ring {
     ring: IoUring,
     buffers: Buffers,
     /// Entries for which the submission queue had no room; bounded by the operations that can be in
-    /// flight (three a connection, one a listener, one a write).
+    /// flight (three a connection, one a listener).
     backlog: VecDeque<Entry>,
     in_flight: usize,
     enter_flags: u32,
@@ -123,17 +123,6 @@ impl Ring {
         self.queue(opcode::PollAdd::new(Fd(eventfd), readable).multi(true).build(), token);
     }
 
-    /// Writes image bytes to the file.
-    pub(crate) fn write(&mut self, file: RawFd, write: &FileWrite, durably: bool, token: u64) {
-        let flags = if durably { libc::RWF_DSYNC } else { 0 };
-        self.queue(write_entry(file, write, flags), token);
-    }
-
-    /// Makes all completed writes durable.
-    pub(crate) fn data_sync(&mut self, file: RawFd, token: u64) {
-        self.queue(opcode::Fsync::new(Fd(file)).flags(FsyncFlags::DATASYNC).build(), token);
-    }
-
     /// Submits what is queued and waits for `want` completions (zero: not at all), at first for no longer
     /// than `patience`, then for any single completion until `timeout`.
     pub(crate) fn enter(
@@ -209,7 +198,7 @@ impl SideRing {
 
     fn write_some(&mut self, file: RawFd, writes: &[FileWrite]) -> io::Result<()> {
         for (index, write) in writes.iter().enumerate() {
-            let entry = write_entry(file, write, 0).user_data(index as u64);
+            let entry = write_entry(file, write).user_data(index as u64);
             // SAFETY: the image stays mapped, and this function waits for every write it queues.
             unsafe { self.0.submission().push(&entry) }.expect("no more writes than entries are queued");
         }
@@ -278,10 +267,9 @@ fn is_passing(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN))
 }
 
-fn write_entry(file: RawFd, write: &FileWrite, flags: i32) -> Entry {
+fn write_entry(file: RawFd, write: &FileWrite) -> Entry {
     let source = std::ptr::with_exposed_provenance(write.addr);
-    let write_op = opcode::Write::new(Fd(file), source, write.extent.len);
-    write_op.offset(write.extent.off).rw_flags(flags).build()
+    opcode::Write::new(Fd(file), source, write.extent.len).offset(write.extent.off).build()
 }
 
 fn written(entry: &cqueue::Entry, writes: &[FileWrite]) -> io::Result<()> {

@@ -13,7 +13,8 @@ mod write_back;
 
 use crate::policy::{STARVED_RETRY, until};
 use crate::slots::Slots;
-use crate::sys::{Completion, Region, Ring, SideRing};
+use crate::sys::{Completion, Region, Ring};
+use crate::write_back::{DurableWriter, WriteBackThread};
 use crate::{ConnId, Event, Frames, OpenedTransport, Outgoing, Transport, TransportError, Wait, Waker};
 use accept::Listener;
 use close::Closing;
@@ -26,7 +27,6 @@ use std::net::{TcpListener, TcpStream};
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 use token::{Operation, Token};
-use write_back::WriteBack;
 
 /// Completions that a wait may ask for, well below what the ring holds.
 const WANT_MAX: u32 = 4096;
@@ -56,8 +56,10 @@ struct Uring {
     completions: Vec<Completion>,
     /// Sends queued since the last wait that complete while they are submitted.
     small_sends: u32,
-    writing: Option<WriteBack>,
-    side: Option<SideRing>,
+    /// Writes while the worker goes on; started by the first write-back.
+    writer: Option<WriteBackThread>,
+    /// Writes while the worker waits.
+    in_line: DurableWriter,
     stopping: bool,
 }
 
@@ -89,8 +91,8 @@ impl Uring {
             ready: Vec::new(),
             completions: Vec::new(),
             small_sends: 0,
-            writing: None,
-            side: None,
+            writer: None,
+            in_line: DurableWriter::default(),
             stopping: false,
         })
     }
@@ -159,8 +161,7 @@ impl Uring {
             Operation::Send => self.sent(frames, token.conn(), completion),
             Operation::Accept => self.accepted(token.index(), completion),
             Operation::Wake => self.woken(completion),
-            Operation::Write => self.written(token.index(), completion),
-            Operation::Sync => self.synced(completion),
+            Operation::Written => self.written(completion),
             // What was cancelled tells itself how it ended.
             Operation::Cancel => {}
         }
@@ -232,7 +233,7 @@ impl Transport for Uring {
     }
 
     fn write_back_now(&mut self, file: RawFd, writes: &[FileWrite]) -> io::Result<()> {
-        self.write_and_wait(file, writes)
+        self.in_line.write(file, writes)
     }
 
     fn shut_down(&mut self, frames: &mut dyn Frames) -> Result<(), TransportError> {

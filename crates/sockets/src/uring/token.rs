@@ -15,8 +15,7 @@ pub(super) enum Operation {
     Send,
     Cancel,
     Wake,
-    Write,
-    Sync,
+    Written,
 }
 
 impl Token {
@@ -39,8 +38,7 @@ impl Token {
             1 => Operation::Receive,
             2 => Operation::Send,
             4 => Operation::Wake,
-            5 => Operation::Write,
-            6 => Operation::Sync,
+            5 => Operation::Written,
             _ => Operation::Cancel,
         }
     }

@@ -1,0 +1,141 @@
+//! Writing back durably: in line, or on a thread of its own, because the device keeps one waiting.
+//!
+//! Why a thread even beside io_uring: a ring whose completions are worked on only when its owner waits takes
+//! the step from the writes to their sync only then, and a worker has better things to do meanwhile.
+//! Measured at 50 clients on ext4: ARCHITECTURE.md.
+
+use crate::sys::{EventFd, SideRing, write_durably};
+use landfall_media::FileWrite;
+use std::io;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::{Builder, JoinHandle};
+
+/// Write-backs at once.
+const JOBS_MAX: usize = 1;
+
+/// Writes several ranges side by side where the kernel has rings, one after the other elsewhere.
+#[derive(Default)]
+pub(crate) struct DurableWriter {
+    ring: RingState,
+}
+
+#[derive(Default)]
+enum RingState {
+    #[default]
+    Untried,
+    Open(SideRing),
+    /// The kernel refuses rings, or the transport was told to do without.
+    None,
+}
+
+impl DurableWriter {
+    /// One that uses no ring.
+    pub(crate) fn without_ring() -> Self {
+        Self { ring: RingState::None }
+    }
+
+    /// Writes everything; durable when this returns.
+    ///
+    /// # Errors
+    /// The first error; a short write is one.
+    pub(crate) fn write(&mut self, file: RawFd, writes: &[FileWrite]) -> io::Result<()> {
+        if writes.len() < 2 {
+            return write_durably(file, writes);
+        }
+        if matches!(self.ring, RingState::Untried) {
+            self.ring = SideRing::open().map_or_else(
+                |error| {
+                    tracing::warn!(%error, "no ring for writing: ranges are written one after the other");
+                    RingState::None
+                },
+                RingState::Open,
+            );
+        }
+        let RingState::Open(ring) = &mut self.ring else { return write_durably(file, writes) };
+        let outcome = ring.write_durably(file, writes);
+        if outcome.is_err() {
+            self.ring = RingState::Untried;
+        }
+        outcome
+    }
+}
+
+struct Job {
+    id: u64,
+    file: RawFd,
+    writes: Vec<FileWrite>,
+}
+
+/// A write-back that has ended.
+pub(crate) struct Done {
+    pub(crate) id: u64,
+    pub(crate) outcome: io::Result<()>,
+}
+
+/// The thread, and the way to it and back.
+pub(crate) struct WriteBackThread {
+    /// Dropped first, which ends the thread.
+    jobs: Option<SyncSender<Job>>,
+    done: Receiver<Done>,
+    signal: Arc<EventFd>,
+    thread: Option<JoinHandle<()>>,
+    busy: bool,
+}
+
+impl WriteBackThread {
+    pub(crate) fn spawn(mut writer: impl FnMut() -> DurableWriter + Send + 'static) -> io::Result<Self> {
+        let signal = Arc::new(EventFd::new()?);
+        let (jobs, to_do) = sync_channel::<Job>(JOBS_MAX);
+        let (report, done) = sync_channel(JOBS_MAX);
+        let thread_signal = Arc::clone(&signal);
+        let thread = Builder::new().name("write-back".into()).spawn(move || {
+            let mut writer = writer();
+            for Job { id, file, writes } in to_do {
+                let outcome = writer.write(file, &writes);
+                if report.send(Done { id, outcome }).is_err() {
+                    return;
+                }
+                thread_signal.signal();
+            }
+        })?;
+        Ok(Self { jobs: Some(jobs), done, signal, thread: Some(thread), busy: false })
+    }
+
+    /// What to watch for readiness, edge-triggered, before [`Self::collect`].
+    pub(crate) fn descriptor(&self) -> RawFd {
+        self.signal.descriptor()
+    }
+
+    /// Begins to write.
+    ///
+    /// # Errors
+    /// The thread has ended; nothing was written.
+    pub(crate) fn hand_over(&mut self, id: u64, file: RawFd, writes: &[FileWrite]) -> io::Result<()> {
+        assert!(!self.busy, "two write-backs at once: wait for Event::WrittenBack");
+        let jobs = self.jobs.as_ref().expect("it is taken only when the thread is ended");
+        let job = Job { id, file, writes: writes.to_vec() };
+        jobs.send(job).map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))?;
+        self.busy = true;
+        Ok(())
+    }
+
+    /// The write-back that has ended, if it has.
+    pub(crate) fn collect(&mut self) -> Option<Done> {
+        let done = self.done.try_recv().ok()?;
+        self.busy = false;
+        Some(done)
+    }
+}
+
+impl Drop for WriteBackThread {
+    fn drop(&mut self) {
+        self.jobs = None;
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the write-back thread panicked");
+        }
+    }
+}
