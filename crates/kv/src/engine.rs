@@ -386,7 +386,7 @@ impl Engine {
             }
             stats.expiring += shard.expiry.len() as u64;
             stats.tombstones += shard.tombs.len() as u64;
-            stats.stale += shard.stale.values().map(|count| u64::from(*count)).sum::<u64>();
+            stats.stale += shard.stale_total;
             stats.damaged += shard.damaged.len() as u64;
             stats.index_bytes += shard.memory_bytes();
         }

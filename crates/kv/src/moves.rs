@@ -41,12 +41,12 @@ impl Owner for Engine {
 }
 
 impl Engine {
-    /// No older record of this hash is left on the medium: its tombstones have done their work.
+    /// No stale record of this hash's tag is left on the medium: the tag's tombstones have done their work.
     fn drop_tombs(&self, shard: &mut Shard, hash: u64) {
         let tombs: Vec<SlotId> = shard.tombs_of(hash).collect();
         for slot in tombs {
             let Ok(view) = self.heap.record(slot) else { continue };
-            if view.hash() == hash && view.kind() == Kind::Tombstone && self.heap.is_durable(slot) {
+            if view.kind() == Kind::Tombstone && self.heap.is_durable(slot) {
                 shard.drop_tomb(hash, slot);
                 self.heap.drop_record(slot);
             }

@@ -224,7 +224,7 @@ impl Recovery {
         let tombs: Vec<SlotId> = shard.tombs.iter().map(|entry| entry.slot).collect();
         for slot in tombs {
             let hash = self.opening.heap().record(slot)?.hash();
-            if shard.stale.contains_key(&hash) {
+            if shard.has_stale(hash) {
                 self.adopt(slot)?;
             } else {
                 shard.drop_tomb(hash, slot);

@@ -25,13 +25,30 @@ pub(crate) fn ordered_key(space: u8, key: &[u8]) -> OrderedKey {
 /// An index entry: eight bytes a key. The record in `slot` holds the rest.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
-    tag: u32,
+    /// The tag in the upper bits; below, how many records on the medium, of keys with this tag, are not
+    /// current, as far as the count fits here.
+    bits: u32,
     pub(crate) slot: SlotId,
+}
+
+/// Bits of an entry's count.
+const COUNT_BITS: u32 = 5;
+/// The highest count an entry holds; the rest is in [`Shard::stale`].
+const COUNT_MAX: u32 = (1 << COUNT_BITS) - 1;
+
+impl Entry {
+    fn tag(self) -> u32 {
+        self.bits >> COUNT_BITS
+    }
+
+    fn count(self) -> u32 {
+        self.bits & COUNT_MAX
+    }
 }
 
 /// The bits of a key hash that the index keeps; the shard number comes from the others.
 fn tag(hash: u64) -> u32 {
-    (hash >> 32) as u32
+    (hash >> (32 + COUNT_BITS)) as u32
 }
 
 /// Spreads a tag over the bits that hashbrown looks at.
@@ -98,8 +115,11 @@ pub(crate) struct Shard {
     pub(crate) order: BTreeSet<OrderedKey>,
     /// (expiry in Unix milliseconds, key hash) of keys that expire.
     pub(crate) expiry: BTreeSet<(u64, u64)>,
-    /// Records on the medium, by key hash, that are not current: while there are any, a tombstone stays.
-    pub(crate) stale: ByHash<u32>,
+    /// Records on the medium that are not current, by spread tag: what entries of the tag have no room for.
+    /// While there are any of its tag, a tombstone stays.
+    stale: ByHash<u32>,
+    /// All records on the medium that are not current.
+    pub(crate) stale_total: u64,
     /// Hashes of keys whose records cannot be read.
     pub(crate) damaged: ByHash<landfall_heap::Damage>,
     /// (key hash, slot) of what cannot be read, so that a new version can replace it.
@@ -177,8 +197,7 @@ impl Shard {
     ) {
         match old {
             Some((slot, old_expiry)) => {
-                self.replace(lookup.hash, slot, new);
-                self.add_stale(lookup.hash);
+                self.supersede(lookup.hash, slot, new);
                 self.set_expiry(lookup.hash, old_expiry, expiry_ms);
             }
             None => {
@@ -193,12 +212,12 @@ impl Shard {
 
     /// Takes a key out; its tombstone is current from now on.
     pub(crate) fn bury(&mut self, lookup: &Lookup<'_>, tomb: SlotId, old: SlotId, old_expiry: u64) {
-        remove(&mut self.table, lookup.hash, old);
+        self.remove_key(lookup.hash, old);
         self.order.remove(&ordered_key(lookup.space, lookup.key));
         self.count(lookup.space, -1);
         self.set_expiry(lookup.hash, old_expiry, 0);
-        self.add_stale(lookup.hash);
         self.add_tomb(lookup.hash, tomb);
+        self.add_stale(lookup.hash);
     }
 
     /// A key's newest readable version, whatever bars the key: there to be superseded, not to be shown.
@@ -221,7 +240,7 @@ impl Shard {
         let broken: Vec<SlotId> =
             self.slots_of(lookup.hash).filter(|slot| heap.record(*slot).is_err()).collect();
         for slot in broken {
-            remove(&mut self.table, lookup.hash, slot);
+            self.remove_key(lookup.hash, slot);
             supersede(slot);
         }
     }
@@ -235,23 +254,32 @@ impl Shard {
     }
 
     pub(crate) fn insert(&mut self, hash: u64, slot: SlotId) {
-        insert(&mut self.table, hash, slot);
+        let count = self.take_spilled(hash);
+        insert(&mut self.table, hash, slot, count);
     }
 
     pub(crate) fn add_tomb(&mut self, hash: u64, slot: SlotId) {
-        insert(&mut self.tombs, hash, slot);
+        let count = self.take_spilled(hash);
+        insert(&mut self.tombs, hash, slot, count);
     }
 
     /// Takes out whatever is current in `slot`, key or tombstone, without any other count changing.
     pub(crate) fn remove(&mut self, hash: u64, slot: SlotId) {
-        remove(&mut self.table, hash, slot);
-        remove(&mut self.tombs, hash, slot);
+        self.remove_key(hash, slot);
+        let count = remove(&mut self.tombs, hash, slot);
+        self.spill(hash, count);
+    }
+
+    fn remove_key(&mut self, hash: u64, slot: SlotId) {
+        let count = remove(&mut self.table, hash, slot);
+        self.spill(hash, count);
     }
 
     /// A tombstone is superseded by a new version of its key.
     pub(crate) fn remove_tomb(&mut self, hash: u64, slot: SlotId) {
-        remove(&mut self.tombs, hash, slot);
-        self.add_stale(hash);
+        let count = remove(&mut self.tombs, hash, slot);
+        self.spill(hash, count + 1);
+        self.stale_total += 1;
     }
 
     pub(crate) fn count(&mut self, space: u8, change: i64) {
@@ -269,22 +297,67 @@ impl Shard {
         }
     }
 
+    /// One record more of this tag is not current.
     pub(crate) fn add_stale(&mut self, hash: u64) {
-        *self.stale.entry(hash).or_insert(0) += 1;
+        self.stale_total += 1;
+        let has_room = |entry: &Entry| entry.tag() == tag(hash) && entry.count() < COUNT_MAX;
+        match self.entry_mut(hash, has_room) {
+            Some(entry) => entry.bits += 1,
+            None => self.spill(hash, 1),
+        }
     }
 
-    /// One stale copy fewer; true when none is left.
+    /// One stale record fewer; true when none of the tag is left.
     pub(crate) fn drop_stale(&mut self, hash: u64) -> bool {
-        match self.stale.get_mut(&hash) {
-            Some(count) if *count > 1 => {
-                *count -= 1;
-                false
+        let counts = |entry: &Entry| entry.tag() == tag(hash) && entry.count() > 0;
+        if let Some(entry) = self.entry_mut(hash, counts) {
+            entry.bits -= 1;
+        } else {
+            let Some(spilled) = self.stale.get_mut(&spread(tag(hash))) else { return false };
+            *spilled -= 1;
+            if *spilled == 0 {
+                self.stale.remove(&spread(tag(hash)));
             }
-            Some(_) => {
-                self.stale.remove(&hash);
-                true
-            }
-            None => false,
+        }
+        self.stale_total -= 1;
+        !self.has_stale(hash)
+    }
+
+    /// True while the medium holds records of this tag that are not current.
+    pub(crate) fn has_stale(&self, hash: u64) -> bool {
+        let spread = spread(tag(hash));
+        let counts = |entry: &Entry| entry.tag() == tag(hash) && entry.count() > 0;
+        self.table.find(spread, counts).is_some()
+            || self.tombs.find(spread, counts).is_some()
+            || self.stale.contains_key(&spread)
+    }
+
+    fn spill(&mut self, hash: u64, count: u32) {
+        if count > 0 {
+            *self.stale.entry(spread(tag(hash))).or_insert(0) += count;
+        }
+    }
+
+    /// As much of what was spilled as an entry holds.
+    fn take_spilled(&mut self, hash: u64) -> u32 {
+        if self.stale.is_empty() {
+            return 0;
+        }
+        let spread = spread(tag(hash));
+        let Some(spilled) = self.stale.get_mut(&spread) else { return 0 };
+        let taken = (*spilled).min(COUNT_MAX);
+        *spilled -= taken;
+        if *spilled == 0 {
+            self.stale.remove(&spread);
+        }
+        taken
+    }
+
+    fn entry_mut(&mut self, hash: u64, is_it: impl Fn(&Entry) -> bool) -> Option<&mut Entry> {
+        let spread = spread(tag(hash));
+        match self.table.find_mut(spread, &is_it) {
+            Some(entry) => Some(entry),
+            None => self.tombs.find_mut(spread, is_it),
         }
     }
 
@@ -297,23 +370,33 @@ impl Shard {
 
     /// Points the entry for `old` at `new`; false if `old` is not current.
     pub(crate) fn replace(&mut self, hash: u64, old: SlotId, new: SlotId) -> bool {
-        let spread = spread(tag(hash));
-        let same = |entry: &Entry| entry.slot == old;
-        let entry = match self.table.find_mut(spread, same) {
-            Some(entry) => Some(entry),
-            None => self.tombs.find_mut(spread, same),
-        };
+        let entry = self.entry_mut(hash, |entry| entry.slot == old);
         entry.map(|entry| entry.slot = new).is_some()
+    }
+
+    /// The same for a newer version of a key: `old` is stale from now on.
+    fn supersede(&mut self, hash: u64, old: SlotId, new: SlotId) {
+        match self.table.find_mut(spread(tag(hash)), |entry| entry.slot == old) {
+            Some(entry) if entry.count() < COUNT_MAX => {
+                entry.bits += 1;
+                entry.slot = new;
+                self.stale_total += 1;
+                return;
+            }
+            Some(entry) => entry.slot = new,
+            None => {}
+        }
+        self.add_stale(hash);
     }
 
     /// Slots of keys with this hash: one, unless hashes collide.
     pub(crate) fn slots_of(&self, hash: u64) -> impl Iterator<Item = SlotId> + '_ {
-        self.table.iter_hash(spread(tag(hash))).filter(move |e| e.tag == tag(hash)).map(|e| e.slot)
+        self.table.iter_hash(spread(tag(hash))).filter(move |e| e.tag() == tag(hash)).map(|e| e.slot)
     }
 
     /// Slots of tombstones with this hash.
     pub(crate) fn tombs_of(&self, hash: u64) -> impl Iterator<Item = SlotId> + '_ {
-        self.tombs.iter_hash(spread(tag(hash))).filter(move |e| e.tag == tag(hash)).map(|e| e.slot)
+        self.tombs.iter_hash(spread(tag(hash))).filter(move |e| e.tag() == tag(hash)).map(|e| e.slot)
     }
 
     /// Forgets a tombstone that nothing on the medium needs any more. Its own record is stale from now on.
@@ -338,15 +421,15 @@ fn is_pending(heap: &Heap, slot: SlotId) -> bool {
         && heap.record(slot).is_ok()
 }
 
-fn insert(table: &mut HashTable<Entry>, hash: u64, slot: SlotId) {
-    let entry = Entry { tag: tag(hash), slot };
-    table.insert_unique(spread(entry.tag), entry, |entry| spread(entry.tag));
+fn insert(table: &mut HashTable<Entry>, hash: u64, slot: SlotId, count: u32) {
+    let entry = Entry { bits: tag(hash) << COUNT_BITS | count, slot };
+    table.insert_unique(spread(entry.tag()), entry, |entry| spread(entry.tag()));
 }
 
-fn remove(table: &mut HashTable<Entry>, hash: u64, slot: SlotId) {
-    if let Ok(entry) = table.find_entry(spread(tag(hash)), |entry| entry.slot == slot) {
-        entry.remove();
-    }
+/// Takes an entry out; the stale records it counted.
+fn remove(table: &mut HashTable<Entry>, hash: u64, slot: SlotId) -> u32 {
+    let found = table.find_entry(spread(tag(hash)), |entry| entry.slot == slot);
+    found.map_or(0, |entry| entry.remove().0.count())
 }
 
 /// Looks a key up; an entry whose record cannot be read and that may be the key's is an error.
@@ -360,7 +443,7 @@ fn find_in<'h>(
     let mut failed: Option<HeapError> = None;
     let mut hit = None;
     table.find(spread(tag), |entry| {
-        if entry.tag != tag {
+        if entry.tag() != tag {
             return false;
         }
         match matches(heap, entry.slot, lookup, kind) {
