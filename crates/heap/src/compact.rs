@@ -47,7 +47,7 @@ pub struct CompactGoal {
 }
 
 /// What one step did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Compacted {
     /// Value and key bytes copied.
     pub moved_bytes: u64,
@@ -59,8 +59,16 @@ pub struct Compacted {
     pub damaged: u64,
     /// Nothing to do until the region changes.
     pub rests: bool,
+    /// How far the kind of run that is worst is above its goal: used over live bytes, over the goal's ratio.
+    /// At most 1 where the goal is met.
+    pub excess: f32,
+}
+
+impl Compacted {
     /// The region is well above its goal: go on without a pause.
-    pub behind: bool,
+    pub fn is_behind(&self) -> bool {
+        self.excess > BEHIND
+    }
 }
 
 #[derive(Debug)]
@@ -85,15 +93,15 @@ pub struct Compactor {
     moves: Vec<Move>,
     /// Runs that could not be emptied, and how many live bytes or slots they had then.
     stuck: Vec<(RunId, u32)>,
-    /// The last choice found the region well above its goal.
-    behind: bool,
+    /// What the last choice found: [`Compacted::excess`].
+    excess: f32,
 }
 
 impl Compactor {
     /// The region's compactor.
     pub fn new(heap: Arc<Heap>) -> Self {
         let writer = Writer::compactor(Arc::clone(&heap));
-        Self { heap, writer, victim: None, moves: Vec::new(), stuck: Vec::new(), behind: false }
+        Self { heap, writer, victim: None, moves: Vec::new(), stuck: Vec::new(), excess: 0.0 }
     }
 
     /// Moves about `budget_bytes` towards the goal, and fences once.
@@ -108,10 +116,10 @@ impl Compactor {
     ) -> Result<Compacted, HeapError> {
         let mut done = Compacted::default();
         if self.victim.is_none() {
-            self.behind = false;
+            self.excess = 0.0;
             self.victim = self.choose(goal)?;
         }
-        done.behind = self.behind;
+        done.excess = self.excess;
         let Some(mut victim) = self.victim.take() else {
             done.rests = true;
             return Ok(done);
@@ -148,15 +156,8 @@ impl Compactor {
         Ok(Some(match used_for {
             RunUse::Slab if !self.heap.withdraw_spare(run) => return Ok(None),
             RunUse::Slab => Victim::Slab { run, next: 0 },
-            _ => Victim::Data { run, referrers: self.referrers(run), next: 0 },
+            _ => Victim::Data { run, referrers: self.heap.runs.referrers(run), next: 0 },
         }))
-    }
-
-    fn referrers(&self, run: RunId) -> Vec<SlotId> {
-        let mut referrers = self.heap.runs.referrers(run);
-        referrers.sort_unstable();
-        referrers.dedup();
-        referrers
     }
 
     /// The run of a kind with the smallest live share, if the kind as a whole is over `ratio`.
@@ -179,7 +180,7 @@ impl Compactor {
                 best = Some((id, share));
             }
         }
-        self.behind |= used > live * ratio * BEHIND + SLACK_RUNS;
+        self.excess = self.excess.max((used - SLACK_RUNS) / (live * ratio).max(1.0));
         best.filter(|(_, share)| *share < 1.0 - GAIN_MIN && used > live * ratio + SLACK_RUNS)
     }
 
@@ -239,6 +240,10 @@ impl Compactor {
             return Ok(());
         }
         let Slot::Record(view) = heap.slot(slot)? else { return Ok(()) };
+        let touches = |extents: crate::heap::Extents| extents.iter().any(|extent| moves_data(*extent));
+        if checks_data && heap.all_extents(slot, &view).is_ok_and(|extents| !touches(extents)) {
+            return Ok(());
+        }
         let mut held = Ok(crate::heap::Extents::new());
         let mut hold = || {
             heap.begin_copy(slot);

@@ -3,6 +3,7 @@
 use crate::layout::{FRAME_SIZE, FRAMES_PER_RUN, RunId, SLOTS_PER_RUN, SlotId};
 use landfall_media::{Extent, RUN_SIZE};
 use parking_lot::Mutex;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 /// What a run is being used for.
@@ -57,8 +58,42 @@ pub struct Run {
     pinned: AtomicU8,
     /// The slab is being given back: its table word must not say slab again (slabs).
     pub(crate) leaving: AtomicU8,
-    /// Slots of records that refer to this run (data runs); may name records that moved on since.
-    referrers: Mutex<Vec<SlotId>>,
+    /// Slots of records that refer to this run (data runs); may name others, and records that moved on since.
+    referrers: Mutex<Referrers>,
+}
+
+/// Slots of records that refer to a data run, as ranges: what lands one after the other is mostly recorded
+/// one after the other.
+#[derive(Debug, Default)]
+struct Referrers(Vec<Range<u32>>);
+
+/// Slots between two ranges that are not worth a range of their own.
+const REFERRERS_GAP_MAX: u32 = 16;
+
+impl Referrers {
+    fn note(&mut self, slot: SlotId) {
+        match self.0.last_mut() {
+            Some(last) if (last.start..=last.end + REFERRERS_GAP_MAX).contains(&slot.0) => {
+                last.end = last.end.max(slot.0 + 1);
+            }
+            _ => self.0.push(slot.0..slot.0 + 1),
+        }
+    }
+
+    /// Orders and joins ranges that were noted in no order.
+    fn tidy(&mut self) {
+        self.0.sort_unstable_by_key(|range| range.start);
+        let ranges = std::mem::take(&mut self.0);
+        for range in ranges {
+            match self.0.last_mut() {
+                Some(last) if range.start <= last.end + REFERRERS_GAP_MAX => {
+                    last.end = last.end.max(range.end);
+                }
+                _ => self.0.push(range),
+            }
+        }
+        self.0.shrink_to_fit();
+    }
 }
 
 impl Run {
@@ -184,7 +219,7 @@ impl Runs {
         let state = self.get(run);
         debug_assert_eq!(state.live_bytes.load(Ordering::Relaxed), 0);
         state.set_use(RunUse::Free);
-        state.referrers.lock().clear();
+        state.referrers.lock().0 = Vec::new();
         let mut free = self.free.lock();
         free.push(run);
         self.free_count.store(free.len() as u32, Ordering::Relaxed);
@@ -284,13 +319,15 @@ impl Runs {
     /// Remembers that `slot` refers into the extent's runs, for the compactor.
     pub(crate) fn note_referrer(&self, extent: Extent, slot: SlotId) {
         for (run, _) in runs_of(extent) {
-            self.get(run).referrers.lock().push(slot);
+            self.get(run).referrers.lock().note(slot);
         }
     }
 
-    /// A copy of the slots that may refer to a data run.
+    /// The slots that may refer to a data run, each once, in order.
     pub(crate) fn referrers(&self, run: RunId) -> Vec<SlotId> {
-        self.get(run).referrers.lock().clone()
+        let mut referrers = self.get(run).referrers.lock();
+        referrers.tidy();
+        referrers.0.iter().cloned().flatten().map(SlotId).collect()
     }
 
     /// A recovered record refers to these bytes of a run that nobody fills.
@@ -330,6 +367,8 @@ impl Runs {
                 run.set_use(RunUse::Table);
             } else if run.used_for() == RunUse::Free {
                 self.free.lock().push(id);
+            } else {
+                run.referrers.lock().tidy();
             }
         }
         self.free_count.store(self.free.lock().len() as u32, Ordering::Relaxed);
@@ -397,6 +436,17 @@ mod tests {
         assert_eq!(runs.get(RunId(2)).live_bytes(), 20);
         runs.unrefer(extent);
         assert_eq!(runs.live_bytes(), 0);
+    }
+
+    #[test]
+    fn referrers_come_back_in_order_and_those_close_together_cost_one_range() {
+        let runs = runs();
+        let extent = Extent::new(RUN_SIZE, 10);
+        let noted = [70, 71, 73, 500, 90, 72, 74, 501];
+        noted.iter().for_each(|slot| runs.note_referrer(extent, SlotId(*slot)));
+        let referrers = runs.referrers(RunId(1));
+        assert!(referrers.is_sorted() && noted.iter().all(|slot| referrers.contains(&SlotId(*slot))));
+        assert_eq!(runs.get(RunId(1)).referrers.lock().0, [70..91, 500..502]);
     }
 
     #[test]

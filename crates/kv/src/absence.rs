@@ -41,13 +41,13 @@ impl<'h> Seen<'h> {
     ///
     /// # Errors
     /// [`KvError::Damaged`]; the medium's.
-    pub fn verified(self) -> Result<Self, KvError> {
-        if let Self::Item(item) = &self
-            && !item.verify()?
-        {
-            return Err(KvError::Damaged { what: Damage::ValueChecksum });
+    pub fn verify(&self) -> Result<(), KvError> {
+        match self {
+            Self::Item(item) if !item.verify()? => {
+                Err(KvError::Damaged { what: Damage::ValueChecksum })
+            }
+            _ => Ok(()),
         }
-        Ok(self)
     }
 }
 

@@ -131,7 +131,9 @@ impl Engine {
     /// # Errors
     /// [`KvError::Damaged`]; [`KvError::NotDurable`] after a failed write.
     pub fn get(&self, space: u8, key: &[u8], now_ms: u64) -> Result<Option<Item<'_>>, KvError> {
-        Ok(self.look(space, key, now_ms)?.verified()?.item())
+        let seen = self.look(space, key, now_ms)?;
+        seen.verify()?;
+        Ok(seen.item())
     }
 
     /// A key's value, unchecked: for its length, version and expiry.

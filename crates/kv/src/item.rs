@@ -1,15 +1,43 @@
 //! A value that was read, kept in place until it is dropped or handed to a transport.
 
-use landfall_heap::{Extents, Heap, RecordView, SlotId, ValuePlace};
-use landfall_media::MediaError;
+use landfall_heap::{Heap, RecordView, SlotId, ValuePlace};
+use landfall_media::{Extent, MediaError};
 use smallvec::SmallVec;
 use std::borrow::Cow;
 
-/// Bytes of a value that live in its record.
+/// Bytes of a value that live in its record: at most a record's body.
 type InlineBytes = SmallVec<[u8; 64]>;
 
+/// Where the bytes of a value are.
+#[derive(Debug)]
+enum Body {
+    /// Copied out of the record.
+    Inline(InlineBytes),
+    /// In one piece, which is held.
+    Whole(Extent),
+    /// In several pieces, or none; each is held.
+    Pieces(Box<[Extent]>),
+}
+
+impl Body {
+    fn of(extents: &[Extent]) -> Self {
+        match extents {
+            [whole] => Self::Whole(*whole),
+            pieces => Self::Pieces(pieces.into()),
+        }
+    }
+
+    fn extents(&self) -> &[Extent] {
+        match self {
+            Self::Inline(_) => &[],
+            Self::Whole(extent) => std::slice::from_ref(extent),
+            Self::Pieces(pieces) => pieces,
+        }
+    }
+}
+
 /// A key's current value. Its frames are held: they stay what they are until the item is dropped, or
-/// until whoever took them with [`Item::into_extents`] releases them.
+/// until whoever took them with [`Item::hand_over`] releases them.
 #[derive(Debug)]
 pub struct Item<'h> {
     heap: &'h Heap,
@@ -25,8 +53,7 @@ pub struct Item<'h> {
     pub len: usize,
     /// CRC-32C of the value.
     pub crc: u32,
-    inline: Option<InlineBytes>,
-    extents: Extents,
+    body: Body,
 }
 
 impl<'h> Item<'h> {
@@ -36,12 +63,12 @@ impl<'h> Item<'h> {
         slot: SlotId,
         view: &RecordView<'_>,
     ) -> Result<Self, landfall_heap::HeapError> {
-        let inline = match view.value() {
-            ValuePlace::Inline(bytes) => Some(InlineBytes::from_slice(bytes)),
-            _ => None,
+        let body = match view.value() {
+            ValuePlace::Inline(bytes) => Body::Inline(InlineBytes::from_slice(bytes)),
+            ValuePlace::Extents(list) if list.len() <= 1 => Body::of(list.iter().next().as_slice()),
+            _ => Body::of(&heap.value_extents(slot, view)?),
         };
-        let extents = heap.value_extents(slot, view)?;
-        extents.iter().for_each(|extent| heap.runs().hold(*extent));
+        body.extents().iter().for_each(|extent| heap.runs().hold(*extent));
         Ok(Self {
             heap,
             slot,
@@ -50,8 +77,7 @@ impl<'h> Item<'h> {
             expiry_ms: view.expiry_ms(),
             len: view.value_len(),
             crc: view.value_crc(),
-            inline,
-            extents,
+            body,
         })
     }
 
@@ -60,34 +86,38 @@ impl<'h> Item<'h> {
     /// # Errors
     /// The medium's.
     pub fn verify(&self) -> Result<bool, MediaError> {
-        let crc = match &self.inline {
-            Some(bytes) => landfall_heap::crc::of(bytes),
-            None => self.heap.crc_of(&self.extents)?,
+        let crc = match &self.body {
+            Body::Inline(bytes) => landfall_heap::crc::of(bytes),
+            body => self.heap.crc_of(body.extents())?,
         };
         Ok(crc == self.crc)
     }
 
     /// The value if it lives in its record.
     pub fn inline(&self) -> Option<&[u8]> {
-        self.inline.as_deref()
+        match &self.body {
+            Body::Inline(bytes) => Some(bytes),
+            _ => None,
+        }
     }
 
     /// Where the value lies, if it does not live in its record.
-    pub fn extents(&self) -> &[landfall_media::Extent] {
-        &self.extents
+    pub fn extents(&self) -> &[Extent] {
+        self.body.extents()
     }
 
-    /// The value's extents, still held: the caller releases each once.
-    pub fn into_extents(mut self) -> Extents {
-        std::mem::take(&mut self.extents)
+    /// Hands each of the value's extents over, still held: the caller releases it.
+    pub fn hand_over(mut self, give: impl FnMut(Extent)) {
+        let body = std::mem::replace(&mut self.body, Body::Inline(InlineBytes::new()));
+        body.extents().iter().copied().for_each(give);
     }
 
     /// CRC-32C of the value with the bytes of `more` after it; only those are read.
     ///
     /// # Errors
     /// The medium's.
-    pub fn crc_with(&self, more: &[landfall_media::Extent]) -> Result<u32, MediaError> {
-        let append = |crc, extent: &landfall_media::Extent| {
+    pub fn crc_with(&self, more: &[Extent]) -> Result<u32, MediaError> {
+        let append = |crc, extent: &Extent| {
             Ok(landfall_heap::crc::append(crc, self.heap.media().bytes(*extent)?))
         };
         more.iter().try_fold(self.crc, append)
@@ -98,10 +128,10 @@ impl<'h> Item<'h> {
     /// # Errors
     /// The medium's.
     pub fn bytes(&self) -> Result<Cow<'_, [u8]>, MediaError> {
-        if let Some(bytes) = &self.inline {
+        if let Some(bytes) = self.inline() {
             return Ok(Cow::Borrowed(bytes));
         }
-        match self.extents.as_slice() {
+        match self.extents() {
             [] => Ok(Cow::Borrowed(&[])),
             [one] => Ok(Cow::Borrowed(self.heap.media().bytes(*one)?)),
             many => {
@@ -117,7 +147,7 @@ impl<'h> Item<'h> {
 
 impl Drop for Item<'_> {
     fn drop(&mut self) {
-        self.extents.iter().for_each(|extent| self.heap.runs().release(*extent));
+        self.extents().iter().for_each(|extent| self.heap.runs().release(*extent));
     }
 }
 
@@ -129,9 +159,10 @@ impl<'h> Item<'h> {
         len: usize,
         crc: u32,
         inline: Option<&[u8]>,
-        extents: Extents,
+        extents: &[Extent],
     ) -> Self {
-        let inline = inline.map(InlineBytes::from_slice);
-        Self { heap, slot: SlotId::NONE, seq: 0, arrival_ns: 0, expiry_ms, len, crc, inline, extents }
+        let body =
+            inline.map_or_else(|| Body::of(extents), |bytes| Body::Inline(InlineBytes::from_slice(bytes)));
+        Self { heap, slot: SlotId::NONE, seq: 0, arrival_ns: 0, expiry_ms, len, crc, body }
     }
 }

@@ -403,7 +403,7 @@ impl<'a> Planned<'a> {
 impl<'h> Item<'h> {
     /// A value staged by a transaction, for its own reads.
     fn staged_bytes(heap: &'h landfall_heap::Heap, bytes: &[u8], expiry_ms: u64) -> Self {
-        Self::from_parts(heap, expiry_ms, bytes.len(), landfall_heap::crc::of(bytes), Some(bytes), Extents::new())
+        Self::from_parts(heap, expiry_ms, bytes.len(), landfall_heap::crc::of(bytes), Some(bytes), &[])
     }
 
     fn staged_extents(
@@ -414,7 +414,7 @@ impl<'h> Item<'h> {
         let crc = heap.crc_of(extents)?;
         extents.iter().for_each(|extent| heap.runs().hold(*extent));
         let len = extents.iter().map(|extent| extent.len as usize).sum();
-        Ok(Self::from_parts(heap, expiry_ms, len, crc, None, extents.into()))
+        Ok(Self::from_parts(heap, expiry_ms, len, crc, None, extents))
     }
 }
 

@@ -28,9 +28,17 @@ const IDLE_AFTER: Duration = Duration::from_millis(300);
 const LOADS_PER_STEP: usize = 8;
 
 /// How dense the region is kept while writes go on: within the bound of 1.6 times (3 for small values).
-const GOAL_LOADED: CompactGoal = CompactGoal { data_ratio: 1.4, slab_ratio: 1.3 };
+const GOAL_LOADED: CompactGoal = CompactGoal { data_ratio: 1.25, slab_ratio: 1.25 };
+/// Times the goal at which writers are slowed down: compaction cannot keep up with them.
+const BRAKE_FROM: f32 = 1.06;
+/// Pause after each commit for each unit above that, microseconds: 200 us at 7 % above the goal.
+const BRAKE_SLOPE: f32 = 20_000.0;
+/// Longest pause after a commit, microseconds.
+const BRAKE_MAX: f32 = 2_000.0;
+/// Looking for runs to compact takes at most one part in so many of the time.
+const REST_FACTOR: u32 = 50;
 /// How dense it becomes once they rest: within the bound of 1.25 times (2.2 for small values).
-const GOAL_IDLE: CompactGoal = CompactGoal { data_ratio: 1.05, slab_ratio: 1.05 };
+const GOAL_IDLE: CompactGoal = CompactGoal { data_ratio: 1.03, slab_ratio: 1.03 };
 
 /// Writer id of the purger; workers count from 0, the compactor has an id of its own.
 const PURGER_ID: u8 = 253;
@@ -47,6 +55,8 @@ pub(crate) struct Maintenance {
     marked_at: Instant,
     commits_seen: u64,
     wrote_at: Instant,
+    /// The compactor has nothing to do, and is not asked again until then.
+    rests_until: Instant,
     complained: bool,
 }
 
@@ -65,6 +75,7 @@ impl Maintenance {
             marked_at: now,
             commits_seen: 0,
             wrote_at: now,
+            rests_until: now,
             complained: false,
         }
     }
@@ -159,13 +170,29 @@ impl Maintenance {
             self.wrote_at = Instant::now();
         }
         let goal = if self.wrote_at.elapsed() > IDLE_AFTER { GOAL_IDLE } else { GOAL_LOADED };
+        let begun = Instant::now();
+        if begun < self.rests_until {
+            return Ok(false);
+        }
         for _ in 0..STEPS_BEHIND_MAX {
             let done = self.compact_step(goal)?;
-            if !done.behind || done.rests {
+            self.brake(done.excess, goal);
+            if done.rests {
+                self.rests_until = Instant::now() + begun.elapsed() * REST_FACTOR;
+            }
+            if !done.is_behind() || done.rests {
                 return Ok(!done.rests);
             }
         }
         Ok(true)
+    }
+
+    /// Slows the writers down where compaction cannot keep up with them: the region's size is bounded, their
+    /// speed is not.
+    fn brake(&self, excess: f32, goal: CompactGoal) {
+        let over = if goal == GOAL_LOADED { (excess - BRAKE_FROM).max(0.0) } else { 0.0 };
+        let pause_us = (over * BRAKE_SLOPE).min(BRAKE_MAX) as u32;
+        self.shared.brake_us.store(pause_us, Ordering::Relaxed);
     }
 
     fn compact_step(&mut self, goal: CompactGoal) -> Result<Compacted, KvError> {

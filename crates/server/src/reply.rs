@@ -170,9 +170,7 @@ impl Reply<'_> {
             self.bytes().extend_from_slice(&bytes);
             return;
         }
-        for extent in item.into_extents() {
-            self.stored(extent);
-        }
+        item.hand_over(|extent| self.stored(extent));
     }
 
     /// Appends bytes that lie in frames; the caller's hold on them goes with the reply.

@@ -10,7 +10,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use std::fmt::Write as _;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
@@ -77,6 +77,7 @@ impl Server {
             clients: Default::default(),
             next_client: AtomicU64::new(1),
             cursors: Default::default(),
+            brake_us: AtomicU32::new(0),
             stopping: AtomicBool::new(false),
             workers: std::sync::OnceLock::new(),
             config,

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 /// Upper bounds of the commit-latency histogram, microseconds; the last bucket is open.
@@ -125,6 +125,8 @@ pub struct Shared {
     pub next_client: AtomicU64,
     /// Cursors of `SCAN`.
     pub cursors: Mutex<crate::cursors::Cursors>,
+    /// Pause after each commit while compaction is behind, microseconds.
+    pub brake_us: AtomicU32,
     /// Asked to stop.
     pub stopping: AtomicBool,
     /// The workers, once they run.

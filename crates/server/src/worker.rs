@@ -156,8 +156,13 @@ impl Worker {
         }
         self.events = events;
         self.execute_touched();
+        let commits = self.writer.has_work();
         self.begin_commit();
         self.send_touched();
+        let brake_us = self.shared.brake_us.load(Ordering::Relaxed);
+        if commits && brake_us > 0 {
+            std::thread::sleep(Duration::from_micros(brake_us.into()));
+        }
         if Instant::now() >= self.next_tick {
             self.tick();
         }

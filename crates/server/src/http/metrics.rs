@@ -17,6 +17,7 @@ pub(super) fn text(ctx: &Context<'_>) -> String {
     info(&mut text, ctx.shared, ctx.engine);
     counters(&mut text, &ctx.shared.counters);
     commits(&mut text, &ctx.shared.counters);
+    brake(&mut text, ctx.shared);
     keys(&mut text, ctx.engine, &ctx.engine.stats());
     region(&mut text, ctx.engine.heap());
     recovery(&mut text, ctx.shared);
@@ -131,6 +132,11 @@ fn commits(text: &mut Text, from: &Counters) {
     text.sample(&format!("{name}_sum"), &[], seconds(read(&from.commit_ns)));
     text.sample(&format!("{name}_count"), &[], sum);
     text.counter("commits_total", "Commits made durable.", read(&from.commits));
+}
+
+fn brake(text: &mut Text, shared: &Shared) {
+    let pause = seconds(u64::from(shared.brake_us.load(Ordering::Relaxed)) * 1000);
+    text.gauge("brake_seconds", "Pause after each commit while compaction is behind the writers.", pause);
 }
 
 fn keys(text: &mut Text, engine: &Engine, stats: &Stats) {

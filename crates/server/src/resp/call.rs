@@ -179,7 +179,10 @@ impl<'c, 'e> Call<'c, 'e, '_> {
         let engine = self.ctx.engine;
         let seen = engine.look(self.session.state.database, key, self.ctx.now_ms)?;
         self.reply.wait_for(seen.slot());
-        Ok(if verify { seen.verified()?.item() } else { seen.item() })
+        if verify {
+            seen.verify()?;
+        }
+        Ok(seen.item())
     }
 
     /// Reads and writes keys as one: `body` sees nobody else's work in between, and what it stages is

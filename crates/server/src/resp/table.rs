@@ -182,19 +182,14 @@ const VACANT: u8 = u8::MAX;
 
 /// A name as a number that is the same in upper, lower and mixed case: its bytes with the bit set that
 /// tells lower from upper case. Other names may have the same number, since other bytes lose that bit, too.
+#[inline]
 const fn fold(name: &[u8]) -> u64 {
-    const LOWER: u64 = 0x2020_2020_2020_2020;
-    let (mut low, mut high, mut at) = (0, 0, 0);
+    let (mut folded, mut at) = (0, 0);
     while at < name.len() {
-        let byte = name[at] as u64;
-        if at < 8 {
-            low |= byte << (8 * at);
-        } else {
-            high |= byte << (8 * (at - 8));
-        }
+        folded = (folded << 5) ^ (name[at] | 0x20) as u64;
         at += 1;
     }
-    (low | LOWER) ^ (high | LOWER).rotate_left(29)
+    folded
 }
 
 const fn home(folded: u64) -> usize {

@@ -69,6 +69,7 @@ impl Rig {
             clients: Default::default(),
             next_client: AtomicU64::new(1),
             cursors: Default::default(),
+            brake_us: Default::default(),
             stopping: Default::default(),
             workers: Default::default(),
         };
