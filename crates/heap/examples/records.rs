@@ -58,7 +58,9 @@ fn recover(media: Arc<dyn Media>) -> Result<(Arc<Heap>, Vec<Found>), Box<dyn Err
     }
     // Here nothing supersedes anything; an owner with versions says what is newer.
     opening.resolve(|_, _, _| false, |record, _| found.push(record))?;
-    found.iter().try_for_each(|record| opening.adopt(record.slot))?;
+    for record in &found {
+        opening.adopt(record.slot, &opening.heap().record(record.slot)?)?;
+    }
     Ok((opening.finish()?, found))
 }
 

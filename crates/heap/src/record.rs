@@ -584,7 +584,10 @@ mod tests {
         for bit in 0..1024 {
             let mut bad = bytes;
             bad[bit / 8] ^= 1 << (bit % 8);
-            assert!(matches!(RecordView::parse(&bad, SlotId(5), seal(), 1 << 48), Slot::Damaged(_)), "bit {bit}");
+            assert!(
+                matches!(RecordView::parse(&bad, SlotId(5), seal(), 1 << 48), Slot::Damaged(_)),
+                "bit {bit}"
+            );
             assert_eq!(correct_single_bit(&bad, SlotId(5), seal()), Some(bytes), "bit {bit}");
         }
     }

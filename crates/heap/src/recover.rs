@@ -115,6 +115,14 @@ pub struct ScanUnit {
     filled: u32,
 }
 
+impl ScanUnit {
+    /// Slots that may hold records; empty ones are above all others.
+    pub fn slots(&self) -> impl ExactSizeIterator<Item = SlotId> + use<> {
+        let run = self.run;
+        (0..self.filled as usize).map(move |index| SlotId::new(run, index as u32))
+    }
+}
+
 /// What one slab's scan found besides records.
 #[derive(Clone, Debug, Default)]
 pub struct Scanned {
@@ -460,9 +468,8 @@ impl Opening {
     /// # Errors
     /// [`HeapError::Damaged`] when the list of a long value cannot be read; the slot is then kept, its
     /// data is not.
-    pub fn adopt(&self, slot: SlotId) -> Result<(), HeapError> {
-        let view = self.heap.record(slot)?;
-        self.heap.adopt(slot, &view)
+    pub fn adopt(&self, slot: SlotId, view: &RecordView<'_>) -> Result<(), HeapError> {
+        self.heap.adopt(slot, view)
     }
 
     /// Ends recovery: everything not adopted is free, slabs without any record are given back, slabs with

@@ -376,7 +376,7 @@ impl Runs {
     }
 }
 
-fn frames_of(extent: Extent) -> std::ops::Range<usize> {
+fn frames_of(extent: Extent) -> Range<usize> {
     if extent.is_empty() {
         return 0..0;
     }

@@ -43,9 +43,7 @@ impl<'h> Seen<'h> {
     /// [`KvError::Damaged`]; the medium's.
     pub fn verify(&self) -> Result<(), KvError> {
         match self {
-            Self::Item(item) if !item.verify()? => {
-                Err(KvError::Damaged { what: Damage::ValueChecksum })
-            }
+            Self::Item(item) if !item.verify()? => Err(KvError::Damaged { what: Damage::ValueChecksum }),
             _ => Ok(()),
         }
     }

@@ -173,8 +173,7 @@ impl Engine {
         let lookup = Lookup::new(&self.heap, request.space, request.key);
         let mut shard = self.shard(lookup.hash);
         let found = self.find_for_write(&shard, writer, &lookup)?;
-        let tomb =
-            if found.current.is_none() { self.tomb_for_write(&shard, writer, &lookup)? } else { None };
+        let tomb = if found.current.is_none() { self.tomb_for_write(&shard, writer, &lookup)? } else { None };
         let entry = Entry {
             kind: Kind::Put,
             space: request.space,

@@ -117,9 +117,8 @@ impl<'h> Item<'h> {
     /// # Errors
     /// The medium's.
     pub fn crc_with(&self, more: &[Extent]) -> Result<u32, MediaError> {
-        let append = |crc, extent: &Extent| {
-            Ok(landfall_heap::crc::append(crc, self.heap.media().bytes(*extent)?))
-        };
+        let append =
+            |crc, extent: &Extent| Ok(landfall_heap::crc::append(crc, self.heap.media().bytes(*extent)?));
         more.iter().try_fold(self.crc, append)
     }
 

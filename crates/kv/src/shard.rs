@@ -133,6 +133,16 @@ pub(crate) struct Shard {
 }
 
 impl Shard {
+    /// An empty shard with room for some keys.
+    pub(crate) fn with_room(keys: usize) -> Self {
+        Self { table: HashTable::with_capacity(keys), ..Self::default() }
+    }
+
+    /// Gives back room that was not needed.
+    pub(crate) fn shrink(&mut self) {
+        self.table.shrink_to_fit(|entry| spread(entry.tag()));
+    }
+
     /// The current version of a key, expired or not.
     pub(crate) fn find<'h>(&self, heap: &'h Heap, lookup: &Lookup<'_>) -> Result<Option<Hit<'h>>, KvError> {
         if !self.damaged.is_empty()
@@ -364,6 +374,13 @@ impl Shard {
     /// True when `slot` holds the current version of something with this hash.
     pub(crate) fn is_current(&self, hash: u64, slot: SlotId) -> bool {
         let same = |entry: &Entry| entry.slot == slot;
+        let spread = spread(tag(hash));
+        self.table.find(spread, same).is_some() || self.tombs.find(spread, same).is_some()
+    }
+
+    /// False when nothing with this hash, key or tombstone, is current.
+    pub(crate) fn has_tag(&self, hash: u64) -> bool {
+        let same = |entry: &Entry| entry.tag() == tag(hash);
         let spread = spread(tag(hash));
         self.table.find(spread, same).is_some() || self.tombs.find(spread, same).is_some()
     }

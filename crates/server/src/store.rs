@@ -152,6 +152,10 @@ pub fn recover(media: Arc<dyn Media>, shards: usize) -> Result<(Engine, Recovere
         }
     }
     on_all_cores(|_| {
+        while recovery.adopt_some()? {}
+        Ok(())
+    })?;
+    on_all_cores(|_| {
         while recovery.build_some()? {}
         Ok(())
     })?;

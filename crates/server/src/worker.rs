@@ -177,7 +177,11 @@ impl Worker {
         let active = self.active_before.max(self.active).min(self.conns.len());
         let expected = active.saturating_sub(self.waiting.len());
         let events_min = u32::try_from(expected / 2).unwrap_or(u32::MAX).max(1);
-        Wait { timeout: Some(timeout), events_min, linger: if expected > 2 { LINGER } else { Duration::ZERO } }
+        Wait {
+            timeout: Some(timeout),
+            events_min,
+            linger: if expected > 2 { LINGER } else { Duration::ZERO },
+        }
     }
 
     fn handle(&mut self, event: Event) {

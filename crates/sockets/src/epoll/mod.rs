@@ -11,8 +11,8 @@ mod write_back;
 
 use crate::policy::{STARVED_RETRY, until};
 use crate::slots::Slots;
-use crate::write_back::{DurableWriter, WriteBackThread};
 use crate::sys::{Epoll, Interest, Ready, Region};
+use crate::write_back::{DurableWriter, WriteBackThread};
 use crate::{ConnId, Event, Frames, OpenedTransport, Outgoing, Transport, TransportError, Wait, Waker};
 use accept::Listener;
 use close::Closing;

@@ -1,12 +1,17 @@
 //! Opening an engine: the heap's records become an index again.
 //!
 //! The caller brings the threads. [`Recovery::scan_some`] may run on any number of them until it returns
-//! false, then [`Recovery::settle`] once (and both again if it says so), then [`Recovery::build_some`] on
-//! any number, then [`Recovery::finish`].
+//! false, then [`Recovery::settle`] once (and both again if it says so), then [`Recovery::adopt_some`] and
+//! [`Recovery::build_some`], each on any number, then [`Recovery::finish`].
+
+mod current;
+mod keys;
 
 use crate::engine::Engine;
 use crate::error::KvError;
-use crate::shard::{Lookup, OrderedKey, Shard, ordered_key};
+use crate::shard::{Lookup, Shard};
+use current::CurrentSlots;
+use keys::Keys;
 use landfall_heap::{Damage, DamagedSlot, Found, Heap, Kind, Opening, RecordView, Resolved, Scanned, SlotId};
 use landfall_media::Media;
 use parking_lot::Mutex;
@@ -30,12 +35,30 @@ pub struct Recovered {
     pub notes: Vec<String>,
 }
 
+/// Records of one shard that wait for each other before they go into the index: each of them would miss the
+/// caches by itself, while many of one shard find its table there.
+const SHARE_MAX: usize = 4096;
+
+/// A record that may become current.
+#[derive(Clone, Copy, Debug)]
+struct Candidate {
+    hash: u64,
+    slot: SlotId,
+    kind: Kind,
+}
+
 /// An engine being opened.
 #[derive(Debug)]
 pub struct Recovery {
     opening: Opening,
     shards: Box<[Mutex<Shard>]>,
+    /// Candidates of each shard that are not in the index yet.
+    waiting: Box<[Mutex<Vec<Candidate>>]>,
+    current: CurrentSlots,
+    /// Keys of each shard, in no order yet.
+    keys: Box<[Mutex<Keys>]>,
     next_unit: AtomicUsize,
+    next_adopted: AtomicUsize,
     next_shard: AtomicUsize,
     flush_seq: AtomicU64,
     /// The flush mark that was known when the current pass began.
@@ -55,17 +78,30 @@ impl Recovery {
         assert!(shards.is_power_of_two());
         let opening = Opening::begin(media)?;
         let report = Recovered { notes: opening.notes.clone(), ..Recovered::default() };
-        Ok(Self {
+        let recovery = Self {
+            current: CurrentSlots::new(opening.units()),
+            waiting: (0..shards).map(|_| Mutex::default()).collect(),
             opening,
             shards: (0..shards).map(|_| Mutex::default()).collect(),
+            keys: (0..shards).map(|_| Mutex::default()).collect(),
             next_unit: AtomicUsize::new(0),
+            next_adopted: AtomicUsize::new(0),
             next_shard: AtomicUsize::new(0),
             flush_seq: AtomicU64::new(0),
             pass_flush_seq: 0,
             flush_mark: Mutex::new(None),
             keyless: Mutex::new(Vec::new()),
             report: Mutex::new(report),
-        })
+        };
+        recovery.clear_shards();
+        Ok(recovery)
+    }
+
+    /// Empty shards with room for what the slabs hold.
+    fn clear_shards(&self) {
+        let records: usize = self.opening.units().iter().map(|unit| unit.slots().len()).sum();
+        let share = records / self.shards.len();
+        self.shards.iter().for_each(|shard| *shard.lock() = Shard::with_room(share + share / 8));
     }
 
     /// Recovers on the calling thread alone.
@@ -80,6 +116,7 @@ impl Recovery {
                 break;
             }
         }
+        while recovery.adopt_some()? {}
         while recovery.build_some()? {}
         recovery.finish()
     }
@@ -97,9 +134,37 @@ impl Recovery {
     pub fn scan_some(&self) -> Result<bool, KvError> {
         let index = self.next_unit.fetch_add(1, Ordering::Relaxed);
         let Some(unit) = self.opening.units().get(index) else { return Ok(false) };
-        let scanned = self.opening.scan(unit, |found, view| self.take(&found, view))?;
+        let mut candidates: Vec<Vec<Candidate>> = vec![Vec::new(); self.shards.len()];
+        let scanned = self.opening.scan(unit, |found, view| {
+            if let Some(candidate) = self.take(&found, view) {
+                candidates[self.shard_index(found.hash)].push(candidate);
+            }
+        })?;
         self.add_report(scanned);
+        for (shard, mut some) in candidates.into_iter().enumerate() {
+            let mut waiting = self.waiting[shard].lock();
+            waiting.append(&mut some);
+            if waiting.len() >= SHARE_MAX {
+                let full = std::mem::take(&mut *waiting);
+                drop(waiting);
+                self.index(shard, &full)?;
+            }
+        }
         Ok(true)
+    }
+
+    /// Lets candidates of one shard contest for their keys.
+    fn index(&self, shard: usize, candidates: &[Candidate]) -> Result<(), KvError> {
+        let mut shard = self.shards[shard].lock();
+        candidates.iter().try_for_each(|candidate| self.contest(&mut shard, candidate))
+    }
+
+    /// Everything scanned so far is in the index afterwards.
+    fn index_waiting(&self) -> Result<(), KvError> {
+        for (shard, waiting) in self.waiting.iter().enumerate() {
+            self.index(shard, &std::mem::take(&mut *waiting.lock()))?;
+        }
+        Ok(())
     }
 
     fn add_report(&self, scanned: Scanned) {
@@ -109,21 +174,50 @@ impl Recovery {
         report.damaged.extend(scanned.damaged);
     }
 
-    /// Takes a record into the index, if it is the newest of its key so far.
-    fn take(&self, found: &Found, view: &RecordView<'_>) {
+    /// The record as a candidate, unless it is something else.
+    fn take(&self, found: &Found, view: &RecordView<'_>) -> Option<Candidate> {
         if found.kind == Kind::Flush {
-            return self.take_flush(found);
+            self.take_flush(found);
+            return None;
         }
         if found.seq < self.pass_flush_seq {
-            return;
+            return None;
         }
         let heap = self.opening.heap();
-        let mut shard = self.shard(found.hash).lock();
-        match heap.key(view) {
-            Ok(key) if heap.hash(found.space, key) == found.hash => contest(&mut shard, heap, found, key),
-            // Which of the two it is can be told once everything has been read.
-            _ => self.keyless.lock().push(*found),
+        if heap.key(view).is_ok_and(|key| heap.hash(found.space, key) == found.hash) {
+            return Some(Candidate { hash: found.hash, slot: found.slot, kind: found.kind });
         }
+        // Which of the two it is can be told once everything has been read.
+        self.keyless.lock().push(*found);
+        None
+    }
+
+    /// Lets a record contest with the one that the shard knows of its key: the higher (version, revision) is
+    /// current, the other is stale.
+    fn contest(&self, shard: &mut Shard, candidate: &Candidate) -> Result<(), KvError> {
+        if shard.has_tag(candidate.hash) {
+            let heap = self.opening.heap();
+            let view = heap.record(candidate.slot)?;
+            let lookup = Lookup { space: view.space(), hash: candidate.hash, key: heap.key(&view)? };
+            let put = shard.find(heap, &lookup).ok().flatten();
+            let known = put.or_else(|| shard.find_tomb(heap, &lookup).ok().flatten());
+            if let Some(known) = known {
+                shard.add_stale(candidate.hash);
+                if (view.seq(), view.rev()) <= (known.view.seq(), known.view.rev()) {
+                    return Ok(());
+                }
+                shard.remove(candidate.hash, known.slot);
+                self.current.clear(known.slot);
+            }
+        }
+        match candidate.kind {
+            Kind::Put => {
+                shard.insert(candidate.hash, candidate.slot);
+                self.current.set(candidate.slot);
+            }
+            Kind::Tombstone | Kind::Flush => shard.add_tomb(candidate.hash, candidate.slot),
+        }
+        Ok(())
     }
 
     fn take_flush(&self, found: &Found) {
@@ -135,8 +229,12 @@ impl Recovery {
         }
     }
 
+    fn shard_index(&self, hash: u64) -> usize {
+        hash as usize & (self.shards.len() - 1)
+    }
+
     fn shard(&self, hash: u64) -> &Mutex<Shard> {
-        &self.shards[hash as usize & (self.shards.len() - 1)]
+        &self.shards[self.shard_index(hash)]
     }
 
     /// Settles what lies above the watermarks. True: a flush mark was found, so that older records must
@@ -145,6 +243,7 @@ impl Recovery {
     /// # Errors
     /// The medium's.
     pub fn settle(&mut self) -> Result<bool, KvError> {
+        self.index_waiting()?;
         let (shards, flush_seq) = (&self.shards, self.flush_seq.load(Ordering::Acquire));
         let heap_newest =
             |heap: &Heap, hash: u64| newest(&shards[hash as usize & (shards.len() - 1)].lock(), heap, hash).0;
@@ -154,7 +253,9 @@ impl Recovery {
             |found, _| accepted.push(found),
         )?;
         for found in &accepted {
-            self.take(found, &self.opening.heap().record(found.slot)?);
+            if let Some(candidate) = self.take(found, &self.opening.heap().record(found.slot)?) {
+                self.contest(&mut self.shard(found.hash).lock(), &candidate)?;
+            }
         }
         if resolved != Resolved::default() {
             self.report.lock().resolved = resolved;
@@ -193,11 +294,37 @@ impl Recovery {
         report.records = 0;
         report.damaged.clear();
         self.keyless.get_mut().clear();
-        self.shards.iter_mut().for_each(|shard| *shard.get_mut() = Shard::default());
+        self.current.clear_all();
+        self.clear_shards();
         self.next_unit.store(0, Ordering::Relaxed);
     }
 
-    /// Orders the keys of the next shard and counts what its records refer to; false when none is left.
+    /// Counts what the current records of the next slab refer to, and notes their keys; false when none is
+    /// left. Slab by slab, because records are read fastest where they lie one after the other.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub fn adopt_some(&self) -> Result<bool, KvError> {
+        let index = self.next_adopted.fetch_add(1, Ordering::Relaxed);
+        let Some(unit) = self.opening.units().get(index) else { return Ok(false) };
+        let heap = self.opening.heap();
+        let mut keys: Vec<Keys> = Vec::new();
+        keys.resize_with(self.shards.len(), Keys::default);
+        for slot in self.current.of_slab(index, unit.run) {
+            let view = heap.record(slot)?;
+            if view.expiry_ms() != 0 {
+                self.shard(view.hash()).lock().set_expiry(view.hash(), 0, view.expiry_ms());
+            }
+            keys[self.shard_index(view.hash())].push(view.space(), heap.key(&view)?);
+            self.adopt(slot, &view)?;
+        }
+        for (all, some) in self.keys.iter().zip(&mut keys) {
+            all.lock().append(some);
+        }
+        Ok(true)
+    }
+
+    /// Orders the keys of the next shard; false when none is left.
     ///
     /// # Errors
     /// The medium's.
@@ -205,17 +332,11 @@ impl Recovery {
         let index = self.next_shard.fetch_add(1, Ordering::Relaxed);
         let Some(shard) = self.shards.get(index) else { return Ok(false) };
         let mut shard = shard.lock();
-        let mut keys: Vec<OrderedKey> = Vec::with_capacity(shard.table.len());
-        let slots: Vec<SlotId> = shard.table.iter().map(|entry| entry.slot).collect();
-        for slot in slots {
-            let view = self.opening.heap().record(slot)?;
-            keys.push(ordered_key(view.space(), self.opening.heap().key(&view)?));
-            shard.count(view.space(), 1);
-            shard.set_expiry(view.hash(), 0, view.expiry_ms());
-            self.adopt(slot)?;
-        }
+        let order = std::mem::take(&mut *self.keys[index].lock()).into_order();
+        order.iter().for_each(|key| shard.count(key[0], 1));
+        shard.order = order;
         self.keep_tombs(&mut shard)?;
-        shard.order = keys.into_iter().collect();
+        shard.shrink();
         Ok(true)
     }
 
@@ -223,18 +344,18 @@ impl Recovery {
     fn keep_tombs(&self, shard: &mut Shard) -> Result<(), KvError> {
         let tombs: Vec<SlotId> = shard.tombs.iter().map(|entry| entry.slot).collect();
         for slot in tombs {
-            let hash = self.opening.heap().record(slot)?.hash();
-            if shard.has_stale(hash) {
-                self.adopt(slot)?;
+            let view = self.opening.heap().record(slot)?;
+            if shard.has_stale(view.hash()) {
+                self.adopt(slot, &view)?;
             } else {
-                shard.drop_tomb(hash, slot);
+                shard.drop_tomb(view.hash(), slot);
             }
         }
         Ok(())
     }
 
-    fn adopt(&self, slot: SlotId) -> Result<(), KvError> {
-        match self.opening.adopt(slot).map_err(KvError::from) {
+    fn adopt(&self, slot: SlotId, view: &RecordView<'_>) -> Result<(), KvError> {
+        match self.opening.adopt(slot, view).map_err(KvError::from) {
             // The slot stays current, so that the key is answered with an error, not with an old value.
             Err(KvError::Damaged { .. }) => self.report.lock().damaged_values += 1,
             other => other?,
@@ -250,7 +371,7 @@ impl Recovery {
         let mark = *self.flush_mark.lock();
         if let Some(mark) = mark {
             self.shard(mark.hash).lock().add_tomb(mark.hash, mark.slot);
-            self.adopt(mark.slot)?;
+            self.adopt(mark.slot, &self.opening.heap().record(mark.slot)?)?;
         }
         let report = self.report.into_inner();
         let heap = self.opening.finish()?;
@@ -273,27 +394,6 @@ fn newest(shard: &Shard, heap: &Heap, hash: u64) -> (u64, u32) {
         view.map_or((0, 0), |view| (view.seq(), view.rev()))
     };
     shard.slots_of(hash).chain(shard.tombs_of(hash)).map(version).max().unwrap_or_default()
-}
-
-/// Lets a version contest with the one the shard knows: the higher (version, revision) is current, the
-/// other is stale.
-fn contest(shard: &mut Shard, heap: &Heap, found: &Found, key: &[u8]) {
-    let lookup = Lookup { space: found.space, hash: found.hash, key };
-    let put = shard.find(heap, &lookup).ok().flatten();
-    let known = put.or_else(|| shard.find_tomb(heap, &lookup).ok().flatten());
-    let Some(known) = known else { return add(shard, found) };
-    shard.add_stale(found.hash);
-    if (found.seq, found.rev) > (known.view.seq(), known.view.rev()) {
-        shard.remove(found.hash, known.slot);
-        add(shard, found);
-    }
-}
-
-fn add(shard: &mut Shard, found: &Found) {
-    match found.kind {
-        Kind::Put => shard.insert(found.hash, found.slot),
-        Kind::Tombstone | Kind::Flush => shard.add_tomb(found.hash, found.slot),
-    }
 }
 
 /// Answers every key of a hash with an error: its newest record is unreadable, and an older one must not
