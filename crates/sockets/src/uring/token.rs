@@ -69,8 +69,7 @@ mod tests {
             Operation::Send,
             Operation::Cancel,
             Operation::Wake,
-            Operation::Write,
-            Operation::Sync,
+            Operation::Written,
         ] {
             let token = Token::of_conn(operation, conn);
             assert_eq!((token.operation(), token.conn()), (operation, conn));
