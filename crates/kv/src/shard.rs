@@ -403,7 +403,8 @@ impl Shard {
             Some(entry) => entry.slot = new,
             None => {}
         }
-        self.add_stale(hash);
+        self.stale_total += 1;
+        self.spill(hash, 1);
     }
 
     /// Slots of keys with this hash: one, unless hashes collide.

@@ -401,28 +401,60 @@ impl Sigil {
 
 /// The usual count line, whole, canonical and small: the count and the line's length. `None` says nothing
 /// about the line but that it is not so.
+///
+/// Eight bytes at once: the digits before the first other byte are shifted to the upper end of a word, then
+/// added up in pairs, fours and eights.
 #[inline(always)]
 fn short_count(line: &[u8], sigil: Sigil) -> Option<(u32, usize)> {
-    const DIGITS_MAX: usize = 9;
-    let digit = |at: usize| line.get(at).map(|byte| u32::from(byte.wrapping_sub(b'0')));
-    if *line.first()? != sigil.byte() {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    let &[first, ref digits @ ..] = line.first_chunk::<9>()?;
+    if first != sigil.byte() {
         return None;
     }
-    let mut count = digit(1)?;
-    if count > 9 {
-        return None;
-    }
-    let mut at = 2;
-    while at <= DIGITS_MAX {
-        let next = digit(at)?;
-        if next > 9 {
-            break;
-        }
-        count = count * 10 + next;
-        at += 1;
-    }
+    let values = u64::from_le_bytes(*digits) ^ (ONES * u64::from(b'0'));
+    // The high bit of each byte that is no digit.
+    let others = (((values & (ONES * 0x7f)) + ONES * (0x80 - 10)) | values) & (ONES * 0x80);
+    let len = others.trailing_zeros() as usize / 8;
     // A leading zero is not canonical: the slow path says what it means.
-    let canonical = at == 2 || line[1] != b'0';
-    let whole = line.get(at..at + CRLF_LEN)? == b"\r\n";
-    (canonical && whole).then_some((count, at + CRLF_LEN))
+    if len == 0 || len == 8 || (len > 1 && digits[0] == b'0') {
+        return None;
+    }
+    let at = 1 + len;
+    if line.get(at..at + CRLF_LEN)? != b"\r\n" {
+        return None;
+    }
+    let shifted = values << (64 - 8 * len);
+    let pairs = shifted.wrapping_mul(10).wrapping_add(shifted >> 8);
+    let fours = (pairs & 0x0000_00ff_0000_00ff).wrapping_mul(100 + (1_000_000 << 32));
+    let eights = ((pairs >> 16) & 0x0000_00ff_0000_00ff).wrapping_mul(1 + (10_000 << 32));
+    let count = (fours.wrapping_add(eights) >> 32) as u32;
+    Some((count, at + CRLF_LEN))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_counts_are_read_and_everything_else_is_left_to_the_slow_path() {
+        for count in [0, 1, 9, 10, 99, 100, 1024, 65_536, 999_999, 1_234_567, 9_999_999] {
+            let line = format!("${count}\r\nrest of the stream");
+            let read = short_count(line.as_bytes(), Sigil::Bulk);
+            assert_eq!(read, Some((count, count.to_string().len() + 3)), "{line}");
+        }
+        for line in [
+            "$\r\n......",
+            "$01\r\n.....",
+            "$-1\r\n.....",
+            "$1\n.......",
+            "$1\r.......",
+            "$+1\r\n.....",
+            "$12345678\r\n",
+            "*1\r\n......",
+            "$1",
+            "$1 \r\n.....",
+        ] {
+            assert_eq!(short_count(line.as_bytes(), Sigil::Bulk), None, "{line:?}");
+        }
+    }
 }
