@@ -31,10 +31,10 @@ const LOADS_PER_STEP: usize = 8;
 const GOAL_LOADED: CompactGoal = CompactGoal { data_ratio: 1.25, slab_ratio: 1.25 };
 /// Times the goal at which writers are slowed down: compaction cannot keep up with them.
 const BRAKE_FROM: f32 = 1.06;
-/// Pause after each commit for each unit above that, microseconds: 200 us at 7 % above the goal.
-const BRAKE_SLOPE: f32 = 20_000.0;
-/// Longest pause after a commit, microseconds.
-const BRAKE_MAX: f32 = 2_000.0;
+/// Pause after each commit for each unit above that, seconds: 200 us at 7 % above the goal.
+const BRAKE_SLOPE: f32 = 0.02;
+/// Longest pause after a commit, seconds.
+const BRAKE_MAX: f32 = 0.002;
 /// Looking for runs to compact takes at most one part in so many of the time.
 const REST_FACTOR: u32 = 50;
 /// How dense it becomes once they rest: within the bound of 1.25 times (2.2 for small values).
@@ -191,8 +191,8 @@ impl Maintenance {
     /// speed is not.
     fn brake(&self, excess: f32, goal: CompactGoal) {
         let over = if goal == GOAL_LOADED { (excess - BRAKE_FROM).max(0.0) } else { 0.0 };
-        let pause_us = (over * BRAKE_SLOPE).min(BRAKE_MAX) as u32;
-        self.shared.brake_us.store(pause_us, Ordering::Relaxed);
+        let pause = Duration::from_secs_f32((over * BRAKE_SLOPE).min(BRAKE_MAX));
+        self.shared.brake_us.store(pause.subsec_micros(), Ordering::Relaxed);
     }
 
     fn compact_step(&mut self, goal: CompactGoal) -> Result<Compacted, KvError> {

@@ -25,7 +25,7 @@ pub(crate) struct DurableWriter {
 enum RingState {
     #[default]
     Untried,
-    Open(SideRing),
+    Open(Box<SideRing>),
     /// The kernel refuses rings, or the transport was told to do without.
     None,
 }
@@ -50,7 +50,7 @@ impl DurableWriter {
                     tracing::warn!(%error, "no ring for writing: ranges are written one after the other");
                     RingState::None
                 },
-                RingState::Open,
+                |ring| RingState::Open(Box::new(ring)),
             );
         }
         let RingState::Open(ring) = &mut self.ring else { return write_durably(file, writes) };

@@ -13,10 +13,11 @@ use crate::source::Source;
 use crate::workspace::{DependencyKind, Package, TextFile, Workspace};
 
 /// What a core may depend on besides other cores and `landfall-media`: computation only. `parking_lot` locks,
-/// which waits but neither reads nor writes anything outside.
+/// which waits but neither reads nor writes anything outside; `crc-fast` could read a file if asked to, and is
+/// asked for checksums of bytes only (`heap::crc`).
 const DEPENDENCIES: &[&str] = &[
     "bitflags",
-    "crc32c",
+    "crc-fast",
     "hashbrown",
     "httparse",
     "httpdate",
