@@ -554,6 +554,19 @@ mod tests {
         draft.seal(SlotId(5), 4, seal())
     }
 
+    /// Byte for byte as in `docs/format/records.md`: what earlier versions wrote must be read by later ones.
+    #[test]
+    fn the_bytes_of_a_record_are_frozen() {
+        let bytes = sample(b"key", &[Extent::new(0xabcd_ef01_2345, 1000), Extent::new(4096, 24)]);
+        let frozen = concat!(
+            "2d32c010010302034d0000000000000002000000030000000004000005000000",
+            "f0debc9a78563412060000000000000007000000000000000400000008000000",
+            "460000000000000009000000070000006b6579452301efcdabe8030000000000",
+            "1000000000180000000000000000000000000000000000000000000000000000",
+        );
+        assert_eq!(bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>(), frozen);
+    }
+
     #[test]
     fn the_checksum_covers_salt_slot_and_bytes() {
         let bytes = sample(b"key", &[Extent::new(4096, 24)]);

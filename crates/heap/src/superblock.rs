@@ -217,3 +217,51 @@ fn check_geometry(raw: &Raw) -> Result<Geometry, HeapError> {
         read_only: raw.read_only.get() & !KNOWN_READ_ONLY != 0,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn geometry() -> Geometry {
+        Geometry {
+            salt: [7; 16],
+            hash_seed: 0x1122_3344_5566_7788,
+            runs: 64,
+            created_ms: 1_800_000_000_000,
+            generation: 3,
+            read_only: false,
+        }
+    }
+
+    /// A superblock after a change to its fields, with a checksum that holds.
+    fn changed(change: impl FnOnce(&mut Raw)) -> Result<Geometry, HeapError> {
+        let mut raw = geometry().encode();
+        change(&mut raw);
+        raw.crc = U32::new(crc::of(&raw.as_bytes()[..SIZE - 4]));
+        decode(raw.as_bytes())
+    }
+
+    /// Byte for byte as in `docs/format/region.md`.
+    #[test]
+    fn the_bytes_of_a_superblock_are_frozen() {
+        let hex: String = geometry().encode().as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+        let frozen = concat!(
+            "4c414e4446414c4c010000000000000000000000000000000707070707070707",
+            "07070707070707078877665544332211400000000000000000505c18a3010000",
+            "0300000000000000000010000008000080000000000000000000000000000000",
+            "00000000000000000000000000000000000000000000000000000000ae0aafb0",
+        );
+        assert_eq!(hex, frozen);
+    }
+
+    #[test]
+    fn what_must_be_known_and_is_not_is_refused() {
+        assert_eq!(changed(|_| {}).expect("unchanged"), geometry());
+        let newer = changed(|raw| raw.version = U32::new(VERSION + 1));
+        assert!(matches!(newer, Err(HeapError::NewerVersion { .. })));
+        let feature = changed(|raw| raw.incompatible = U32::new(1 << 31));
+        assert!(matches!(feature, Err(HeapError::UnknownFeatures { mask }) if mask == 1 << 31));
+        assert!(changed(|raw| raw.read_only = U32::new(1 << 31)).expect("may be read").read_only);
+        assert_eq!(changed(|raw| raw.compatible = U32::new(1 << 31)).expect("may be ignored"), geometry());
+    }
+}

@@ -101,6 +101,13 @@ pub fn write(
 mod tests {
     use super::*;
 
+    /// As in `docs/format/region.md`.
+    #[test]
+    fn the_bits_of_a_word_are_frozen() {
+        let word = RunWord::Slab { durable: 0x1234, sealed: true };
+        assert_eq!(encode(word, RunId(9), &[7; 16]), 0xd1a4_4c15_1234_0101);
+    }
+
     #[test]
     fn words_survive_encoding_and_every_flipped_bit_is_noticed() {
         let salt = [7; 16];

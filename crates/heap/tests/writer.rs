@@ -42,6 +42,22 @@ fn records_are_durable_after_their_batch_and_not_before() {
 }
 
 #[test]
+fn a_batch_costs_one_fence_however_many_records_are_in_it() {
+    let (media, heap) = heap(SimOptions::default());
+    let mut writer = writer(&heap);
+    append(&mut writer, b"opens the slab", b"").expect("room");
+    writer.commit_now().expect("commits");
+    for records in [1u32, 2, 300] {
+        let before = media.ops().fences;
+        for number in 0..records {
+            append(&mut writer, &number.to_le_bytes(), &[7; 1024]).expect("room");
+        }
+        writer.commit_now().expect("commits");
+        assert_eq!(media.ops().fences - before, 1, "{records} records");
+    }
+}
+
+#[test]
 fn a_batch_that_gathers_while_another_is_fenced_is_not_durable_with_it() {
     let (media, heap) = heap(SimOptions { deferred: true });
     let mut writer = writer(&heap);

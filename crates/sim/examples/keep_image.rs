@@ -1,0 +1,73 @@
+//! Prints the image of a small region, to be kept: later versions must read it (`tests/images.rs`).
+//!
+//! `cargo run -p landfall-sim --example keep_image > crates/sim/images/VERSION.txt`
+
+use landfall_heap::{NewRegion, Source, Writer};
+use landfall_kv::{Engine, KvError, Recovery, SetRequest, TxnKey};
+use landfall_media::sim::{SimMedia, SimOptions};
+use landfall_media::{Extent, LINE_SIZE, Media, RUN_SIZE};
+use std::error::Error;
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+const RUNS: u64 = 32;
+const NOW_MS: u64 = 1_800_000_000_000;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let media = SimMedia::new(RUNS * RUN_SIZE, SimOptions::default());
+    let new = NewRegion { salt: [0x5a; 16], hash_seed: 0x0123_4567_89ab_cdef, created_ms: NOW_MS };
+    landfall_heap::create(&*media, &new)?;
+    let (engine, _) = Recovery::run(media.clone(), 4)?;
+    let mut writer = Writer::new(Arc::clone(engine.heap()), 0);
+    set(&engine, &mut writer, 0, b"flushed", b"gone", 0)?;
+    engine.flush_all(&mut writer, NOW_MS * 1_000_000)?;
+    let long_key = [b'k'; 300];
+    let sets: [(u8, &[u8], &[u8], u64); 8] = [
+        (0, b"inline", b"short", 0),
+        (0, b"framed", &[b'f'; 1024], 0),
+        (0, &long_key, b"a long key", 0),
+        (0, b"overwritten", b"old", 0),
+        (0, b"overwritten", b"new", 0),
+        (0, b"deleted", b"gone", 0),
+        (0, b"expiring", b"later", NOW_MS * 2),
+        (3, b"inline", b"of another database", 0),
+    ];
+    for (space, key, value, expiry_ms) in sets {
+        set(&engine, &mut writer, space, key, value, expiry_ms)?;
+    }
+    engine.delete(&mut writer, 0, b"deleted", NOW_MS, NOW_MS * 1_000_000)?;
+    let keys = [b"group/a", b"group/b"];
+    let mut txn = engine.transaction(keys.iter().map(|key| TxnKey { space: 0, key: *key }), NOW_MS);
+    keys.iter().for_each(|key| txn.put_bytes(0, *key, b"together".to_vec(), 0));
+    txn.commit(&mut writer, NOW_MS * 1_000_000)?;
+    writer.commit_now()?;
+    engine.heap().mark_slabs(1)?;
+    print!("{}", lines_of(&*media)?);
+    Ok(())
+}
+
+fn set(
+    engine: &Engine,
+    writer: &mut Writer,
+    space: u8,
+    key: &[u8],
+    value: &[u8],
+    expiry_ms: u64,
+) -> Result<(), KvError> {
+    let value = Source::Bytes(value);
+    let request = SetRequest { space, key, key_at: None, value, expiry_ms, arrival_ns: NOW_MS * 1_000_000 };
+    engine.set(writer, &request).map(drop)
+}
+
+/// The region's length, then every line of 64 bytes that is not zero, with its offset.
+fn lines_of(media: &dyn Media) -> Result<String, Box<dyn Error>> {
+    let mut text = format!("{}\n", media.len());
+    for off in (0..media.len()).step_by(LINE_SIZE as usize) {
+        let line = media.bytes(Extent::new(off, LINE_SIZE as u32))?;
+        if line.iter().any(|byte| *byte != 0) {
+            let hex: String = line.iter().map(|byte| format!("{byte:02x}")).collect();
+            writeln!(text, "{off} {hex}")?;
+        }
+    }
+    Ok(text)
+}
