@@ -8,6 +8,7 @@ use landfall_media::sim::{SimMedia, SimOptions};
 use landfall_media::{Extent, LINE_SIZE, Media, RUN_SIZE};
 use std::error::Error;
 use std::fmt::Write as _;
+use std::io::Write as _;
 use std::sync::Arc;
 
 const RUNS: u64 = 32;
@@ -42,7 +43,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     txn.commit(&mut writer, NOW_MS * 1_000_000)?;
     writer.commit_now()?;
     engine.heap().mark_slabs(1)?;
-    print!("{}", lines_of(&*media)?);
+    std::io::stdout().write_all(lines_of(&*media)?.as_bytes())?;
     Ok(())
 }
 
