@@ -28,13 +28,13 @@ const IDLE_AFTER: Duration = Duration::from_millis(300);
 const LOADS_PER_STEP: usize = 8;
 
 /// How dense the region is kept while writes go on: within the bound of 1.6 times (3 for small values).
-const GOAL_LOADED: CompactGoal = CompactGoal { data_ratio: 1.25, slab_ratio: 1.25 };
+const GOAL_LOADED: CompactGoal = CompactGoal { data_ratio: 1.3, slab_ratio: 1.4 };
 /// Times the goal at which writers are slowed down: compaction cannot keep up with them.
 const BRAKE_FROM: f32 = 1.06;
-/// Pause after each commit for each unit above that, seconds: 200 us at 7 % above the goal.
-const BRAKE_SLOPE: f32 = 0.02;
+/// Pause after each commit for each unit above that, seconds: 500 us at 7 % above the goal.
+const BRAKE_SLOPE: f32 = 0.05;
 /// Longest pause after a commit, seconds.
-const BRAKE_MAX: f32 = 0.002;
+const BRAKE_MAX: f32 = 0.005;
 /// Looking for runs to compact takes at most one part in so many of the time.
 const REST_FACTOR: u32 = 50;
 /// How dense it becomes once they rest: within the bound of 1.25 times (2.2 for small values).

@@ -147,6 +147,10 @@ pub fn recover(media: Arc<dyn Media>, shards: usize) -> Result<(Engine, Recovere
     let mut recovery = Recovery::begin(media, shards)?;
     loop {
         on_all_cores(|first| scan(&recovery, first))?;
+        on_all_cores(|_| {
+            while recovery.index_some()? {}
+            Ok(())
+        })?;
         if !recovery.settle()? {
             break;
         }

@@ -1,8 +1,9 @@
 //! Opening an engine: the heap's records become an index again.
 //!
 //! The caller brings the threads. [`Recovery::scan_some`] may run on any number of them until it returns
-//! false, then [`Recovery::settle`] once (and both again if it says so), then [`Recovery::adopt_some`] and
-//! [`Recovery::build_some`], each on any number, then [`Recovery::finish`].
+//! false, then [`Recovery::index_some`] likewise, then [`Recovery::settle`] once (and all three again if it says
+//! so), then [`Recovery::adopt_some`] and [`Recovery::build_some`], each on any number, then
+//! [`Recovery::finish`].
 
 mod current;
 mod keys;
@@ -58,6 +59,7 @@ pub struct Recovery {
     /// Keys of each shard, in no order yet.
     keys: Box<[Mutex<Keys>]>,
     next_unit: AtomicUsize,
+    next_indexed: AtomicUsize,
     next_adopted: AtomicUsize,
     next_shard: AtomicUsize,
     flush_seq: AtomicU64,
@@ -85,6 +87,7 @@ impl Recovery {
             shards: (0..shards).map(|_| Mutex::default()).collect(),
             keys: (0..shards).map(|_| Mutex::default()).collect(),
             next_unit: AtomicUsize::new(0),
+            next_indexed: AtomicUsize::new(0),
             next_adopted: AtomicUsize::new(0),
             next_shard: AtomicUsize::new(0),
             flush_seq: AtomicU64::new(0),
@@ -112,6 +115,7 @@ impl Recovery {
         let mut recovery = Self::begin(media, shards)?;
         loop {
             while recovery.scan_some()? {}
+            while recovery.index_some()? {}
             if !recovery.settle()? {
                 break;
             }
@@ -159,12 +163,15 @@ impl Recovery {
         candidates.iter().try_for_each(|candidate| self.contest(&mut shard, candidate))
     }
 
-    /// Everything scanned so far is in the index afterwards.
-    fn index_waiting(&self) -> Result<(), KvError> {
-        for (shard, waiting) in self.waiting.iter().enumerate() {
-            self.index(shard, &std::mem::take(&mut *waiting.lock()))?;
-        }
-        Ok(())
+    /// Indexes what still waits of the next shard; false when none is left.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub fn index_some(&self) -> Result<bool, KvError> {
+        let shard = self.next_indexed.fetch_add(1, Ordering::Relaxed);
+        let Some(waiting) = self.waiting.get(shard) else { return Ok(false) };
+        self.index(shard, &std::mem::take(&mut *waiting.lock()))?;
+        Ok(true)
     }
 
     fn add_report(&self, scanned: Scanned) {
@@ -243,7 +250,10 @@ impl Recovery {
     /// # Errors
     /// The medium's.
     pub fn settle(&mut self) -> Result<bool, KvError> {
-        self.index_waiting()?;
+        assert!(
+            self.waiting.iter_mut().all(|waiting| waiting.get_mut().is_empty()),
+            "index_some comes first"
+        );
         let (shards, flush_seq) = (&self.shards, self.flush_seq.load(Ordering::Acquire));
         let heap_newest =
             |heap: &Heap, hash: u64| newest(&shards[hash as usize & (shards.len() - 1)].lock(), heap, hash).0;
@@ -297,6 +307,7 @@ impl Recovery {
         self.current.clear_all();
         self.clear_shards();
         self.next_unit.store(0, Ordering::Relaxed);
+        self.next_indexed.store(0, Ordering::Relaxed);
     }
 
     /// Counts what the current records of the next slab refer to, and notes their keys; false when none is
