@@ -28,7 +28,7 @@ const IDLE_AFTER: Duration = Duration::from_millis(300);
 const LOADS_PER_STEP: usize = 8;
 
 /// How dense the region is kept while writes go on: within the bound of 1.6 times (3 for small values).
-const GOAL_LOADED: CompactGoal = CompactGoal { data_ratio: 1.3, slab_ratio: 1.4 };
+const GOAL_LOADED: CompactGoal = CompactGoal { data_ratio: 1.27, slab_ratio: 1.4 };
 /// Times the goal at which writers are slowed down: compaction cannot keep up with them.
 const BRAKE_FROM: f32 = 1.06;
 /// Pause after each commit for each unit above that, seconds: 500 us at 7 % above the goal.
