@@ -227,10 +227,12 @@ fn short_name(peer: &str) -> String {
     peer.trim_start_matches("redis").trim_start_matches([',', ' ']).to_owned()
 }
 
+/// A number for an axis: two labels in a row must not round to the same.
 fn short(value: f64) -> String {
     match value.abs() {
         large if large >= 1e6 => format!("{:.1} M", value / 1e6),
-        large if large >= 1e3 => format!("{:.0} k", value / 1e3),
+        large if large >= 1e4 => format!("{:.0} k", value / 1e3),
+        large if large >= 1e3 => format!("{:.1} k", value / 1e3),
         large if large >= 10.0 => format!("{value:.0}"),
         _ => format!("{value:.2}"),
     }
@@ -238,11 +240,17 @@ fn short(value: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{draw, short_name};
+    use super::{draw, short, short_name};
     use crate::args::MediaChoice;
     use crate::measure::stats::Summary;
     use crate::report::tests::sample_results;
     use crate::workloads::restart;
+
+    #[test]
+    fn labels_of_an_axis_tell_its_steps_apart() {
+        let labels = [0.0, 500.0, 1000.0, 1500.0, 2000.0, 50_000.0, 1.5e6].map(short);
+        assert_eq!(labels, ["0.00", "500", "1.0 k", "1.5 k", "2.0 k", "50 k", "1.5 M"]);
+    }
 
     #[test]
     fn each_plot_is_a_file_with_a_bar_or_line_for_each_server() {
