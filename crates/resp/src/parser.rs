@@ -132,14 +132,10 @@ impl Parser {
             return Ok(false);
         }
         let stream = Stream::new(chain, from);
-        if self.pos == 0
-            && let Some(len) = self.usual(stream.whole(), from, command)
-        {
-            command.end = from + len;
-            self.wanted = 1;
-            return Ok(true);
-        }
-        if !self.advance(&stream, from, command)? {
+        let usual = if self.pos == 0 { self.usual(stream.whole(), from, command) } else { None };
+        if let Some(len) = usual {
+            self.pos = len;
+        } else if !self.advance(&stream, from, command)? {
             return Ok(false);
         }
         command.end = from + self.pos;

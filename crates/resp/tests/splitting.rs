@@ -4,7 +4,7 @@ mod support;
 
 use landfall_resp::Limits;
 use proptest::prelude::*;
-use support::{encode, parse, parse_arriving};
+use support::{encode, parse, parse_arriving, parse_arriving_at};
 
 /// Limits near enough to be met.
 const SMALL: Limits = Limits { args_max: 6, bulk_bytes_max: 40, inline_bytes_max: 24 };
@@ -63,6 +63,19 @@ fn every_cut_of_a_pipeline_means_the_same() {
             assert_eq!(parse(bytes, &[first, second], Limits::default()), want, "{first}, {second}");
         }
         assert_eq!(parse_arriving(bytes, first + 1, &[first], Limits::default()), want);
+    }
+}
+
+#[test]
+fn every_two_interruptions_of_a_pipeline_mean_the_same() {
+    let bytes = b"*1\r\n$4\r\nPING\r\na\n*2\r\n$3\r\nGET\r\n$1\r\na\r\nb\nPING\r\n";
+    let want = parse(bytes, &[], Limits::default());
+    assert_eq!((want.commands.len(), &want.error), (5, &None));
+    for first in 1..bytes.len() {
+        for second in first..bytes.len() {
+            let got = parse_arriving_at(bytes, [first, second], &[], Limits::default());
+            assert_eq!(got, want, "{first}, {second}");
+        }
     }
 }
 

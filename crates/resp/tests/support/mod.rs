@@ -31,8 +31,18 @@ pub(crate) fn parse(bytes: &[u8], cuts: &[usize], limits: Limits) -> Outcome {
 
 /// Parses `bytes` as they arrive, `step` at a time; bytes of finished commands are dropped, as a server does.
 pub(crate) fn parse_arriving(bytes: &[u8], step: usize, cuts: &[usize], limits: Limits) -> Outcome {
+    parse_arriving_at(bytes, (0..bytes.len()).step_by(step).skip(1), cuts, limits)
+}
+
+/// The same, up to each of `points` in turn, and then the rest.
+pub(crate) fn parse_arriving_at(
+    bytes: &[u8],
+    points: impl IntoIterator<Item = usize>,
+    cuts: &[usize],
+    limits: Limits,
+) -> Outcome {
     let mut feed = Feed::new(limits);
-    for have in (0..bytes.len()).step_by(step).skip(1).chain([bytes.len()]) {
+    for have in points.into_iter().chain([bytes.len()]) {
         let dropped = feed.position;
         feed.receive(&bytes[dropped..have], cuts, dropped);
     }
