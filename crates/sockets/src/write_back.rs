@@ -4,6 +4,7 @@
 //! the step from the writes to their sync only then, and a worker has better things to do meanwhile.
 //! Measured at 50 clients on ext4: ARCHITECTURE.md.
 
+use crate::Event;
 use crate::sys::{EventFd, SideRing, write_durably};
 use landfall_media::FileWrite;
 use std::io;
@@ -15,15 +16,71 @@ use std::thread::{Builder, JoinHandle};
 /// Write-backs at once.
 const JOBS_MAX: usize = 1;
 
+/// A transport's two ways to write back.
+pub(crate) struct WriteBack {
+    uses_ring: bool,
+    in_line: DurableWriter,
+    /// Started by the first write-back that is not waited for.
+    thread: Option<WriteBackThread>,
+}
+
+impl WriteBack {
+    /// `uses_ring`: several ranges are written side by side where the kernel has rings.
+    pub(crate) fn new(uses_ring: bool) -> Self {
+        Self { uses_ring, in_line: DurableWriter::new(uses_ring), thread: None }
+    }
+
+    /// Writes everything while the caller waits.
+    ///
+    /// # Errors
+    /// The first error; a short write is one.
+    pub(crate) fn now(&mut self, file: RawFd, writes: &[FileWrite]) -> io::Result<()> {
+        self.in_line.write(file, writes)
+    }
+
+    /// Begins to write while the caller goes on. `watch` is told once which descriptor becomes ready, by an
+    /// edge, when there is something to [`Self::collect`].
+    ///
+    /// # Errors
+    /// The thread cannot be started or watched, or has ended; nothing was written.
+    pub(crate) fn begin(
+        &mut self,
+        id: u64,
+        file: RawFd,
+        writes: &[FileWrite],
+        watch: impl FnOnce(RawFd) -> io::Result<()>,
+    ) -> io::Result<()> {
+        if self.thread.is_none() {
+            let thread = WriteBackThread::spawn(DurableWriter::new(self.uses_ring))?;
+            watch(thread.signal.descriptor())?;
+            self.thread = Some(thread);
+        }
+        self.thread.as_mut().expect("it was just made where there was none").hand_over(id, file, writes)
+    }
+
+    /// What to watch, once there has been something to write.
+    pub(crate) fn descriptor(&self) -> Option<RawFd> {
+        self.thread.as_ref().map(|thread| thread.signal.descriptor())
+    }
+
+    /// The event of the write-back that has ended, if it has.
+    pub(crate) fn collect(&mut self) -> Option<Event> {
+        let Done { id, outcome } = self.thread.as_mut()?.collect()?;
+        Some(Event::WrittenBack { id, outcome })
+    }
+
+    /// Waits for the write-back under way: nobody reads the region afterwards.
+    pub(crate) fn end(&mut self) {
+        self.thread = None;
+    }
+}
+
 /// Writes several ranges side by side where the kernel has rings, one after the other elsewhere.
-#[derive(Default)]
-pub(crate) struct DurableWriter {
+struct DurableWriter {
     ring: RingState,
 }
 
-#[derive(Default)]
 enum RingState {
-    #[default]
     Untried,
     Open(Box<SideRing>),
     /// The kernel refuses rings, or the transport was told to do without.
@@ -31,16 +88,15 @@ enum RingState {
 }
 
 impl DurableWriter {
-    /// One that uses no ring.
-    pub(crate) fn without_ring() -> Self {
-        Self { ring: RingState::None }
+    fn new(uses_ring: bool) -> Self {
+        Self { ring: if uses_ring { RingState::Untried } else { RingState::None } }
     }
 
     /// Writes everything; durable when this returns.
     ///
     /// # Errors
     /// The first error; a short write is one.
-    pub(crate) fn write(&mut self, file: RawFd, writes: &[FileWrite]) -> io::Result<()> {
+    fn write(&mut self, file: RawFd, writes: &[FileWrite]) -> io::Result<()> {
         if writes.len() < 2 {
             return write_durably(file, writes);
         }
@@ -68,14 +124,13 @@ struct Job {
     writes: Vec<FileWrite>,
 }
 
-/// A write-back that has ended.
-pub(crate) struct Done {
-    pub(crate) id: u64,
-    pub(crate) outcome: io::Result<()>,
+struct Done {
+    id: u64,
+    outcome: io::Result<()>,
 }
 
 /// The thread, and the way to it and back.
-pub(crate) struct WriteBackThread {
+struct WriteBackThread {
     /// Dropped first, which ends the thread.
     jobs: Option<SyncSender<Job>>,
     done: Receiver<Done>,
@@ -85,13 +140,12 @@ pub(crate) struct WriteBackThread {
 }
 
 impl WriteBackThread {
-    pub(crate) fn spawn(mut writer: impl FnMut() -> DurableWriter + Send + 'static) -> io::Result<Self> {
+    fn spawn(mut writer: DurableWriter) -> io::Result<Self> {
         let signal = Arc::new(EventFd::new()?);
         let (jobs, to_do) = sync_channel::<Job>(JOBS_MAX);
         let (report, done) = sync_channel(JOBS_MAX);
         let thread_signal = Arc::clone(&signal);
         let thread = Builder::new().name("write-back".into()).spawn(move || {
-            let mut writer = writer();
             for Job { id, file, writes } in to_do {
                 let outcome = writer.write(file, &writes);
                 if report.send(Done { id, outcome }).is_err() {
@@ -103,16 +157,7 @@ impl WriteBackThread {
         Ok(Self { jobs: Some(jobs), done, signal, thread: Some(thread), busy: false })
     }
 
-    /// What to watch for readiness, edge-triggered, before [`Self::collect`].
-    pub(crate) fn descriptor(&self) -> RawFd {
-        self.signal.descriptor()
-    }
-
-    /// Begins to write.
-    ///
-    /// # Errors
-    /// The thread has ended; nothing was written.
-    pub(crate) fn hand_over(&mut self, id: u64, file: RawFd, writes: &[FileWrite]) -> io::Result<()> {
+    fn hand_over(&mut self, id: u64, file: RawFd, writes: &[FileWrite]) -> io::Result<()> {
         assert!(!self.busy, "two write-backs at once: wait for Event::WrittenBack");
         let jobs = self.jobs.as_ref().expect("it is taken only when the thread is ended");
         let job = Job { id, file, writes: writes.to_vec() };
@@ -121,8 +166,7 @@ impl WriteBackThread {
         Ok(())
     }
 
-    /// The write-back that has ended, if it has.
-    pub(crate) fn collect(&mut self) -> Option<Done> {
+    fn collect(&mut self) -> Option<Done> {
         let done = self.done.try_recv().ok()?;
         self.busy = false;
         Some(done)

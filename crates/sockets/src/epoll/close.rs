@@ -89,8 +89,7 @@ impl EpollTransport {
             self.release_reply(frames, id);
             self.forget(id);
         }
-        // Its thread is joined: nobody reads the region from here on.
-        self.writer = None;
+        self.write_back.end();
         self.landing.retire(frames);
         self.ready.clear();
     }

@@ -12,7 +12,7 @@ mod write_back;
 use crate::policy::{STARVED_RETRY, until};
 use crate::slots::Slots;
 use crate::sys::{Epoll, Interest, Ready, Region};
-use crate::write_back::{DurableWriter, WriteBackThread};
+use crate::write_back::WriteBack;
 use crate::{ConnId, Event, Frames, OpenedTransport, Outgoing, Transport, TransportError, Wait, Waker};
 use accept::Listener;
 use close::Closing;
@@ -46,9 +46,7 @@ struct EpollTransport {
     /// Events not handed out yet.
     ready: Vec<Event>,
     found: Vec<Ready>,
-    /// The thread that writes back, once there has been something to write.
-    writer: Option<WriteBackThread>,
-    in_line: DurableWriter,
+    write_back: WriteBack,
     stopped: bool,
 }
 
@@ -82,8 +80,7 @@ impl EpollTransport {
             draining: VecDeque::new(),
             ready: Vec::new(),
             found: Vec::new(),
-            writer: None,
-            in_line: DurableWriter::without_ring(),
+            write_back: WriteBack::new(false),
             stopped: false,
         })
     }
@@ -218,7 +215,7 @@ impl Transport for EpollTransport {
     }
 
     fn write_back_now(&mut self, file: RawFd, writes: &[FileWrite]) -> io::Result<()> {
-        self.in_line.write(file, writes)
+        self.write_back.now(file, writes)
     }
 
     fn shut_down(&mut self, frames: &mut dyn Frames) -> Result<(), TransportError> {

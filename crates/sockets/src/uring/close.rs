@@ -101,8 +101,7 @@ impl Uring {
             self.close_after_send(id);
             self.shut(id);
         }
-        // Its thread is joined: nobody reads the region from here on.
-        self.writer = None;
+        self.write_back.end();
         self.drain_operations(frames)?;
         self.ring.withdraw_buffers().map_err(|e| TransportError::sort("taking buffers back", e))?;
         self.landings.retire_all(frames);

@@ -14,7 +14,7 @@ mod write_back;
 use crate::policy::{STARVED_RETRY, until};
 use crate::slots::Slots;
 use crate::sys::{Completion, Region, Ring};
-use crate::write_back::{DurableWriter, WriteBackThread};
+use crate::write_back::WriteBack;
 use crate::{ConnId, Event, Frames, OpenedTransport, Outgoing, Transport, TransportError, Wait, Waker};
 use accept::Listener;
 use close::Closing;
@@ -56,10 +56,7 @@ struct Uring {
     completions: Vec<Completion>,
     /// Sends queued since the last wait that complete while they are submitted.
     small_sends: u32,
-    /// Writes while the worker goes on; started by the first write-back.
-    writer: Option<WriteBackThread>,
-    /// Writes while the worker waits.
-    in_line: DurableWriter,
+    write_back: WriteBack,
     stopping: bool,
 }
 
@@ -91,8 +88,7 @@ impl Uring {
             ready: Vec::new(),
             completions: Vec::new(),
             small_sends: 0,
-            writer: None,
-            in_line: DurableWriter::default(),
+            write_back: WriteBack::new(true),
             stopping: false,
         })
     }
@@ -233,7 +229,7 @@ impl Transport for Uring {
     }
 
     fn write_back_now(&mut self, file: RawFd, writes: &[FileWrite]) -> io::Result<()> {
-        self.in_line.write(file, writes)
+        self.write_back.now(file, writes)
     }
 
     fn shut_down(&mut self, frames: &mut dyn Frames) -> Result<(), TransportError> {
