@@ -196,6 +196,14 @@ const fn home(folded: u64) -> usize {
     (folded.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - INDEX_BITS)) as usize
 }
 
+const fn are_same(a: &[u8], b: &[u8]) -> bool {
+    let mut at = 0;
+    while at < a.len() && at < b.len() && a[at] == b[at] {
+        at += 1;
+    }
+    at == a.len() && at == b.len()
+}
+
 /// Positions in [`SPECS`] by name: an open hash table, made at compile time.
 static INDEX: [u8; INDEX_LEN] = {
     let mut index = [VACANT; INDEX_LEN];
@@ -205,6 +213,10 @@ static INDEX: [u8; INDEX_LEN] = {
         assert!(name.len() <= NAME_LEN_MAX && at < VACANT as usize);
         let mut place = home(fold(name));
         while index[place] != VACANT {
+            assert!(
+                !are_same(SPECS[index[place] as usize].name.as_bytes(), name),
+                "two commands of one name"
+            );
             place = (place + 1) % INDEX_LEN;
         }
         index[place] = at as u8;
