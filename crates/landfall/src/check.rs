@@ -9,7 +9,7 @@ mod show;
 use clap::Args;
 use landfall_kv::{Check, Checked, KvError};
 use landfall_media::{Media, MediaError, OpenOptions};
-use landfall_server::store::{StoreError, region_path};
+use landfall_server::store::{StoreError, finish_on_all_cores, region_path};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -111,24 +111,8 @@ fn open(path: &Path, read_only: bool) -> Result<Arc<dyn Media>, MediaError> {
 /// Reads and judges the whole region, on all cores.
 fn inspect(media: &Arc<dyn Media>) -> Result<Check, KvError> {
     let mut check = Check::begin(Arc::clone(media))?;
-    on_all_cores(|| check.scan_some())?;
+    finish_on_all_cores(|| check.scan_some())?;
     check.settle()?;
-    on_all_cores(|| check.verify_some())?;
+    finish_on_all_cores(|| check.verify_some())?;
     Ok(check)
-}
-
-/// Calls `step` on every core until it returns false.
-fn on_all_cores(step: impl Fn() -> Result<bool, KvError> + Sync) -> Result<(), KvError> {
-    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let work = || {
-        while step()? {}
-        Ok(())
-    };
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..cores).map(|_| scope.spawn(work)).collect();
-        threads
-            .into_iter()
-            .map(|thread| thread.join().expect("a checking thread panicked"))
-            .fold(Ok(()), Result::and)
-    })
 }

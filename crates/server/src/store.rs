@@ -147,22 +147,13 @@ pub fn recover(media: Arc<dyn Media>, shards: usize) -> Result<(Engine, Recovere
     let mut recovery = Recovery::begin(media, shards)?;
     loop {
         on_all_cores(|first| scan(&recovery, first))?;
-        on_all_cores(|_| {
-            while recovery.index_some()? {}
-            Ok(())
-        })?;
+        finish_on_all_cores(|| recovery.index_some())?;
         if !recovery.settle()? {
             break;
         }
     }
-    on_all_cores(|_| {
-        while recovery.adopt_some()? {}
-        Ok(())
-    })?;
-    on_all_cores(|_| {
-        while recovery.build_some()? {}
-        Ok(())
-    })?;
+    finish_on_all_cores(|| recovery.adopt_some())?;
+    finish_on_all_cores(|| recovery.build_some())?;
     recovery.finish()
 }
 
@@ -177,6 +168,17 @@ fn scan(recovery: &Recovery, says_progress: bool) -> Result<(), KvError> {
         }
     }
     Ok(())
+}
+
+/// Calls `step` on every core until it returns false.
+///
+/// # Errors
+/// The first step's that fails.
+pub fn finish_on_all_cores(step: impl Fn() -> Result<bool, KvError> + Sync) -> Result<(), KvError> {
+    on_all_cores(|_| {
+        while step()? {}
+        Ok(())
+    })
 }
 
 /// Runs `work` on as many threads as there are cores; it is told whether it is the first.
