@@ -2,7 +2,7 @@
 //! budget. The protocol and why a crash cannot hurt it: `docs/format/compaction.md`.
 
 use crate::error::HeapError;
-use crate::heap::Heap;
+use crate::heap::{Extents, Heap};
 use crate::layout::{RunId, SLOTS_PER_RUN, SlotId};
 use crate::record::{RecordView, Slot};
 use crate::runs::{Run, RunUse};
@@ -240,21 +240,21 @@ impl Compactor {
             return Ok(());
         }
         let Slot::Record(view) = heap.slot(slot)? else { return Ok(()) };
-        let touches = |extents: crate::heap::Extents| extents.iter().any(|extent| moves_data(*extent));
-        if checks_data && heap.all_extents(slot, &view).is_ok_and(|extents| !touches(extents)) {
+        // If the record is still current when they are held, they were its own when they were read.
+        let extents = heap.all_extents(slot, &view);
+        let touches = |extents: &Extents| extents.iter().any(|extent| moves_data(*extent));
+        if checks_data && extents.as_ref().is_ok_and(|extents| !touches(extents)) {
             return Ok(());
         }
-        let mut held = Ok(crate::heap::Extents::new());
         let mut hold = || {
             heap.begin_copy(slot);
-            held = heap.all_extents(slot, &view);
-            held.iter().flatten().for_each(|extent| heap.runs.hold(*extent));
+            extents.iter().flatten().for_each(|extent| heap.runs.hold(*extent));
         };
         if !owner.begin_move(view.hash(), slot, &mut hold) {
             return Ok(());
         }
-        let copied = self.copy_one(slot, &view, held.as_ref().is_ok(), checks_data, &moves_data, done);
-        held.iter().flatten().for_each(|extent| heap.runs.release(*extent));
+        let copied = self.copy_one(slot, &view, extents.is_ok(), checks_data, &moves_data, done);
+        extents.iter().flatten().for_each(|extent| heap.runs.release(*extent));
         match copied {
             Ok(Some(new)) => self.moves.push(Move { hash: view.hash(), old: slot, new }),
             Ok(None) => {

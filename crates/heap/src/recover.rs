@@ -116,10 +116,9 @@ pub struct ScanUnit {
 }
 
 impl ScanUnit {
-    /// Slots that may hold records; empty ones are above all others.
-    pub fn slots(&self) -> impl ExactSizeIterator<Item = SlotId> + use<> {
-        let run = self.run;
-        (0..self.filled as usize).map(move |index| SlotId::new(run, index as u32))
+    /// Slots that may hold records.
+    pub fn filled(&self) -> usize {
+        self.filled as usize
     }
 }
 

@@ -389,7 +389,7 @@ impl Writer {
         draft: &mut Draft,
         pieces: &mut Pieces,
     ) -> Result<(), HeapError> {
-        extents.iter().for_each(|extent| pieces.refers.push(*extent));
+        pieces.refers.extend_from_slice(extents);
         if extents.len() * EXTENT_SIZE <= draft.room() {
             draft.value_extents(extents, crc);
             return Ok(());

@@ -44,6 +44,13 @@ impl Entry {
     fn count(self) -> u32 {
         self.bits & COUNT_MAX
     }
+
+    /// Counts one stale record more, if there is room for it.
+    fn count_one(&mut self) -> bool {
+        let has_room = self.count() < COUNT_MAX;
+        self.bits += u32::from(has_room);
+        has_room
+    }
 }
 
 /// The bits of a key hash that the index keeps; the shard number comes from the others.
@@ -264,12 +271,12 @@ impl Shard {
     }
 
     pub(crate) fn insert(&mut self, hash: u64, slot: SlotId) {
-        let count = self.take_spilled(hash);
+        let count = self.take_spilled(hash, COUNT_MAX);
         insert(&mut self.table, hash, slot, count);
     }
 
     pub(crate) fn add_tomb(&mut self, hash: u64, slot: SlotId) {
-        let count = self.take_spilled(hash);
+        let count = self.take_spilled(hash, COUNT_MAX);
         insert(&mut self.tombs, hash, slot, count);
     }
 
@@ -311,23 +318,17 @@ impl Shard {
     pub(crate) fn add_stale(&mut self, hash: u64) {
         self.stale_total += 1;
         let has_room = |entry: &Entry| entry.tag() == tag(hash) && entry.count() < COUNT_MAX;
-        match self.entry_mut(hash, has_room) {
-            Some(entry) => entry.bits += 1,
-            None => self.spill(hash, 1),
+        if !self.entry_mut(hash, has_room).is_some_and(Entry::count_one) {
+            self.spill(hash, 1);
         }
     }
 
     /// One stale record fewer; true when none of the tag is left.
     pub(crate) fn drop_stale(&mut self, hash: u64) -> bool {
-        let counts = |entry: &Entry| entry.tag() == tag(hash) && entry.count() > 0;
-        if let Some(entry) = self.entry_mut(hash, counts) {
+        if let Some(entry) = self.entry_mut(hash, |entry| entry.tag() == tag(hash) && entry.count() > 0) {
             entry.bits -= 1;
-        } else {
-            let Some(spilled) = self.stale.get_mut(&spread(tag(hash))) else { return false };
-            *spilled -= 1;
-            if *spilled == 0 {
-                self.stale.remove(&spread(tag(hash)));
-            }
+        } else if self.take_spilled(hash, 1) == 0 {
+            return false;
         }
         self.stale_total -= 1;
         !self.has_stale(hash)
@@ -335,11 +336,8 @@ impl Shard {
 
     /// True while the medium holds records of this tag that are not current.
     pub(crate) fn has_stale(&self, hash: u64) -> bool {
-        let spread = spread(tag(hash));
-        let counts = |entry: &Entry| entry.tag() == tag(hash) && entry.count() > 0;
-        self.table.find(spread, counts).is_some()
-            || self.tombs.find(spread, counts).is_some()
-            || self.stale.contains_key(&spread)
+        self.has_entry(hash, |entry| entry.tag() == tag(hash) && entry.count() > 0)
+            || self.stale.contains_key(&spread(tag(hash)))
     }
 
     fn spill(&mut self, hash: u64, count: u32) {
@@ -348,14 +346,14 @@ impl Shard {
         }
     }
 
-    /// As much of what was spilled as an entry holds.
-    fn take_spilled(&mut self, hash: u64) -> u32 {
+    /// Takes up to `most` of what was spilled; how much that is.
+    fn take_spilled(&mut self, hash: u64, most: u32) -> u32 {
         if self.stale.is_empty() {
             return 0;
         }
         let spread = spread(tag(hash));
         let Some(spilled) = self.stale.get_mut(&spread) else { return 0 };
-        let taken = (*spilled).min(COUNT_MAX);
+        let taken = (*spilled).min(most);
         *spilled -= taken;
         if *spilled == 0 {
             self.stale.remove(&spread);
@@ -371,18 +369,20 @@ impl Shard {
         }
     }
 
-    /// True when `slot` holds the current version of something with this hash.
-    pub(crate) fn is_current(&self, hash: u64, slot: SlotId) -> bool {
-        let same = |entry: &Entry| entry.slot == slot;
+    /// True if an entry of this hash, key or tombstone, is the one.
+    fn has_entry(&self, hash: u64, is_it: impl Fn(&Entry) -> bool) -> bool {
         let spread = spread(tag(hash));
-        self.table.find(spread, same).is_some() || self.tombs.find(spread, same).is_some()
+        self.table.find(spread, &is_it).is_some() || self.tombs.find(spread, is_it).is_some()
     }
 
-    /// False when nothing with this hash, key or tombstone, is current.
+    /// True when `slot` holds the current version of something with this hash.
+    pub(crate) fn is_current(&self, hash: u64, slot: SlotId) -> bool {
+        self.has_entry(hash, |entry| entry.slot == slot)
+    }
+
+    /// True when something with this hash's tag, key or tombstone, is current.
     pub(crate) fn has_tag(&self, hash: u64) -> bool {
-        let same = |entry: &Entry| entry.tag() == tag(hash);
-        let spread = spread(tag(hash));
-        self.table.find(spread, same).is_some() || self.tombs.find(spread, same).is_some()
+        self.has_entry(hash, |entry| entry.tag() == tag(hash))
     }
 
     /// Points the entry for `old` at `new`; false if `old` is not current.
@@ -393,18 +393,15 @@ impl Shard {
 
     /// The same for a newer version of a key: `old` is stale from now on.
     fn supersede(&mut self, hash: u64, old: SlotId, new: SlotId) {
-        match self.table.find_mut(spread(tag(hash)), |entry| entry.slot == old) {
-            Some(entry) if entry.count() < COUNT_MAX => {
-                entry.bits += 1;
-                entry.slot = new;
-                self.stale_total += 1;
-                return;
-            }
-            Some(entry) => entry.slot = new,
-            None => {}
-        }
         self.stale_total += 1;
-        self.spill(hash, 1);
+        let entry = self.table.find_mut(spread(tag(hash)), |entry| entry.slot == old);
+        let is_counted = entry.is_some_and(|entry| {
+            entry.slot = new;
+            entry.count_one()
+        });
+        if !is_counted {
+            self.spill(hash, 1);
+        }
     }
 
     /// Slots of keys with this hash: one, unless hashes collide.

@@ -267,8 +267,10 @@ impl Parser {
             Some(line) => short_count(line, sigil),
             None => short_count(stream.peek(self.pos, &mut [0; PEEK_MAX]), sigil),
         };
-        let found = short.map(|(count, len)| (count as i64, len));
-        let found = if found.is_some() { found } else { self.long_count(stream, sigil)? };
+        let found = match short {
+            Some((count, len)) => Some((i64::from(count), len)),
+            None => self.long_count(stream, sigil)?,
+        };
         let Some((count, len)) = found else { return Ok(None) };
         self.check_count(count, sigil)?;
         self.pos += len;

@@ -29,6 +29,8 @@ const LOADS_PER_STEP: usize = 8;
 
 /// How dense the region is kept while writes go on: within the bound of 1.6 times (3 for small values).
 const GOAL_LOADED: CompactGoal = CompactGoal { data_ratio: 1.27, slab_ratio: 1.4 };
+/// How dense it becomes once they rest: within the bound of 1.25 times (2.2 for small values).
+const GOAL_IDLE: CompactGoal = CompactGoal { data_ratio: 1.03, slab_ratio: 1.03 };
 /// Times the goal at which writers are slowed down: compaction cannot keep up with them.
 const BRAKE_FROM: f32 = 1.06;
 /// Pause after each commit for each unit above that, seconds: 500 us at 7 % above the goal.
@@ -37,8 +39,6 @@ const BRAKE_SLOPE: f32 = 0.05;
 const BRAKE_MAX: f32 = 0.005;
 /// Looking for runs to compact takes at most one part in so many of the time.
 const REST_FACTOR: u32 = 50;
-/// How dense it becomes once they rest: within the bound of 1.25 times (2.2 for small values).
-const GOAL_IDLE: CompactGoal = CompactGoal { data_ratio: 1.03, slab_ratio: 1.03 };
 
 /// Writer id of the purger; workers count from 0, the compactor has an id of its own.
 const PURGER_ID: u8 = 253;

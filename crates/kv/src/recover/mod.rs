@@ -102,7 +102,7 @@ impl Recovery {
 
     /// Empty shards with room for what the slabs hold.
     fn clear_shards(&self) {
-        let records: usize = self.opening.units().iter().map(|unit| unit.slots().len()).sum();
+        let records: usize = self.opening.units().iter().map(|unit| unit.filled()).sum();
         let share = records / self.shards.len();
         self.shards.iter().for_each(|shard| *shard.lock() = Shard::with_room(share + share / 8));
     }
