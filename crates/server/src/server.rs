@@ -97,6 +97,7 @@ impl Server {
             let handles = handles_in.clone();
             // A transport belongs to the thread that made it.
             let work = move || {
+                landfall_sockets::run_soon_when_woken();
                 let mut transport = maker()?;
                 for (listener, tag) in listeners {
                     transport.listen(listener, tag)?;

@@ -17,6 +17,7 @@ mod write_back;
 
 pub use error::TransportError;
 pub use outgoing::{Outgoing, Part};
+pub use policy::run_soon_when_woken;
 pub use waker::Waker;
 
 use landfall_media::{Extent, FileWrite};

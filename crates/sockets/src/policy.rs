@@ -10,6 +10,30 @@ pub(crate) const CLOSE_DRAIN_MAX: Duration = Duration::from_secs(3);
 /// How often landing space is asked for while there is none, if nothing else happens.
 pub(crate) const STARVED_RETRY: Duration = Duration::from_millis(10);
 
+/// Longest turn on a CPU of a thread that polls a transport.
+const POLLING_SLICE: Duration = Duration::from_millis(1);
+/// The same of a thread that writes back: it works for some microseconds between waits for the device.
+const WRITE_BACK_SLICE: Duration = Duration::from_micros(200);
+
+/// Lets the calling thread, which polls a transport, run soon when it is woken. Best effort.
+///
+/// Where clients share the machine, a woken thread may have to wait until the slice of a client ends; that a
+/// shorter slice goes first was worth a tenth to a third more requests at 50 clients on a file.
+pub fn run_soon_when_woken() {
+    prefer_slices_of(POLLING_SLICE);
+}
+
+/// The same for a thread that writes back.
+pub(crate) fn write_back_soon_when_woken() {
+    prefer_slices_of(WRITE_BACK_SLICE);
+}
+
+fn prefer_slices_of(slice: Duration) {
+    if let Err(error) = crate::sys::prefer_short_slices(slice) {
+        tracing::debug!(%error, "the scheduler takes no wish for short slices");
+    }
+}
+
 /// True if only this connection attempt failed, and the next may be accepted at once.
 pub(crate) fn only_this_accept_failed(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted, TimedOut, WouldBlock};

@@ -5,6 +5,7 @@
 //! Measured at 50 clients on ext4: ARCHITECTURE.md.
 
 use crate::Event;
+use crate::policy::write_back_soon_when_woken;
 use crate::sys::{EventFd, SideRing, write_durably};
 use landfall_media::FileWrite;
 use std::io;
@@ -146,6 +147,7 @@ impl WriteBackThread {
         let (report, done) = sync_channel(JOBS_MAX);
         let thread_signal = Arc::clone(&signal);
         let thread = Builder::new().name("write-back".into()).spawn(move || {
+            write_back_soon_when_woken();
             for Job { id, file, writes } in to_do {
                 let outcome = writer.write(file, &writes);
                 if report.send(Done { id, outcome }).is_err() {
