@@ -62,8 +62,11 @@ fn measure_one(
             Ok(())
         }
         WorkloadChoice::Discard => {
-            let what = format!("{}: discard", media.name());
-            keep(&mut results.discard, throughput::measure_discard(bench, media), &what, notes)
+            for shape in throughput::discard_shapes(bench) {
+                let what = format!("{}: discard, {}", media.name(), shape.describe());
+                keep(&mut results.discard, throughput::measure_discard(bench, media, shape), &what, notes)?;
+            }
+            Ok(())
         }
         WorkloadChoice::Restart => {
             let what = format!("{}: restart", media.name());

@@ -153,20 +153,57 @@ fn discard(page: &mut Page, results: &Results) {
         return;
     }
     page.paragraph("## What storing costs");
-    page.paragraph("The same server, the same load; the difference per write is data management.");
+    page.paragraph(
+        "The same server with and without storing, the same load; the difference per write is data management. What \
+         the server that stores nothing reaches against a peer is the most that storing could reach on this machine.",
+    );
     for media in [MediaChoice::Pm, MediaChoice::File] {
-        let row = |peer: &str| results.discard.iter().find(|row| row.media == media && row.peer == peer);
-        let Some((stored, discarded)) = row(names::LANDFALL).zip(row(names::DISCARD)) else { continue };
-        let rows =
-            [stored, discarded].map(|row| vec![row.peer.clone(), spread(&row.rps), spread(&row.cpu_us)]);
-        page.paragraph(&format!("### {}: {}", media.name(), stored.shape.describe()));
-        page.table(&["server", "requests/s", "CPU µs a request"], rows);
-        let wall_ns = 1e9 / stored.rps.median - 1e9 / discarded.rps.median;
-        let cpu_ns = (stored.cpu_us.median - discarded.cpu_us.median) * 1000.0;
-        page.paragraph(&format!(
-            "Data management per write: {wall_ns:.0} ns of time, {cpu_ns:.0} ns of CPU."
-        ));
+        let mut shapes: Vec<Shape> = Vec::new();
+        for row in results.discard.iter().filter(|row| row.media == media) {
+            if !shapes.contains(&row.shape) {
+                shapes.push(row.shape);
+            }
+        }
+        for shape in shapes {
+            let rows = results.discard.iter().filter(|row| (row.media, row.shape) == (media, shape));
+            storing_cost(page, media, shape, &rows.collect::<Vec<_>>());
+        }
     }
+}
+
+/// One load with and without storing, and peers.
+fn storing_cost(page: &mut Page, media: MediaChoice, shape: Shape, rows: &[&Row]) {
+    let row = |peer: &str| rows.iter().find(|row| row.peer == peer);
+    let Some((stored, discarded)) = row(names::LANDFALL).zip(row(names::DISCARD)) else { return };
+    page.paragraph(&format!("### {}: {}", media.name(), shape.describe()));
+    let over = |ours: &Row, row: &Row, of: fn(&Row) -> &Summary| match ours.peer == row.peer {
+        true => String::new(),
+        false => spread_of(of(ours).over(of(row)).as_ref()),
+    };
+    let cells = rows.iter().map(|row| {
+        vec![
+            row.peer.clone(),
+            spread(&row.rps),
+            over(stored, row, |row| &row.rps),
+            over(discarded, row, |row| &row.rps),
+            spread(&row.cpu_us),
+            over(stored, row, |row| &row.cpu_us),
+            over(discarded, row, |row| &row.cpu_us),
+        ]
+    });
+    let head = [
+        "server",
+        "requests/s",
+        "storing ÷",
+        "storing nothing ÷",
+        "CPU µs a request",
+        "storing ÷",
+        "storing nothing ÷",
+    ];
+    page.table(&head, cells);
+    let wall_ns = 1e9 / stored.rps.median - 1e9 / discarded.rps.median;
+    let cpu_ns = (stored.cpu_us.median - discarded.cpu_us.median) * 1000.0;
+    page.paragraph(&format!("Data management per write: {wall_ns:.0} ns of time, {cpu_ns:.0} ns of CPU."));
 }
 
 fn restart(page: &mut Page, results: &Results) {
@@ -269,9 +306,10 @@ fn bytes(value: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{bytes, number, report, spread};
+    use super::{Results, bytes, number, report, spread};
+    use crate::peers::names;
     use crate::report::targets::judge;
-    use crate::report::tests::{of, sample_results};
+    use crate::report::tests::{of, row, sample_results};
 
     #[test]
     fn numbers_keep_three_digits() {
@@ -302,9 +340,29 @@ mod tests {
         assert!(text.contains("| pass |") && text.contains("| not measured |"));
     }
 
+    /// With the server that stores nothing beside the others.
+    fn sample_with_discard() -> Results {
+        let mut results = sample_results();
+        let peers = [(names::LANDFALL, 80.0), (names::DISCARD, 100.0), (names::REDIS_ALWAYS, 50.0)];
+        results.discard = peers.map(|(peer, rps)| row(peer, 50, 16, &[rps], 1.0)).into();
+        results
+    }
+
+    #[test]
+    fn storing_and_storing_nothing_are_set_against_every_server() {
+        let results = sample_with_discard();
+        let targets = judge(&results);
+        let text = report(&results, &targets, &[]);
+        assert!(text.contains("| landfall --discard | 100 | 0.80 |  | 1.00 | 1.00 |  |"), "{text}");
+        assert!(text.contains("| redis always | 50.0 | 1.60 | 2.00 | 1.00 | 1.00 | 1.00 |"), "{text}");
+        let what = "pm: SET, 50 × 16: requests a second over the same server storing nothing";
+        let target = targets.iter().find(|target| target.what == what).unwrap();
+        assert_eq!((target.measured.as_ref().unwrap().median, target.met()), (0.8, Some(false)));
+    }
+
     #[test]
     fn every_row_of_a_table_is_as_long_as_its_head() {
-        let results = sample_results();
+        let results = sample_with_discard();
         let text = report(&results, &judge(&results), &[]);
         let cells = |line: &str| line.matches('|').count();
         let lines: Vec<&str> = text.lines().collect();

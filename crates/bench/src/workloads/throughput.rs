@@ -1,7 +1,7 @@
 //! Requests a second, latency and server CPU of SET and GET, servers in turns.
 
 use super::{Bench, capacity_for};
-use crate::args::MediaChoice;
+use crate::args::{MediaChoice, PeerChoice};
 use crate::clients::{Load, LoadResult, ONE_KEY, Operation, Shape, loader, value_of};
 use crate::error::BenchError;
 use crate::measure::stats::Summary;
@@ -69,12 +69,25 @@ pub(crate) fn measure(bench: &Bench, media: MediaChoice, shape: Shape) -> Result
     compare(bench, media, shape, &peers, operations)
 }
 
-/// landfall with and without storing: SET at the shape where storing weighs most.
-pub(crate) fn measure_discard(bench: &Bench, media: MediaChoice) -> Result<Vec<Row>, BenchError> {
+/// The shapes at which storing is compared with not storing: many clients, without and with pipelines.
+pub(crate) fn discard_shapes(bench: &Bench) -> impl Iterator<Item = Shape> {
     let value_bytes = bench.args.sizes.first().copied().unwrap_or(1024);
-    let shape = Shape { clients: 50, pipeline: 16, value_bytes, random_keys: 0 };
-    let peers: [Box<dyn Peer>; 2] =
-        [Box::new(bench.programs.landfall(false)), Box::new(bench.programs.landfall(true))];
+    let many = SHAPES.into_iter().filter(|(clients, _)| *clients > 1);
+    many.map(move |(clients, pipeline)| Shape { clients, pipeline, value_bytes, random_keys: 0 })
+}
+
+/// landfall with and without storing: SET. Beside them the peers that the targets name: what the server that
+/// stores nothing reaches against these is the most that storing could reach.
+pub(crate) fn measure_discard(
+    bench: &Bench,
+    media: MediaChoice,
+    shape: Shape,
+) -> Result<Vec<Row>, BenchError> {
+    let mut peers: Vec<Box<dyn Peer>> =
+        vec![Box::new(bench.programs.landfall(false)), Box::new(bench.programs.landfall(true))];
+    let named = [PeerChoice::RedisAlways, PeerChoice::RedisNone];
+    let chosen: Vec<_> = named.into_iter().filter(|peer| bench.args.peers.contains(peer)).collect();
+    peers.extend(bench.programs.peers(&chosen));
     compare(bench, media, shape, &peers, &[Operation::Set])
 }
 
