@@ -69,8 +69,11 @@ fn measure_one(
             Ok(())
         }
         WorkloadChoice::Restart => {
-            let what = format!("{}: restart", media.name());
-            keep(&mut results.restart, restart::measure(bench, media), &what, notes)
+            for records in restart::sizes(bench) {
+                let what = format!("{}: restart, {records} records", media.name());
+                keep(&mut results.restart, restart::measure(bench, media, records), &what, notes)?;
+            }
+            Ok(())
         }
         WorkloadChoice::Space => {
             let what = format!("{}: space", media.name());

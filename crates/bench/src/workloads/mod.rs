@@ -14,6 +14,9 @@ use crate::peers::{Peer, Programs, Server};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
+/// What a record takes beside its value, key and list included, at most, for short keys.
+const RECORD_BYTES: u64 = 256;
+
 /// What all workloads work with.
 #[derive(Debug)]
 pub(crate) struct Bench {
@@ -72,7 +75,6 @@ impl Bench {
 
 /// Room for so many records with their overheads and for compaction; at least what a user would give.
 pub(crate) fn capacity_for(records: u64, value_bytes: usize) -> u64 {
-    const RECORD_BYTES: u64 = 256;
     const LEAST: u64 = 1 << 30;
     let payload = records.saturating_mul(value_bytes as u64 + RECORD_BYTES);
     payload.saturating_mul(3).saturating_add(LEAST).next_multiple_of(1 << 20)

@@ -1,6 +1,6 @@
 //! How long a server takes to come back after a kill, by the number of records.
 
-use super::{Bench, Scratch, capacity_for};
+use super::{Bench, RECORD_BYTES, Scratch};
 use crate::args::{MediaChoice, PeerChoice};
 use crate::clients::conn::info_field;
 use crate::clients::{loader, value_of};
@@ -38,16 +38,17 @@ struct Killed {
     scratch: Scratch,
 }
 
-/// Measures at a quarter, a half and all of the records.
-pub(crate) fn measure(bench: &Bench, media: MediaChoice) -> Result<Vec<Row>, BenchError> {
-    let all = bench.args.records;
-    let mut rows = Vec::new();
-    for records in [all / 4, all / 2, all] {
-        let killed = load_and_kill(bench, media, records)?;
-        rows.extend(compare(bench, media, records, &killed, false)?);
-        if media == MediaChoice::File {
-            rows.extend(compare(bench, media, records, &killed, true)?);
-        }
+/// The numbers of records: a quarter, a half and all of what the flags say.
+pub(crate) fn sizes(bench: &Bench) -> [u64; 3] {
+    [bench.args.records / 4, bench.args.records / 2, bench.args.records]
+}
+
+/// Measures at one number of records.
+pub(crate) fn measure(bench: &Bench, media: MediaChoice, records: u64) -> Result<Vec<Row>, BenchError> {
+    let killed = load_and_kill(bench, media, records)?;
+    let mut rows = compare(bench, media, records, &killed, false)?;
+    if media == MediaChoice::File {
+        rows.extend(compare(bench, media, records, &killed, true)?);
     }
     Ok(rows)
 }
@@ -59,7 +60,7 @@ fn load_and_kill(bench: &Bench, media: MediaChoice, records: u64) -> Result<Vec<
     for peer in chosen.filter_map(|choice| bench.programs.peer_as_deployed(choice)) {
         say(format_args!("  {}: restart: loading {records} records: {}", media.name(), peer.name()));
         let scratch = bench.scratch(media)?;
-        let mut server = peer.start(&scratch.data(), capacity_for(records, VALUE_BYTES))?;
+        let mut server = peer.start(&scratch.data(), capacity(records))?;
         server.wait_ready()?;
         loader::load(server.resp, peer.name(), 0..records, &value_of(VALUE_BYTES))?;
         wait_until_quiet(&server)?;
@@ -102,6 +103,14 @@ fn compare(
     Ok(rows.collect())
 }
 
+/// Room for records that are loaded once and overwritten by nobody: with the usual room for compaction, ten
+/// million of them would not fit into the memory of most machines.
+fn capacity(records: u64) -> u64 {
+    const LEAST: u64 = 1 << 30;
+    let payload = records.saturating_mul(VALUE_BYTES as u64 + RECORD_BYTES);
+    (payload + payload / 8).saturating_add(LEAST).next_multiple_of(1 << 20)
+}
+
 /// Starts, waits until every key is there, kills again.
 fn restart(killed: &Killed, records: u64, cold: bool) -> Result<Duration, BenchError> {
     let dir = killed.scratch.data();
@@ -110,7 +119,7 @@ fn restart(killed: &Killed, records: u64, cold: bool) -> Result<Duration, BenchE
         // Whole-machine, where we may: also drops what the advice to single files leaves.
         let _ = fs::write("/proc/sys/vm/drop_caches", "3");
     }
-    let server = killed.peer.start(&dir, capacity_for(records, VALUE_BYTES))?;
+    let server = killed.peer.start(&dir, capacity(records))?;
     let took = server.wait_for_keys(records)?;
     server.kill();
     Ok(took)
