@@ -1,12 +1,11 @@
 //! Showing that a key is absent: that, too, must be something that a crash cannot take back.
 
-use crate::engine::{Engine, FLUSH_SPACE};
+use crate::engine::Engine;
 use crate::error::KvError;
 use crate::item::Item;
 use crate::shard::{Lookup, Shard};
 use crate::txn::Txn;
 use landfall_heap::{Damage, Heap, SlotId};
-use std::sync::atomic::Ordering;
 
 /// What a read has come to.
 #[derive(Debug)]
@@ -83,21 +82,6 @@ impl Engine {
     pub fn absence_slot(&self, space: u8, key: &[u8]) -> Option<SlotId> {
         let lookup = Lookup::new(&self.heap, space, key);
         absence_in(&self.heap, &self.shard(lookup.hash), &lookup)
-    }
-
-    /// The mark of a flush that is not durable yet: until it is, no key may be shown to be absent.
-    pub fn pending_flush(&self) -> Option<SlotId> {
-        if !self.flush_pending.load(Ordering::Acquire) {
-            return None;
-        }
-        let hash = self.heap.hash(FLUSH_SPACE, b"");
-        // Under the lock: the compactor may have moved the mark, and a flush sets the flag under it, too.
-        let shard = self.shard(hash);
-        let pending = shard.tombs_of(hash).find(|slot| !self.heap.is_durable(*slot));
-        if pending.is_none() {
-            self.flush_pending.store(false, Ordering::Release);
-        }
-        pending
     }
 }
 

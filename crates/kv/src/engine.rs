@@ -7,7 +7,7 @@ use landfall_heap::{Entry, Heap, Kind, SlotId, Source, Writer};
 use landfall_media::Extent;
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Name under which the flush mark's record is hashed; no client key is looked up in its space.
 pub(crate) const FLUSH_SPACE: u8 = u8::MAX;
@@ -50,8 +50,8 @@ impl Written {
 pub struct Stats {
     /// Keys of each database, expired ones included until they are purged.
     pub keys: [u64; DATABASES],
-    /// Keys with an expiry.
-    pub expiring: u64,
+    /// Those of them that expire.
+    pub expiring: [u64; DATABASES],
     /// Tombstones that some older record on the medium still needs.
     pub tombstones: u64,
     /// Records on the medium that are not current.
@@ -87,15 +87,13 @@ pub struct Engine {
     pub(crate) flush_seq: AtomicU64,
     /// Keys purged because they expired.
     pub(crate) expired: AtomicU64,
-    /// A flush mark may not be durable yet.
-    pub(crate) flush_pending: AtomicBool,
 }
 
 impl Engine {
     pub(crate) fn new(heap: Arc<Heap>, shards: Box<[Mutex<Shard>]>, flush_seq: u64) -> Self {
         assert!(shards.len().is_power_of_two());
         let (flush_seq, expired) = (AtomicU64::new(flush_seq), AtomicU64::new(0));
-        Self { heap, shards, flush_seq, expired, flush_pending: AtomicBool::new(false) }
+        Self { heap, shards, flush_seq, expired }
     }
 
     /// The heap below.
@@ -363,7 +361,6 @@ impl Engine {
             shard.note_flush(writer.id(), mark);
         }
         shards[self.shard_index(hash)].add_tomb(hash, mark);
-        self.flush_pending.store(true, Ordering::Release);
         Ok(mark)
     }
 
@@ -385,7 +382,9 @@ impl Engine {
             for (sum, keys) in stats.keys.iter_mut().zip(shard.keys) {
                 *sum += keys;
             }
-            stats.expiring += shard.expiry.len() as u64;
+            for (sum, keys) in stats.expiring.iter_mut().zip(shard.expiring) {
+                *sum += keys;
+            }
             stats.tombstones += shard.tombs.len() as u64;
             stats.stale += shard.stale_total;
             stats.damaged += shard.damaged.len() as u64;

@@ -17,11 +17,11 @@ impl Engine {
         for shard in &self.shards {
             while purged < limit {
                 let mut shard = shard.lock();
-                let Some(&(due, hash)) = shard.expiry.first().filter(|(due, _)| *due <= now_ms) else {
+                let Some(first) = shard.first_expiry().filter(|first| first.due_ms <= now_ms) else {
                     break;
                 };
-                if !self.purge_one(&mut shard, writer, hash, now_ms)? {
-                    shard.expiry.remove(&(due, hash));
+                if !self.purge_one(&mut shard, writer, first.hash, now_ms)? {
+                    shard.drop_expiry(first);
                 }
                 purged += 1;
             }
@@ -62,6 +62,6 @@ impl Engine {
 
     /// When the next key expires, Unix milliseconds.
     pub fn next_expiry_ms(&self) -> Option<u64> {
-        self.shards.iter().filter_map(|shard| shard.lock().expiry.first().map(|(due, _)| *due)).min()
+        self.shards.iter().filter_map(|shard| Some(shard.lock().first_expiry()?.due_ms)).min()
     }
 }

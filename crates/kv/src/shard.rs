@@ -113,6 +113,15 @@ impl Hit<'_> {
     }
 }
 
+/// That a key expires.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Expiry {
+    /// Unix milliseconds.
+    pub(crate) due_ms: u64,
+    pub(crate) hash: u64,
+    pub(crate) space: u8,
+}
+
 /// One shard of the index. Not shared: the engine locks it.
 #[derive(Debug, Default)]
 pub(crate) struct Shard {
@@ -120,8 +129,10 @@ pub(crate) struct Shard {
     /// Current records that are not keys: tombstones, and flush marks.
     pub(crate) tombs: HashTable<Entry>,
     pub(crate) order: BTreeSet<OrderedKey>,
-    /// (expiry in Unix milliseconds, key hash) of keys that expire.
-    pub(crate) expiry: BTreeSet<(u64, u64)>,
+    /// The keys that expire, in order of time.
+    expiry: BTreeSet<Expiry>,
+    /// How many these are, by database.
+    pub(crate) expiring: [u64; DATABASES],
     /// Records on the medium that are not current, by spread tag: what entries of the tag have no room for.
     /// While there are any of its tag, a tombstone stays.
     stale: ByHash<u32>,
@@ -215,14 +226,14 @@ impl Shard {
         match old {
             Some((slot, old_expiry)) => {
                 self.supersede(lookup.hash, slot, new);
-                self.set_expiry(lookup.hash, old_expiry, expiry_ms);
+                self.set_expiry(lookup.space, lookup.hash, old_expiry, expiry_ms);
             }
             None => {
                 self.insert(lookup.hash, new);
                 if self.order.insert(ordered_key(lookup.space, lookup.key)) {
                     self.count(lookup.space, 1);
                 }
-                self.set_expiry(lookup.hash, 0, expiry_ms);
+                self.set_expiry(lookup.space, lookup.hash, 0, expiry_ms);
             }
         }
     }
@@ -232,7 +243,7 @@ impl Shard {
         self.remove_key(lookup.hash, old);
         self.order.remove(&ordered_key(lookup.space, lookup.key));
         self.count(lookup.space, -1);
-        self.set_expiry(lookup.hash, old_expiry, 0);
+        self.set_expiry(lookup.space, lookup.hash, old_expiry, 0);
         self.add_tomb(lookup.hash, tomb);
         self.add_stale(lookup.hash);
     }
@@ -305,12 +316,30 @@ impl Shard {
         }
     }
 
-    pub(crate) fn set_expiry(&mut self, hash: u64, old_ms: u64, new_ms: u64) {
+    /// A key of this hash expired at `old_ms`, and does at `new_ms` now; 0: never.
+    pub(crate) fn set_expiry(&mut self, space: u8, hash: u64, old_ms: u64, new_ms: u64) {
         if old_ms != 0 {
-            self.expiry.remove(&(old_ms, hash));
+            self.drop_expiry(Expiry { due_ms: old_ms, hash, space });
         }
-        if new_ms != 0 {
-            self.expiry.insert((new_ms, hash));
+        if new_ms != 0
+            && self.expiry.insert(Expiry { due_ms: new_ms, hash, space })
+            && let Some(count) = self.expiring.get_mut(usize::from(space))
+        {
+            *count += 1;
+        }
+    }
+
+    /// The key that expires first.
+    pub(crate) fn first_expiry(&self) -> Option<Expiry> {
+        self.expiry.first().copied()
+    }
+
+    /// Expects a key's end no more.
+    pub(crate) fn drop_expiry(&mut self, expiry: Expiry) {
+        if self.expiry.remove(&expiry)
+            && let Some(count) = self.expiring.get_mut(usize::from(expiry.space))
+        {
+            *count -= 1;
         }
     }
 

@@ -10,6 +10,7 @@ pub mod cursors;
 pub mod http;
 mod landing;
 mod maintenance;
+mod process;
 pub mod reply;
 pub mod resp;
 mod server;

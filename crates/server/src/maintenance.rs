@@ -176,7 +176,8 @@ impl Maintenance {
         }
         for _ in 0..STEPS_BEHIND_MAX {
             let done = self.compact_step(goal)?;
-            self.brake(done.excess, goal);
+            // A compactor that finds nothing to move is not helped by slower writers.
+            self.brake(if done.rests { 0.0 } else { done.excess }, goal);
             if done.rests {
                 self.rests_until = Instant::now() + begun.elapsed() * REST_FACTOR;
             }

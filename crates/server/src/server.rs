@@ -2,7 +2,7 @@
 
 use crate::config::{Config, ConfigError};
 use crate::maintenance::{self, Maintenance};
-use crate::shared::{Counters, Shared, WorkerHandle};
+use crate::shared::{ChosenTransport, Counters, Shared, WorkerHandle};
 use crate::store::{self, StoreError};
 use crate::worker::{LISTENER_HTTP, LISTENER_RESP, Worker};
 use landfall_sockets::{Transport, TransportError};
@@ -73,7 +73,7 @@ impl Server {
             counters: Counters::default(),
             started: Instant::now(),
             run_id: hex(&store::random::<20>()?),
-            transport: format!("{} ({})", opened.name, opened.reason),
+            transport: opened.chosen,
             clients: Default::default(),
             next_client: AtomicU64::new(1),
             cursors: Default::default(),
@@ -83,12 +83,14 @@ impl Server {
             config,
         });
         log_recovery(&shared);
-        Self::spawn(shared, listeners, opened)
+        Self::spawn(shared, listeners, opened.makers)
     }
 
-    fn spawn(shared: Arc<Shared>, listeners: Listeners, opened: Opened) -> Result<Self, ServerError> {
-        let Opened { transports, makers, .. } = opened;
-        drop(transports);
+    fn spawn(
+        shared: Arc<Shared>,
+        listeners: Listeners,
+        makers: Vec<MakeTransport>,
+    ) -> Result<Self, ServerError> {
         let mut server = Self { shared, workers: Vec::new(), maintenance: None };
         let (handles_in, handles_out) = std::sync::mpsc::sync_channel(makers.len());
         let per_worker = listeners.split(makers.len());
@@ -171,10 +173,9 @@ impl Server {
 /// Makes a worker's transport, on the worker's thread.
 type MakeTransport = Box<dyn FnOnce() -> Result<Box<dyn Transport>, TransportError> + Send>;
 
+/// The transport chosen, and how each worker makes its own.
 struct Opened {
-    name: &'static str,
-    reason: String,
-    transports: Vec<Box<dyn Transport>>,
+    chosen: ChosenTransport,
     makers: Vec<MakeTransport>,
 }
 
@@ -182,19 +183,14 @@ struct Opened {
 fn open_transports(config: &Config, store: &store::Store) -> Result<Opened, ServerError> {
     let image = store.engine.heap().media().image().unwrap_or((0, 0));
     let probe = landfall_sockets::open(config.transport, image)?;
-    let request = match probe.transport.name() {
+    let chosen = ChosenTransport { name: probe.transport.name(), reason: probe.reason };
+    let request = match chosen.name {
         "uring" => landfall_sockets::TransportRequest::Uring,
         _ => landfall_sockets::TransportRequest::Epoll,
     };
     let make =
         || -> MakeTransport { Box::new(move || Ok(landfall_sockets::open(request, image)?.transport)) };
-    let (name, reason) = (probe.transport.name(), probe.reason);
-    Ok(Opened {
-        name,
-        reason,
-        transports: vec![probe.transport],
-        makers: (0..config.workers).map(|_| make()).collect(),
-    })
+    Ok(Opened { chosen, makers: (0..config.workers).map(|_| make()).collect() })
 }
 
 /// One listening socket a worker and protocol; the kernel spreads connections over them.

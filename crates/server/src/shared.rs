@@ -96,6 +96,21 @@ pub struct WorkerHandle {
     pub waiters: AtomicU64,
 }
 
+/// The transport that was chosen, and why.
+#[derive(Clone, Debug)]
+pub struct ChosenTransport {
+    /// `uring` or `epoll`.
+    pub name: &'static str,
+    /// Why this one.
+    pub reason: String,
+}
+
+impl std::fmt::Display for ChosenTransport {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} ({})", self.name, self.reason)
+    }
+}
+
 /// What all workers share.
 #[derive(Debug)]
 pub struct Shared {
@@ -117,8 +132,8 @@ pub struct Shared {
     pub bound_resp: Option<SocketAddr>,
     /// Addresses really bound.
     pub bound_http: Option<SocketAddr>,
-    /// Why the transport was chosen.
-    pub transport: String,
+    /// The transport in use.
+    pub transport: ChosenTransport,
     /// RESP clients by id.
     pub clients: Mutex<BTreeMap<u64, ClientInfo>>,
     /// Next client id.

@@ -272,18 +272,26 @@ impl Worker {
 
     /// Executes what the touched connections have sent.
     fn execute_touched(&mut self) {
-        let mut core = Core {
+        let touched = std::mem::take(&mut self.touched);
+        let (mut core, conns) = self.core_and_conns();
+        for id in &touched {
+            if let Some(conn) = conns.get_mut(id) {
+                conn.touched = conn.execute(&mut core);
+            }
+        }
+        self.touched = touched;
+    }
+
+    /// What commands are executed with, beside the connections that sent them.
+    fn core_and_conns(&mut self) -> (Core<'_>, &mut Conns) {
+        let core = Core {
             shared: &self.shared,
             writer: &mut self.writer,
             round: self.round,
             now_ns: self.now_ns,
             worker: self.id,
         };
-        for id in &self.touched {
-            if let Some(conn) = self.conns.get_mut(id) {
-                conn.touched = conn.execute(&mut core);
-            }
-        }
+        (core, &mut self.conns)
     }
 
     /// Sends what may leave, pauses and resumes receiving, closes what is done. Connections with commands
@@ -487,14 +495,8 @@ impl Worker {
             return;
         };
         let heap = Arc::clone(&self.heap);
-        let mut core = Core {
-            shared: &self.shared,
-            writer: &mut self.writer,
-            round: self.round,
-            now_ns: self.now_ns,
-            worker: self.id,
-        };
-        if let Some(conn) = self.conns.get_mut(&id) {
+        let (mut core, conns) = self.core_and_conns();
+        if let Some(conn) = conns.get_mut(&id) {
             tracing::warn!(
                 conn = id.0,
                 bytes = conn.inbox.len(),

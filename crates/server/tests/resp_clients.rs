@@ -115,6 +115,31 @@ fn info_has_the_sections_and_fields_that_tools_read() {
 }
 
 #[test]
+fn info_counts_keys_that_expire_by_database() {
+    let shared = shared();
+    let mut worker = Worker::new(&shared, 1);
+    let lines = [
+        "SET a 1 EX 100",
+        "SET b 1",
+        "SELECT 2",
+        "SET a 1 EX 100",
+        "SET b 1 PX 100000",
+        "SET c 1 EX 9",
+        "PERSIST c",
+        "SET d 1 EX 9",
+        "DEL d",
+    ];
+    lines.iter().for_each(|line| drop(worker.ask(line)));
+    let keyspace = worker.say("INFO keyspace");
+    assert!(keyspace.contains("db0:keys=2,expires=1,avg_ttl=0"), "{keyspace}");
+    assert!(keyspace.contains("db2:keys=3,expires=2,avg_ttl=0"), "{keyspace}");
+    worker.ask("FLUSHALL");
+    assert!(!worker.say("INFO keyspace").contains("db"));
+    worker.ask("SET a 1");
+    assert!(worker.say("INFO keyspace").contains("db2:keys=1,expires=0,"));
+}
+
+#[test]
 fn info_and_listings_work_within_a_transaction() {
     let shared = shared();
     let mut worker = Worker::new(&shared, 1);

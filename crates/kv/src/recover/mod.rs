@@ -324,7 +324,8 @@ impl Recovery {
         for slot in self.current.of_slab(index, unit.run) {
             let view = heap.record(slot)?;
             if view.expiry_ms() != 0 {
-                self.shard(view.hash()).lock().set_expiry(view.hash(), 0, view.expiry_ms());
+                let mut shard = self.shard(view.hash()).lock();
+                shard.set_expiry(view.space(), view.hash(), 0, view.expiry_ms());
             }
             keys[self.shard_index(view.hash())].push(view.space(), heap.key(&view)?);
             self.adopt(slot, &view)?;

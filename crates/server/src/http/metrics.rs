@@ -1,7 +1,7 @@
 //! `/metrics`: Prometheus text format, version 0.0.4.
 
-use super::process;
 use crate::context::Context;
+use crate::process;
 use crate::shared::{COMMIT_BOUNDS_US, Counters, Shared, now_ns};
 use landfall_heap::{CopyPath, Heap};
 use landfall_kv::{Engine, Stats};
@@ -75,14 +75,13 @@ fn seconds(ns: u64) -> f64 {
 
 fn info(text: &mut Text, shared: &Shared, engine: &Engine) {
     let media = engine.heap().media();
-    let (transport, reason) = shared.transport.split_once(':').unwrap_or((&shared.transport, ""));
     let labels = [
         ("version", env!("CARGO_PKG_VERSION")),
         ("run_id", &shared.run_id),
         ("media", media.kind().name()),
         ("media_description", &media.describe()),
-        ("transport", transport.trim()),
-        ("transport_reason", reason.trim()),
+        ("transport", shared.transport.name),
+        ("transport_reason", &shared.transport.reason),
     ];
     text.metric("info", "gauge", "What this server runs on; always 1.");
     text.sample("info", &labels, 1);
@@ -144,7 +143,7 @@ fn keys(text: &mut Text, engine: &Engine, stats: &Stats) {
     for (database, keys) in stats.keys.iter().enumerate() {
         text.sample("keys", &[("db", &database.to_string())], keys);
     }
-    text.gauge("keys_expiring", "Keys with a time to live.", stats.expiring);
+    text.gauge("keys_expiring", "Keys with a time to live.", stats.expiring.iter().sum::<u64>());
     text.gauge("keys_damaged", "Keys whose record cannot be read.", stats.damaged);
     text.gauge("tombstones", "Deletes that older records on the medium still need.", stats.tombstones);
     text.gauge("records_stale", "Records on the medium that are not current.", stats.stale);
@@ -186,7 +185,7 @@ fn recovery(text: &mut Text, shared: &Shared) {
 fn process_usage(text: &mut Text, shared: &Shared) {
     let usage = process::usage();
     text.metric("process_cpu_seconds_total", "counter", "User and system time of the process.");
-    text.sample("process_cpu_seconds_total", &[], usage.cpu_seconds);
+    text.sample("process_cpu_seconds_total", &[], usage.user_seconds + usage.system_seconds);
     text.gauge("process_resident_memory_bytes", "Resident set of the process.", usage.resident_bytes);
     text.gauge("process_threads", "Threads of the process.", usage.threads);
     let start = seconds(now_ns()) - shared.started.elapsed().as_secs_f64();

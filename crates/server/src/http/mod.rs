@@ -52,7 +52,6 @@ mod conditions;
 mod dates;
 mod metrics;
 mod params;
-mod process;
 mod route;
 mod scan;
 mod values;

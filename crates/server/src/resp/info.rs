@@ -2,8 +2,8 @@
 
 use super::call::{Call, Fail};
 use super::connection::REDIS_VERSION;
-use super::process::{self, Usage};
 use super::table::{Flags, Spec};
+use crate::process;
 use crate::shared::{COMMIT_BOUNDS_US, Shared};
 use landfall_heap::{CopyPath, RECORD_SIZE};
 use landfall_kv::Stats;
@@ -80,7 +80,7 @@ fn server(text: &mut Text, shared: &Shared) {
     text.line("redis_mode", "standalone");
     text.line("os", process::system());
     text.line("arch_bits", usize::BITS);
-    text.line("multiplexing_api", shared.transport.split_whitespace().next().unwrap_or_default());
+    text.line("multiplexing_api", shared.transport.name);
     text.line("process_id", std::process::id());
     text.line("run_id", &shared.run_id);
     text.line("tcp_port", shared.bound_resp.map_or(0, |address| address.port()));
@@ -103,7 +103,7 @@ fn memory(text: &mut Text, shared: &Shared) {
     let data = heap.runs().live_bytes() + heap.runs().live_slots() * RECORD_SIZE;
     let capacity = heap.geometry().bytes();
     text.line("used_memory", data + text.stats.index_bytes);
-    text.line("used_memory_rss", Usage::read().resident_bytes);
+    text.line("used_memory_rss", process::usage().resident_bytes);
     text.line("used_memory_overhead", text.stats.index_bytes);
     text.line("used_memory_dataset", data);
     text.line("maxmemory", capacity);
@@ -177,18 +177,15 @@ fn replication(text: &mut Text, shared: &Shared) {
 }
 
 fn cpu(text: &mut Text, _: &Shared) {
-    let usage = Usage::read();
-    text.line("used_cpu_sys", format_args!("{:.6}", usage.system_s));
-    text.line("used_cpu_user", format_args!("{:.6}", usage.user_s));
+    let usage = process::usage();
+    text.line("used_cpu_sys", format_args!("{:.6}", usage.system_seconds));
+    text.line("used_cpu_user", format_args!("{:.6}", usage.user_seconds));
 }
 
-/// Keys that expire are counted over all databases: where only one is in use, that is its number.
 fn keyspace(text: &mut Text, _: &Shared) {
     let stats = text.stats;
-    let used: Vec<(usize, u64)> =
-        stats.keys.iter().copied().enumerate().filter(|(_, keys)| *keys > 0).collect();
-    for (database, keys) in &used {
-        let expires = if used.len() == 1 { stats.expiring } else { 0 };
+    let databases = stats.keys.iter().zip(stats.expiring).enumerate();
+    for (database, (keys, expires)) in databases.filter(|(_, (keys, _))| **keys > 0) {
         text.line(&format!("db{database}"), format_args!("keys={keys},expires={expires},avg_ttl=0"));
     }
 }
@@ -210,7 +207,7 @@ fn landfall(text: &mut Text, shared: &Shared) {
     text.line("records", heap.runs().live_slots());
     text.line("records_stale", stats.stale);
     text.line("tombstones", stats.tombstones);
-    text.line("keys_expiring", stats.expiring);
+    text.line("keys_expiring", stats.expiring.iter().sum::<u64>());
     text.line("keys_damaged", stats.damaged);
     text.line("index_bytes", stats.index_bytes);
     for (path, name) in CopyPath::ALL {

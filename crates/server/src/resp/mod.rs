@@ -23,7 +23,6 @@ mod multi;
 mod numbers;
 mod options;
 mod pieces;
-mod process;
 mod range;
 mod scan;
 mod server;

@@ -12,7 +12,7 @@ use landfall_server::config::{Config, Size};
 use landfall_server::context::{Context, Outcome};
 use landfall_server::http::HttpSession;
 use landfall_server::reply::Outbox;
-use landfall_server::shared::{Counters, Shared};
+use landfall_server::shared::{ChosenTransport, Counters, Shared};
 use landfall_sockets::{ConnId, Outgoing, Part};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -65,7 +65,7 @@ impl Rig {
             run_id: "0123456789abcdef0123456789abcdef01234567".into(),
             bound_resp: None,
             bound_http: None,
-            transport: "epoll: a \"reason\"".into(),
+            transport: ChosenTransport { name: "epoll", reason: "a \"reason\"".into() },
             clients: Default::default(),
             next_client: AtomicU64::new(1),
             cursors: Default::default(),

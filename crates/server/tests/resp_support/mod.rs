@@ -10,7 +10,7 @@ use landfall_server::Config;
 use landfall_server::context::{Context, Outcome};
 use landfall_server::reply::Outbox;
 use landfall_server::resp::Session;
-use landfall_server::shared::{Counters, Shared, now_ns};
+use landfall_server::shared::{ChosenTransport, Counters, Shared, now_ns};
 use landfall_sockets::{ConnId, Outgoing, Part};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -44,7 +44,7 @@ pub fn shared_on(config: Config, options: SimOptions) -> (Shared, Arc<SimMedia>)
         run_id: "0".repeat(40),
         bound_resp: None,
         bound_http: None,
-        transport: "test (no sockets)".into(),
+        transport: ChosenTransport { name: "test", reason: "no sockets".into() },
         clients: Default::default(),
         next_client: AtomicU64::new(1),
         cursors: Default::default(),

@@ -8,20 +8,28 @@ const USER_HZ: f64 = 100.0;
 
 /// The process's use of the machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Usage {
-    /// User and system time, seconds.
-    pub(super) cpu_seconds: f64,
+pub(crate) struct Usage {
+    /// CPU time in user mode, seconds.
+    pub(crate) user_seconds: f64,
+    /// CPU time in the kernel, seconds.
+    pub(crate) system_seconds: f64,
     /// Resident set, bytes.
-    pub(super) resident_bytes: u64,
+    pub(crate) resident_bytes: u64,
     /// Threads.
-    pub(super) threads: u64,
+    pub(crate) threads: u64,
 }
 
 /// Reads it, from files that do not block. What cannot be read is zero.
-pub(super) fn usage() -> Usage {
+pub(crate) fn usage() -> Usage {
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     parse(&stat, &status).unwrap_or_default()
+}
+
+/// The kernel's name and release.
+pub(crate) fn system() -> String {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    format!("Linux {} {}", release.trim(), std::env::consts::ARCH)
 }
 
 fn parse(stat: &str, status: &str) -> Option<Usage> {
@@ -30,10 +38,12 @@ fn parse(stat: &str, status: &str) -> Option<Usage> {
     let fields: Vec<&str> = after_name.split_ascii_whitespace().collect();
     // Fields 14, 15 and 20 of proc_pid_stat(5); the first one here is field 3.
     let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
+    let seconds = |field: usize| Some(number(field)? as f64 / USER_HZ);
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(Usage {
-        cpu_seconds: (number(14)? + number(15)?) as f64 / USER_HZ,
+        user_seconds: seconds(14)?,
+        system_seconds: seconds(15)?,
         resident_bytes: kib * 1024,
         threads: number(20)?,
     })
@@ -47,7 +57,10 @@ mod tests {
     fn a_name_with_parentheses_and_blanks_does_not_shift_the_fields() {
         let stat = "7 (a) b (c) S 1 7 7 0 -1 4194304 100 0 0 0 150 25 0 0 20 0 4 0 12345 0 0";
         let usage = parse(stat, "Name:\tx\nVmRSS:\t    2048 kB\n").unwrap();
-        assert_eq!(usage, Usage { cpu_seconds: 1.75, resident_bytes: 2 << 20, threads: 4 });
+        assert_eq!(
+            usage,
+            Usage { user_seconds: 1.5, system_seconds: 0.25, resident_bytes: 2 << 20, threads: 4 }
+        );
         assert_eq!(parse("", ""), None);
     }
 
