@@ -47,7 +47,7 @@ impl Engine {
         for slot in tombs {
             let Ok(view) = self.heap.record(slot) else { continue };
             if view.kind() == Kind::Tombstone && self.heap.is_durable(slot) {
-                shard.drop_tomb(hash, slot);
+                shard.drop_tomb(hash, slot, view.seq());
                 self.heap.drop_record(slot);
             }
         }

@@ -148,6 +148,9 @@ pub(crate) struct Shard {
     changed: SmallVec<[(u8, SlotId); 2]>,
     /// The last flush mark.
     flush_mark: Option<SlotId>,
+    /// The highest version of a tombstone that was dropped: absent keys are at least as new, whatever happened
+    /// to them.
+    pub(crate) dropped_seq: u64,
 }
 
 impl Shard {
@@ -444,8 +447,9 @@ impl Shard {
     }
 
     /// Forgets a tombstone that nothing on the medium needs any more. Its own record is stale from now on.
-    pub(crate) fn drop_tomb(&mut self, hash: u64, slot: SlotId) {
+    pub(crate) fn drop_tomb(&mut self, hash: u64, slot: SlotId, seq: u64) {
         self.remove_tomb(hash, slot);
+        self.dropped_seq = self.dropped_seq.max(seq);
     }
 
     /// About how many bytes of DRAM the shard takes, keys included.

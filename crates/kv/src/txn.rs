@@ -172,7 +172,8 @@ impl<'e> Txn<'e> {
         }
     }
 
-    /// The version of a key, for `WATCH` and conditions: changes with every write, also with a delete.
+    /// The version of a key, for `WATCH` and conditions: changes with every write, also with a delete. That of
+    /// an absent key may change without one.
     ///
     /// # Errors
     /// As [`Self::read`].
@@ -184,7 +185,8 @@ impl<'e> Txn<'e> {
             return Ok(hit.view.seq());
         }
         let flushed = self.engine.flush_seq.load(std::sync::atomic::Ordering::Acquire);
-        Ok(shard.find_tomb(heap, &lookup)?.map_or(flushed, |tomb| tomb.view.seq()))
+        let absent = flushed.max(shard.dropped_seq);
+        Ok(shard.find_tomb(heap, &lookup)?.map_or(absent, |tomb| tomb.view.seq()))
     }
 
     /// Waits, by an error, until what other writers have done to a key is durable: before building on it.

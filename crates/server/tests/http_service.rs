@@ -2,7 +2,7 @@
 
 mod http_support;
 
-use http_support::{Rig, guarded, request};
+use http_support::{Rig, guarded};
 use landfall_server::shared::count;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -220,15 +220,4 @@ fn every_reply_has_the_date_of_its_second() {
     assert_eq!(rig.get("/").field("date").as_deref(), Some("Tue, 14 Nov 2023 22:13:20 GMT"));
     rig.now_ms += 1;
     assert_eq!(rig.get("/").field("date").as_deref(), Some("Tue, 14 Nov 2023 22:13:21 GMT"));
-}
-
-/// What a POST of 1 KiB costs beyond its parsing, beside what the engine alone takes. Run it with
-/// `--release --ignored --nocapture`: a build with checks says nothing about speed.
-#[test]
-#[ignore = "a measurement"]
-fn cost_of_a_post_of_1_kib() {
-    let mut rig = Rig::new();
-    let bytes = request("POST", "/kv/key", "Content-Type: application/octet-stream\r\n", &[7; 1024]);
-    let (whole, engine) = rig.time(&bytes, b"key");
-    println!("{whole:.0} ns a request beyond parsing, of which the engine takes {engine:.0} ns");
 }

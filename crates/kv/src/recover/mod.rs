@@ -360,7 +360,7 @@ impl Recovery {
             if shard.has_stale(view.hash()) {
                 self.adopt(slot, &view)?;
             } else {
-                shard.drop_tomb(view.hash(), slot);
+                shard.drop_tomb(view.hash(), slot, view.seq());
             }
         }
         Ok(())

@@ -3,9 +3,9 @@
 
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
-use landfall_heap::{CopyPath, NewRegion, Source, Writer};
-use landfall_http::{Limits, Parser, Progress, Request};
-use landfall_kv::{Recovery, SetRequest};
+use landfall_heap::{CopyPath, NewRegion, Writer};
+use landfall_http::{Limits, Parser, Progress};
+use landfall_kv::Recovery;
 use landfall_media::sim::{SimMedia, SimOptions};
 use landfall_media::{Chain, Extent, Media, RUN_SIZE, Segment};
 use landfall_server::config::{Config, Size};
@@ -223,56 +223,6 @@ impl Rig {
         answer.closes = outcome == Outcome::Close;
         answer.pages = pages;
         answer
-    }
-
-    /// Nanoseconds that executing one request takes, without its parsing and landing; and nanoseconds that
-    /// the engine takes for the same write alone. The best of several batches each.
-    pub fn time(&mut self, bytes: &[u8], key: &[u8]) -> (f64, f64) {
-        let extents = self.land(bytes);
-        let heap = Arc::clone(self.shared.engine.heap());
-        let segments = [Segment { addr: extents[0].off, bytes: heap.media().bytes(extents[0]).unwrap() }];
-        let chain = Chain::new(&segments);
-        let Ok(Progress::Request(request)) = Parser::new(Limits::default()).next(&chain, 0) else {
-            panic!("a whole request");
-        };
-        let (mut whole, mut engine) = (f64::MAX, f64::MAX);
-        for _ in 0..300 {
-            whole = whole.min(Self::batch(|| self.execute_parsed(&request, &chain)));
-            self.commit();
-            self.sent();
-            let at = [Extent::new(extents[0].end() - request.body_len as u64, request.body_len as u32)];
-            let value = Source::Landed { extents: &at, crc: None };
-            let arrival_ns = self.now_ms * 1_000_000;
-            let set = SetRequest { space: 0, key, key_at: None, value, expiry_ms: 0, arrival_ns };
-            engine = engine.min(Self::batch(|| {
-                let _ = self.shared.engine.set(&mut self.writer, &set).unwrap();
-            }));
-            self.commit();
-        }
-        (whole, engine)
-    }
-
-    /// Nanoseconds a step, over a batch of them.
-    fn batch(mut step: impl FnMut()) -> f64 {
-        const STEPS: u32 = 64;
-        let start = Instant::now();
-        (0..STEPS).for_each(|_| step());
-        start.elapsed().as_nanos() as f64 / f64::from(STEPS)
-    }
-
-    fn execute_parsed(&mut self, request: &Request, chain: &Chain<'_>) {
-        let mut ctx = Context {
-            shared: &self.shared,
-            engine: &self.shared.engine,
-            writer: &mut self.writer,
-            now_ms: self.now_ms,
-            arrival_ns: self.now_ms * 1_000_000,
-            conn: ConnId(1),
-            worker: 0,
-        };
-        let mut reply = self.outbox.begin(self.shared.engine.heap(), self.round);
-        assert_eq!(self.session.execute(&mut ctx, request, chain, &mut reply), Outcome::Done);
-        reply.finish();
     }
 
     /// A request without a body.

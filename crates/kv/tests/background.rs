@@ -1,0 +1,180 @@
+//! What goes on beside commands: compaction within its budget, tombstones that have done their work, recovery
+//! that reads no more than it must.
+
+use landfall_heap::layout::SLOTS_PER_RUN;
+use landfall_heap::{CompactGoal, Compacted, Compactor, NewRegion, Source, Writer, create};
+use landfall_kv::{Engine, Recovery, SetRequest, TxnKey};
+use landfall_media::sim::{SimMedia, SimOptions};
+use landfall_media::{Dirty, Extent, Media, MediaError, MediaKind, RUN_SIZE, Site};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+const RUNS: u64 = 48;
+const DENSE: CompactGoal = CompactGoal { data_ratio: 1.01, slab_ratio: 1.01 };
+const VALUE_BYTES: usize = 4000;
+/// Records of one commit.
+const BATCH: u32 = 1024;
+
+fn region() -> Arc<SimMedia> {
+    let media = SimMedia::new(RUNS * RUN_SIZE, SimOptions::default());
+    create(&*media, &NewRegion { salt: [1; 16], hash_seed: 2, created_ms: 3 }).expect("a new region");
+    media
+}
+
+fn open(media: Arc<dyn Media>) -> (Engine, Writer) {
+    let (engine, _) = Recovery::run(media, 4).expect("opens");
+    let writer = Writer::new(Arc::clone(engine.heap()), 0);
+    (engine, writer)
+}
+
+fn set(engine: &Engine, writer: &mut Writer, key: &[u8], value: &[u8]) {
+    let value = Source::Bytes(value);
+    let request = SetRequest { space: 0, key, key_at: None, value, expiry_ms: 0, arrival_ns: 9 };
+    engine.set(writer, &request).expect("there is room");
+}
+
+fn delete(engine: &Engine, writer: &mut Writer, key: &[u8]) {
+    engine.delete(writer, 0, key, 1, 1).expect("deletes").expect("was there");
+}
+
+fn version(engine: &Engine, key: &[u8]) -> u64 {
+    engine.transaction([TxnKey { space: 0, key }], 1).version(0, key).expect("reads")
+}
+
+/// Compacts until there is nothing more to do; what each step did.
+fn compact(engine: &Engine, budget_bytes: u64) -> Vec<Compacted> {
+    const STEPS_MAX: usize = 10_000;
+    let mut compactor = Compactor::new(Arc::clone(engine.heap()));
+    let mut step = || compactor.step(engine, DENSE, budget_bytes).expect("compacts");
+    let steps: Vec<_> = (0..STEPS_MAX).map(|_| step()).take_while(|done| !done.rests).collect();
+    assert!(steps.len() < STEPS_MAX, "compaction never rests");
+    steps
+}
+
+/// `WATCH` of an absent key must notice that it was set and deleted, even after its tombstone has gone.
+#[test]
+fn a_key_that_came_and_went_has_another_version_without_its_tombstone() {
+    let (engine, mut writer) = open(region());
+    let before = version(&engine, b"watched");
+    for round in 0..3 {
+        set(&engine, &mut writer, b"watched", &[round; 100]);
+    }
+    delete(&engine, &mut writer, b"watched");
+    let deleted = version(&engine, b"watched");
+    // Slabs that make compaction worth while, none of them as empty as the first.
+    for batch in 0..12 * SLOTS_PER_RUN / BATCH {
+        (1..BATCH).for_each(|_| set(&engine, &mut writer, b"other", b"short"));
+        if batch > SLOTS_PER_RUN / BATCH {
+            set(&engine, &mut writer, &batch.to_le_bytes(), b"short");
+        }
+        writer.commit_now().expect("commits");
+    }
+    // Slabs are compacted once their writer has left them.
+    drop(writer);
+    compact(&engine, 1 << 20);
+    assert_eq!(engine.stats().tombstones, 0, "the tombstone was to be dropped");
+    let after = version(&engine, b"watched");
+    assert!(before < deleted && deleted <= after, "{before}, {deleted}, {after}");
+}
+
+#[test]
+fn a_compaction_step_copies_no_more_than_its_budget_and_one_value() {
+    for budget_bytes in [VALUE_BYTES as u64, 64 << 10] {
+        let (engine, mut writer) = open(region());
+        let keys: Vec<[u8; 4]> = (0..3000u32).map(u32::to_le_bytes).collect();
+        keys.iter().for_each(|key| set(&engine, &mut writer, key, &[7; VALUE_BYTES]));
+        writer.commit_now().expect("commits");
+        keys.iter().step_by(2).for_each(|key| delete(&engine, &mut writer, key));
+        writer.commit_now().expect("commits");
+        drop(writer);
+        let steps = compact(&engine, budget_bytes);
+        let most = steps.iter().map(|done| done.moved_bytes).max().unwrap_or(0);
+        let all: u64 = steps.iter().map(|done| done.moved_bytes).sum();
+        assert!(all > 500 * VALUE_BYTES as u64, "only {all} bytes were moved");
+        assert!(most <= budget_bytes + VALUE_BYTES as u64 + 4, "{most} bytes in one step of {budget_bytes}");
+    }
+}
+
+#[test]
+fn recovery_reads_each_record_and_no_value_that_a_watermark_covers() {
+    let media = region();
+    let (engine, mut writer) = open(Arc::clone(&media) as Arc<dyn Media>);
+    for key in 0..2000u32 {
+        set(&engine, &mut writer, &key.to_le_bytes(), &[7; VALUE_BYTES]);
+    }
+    writer.commit_now().expect("commits");
+    engine.heap().mark_slabs(1).expect("marks");
+    let stored = |key: u32| {
+        let item = engine.peek(0, &key.to_le_bytes(), 1).expect("reads").expect("is there");
+        item.extents().to_vec()
+    };
+    let values: Vec<Extent> = (0..2000).flat_map(stored).collect();
+    drop((engine, writer));
+    let watched = Arc::new(Watched { media, values, touched: AtomicU64::new(0), reads: Mutex::default() });
+    let (engine, _) = open(Arc::clone(&watched) as Arc<dyn Media>);
+    assert_eq!(engine.stats().keys[0], 2000);
+    assert_eq!(watched.touched.load(Ordering::Relaxed), 0, "values were read");
+    let reads = watched.reads.lock().expect("not poisoned").len();
+    assert!(reads >= 2000, "the records were read through the medium that counts: {reads}");
+}
+
+/// A medium that notes what is read, and counts what of it is a value.
+struct Watched {
+    media: Arc<SimMedia>,
+    values: Vec<Extent>,
+    touched: AtomicU64,
+    reads: Mutex<Vec<Extent>>,
+}
+
+impl Media for Watched {
+    fn kind(&self) -> MediaKind {
+        self.media.kind()
+    }
+
+    fn describe(&self) -> String {
+        self.media.describe()
+    }
+
+    fn len(&self) -> u64 {
+        self.media.len()
+    }
+
+    fn bytes(&self, extent: Extent) -> Result<&[u8], MediaError> {
+        let meets = |value: &Extent| value.off < extent.end() && extent.off < value.end();
+        self.touched.fetch_add(self.values.iter().any(meets).into(), Ordering::Relaxed);
+        self.reads.lock().expect("not poisoned").push(extent);
+        self.media.bytes(extent)
+    }
+
+    fn store(&self, off: u64, bytes: &[u8]) -> Result<(), MediaError> {
+        self.media.store(off, bytes)
+    }
+
+    fn store_u64(&self, off: u64, word: u64) -> Result<(), MediaError> {
+        self.media.store_u64(off, word)
+    }
+
+    fn zero(&self, extent: Extent) -> Result<(), MediaError> {
+        self.media.zero(extent)
+    }
+
+    fn claim_run(&self, run_off: u64) -> Result<(), MediaError> {
+        self.media.claim_run(run_off)
+    }
+
+    fn flush(&self, dirty: &mut Dirty, site: Site, extent: Extent) {
+        self.media.flush(dirty, site, extent);
+    }
+
+    fn fence(&self, dirty: &mut Dirty, site: Site) -> Result<(), MediaError> {
+        self.media.fence(dirty, site)
+    }
+
+    fn read_medium(&self, extent: Extent, into: &mut [u8]) -> Result<(), MediaError> {
+        self.media.read_medium(extent, into)
+    }
+
+    fn grow(&self, len: u64) -> Result<(), MediaError> {
+        self.media.grow(len)
+    }
+}
