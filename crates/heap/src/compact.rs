@@ -33,8 +33,17 @@ pub trait Owner {
     /// The copy announced by [`Self::begin_move`] was not made.
     fn abort_move(&self, hash: u64);
 
-    /// A record that is not current is gone from the medium, durably.
-    fn forget(&self, space: u8, hash: u64, seq: u64);
+    /// Records that are not current are gone from the medium, durably. Their order may be changed.
+    fn forget(&self, gone: &mut [Gone]);
+}
+
+/// A record that is gone from the medium.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gone {
+    /// Hash of its space and key.
+    pub hash: u64,
+    /// Its version.
+    pub seq: u64,
 }
 
 /// How dense the region is to be: used bytes over live bytes at which compaction rests.
@@ -332,11 +341,13 @@ impl Compactor {
         self.heap.runs.get(run).leaving.store(1, Ordering::Release);
         self.heap.write_words(&[(run, RunWord::NotSlab)])?;
         let filled = self.heap.runs.get(run).filled.load(Ordering::Relaxed);
+        let mut gone = Vec::with_capacity(filled as usize);
         for index in 0..filled {
             if let Slot::Record(view) = self.heap.slot(SlotId::new(run, index))? {
-                owner.forget(view.space(), view.hash(), view.seq());
+                gone.push(Gone { hash: view.hash(), seq: view.seq() });
             }
         }
+        owner.forget(&mut gone);
         self.heap.runs.leave_slab(run);
         Ok(())
     }

@@ -23,7 +23,7 @@ mod superblock;
 mod table;
 mod writer;
 
-pub use compact::{CompactGoal, Compacted, Compactor, Owner};
+pub use compact::{CompactGoal, Compacted, Compactor, Gone, Owner};
 pub use copies::{Copies, CopyPath};
 pub use error::{Damage, HeapError};
 pub use heap::{Extents, Heap};

@@ -2,8 +2,11 @@
 
 use crate::engine::Engine;
 use crate::shard::Shard;
-use landfall_heap::{Kind, Owner, SlotId};
+use landfall_heap::{Gone, Kind, Owner, SlotId};
 use std::sync::atomic::Ordering;
+
+/// Records forgotten under one lock: a few microseconds.
+const FORGOTTEN_AT_ONCE: usize = 256;
 
 impl Owner for Engine {
     fn begin_move(&self, hash: u64, slot: SlotId, hold: &mut dyn FnMut()) -> bool {
@@ -29,13 +32,19 @@ impl Owner for Engine {
         }
     }
 
-    fn forget(&self, _space: u8, hash: u64, seq: u64) {
-        let mut shard = self.shard(hash);
-        if seq < self.flush_seq.load(Ordering::Acquire) {
-            return;
-        }
-        if shard.drop_stale(hash) {
-            self.drop_tombs(&mut shard, hash);
+    fn forget(&self, gone: &mut [Gone]) {
+        gone.sort_unstable_by_key(|gone| self.shard_index(gone.hash));
+        for of_shard in gone.chunk_by(|a, b| self.shard_index(a.hash) == self.shard_index(b.hash)) {
+            // Not a lock each: a slab of old versions of few keys would fight with their writers for it.
+            for some in of_shard.chunks(FORGOTTEN_AT_ONCE) {
+                let mut shard = self.shard(some[0].hash);
+                let flushed = self.flush_seq.load(Ordering::Acquire);
+                for Gone { hash, .. } in some.iter().filter(|gone| gone.seq >= flushed) {
+                    if shard.drop_stale(*hash) {
+                        self.drop_tombs(&mut shard, *hash);
+                    }
+                }
+            }
         }
     }
 }

@@ -3,7 +3,7 @@
 use crate::op::{KEYS, Piece, key};
 use crate::oracle::{Change, Key};
 use crate::rng::Rng;
-use landfall_heap::{Owner, SlotId};
+use landfall_heap::{Gone, Owner, SlotId};
 use landfall_kv::{Engine, KvError};
 use std::cell::RefCell;
 
@@ -64,8 +64,8 @@ impl Owner for Meddler<'_> {
         self.engine.abort_move(hash);
     }
 
-    fn forget(&self, space: u8, hash: u64, seq: u64) {
-        self.engine.forget(space, hash, seq);
+    fn forget(&self, gone: &mut [Gone]) {
+        self.engine.forget(gone);
     }
 }
 

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{crash_now, create, get, set};
-use landfall_heap::{CompactGoal, Compactor, CopyPath, Owner, SlotId, Source, Writer};
+use landfall_heap::{CompactGoal, Compactor, CopyPath, Gone, Owner, SlotId, Source, Writer};
 use landfall_kv::{Engine, KvError, SetRequest};
 use landfall_media::sim::SimOptions;
 use landfall_media::{Extent, Media, RUN_SIZE};
@@ -39,8 +39,8 @@ impl Owner for Overwriter<'_> {
         self.engine.abort_move(hash);
     }
 
-    fn forget(&self, space: u8, hash: u64, seq: u64) {
-        self.engine.forget(space, hash, seq);
+    fn forget(&self, gone: &mut [Gone]) {
+        self.engine.forget(gone);
     }
 }
 
