@@ -14,7 +14,7 @@ use crate::sys::image::Image;
 use crate::sys::kind::Found;
 use crate::sys::lock::LockedFile;
 use crate::sys::open::Region;
-use crate::{BLOCK_SIZE, Extent, FileWrite, MediaError, RUN_SIZE};
+use crate::{BLOCK_SIZE, FileWrite, MediaError, RUN_SIZE};
 
 /// How writes reach the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,19 +23,6 @@ enum Method {
     Direct,
     /// Through the page cache, because of the reason given.
     Buffered(&'static str),
-}
-
-/// Longest write that is waited for here. This is background work: what clients wait for must find its way to
-/// the device in between.
-const WRITE_MAX: u64 = 64 << 10;
-
-/// A write as several that are short.
-fn pieces(write: FileWrite) -> impl Iterator<Item = FileWrite> {
-    let len = u64::from(write.extent.len);
-    (0..len).step_by(WRITE_MAX as usize).map(move |from| FileWrite {
-        extent: Extent::new(write.extent.off + from, (len - from).min(WRITE_MAX) as u32),
-        addr: write.addr + from as usize,
-    })
 }
 
 /// The open, locked file of a region.
@@ -127,10 +114,10 @@ impl Backing {
     }
 
     fn run(&self, writes: &[FileWrite]) -> io::Result<()> {
-        match writes {
-            [one] if u64::from(one.extent.len) <= WRITE_MAX => return self.write(one, true),
-            _ => writes.iter().copied().flat_map(pieces).try_for_each(|piece| self.write(&piece, false))?,
+        if let [one] = writes {
+            return self.write(one, true);
         }
+        writes.iter().try_for_each(|write| self.write(write, false))?;
         call::sync_data(self.fd())
     }
 
@@ -150,7 +137,7 @@ impl Backing {
 
     /// Durably writes zeroes over a run that the caller keeps everybody else out of.
     pub(super) fn write_zero_run(&self, run: u64) -> Result<(), MediaError> {
-        let extent = Extent::new(run * RUN_SIZE, RUN_SIZE as u32);
+        let extent = crate::Extent::new(run * RUN_SIZE, RUN_SIZE as u32);
         self.write_back(&[FileWrite { extent, addr: self.zeroes.base() }])
     }
 
@@ -209,7 +196,7 @@ impl Backing {
             unsafe { self.read(aligned, buffer.at(0, want)?, want as usize)? };
             let skip = (at - aligned) as u32;
             let take = (want as usize - skip as usize).min(into.len() - done);
-            let got = buffer.bytes(Extent::new(u64::from(skip), take as u32))?;
+            let got = buffer.bytes(crate::Extent::new(u64::from(skip), take as u32))?;
             into[done..done + take].copy_from_slice(got);
             done += take;
         }
@@ -279,26 +266,6 @@ fn find_holes(file: &File, len: u64, mut hole: impl FnMut(Range<u64>)) {
         match call::seek_hole(file, data) {
             Ok(next) if next > data => at = next,
             _ => return,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pieces_of_a_write_are_short_and_make_up_the_whole() {
-        for len in [BLOCK_SIZE, WRITE_MAX, WRITE_MAX + BLOCK_SIZE, RUN_SIZE] {
-            let whole = FileWrite { extent: Extent::new(3 * RUN_SIZE, len as u32), addr: 1 << 30 };
-            let (mut off, mut addr) = (whole.extent.off, whole.addr);
-            for piece in pieces(whole) {
-                assert_eq!((piece.extent.off, piece.addr), (off, addr));
-                assert!(u64::from(piece.extent.len) <= WRITE_MAX);
-                off += u64::from(piece.extent.len);
-                addr += piece.extent.len as usize;
-            }
-            assert_eq!(off, whole.extent.end());
         }
     }
 }
