@@ -26,10 +26,7 @@ impl Owner for Engine {
     }
 
     fn abort_move(&self, hash: u64) {
-        let mut shard = self.shard(hash);
-        if shard.drop_stale(hash) {
-            self.drop_tombs(&mut shard, hash);
-        }
+        self.drop_stale(&mut self.shard(hash), hash);
     }
 
     fn forget(&self, gone: &mut [Gone]) {
@@ -39,17 +36,21 @@ impl Owner for Engine {
             for some in of_shard.chunks(FORGOTTEN_AT_ONCE) {
                 let mut shard = self.shard(some[0].hash);
                 let flushed = self.flush_seq.load(Ordering::Acquire);
-                for Gone { hash, .. } in some.iter().filter(|gone| gone.seq >= flushed) {
-                    if shard.drop_stale(*hash) {
-                        self.drop_tombs(&mut shard, *hash);
-                    }
-                }
+                let counted = some.iter().filter(|gone| gone.seq >= flushed);
+                counted.for_each(|gone| self.drop_stale(&mut shard, gone.hash));
             }
         }
     }
 }
 
 impl Engine {
+    /// One stale record fewer is on the medium.
+    fn drop_stale(&self, shard: &mut Shard, hash: u64) {
+        if shard.drop_stale(hash) {
+            self.drop_tombs(shard, hash);
+        }
+    }
+
     /// No stale record of this hash's tag is left on the medium: the tag's tombstones have done their work.
     fn drop_tombs(&self, shard: &mut Shard, hash: u64) {
         let tombs: Vec<SlotId> = shard.tombs_of(hash).collect();

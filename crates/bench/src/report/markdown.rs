@@ -157,25 +157,15 @@ fn discard(page: &mut Page, results: &Results) {
         "The same server with and without storing, the same load; the difference per write is data management. What \
          the server that stores nothing reaches against a peer is the most that storing could reach on this machine.",
     );
-    for media in [MediaChoice::Pm, MediaChoice::File] {
-        let mut shapes: Vec<Shape> = Vec::new();
-        for row in results.discard.iter().filter(|row| row.media == media) {
-            if !shapes.contains(&row.shape) {
-                shapes.push(row.shape);
-            }
-        }
-        for shape in shapes {
-            let rows = results.discard.iter().filter(|row| (row.media, row.shape) == (media, shape));
-            storing_cost(page, media, shape, &rows.collect::<Vec<_>>());
-        }
-    }
+    let same_load = |a: &Row, b: &Row| (a.media, a.shape) == (b.media, b.shape);
+    results.discard.chunk_by(same_load).for_each(|rows| storing_cost(page, rows));
 }
 
 /// One load with and without storing, and peers.
-fn storing_cost(page: &mut Page, media: MediaChoice, shape: Shape, rows: &[&Row]) {
+fn storing_cost(page: &mut Page, rows: &[Row]) {
     let row = |peer: &str| rows.iter().find(|row| row.peer == peer);
     let Some((stored, discarded)) = row(names::LANDFALL).zip(row(names::DISCARD)) else { return };
-    page.paragraph(&format!("### {}: {}", media.name(), shape.describe()));
+    page.paragraph(&format!("### {}: {}", stored.media.name(), stored.shape.describe()));
     let over = |ours: &Row, row: &Row, of: fn(&Row) -> &Summary| match ours.peer == row.peer {
         true => String::new(),
         false => spread_of(of(ours).over(of(row)).as_ref()),

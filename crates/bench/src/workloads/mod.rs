@@ -14,9 +14,6 @@ use crate::peers::{Peer, Programs, Server};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
-/// What a record takes beside its value, key and list included, at most, for short keys.
-const RECORD_BYTES: u64 = 256;
-
 /// What all workloads work with.
 #[derive(Debug)]
 pub(crate) struct Bench {
@@ -75,9 +72,25 @@ impl Bench {
 
 /// Room for so many records with their overheads and for compaction; at least what a user would give.
 pub(crate) fn capacity_for(records: u64, value_bytes: usize) -> u64 {
+    capacity_of(payload(records, value_bytes).saturating_mul(3))
+}
+
+/// The same for records that are loaded once and overwritten by nobody: with the usual room for compaction, ten
+/// million of them would not fit into the memory of most machines.
+pub(crate) fn capacity_for_load(records: u64, value_bytes: usize) -> u64 {
+    let payload = payload(records, value_bytes);
+    capacity_of(payload.saturating_add(payload / 8))
+}
+
+/// What so many records of short keys take at most.
+fn payload(records: u64, value_bytes: usize) -> u64 {
+    const RECORD_BYTES: u64 = 256;
+    records.saturating_mul(value_bytes as u64 + RECORD_BYTES)
+}
+
+fn capacity_of(bytes: u64) -> u64 {
     const LEAST: u64 = 1 << 30;
-    let payload = records.saturating_mul(value_bytes as u64 + RECORD_BYTES);
-    payload.saturating_mul(3).saturating_add(LEAST).next_multiple_of(1 << 20)
+    bytes.saturating_add(LEAST).next_multiple_of(1 << 20)
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! How long a server takes to come back after a kill, by the number of records.
 
-use super::{Bench, RECORD_BYTES, Scratch};
+use super::{Bench, Scratch, capacity_for_load};
 use crate::args::{MediaChoice, PeerChoice};
 use crate::clients::conn::info_field;
 use crate::clients::{loader, value_of};
@@ -60,7 +60,7 @@ fn load_and_kill(bench: &Bench, media: MediaChoice, records: u64) -> Result<Vec<
     for peer in chosen.filter_map(|choice| bench.programs.peer_as_deployed(choice)) {
         say(format_args!("  {}: restart: loading {records} records: {}", media.name(), peer.name()));
         let scratch = bench.scratch(media)?;
-        let mut server = peer.start(&scratch.data(), capacity(records))?;
+        let mut server = peer.start(&scratch.data(), capacity_for_load(records, VALUE_BYTES))?;
         server.wait_ready()?;
         loader::load(server.resp, peer.name(), 0..records, &value_of(VALUE_BYTES))?;
         wait_until_quiet(&server)?;
@@ -103,14 +103,6 @@ fn compare(
     Ok(rows.collect())
 }
 
-/// Room for records that are loaded once and overwritten by nobody: with the usual room for compaction, ten
-/// million of them would not fit into the memory of most machines.
-fn capacity(records: u64) -> u64 {
-    const LEAST: u64 = 1 << 30;
-    let payload = records.saturating_mul(VALUE_BYTES as u64 + RECORD_BYTES);
-    (payload + payload / 8).saturating_add(LEAST).next_multiple_of(1 << 20)
-}
-
 /// Starts, waits until every key is there, kills again.
 fn restart(killed: &Killed, records: u64, cold: bool) -> Result<Duration, BenchError> {
     let dir = killed.scratch.data();
@@ -119,7 +111,7 @@ fn restart(killed: &Killed, records: u64, cold: bool) -> Result<Duration, BenchE
         // Whole-machine, where we may: also drops what the advice to single files leaves.
         let _ = fs::write("/proc/sys/vm/drop_caches", "3");
     }
-    let server = killed.peer.start(&dir, capacity(records))?;
+    let server = killed.peer.start(&dir, capacity_for_load(records, VALUE_BYTES))?;
     let took = server.wait_for_keys(records)?;
     server.kill();
     Ok(took)
