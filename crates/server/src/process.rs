@@ -61,6 +61,9 @@ mod tests {
             usage,
             Usage { user_seconds: 1.5, system_seconds: 0.25, resident_bytes: 2 << 20, threads: 4 }
         );
+        let stat = "7 (a) b) c) S 1 7 7 0 -1 4194560 100 0 0 0 250 75 0 0 20 0 1 0";
+        let usage = parse(stat, "VmRSS:\t4 kB\n").unwrap();
+        assert_eq!((usage.user_seconds, usage.system_seconds, usage.threads), (2.5, 0.75, 1));
         assert_eq!(parse("", ""), None);
     }
 
