@@ -10,10 +10,12 @@
 mod error;
 mod extent;
 pub mod sim;
+mod sum;
 mod sys;
 
 pub use error::MediaError;
 pub use extent::{Chain, Extent, Segment};
+pub use sum::Sum;
 pub use sys::{FlushInstruction, MediaRequest, OpenOptions, Opened, open};
 
 use smallvec::SmallVec;

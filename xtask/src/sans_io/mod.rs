@@ -26,6 +26,7 @@ const DEPENDENCIES: &[&str] = &[
     "parking_lot",
     "rust_decimal",
     "ryu",
+    "siphasher",
     "smallvec",
     "smoltcp",
     "thiserror",

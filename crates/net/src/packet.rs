@@ -1,0 +1,135 @@
+//! A packet on its way out: header and protocol bytes in one buffer, payload by reference.
+
+use landfall_media::{Extent, Sum};
+use smallvec::SmallVec;
+
+/// Descriptors of one packet at most: what AF_XDP takes. A stored piece needs one for each 2 KiB frame that it
+/// touches.
+pub const DESCRIPTORS_MAX: usize = 18;
+/// What one more stored piece and the bytes after it may need: no packet is longer than two frames.
+const DESCRIPTORS_STEP: usize = 4;
+const FRAME_SIZE: u64 = 2048;
+/// Bytes of one packet that do not lie in frames, at most: they share a frame of 2 KiB with its headroom.
+pub const BYTES_MAX: usize = 1792;
+
+/// A part of an outgoing packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Piece {
+    /// This range of [`Packet::bytes`].
+    Bytes {
+        /// First byte.
+        start: u16,
+        /// One past the last.
+        end: u16,
+    },
+    /// Bytes where they are stored. The stack holds them until they are acknowledged; who sends them later than
+    /// at once must hold them, too.
+    Stored(Extent),
+}
+
+/// An Ethernet frame to send. Reused from packet to packet.
+#[derive(Clone, Debug, Default)]
+pub struct Packet {
+    /// Headers and protocol bytes.
+    pub bytes: Vec<u8>,
+    /// The parts of the frame, in order; the first is bytes and starts with the Ethernet header.
+    pub pieces: SmallVec<[Piece; 4]>,
+}
+
+impl Packet {
+    /// Length of the frame.
+    pub fn len(&self) -> usize {
+        self.bytes.len() + self.pieces.iter().map(Piece::stored_len).sum::<usize>()
+    }
+
+    /// True for a packet that has not been filled.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.bytes.clear();
+        self.pieces.clear();
+    }
+
+    /// A packet of bytes only.
+    pub(crate) fn set_bytes(&mut self, bytes: &[u8]) {
+        self.clear();
+        self.bytes.extend_from_slice(bytes);
+        self.pieces.push(Piece::Bytes { start: 0, end: bytes.len() as u16 });
+    }
+}
+
+impl Piece {
+    fn stored_len(&self) -> usize {
+        match self {
+            Self::Bytes { .. } => 0,
+            Self::Stored(extent) => extent.len as usize,
+        }
+    }
+}
+
+/// Puts payload behind headers, adding up its sum.
+pub(crate) struct PacketBuilder<'a> {
+    packet: &'a mut Packet,
+    sum: Sum,
+    len: usize,
+    descriptors: usize,
+}
+
+impl<'a> PacketBuilder<'a> {
+    /// A builder that leaves `header_len` bytes for headers.
+    pub(crate) fn new(packet: &'a mut Packet, header_len: usize) -> Self {
+        packet.clear();
+        packet.bytes.resize(header_len, 0);
+        packet.pieces.push(Piece::Bytes { start: 0, end: header_len as u16 });
+        Self { packet, sum: Sum::ZERO, len: 0, descriptors: 1 }
+    }
+
+    /// True when no further piece fits for sure.
+    pub(crate) fn is_full(&self) -> bool {
+        self.descriptors + DESCRIPTORS_STEP > DESCRIPTORS_MAX || self.packet.bytes.len() >= BYTES_MAX
+    }
+
+    pub(crate) fn add_bytes(&mut self, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
+        self.sum = self.sum.then(self.len, Sum::of(bytes));
+        self.len += bytes.len();
+        let start = self.packet.bytes.len() as u16;
+        self.packet.bytes.extend_from_slice(bytes);
+        let new_end = self.packet.bytes.len() as u16;
+        match self.packet.pieces.last_mut() {
+            Some(Piece::Bytes { end, .. }) if *end == start => *end = new_end,
+            _ => {
+                self.packet.pieces.push(Piece::Bytes { start, end: new_end });
+                self.descriptors += 1;
+            }
+        }
+    }
+
+    pub(crate) fn add_stored(&mut self, extent: Extent, sum: Sum) {
+        self.sum = self.sum.then(self.len, sum);
+        self.len += extent.len as usize;
+        self.descriptors += ((extent.end() - 1) / FRAME_SIZE - extent.off / FRAME_SIZE + 1) as usize;
+        match self.packet.pieces.last_mut() {
+            Some(Piece::Stored(last)) if last.end() == extent.off => last.len += extent.len,
+            _ => self.packet.pieces.push(Piece::Stored(extent)),
+        }
+    }
+
+    /// Sum of the payload.
+    pub(crate) fn sum(&self) -> Sum {
+        self.sum
+    }
+
+    /// Bytes of payload.
+    pub(crate) fn payload_len(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) fn header(&mut self) -> &mut [u8] {
+        &mut self.packet.bytes
+    }
+}

@@ -1,0 +1,130 @@
+//! A frame arrives: Ethernet and IP, and then whoever it is for.
+
+use super::{Received, Stack};
+use crate::address::{ETHERNET_HEADER, PROTOCOL_TCP, PROTOCOL_UDP};
+use crate::frames::Frames;
+use crate::ip::{IpPacket, parse_v4, parse_v6};
+use crate::stats::Drop;
+use crate::time::Instant;
+use landfall_media::Extent;
+use smoltcp::wire::{EthernetFrame, EthernetProtocol};
+use std::net::IpAddr;
+
+const PROTOCOL_ICMP: u8 = 1;
+const PROTOCOL_ICMPV6: u8 = 58;
+
+/// A packet on its way up.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Arrival<'a> {
+    /// Hardware address of who delivered it.
+    pub(super) from_mac: [u8; 6],
+    pub(super) ip: IpPacket<'a>,
+    /// Region offset of the IP payload.
+    pub(super) off: u64,
+    /// Unix nanoseconds.
+    pub(super) arrival_ns: u64,
+}
+
+impl Stack {
+    /// Handles the Ethernet frame at `packet`, which the caller holds and may let go of afterwards: the stack holds
+    /// what it keeps. `arrival_ns` is when it arrived, Unix nanoseconds.
+    pub fn receive(
+        &mut self,
+        now: Instant,
+        frames: &mut dyn Frames,
+        packet: Extent,
+        arrival_ns: u64,
+    ) -> Received {
+        self.stats.received += 1;
+        self.limits.roll(now);
+        match self.dispatch(now, frames, packet, arrival_ns) {
+            Ok(received) => received,
+            Err(reason) => {
+                self.stats.drop(reason);
+                Received::Done
+            }
+        }
+    }
+
+    /// Answers a stray segment that no stack knows: with a reset (RFC 9293, 3.10.7.1).
+    pub fn refuse(&mut self, frames: &dyn Frames, packet: Extent) {
+        let bytes = frames.bytes(packet);
+        let outcome =
+            self.parse(bytes, packet.off, 0).map(|arrival| arrival.map(|a| self.refuse_segment(&a)));
+        if let Err(reason) | Ok(Some(Err(reason))) = outcome {
+            self.stats.drop(reason);
+        }
+    }
+
+    fn dispatch(
+        &mut self,
+        now: Instant,
+        frames: &mut dyn Frames,
+        packet: Extent,
+        arrival_ns: u64,
+    ) -> Result<Received, Drop> {
+        // Headers are read where they lie; what follows needs `frames` for itself.
+        let bytes = frames.bytes(packet);
+        let Some(arrival) = self.parse(bytes, packet.off, arrival_ns)? else {
+            let frame = EthernetFrame::new_checked(bytes).map_err(|_| Drop::Malformed)?;
+            let payload = frame.payload().to_vec();
+            return self.receive_arp(now, &payload).map(|()| Received::Done);
+        };
+        match arrival.ip.protocol {
+            PROTOCOL_TCP => {
+                let segment = super::tcp::parse(&arrival)?;
+                let path = self.path_back(&arrival, &segment);
+                self.receive_segment(now, frames, path, segment.segment)
+            }
+            PROTOCOL_UDP => {
+                let datagram = super::udp::parse(&arrival)?;
+                self.receive_datagram(frames, &datagram)
+            }
+            PROTOCOL_ICMP => {
+                let message = arrival.ip.payload.to_vec();
+                let ends = (arrival.from_mac, arrival.ip.from, arrival.ip.to);
+                self.receive_icmp(frames, now, ends, &message)
+            }
+            PROTOCOL_ICMPV6 => {
+                let message = arrival.ip.payload.to_vec();
+                let ends = (arrival.from_mac, arrival.ip.from, arrival.ip.to);
+                let from_link = arrival.ip.hop_limit == 255;
+                self.receive_icmp_v6(frames, now, ends, from_link, &message)
+            }
+            _ => Err(Drop::Protocol),
+        }
+    }
+
+    /// Ethernet and IP; `None` for ARP.
+    fn parse<'a>(&self, bytes: &'a [u8], off: u64, arrival_ns: u64) -> Result<Option<Arrival<'a>>, Drop> {
+        let frame = EthernetFrame::new_checked(bytes).map_err(|_| Drop::Malformed)?;
+        let ip = match frame.ethertype() {
+            EthernetProtocol::Ipv4 => parse_v4(&bytes[ETHERNET_HEADER..])?,
+            EthernetProtocol::Ipv6 => parse_v6(&bytes[ETHERNET_HEADER..])?,
+            EthernetProtocol::Arp => return Ok(None),
+            _ => return Err(Drop::Protocol),
+        };
+        if !self.is_ours(ip.to) {
+            return Err(Drop::NotOurs);
+        }
+        let off = off + (ETHERNET_HEADER + ip.payload_at) as u64;
+        Ok(Some(Arrival { from_mac: frame.src_addr().0, ip, off, arrival_ns }))
+    }
+
+    fn is_ours(&self, address: IpAddr) -> bool {
+        self.config.addresses.contains(&address) || self.is_solicited_group(address)
+    }
+
+    /// The multicast group in which neighbours ask for one of our IPv6 addresses (RFC 4291, 2.7.1).
+    fn is_solicited_group(&self, address: IpAddr) -> bool {
+        let IpAddr::V6(group) = address else { return false };
+        let group = group.octets();
+        if group[..13] != [0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff] {
+            return false;
+        }
+        self.config.addresses.iter().any(|ours| match ours {
+            IpAddr::V6(ours) => ours.octets()[13..] == group[13..],
+            IpAddr::V4(_) => false,
+        })
+    }
+}

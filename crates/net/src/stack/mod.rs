@@ -1,0 +1,504 @@
+//! The stack: connections by tuple, who has something to send, who waits for what.
+
+mod icmp;
+mod ingress;
+mod neighbours;
+mod table;
+mod tcp;
+mod udp;
+
+use crate::address::{Path, Tuple};
+use crate::config::Config;
+use crate::event::{ConnId, Event};
+use crate::frames::Frames;
+use crate::packet::Packet;
+use crate::stats::Stats;
+use crate::tcp::backlog::{Backlog, Due};
+use crate::tcp::emit::Header;
+use crate::tcp::isn::Secret;
+use crate::tcp::time_wait::TimeWait;
+use crate::tcp::{Context, Ended, Tcb};
+use crate::time::Instant;
+use landfall_media::{Extent, Sum};
+use neighbours::Neighbours;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::net::{IpAddr, SocketAddr};
+use table::Table;
+
+/// Packets without a connection (resets, ARP, ICMP, datagrams) that wait to be sent, at most.
+const UNCONNECTED_MAX: usize = 1024;
+/// Challenges (RFC 5961, 7) and ICMP messages (RFC 1812, 4.3.2.8) a second.
+const CHALLENGES_PER_SECOND: u32 = 100;
+const ICMP_PER_SECOND: u32 = 1000;
+/// First port of connections that we open (RFC 6335, 6).
+const PORTS_DYNAMIC: u16 = 49152;
+
+/// Why nothing was queued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SendError {
+    /// No such connection, or its sending side is closed.
+    Closed,
+    /// No hardware address is known for the peer.
+    Unresolved,
+    /// Longer than a packet may be.
+    TooLong,
+    /// Too much waits to be sent.
+    Full,
+}
+
+/// Why no connection was opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConnectError {
+    /// We have no address of that family.
+    NoAddress,
+    /// As many connections as there may be.
+    Full,
+    /// Every port is taken.
+    NoPort,
+}
+
+/// What became of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Received {
+    /// It was handled, or dropped and counted.
+    Done,
+    /// A segment of no connection of this stack. Another one that shares its addresses may have it; if none does,
+    /// give it to [`Stack::refuse`].
+    Stray(Tuple),
+}
+
+/// A connection began or ended here: for drivers with several stacks behind one address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FlowChange {
+    /// Segments of this tuple belong here from now on.
+    Here(Tuple),
+    /// They mean nothing here any more.
+    Gone(Tuple),
+}
+
+/// One host's network stack, or one worker's share of it.
+#[derive(Debug)]
+pub struct Stack {
+    config: Config,
+    secret: Secret,
+    /// Ports listened on, and their tags.
+    listeners: Vec<(u16, u32)>,
+    udp_ports: Vec<u16>,
+    table: Table,
+    backlog: Backlog,
+    time_wait: TimeWait,
+    neighbours: Neighbours,
+    events: VecDeque<Event>,
+    /// Connections that may have something to send, each once.
+    ready: VecDeque<ConnId>,
+    /// Segments of no connection.
+    control: VecDeque<(Path, Header)>,
+    /// Whole frames: ARP, ICMP, neighbour discovery.
+    raw: VecDeque<Vec<u8>>,
+    datagrams: VecDeque<udp::Outgoing>,
+    timers: BinaryHeap<Reverse<(Instant, ConnId)>>,
+    stats: Stats,
+    waiting_frames: usize,
+    limits: Limits,
+    cookies_until: Option<Instant>,
+    next_port: u16,
+    flows: Option<Vec<FlowChange>>,
+}
+
+/// What may still be sent in this second.
+#[derive(Debug)]
+struct Limits {
+    second: u64,
+    challenges: u32,
+    icmp: u32,
+}
+
+impl Limits {
+    fn roll(&mut self, now: Instant) {
+        let second = now.millis() / 1000;
+        if second != self.second {
+            *self = Self { second, challenges: CHALLENGES_PER_SECOND, icmp: ICMP_PER_SECOND };
+        }
+    }
+}
+
+impl Stack {
+    /// A stack. `secret` are random bits that no peer knows: sequence numbers and cookies come from them.
+    pub fn new(config: Config, secret: [u64; 2]) -> Self {
+        let secret = Secret::new(secret);
+        Self {
+            table: Table::new(config.stack_id, secret.table_seed(), config.connections_max),
+            next_port: PORTS_DYNAMIC | (secret.table_seed() as u16 & 0x3fff),
+            config,
+            secret,
+            listeners: Vec::new(),
+            udp_ports: Vec::new(),
+            backlog: Backlog::default(),
+            time_wait: TimeWait::default(),
+            neighbours: Neighbours::default(),
+            events: VecDeque::new(),
+            ready: VecDeque::new(),
+            control: VecDeque::new(),
+            raw: VecDeque::new(),
+            datagrams: VecDeque::new(),
+            timers: BinaryHeap::new(),
+            stats: Stats::default(),
+            waiting_frames: 0,
+            limits: Limits { second: 0, challenges: CHALLENGES_PER_SECOND, icmp: ICMP_PER_SECOND },
+            cookies_until: None,
+            flows: None,
+        }
+    }
+
+    /// The settings.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Keeps account of connections that begin and end, for [`Self::take_flow_changes`], and reports strays.
+    pub fn share_flows(&mut self) {
+        self.flows.get_or_insert_default();
+    }
+
+    /// Connections that began and ended since the last call.
+    pub fn take_flow_changes(&mut self, mut each: impl FnMut(FlowChange)) {
+        self.flows.iter_mut().for_each(|flows| flows.drain(..).for_each(&mut each));
+    }
+
+    /// Accepts connections to a port; events carry `tag`.
+    pub fn listen(&mut self, port: u16, tag: u32) {
+        self.listeners.push((port, tag));
+    }
+
+    /// Delivers datagrams to a port.
+    pub fn bind_udp(&mut self, port: u16) {
+        self.udp_ports.push(port);
+    }
+
+    /// Opens a connection; `next_hop` is the peer, or the router to it. [`Event::Connected`] or [`Event::Ended`]
+    /// follows.
+    ///
+    /// # Errors
+    /// [`ConnectError`].
+    pub fn connect(
+        &mut self,
+        now: Instant,
+        remote: SocketAddr,
+        next_hop: IpAddr,
+    ) -> Result<ConnId, ConnectError> {
+        let family = |address: &&IpAddr| address.is_ipv4() == remote.is_ipv4();
+        let local = *self.config.addresses.iter().find(family).ok_or(ConnectError::NoAddress)?;
+        if self.table.is_full() {
+            return Err(ConnectError::Full);
+        }
+        let tuple = self.free_tuple(local, remote).ok_or(ConnectError::NoPort)?;
+        let remote_mac = self.neighbours.get(next_hop);
+        let path = Path { tuple, local_mac: self.config.mac, remote_mac: remote_mac.unwrap_or_default() };
+        let (iss, offset) = (self.secret.isn(now, &tuple), self.secret.timestamp_offset(&tuple));
+        let id = self.insert(Tcb::opening(now, &self.config, path, iss, offset));
+        if remote_mac.is_none() {
+            self.neighbours.wait(next_hop, id);
+            self.solicit(now, next_hop);
+        }
+        self.settle(id);
+        Ok(id)
+    }
+
+    fn free_tuple(&mut self, local: IpAddr, remote: SocketAddr) -> Option<Tuple> {
+        (0..u16::MAX - PORTS_DYNAMIC).find_map(|_| {
+            self.next_port = if self.next_port == u16::MAX { PORTS_DYNAMIC } else { self.next_port + 1 };
+            let tuple = Tuple { local: SocketAddr::new(local, self.next_port), remote };
+            let free = self.table.find(&tuple).is_none() && self.time_wait.get(&tuple).is_none();
+            free.then_some(tuple)
+        })
+    }
+
+    /// Bytes queued on a connection and not acknowledged.
+    pub fn queued(&self, conn: ConnId) -> usize {
+        self.table.get(conn).map_or(0, Tcb::queued)
+    }
+
+    /// True if more should be queued. After false, [`Event::Writable`] tells when half of the queue is free.
+    pub fn is_writable(&mut self, conn: ConnId) -> bool {
+        let limit = self.config.send_queue;
+        let Some(tcb) = self.table.get_mut(conn) else { return false };
+        let room = tcb.queued() < limit;
+        tcb.wants_room |= !room;
+        room
+    }
+
+    /// Queues bytes that lie in no frame; they are copied.
+    ///
+    /// # Errors
+    /// [`SendError::Closed`].
+    pub fn send_bytes(&mut self, conn: ConnId, bytes: &[u8]) -> Result<(), SendError> {
+        let tcb = self.table.get_mut(conn).filter(|tcb| tcb.may_send()).ok_or(SendError::Closed)?;
+        tcb.send_bytes(bytes);
+        self.make_ready(conn);
+        Ok(())
+    }
+
+    /// Queues stored bytes by reference. Their hold passes to the stack, also when this fails. `sum` is theirs, if
+    /// it is known.
+    ///
+    /// # Errors
+    /// [`SendError::Closed`].
+    pub fn send_stored(
+        &mut self,
+        frames: &mut dyn Frames,
+        conn: ConnId,
+        extent: Extent,
+        sum: Option<Sum>,
+    ) -> Result<(), SendError> {
+        let Some(tcb) = self.table.get_mut(conn).filter(|tcb| tcb.may_send()) else {
+            frames.release(extent);
+            return Err(SendError::Closed);
+        };
+        tcb.send_stored(extent, sum);
+        self.make_ready(conn);
+        Ok(())
+    }
+
+    /// Takes no more from a connection: what arrives is held back, and its window closes.
+    pub fn pause(&mut self, conn: ConnId) {
+        if let Some(tcb) = self.table.get_mut(conn) {
+            tcb.pause();
+        }
+    }
+
+    /// Goes on after [`Self::pause`].
+    pub fn resume(&mut self, now: Instant, frames: &mut dyn Frames, conn: ConnId) {
+        self.with(now, frames, conn, Tcb::resume);
+    }
+
+    /// Closes our side after everything queued; the peer may go on sending.
+    pub fn shut_down(&mut self, conn: ConnId) {
+        if let Some(tcb) = self.table.get_mut(conn) {
+            tcb.close();
+            self.settle(conn);
+        }
+    }
+
+    /// Lets go of a connection: what is queued is still sent, and no event of it follows.
+    pub fn close(&mut self, now: Instant, frames: &mut dyn Frames, conn: ConnId) {
+        self.with(now, frames, conn, Tcb::orphan);
+    }
+
+    /// Resets a connection; no event of it follows.
+    pub fn abort(&mut self, now: Instant, frames: &mut dyn Frames, conn: ConnId) {
+        self.with(now, frames, conn, |tcb, _| {
+            tcb.orphaned = true;
+            tcb.end(Ended::Aborted);
+        });
+    }
+
+    /// The next thing that happened.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// When [`Self::handle_time`] is to be called, at the latest; it may turn out to be for nothing.
+    pub fn deadline(&self) -> Option<Instant> {
+        let timer = self.timers.peek().map(|Reverse((at, _))| *at);
+        [timer, self.backlog.deadline(), self.time_wait.deadline(), self.neighbours.deadline()]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// Does what is due.
+    pub fn handle_time(&mut self, now: Instant, frames: &mut dyn Frames) {
+        self.limits.roll(now);
+        while let Some(Reverse((_, id))) = self.timers.peek().copied().filter(|Reverse((at, _))| *at <= now) {
+            self.timers.pop();
+            self.table.timer_fired(id);
+            self.with(now, frames, id, Tcb::handle_time);
+        }
+        self.time_wait.handle_time(now);
+        self.handle_backlog(now);
+        self.solicit_again(now);
+    }
+
+    fn handle_backlog(&mut self, now: Instant) {
+        let (config, control, flows) = (&self.config, &mut self.control, &mut self.flows);
+        self.backlog.handle_time(now, |half, due| match due {
+            Due::Again if control.len() < UNCONNECTED_MAX => {
+                control.push_back((half.path, half.answer(now, config)));
+            }
+            Due::Again => {}
+            Due::Gone => flows.iter_mut().for_each(|flows| flows.push(FlowChange::Gone(half.path.tuple))),
+        });
+    }
+
+    /// Fills the next packet to send; false when there is none.
+    pub fn poll_transmit(&mut self, now: Instant, frames: &mut dyn Frames, packet: &mut Packet) -> bool {
+        let filled =
+            self.transmit_unconnected(packet, frames) || self.transmit_connected(now, frames, packet);
+        self.stats.sent += u64::from(filled);
+        filled
+    }
+
+    fn transmit_unconnected(&mut self, packet: &mut Packet, frames: &mut dyn Frames) -> bool {
+        if let Some((path, header)) = self.control.pop_front() {
+            header.emit_alone(&path, packet);
+        } else if let Some(raw) = self.raw.pop_front() {
+            packet.set_bytes(&raw);
+        } else if let Some(datagram) = self.datagrams.pop_front() {
+            datagram.emit(packet, frames);
+        } else {
+            return false;
+        }
+        true
+    }
+
+    fn transmit_connected(&mut self, now: Instant, frames: &mut dyn Frames, packet: &mut Packet) -> bool {
+        while let Some(id) = self.ready.front().copied() {
+            let resolved = self.table.get(id).is_some_and(|tcb| tcb.path.remote_mac != [0; 6]);
+            let sent =
+                resolved && self.with_quietly(now, frames, id, |tcb, context| tcb.transmit(context, packet));
+            if sent {
+                return true;
+            }
+            self.ready.pop_front();
+            self.table.left_ready(id);
+            self.settle_timer(id);
+        }
+        false
+    }
+
+    /// Counters so far.
+    pub fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    /// Connections, half-open ones, and those in TIME-WAIT.
+    pub fn counts(&self) -> (usize, usize, usize) {
+        (self.table.len(), self.backlog.len(), self.time_wait.len())
+    }
+
+    /// Frames that wait for a hole to be filled or for the application.
+    pub fn waiting_frames(&self) -> usize {
+        self.waiting_frames
+    }
+
+    /// Ends everything: peers get resets, every frame is given back. What [`Self::poll_transmit`] then fills is the
+    /// last to send.
+    pub fn end_all(&mut self, now: Instant, frames: &mut dyn Frames) {
+        for id in self.table.ids() {
+            self.abort(now, frames, id);
+        }
+        for event in self.events.drain(..) {
+            if let Event::Received { extent, .. } | Event::Datagram { extent, .. } = event {
+                frames.release(extent);
+            }
+        }
+        self.datagrams.drain(..).for_each(|datagram| datagram.release(frames));
+    }
+
+    /// Lets a connection do something, and sees to what follows from it.
+    fn with(
+        &mut self,
+        now: Instant,
+        frames: &mut dyn Frames,
+        id: ConnId,
+        work: impl FnOnce(&mut Tcb, &mut Context<'_>),
+    ) {
+        if self.table.get(id).is_none() {
+            return;
+        }
+        self.with_quietly(now, frames, id, work);
+        self.reap(now, frames, id);
+        self.settle(id);
+    }
+
+    fn with_quietly<T: Default>(
+        &mut self,
+        now: Instant,
+        frames: &mut dyn Frames,
+        id: ConnId,
+        work: impl FnOnce(&mut Tcb, &mut Context<'_>) -> T,
+    ) -> T {
+        let Some(tcb) = self.table.get_mut(id) else { return T::default() };
+        let before = tcb.waiting_frames();
+        let mut context = Context {
+            now,
+            id,
+            config: &self.config,
+            frames,
+            events: &mut self.events,
+            stats: &mut self.stats,
+            waiting_frames: self.waiting_frames,
+            challenges_left: &mut self.limits.challenges,
+        };
+        let out = work(tcb, &mut context);
+        self.waiting_frames = self.waiting_frames + tcb.waiting_frames() - before;
+        out
+    }
+
+    /// Removes a connection that has ended.
+    fn reap(&mut self, now: Instant, frames: &mut dyn Frames, id: ConnId) {
+        let Some(how) = self.table.get(id).and_then(|tcb| tcb.ended) else { return };
+        let farewell = self.with_quietly(now, frames, id, |tcb, context| {
+            let farewell = tcb.farewell(context);
+            tcb.release(context.frames);
+            farewell
+        });
+        let Some(tcb) = self.table.remove(id) else { return };
+        if let Some(header) = farewell {
+            self.send_control(tcb.path, header);
+        }
+        if tcb.waits_after_closing() {
+            let over = crate::tcp::time_wait::Over::of(now, &tcb);
+            self.time_wait.insert(over, self.config.time_wait_max);
+        }
+        self.note_flow(FlowChange::Gone(tcb.path.tuple));
+        if !tcb.orphaned {
+            self.events.push_back(Event::Ended { conn: id, how });
+        }
+    }
+
+    fn insert(&mut self, tcb: Tcb) -> ConnId {
+        let tuple = tcb.path.tuple;
+        self.stats.opened += 1;
+        self.note_flow(FlowChange::Here(tuple));
+        self.table.insert(tcb)
+    }
+
+    fn note_flow(&mut self, change: FlowChange) {
+        if let Some(flows) = &mut self.flows {
+            flows.push(change);
+        }
+    }
+
+    /// After something happened to a connection: it may have something to send, and wait for something else.
+    fn settle(&mut self, id: ConnId) {
+        self.make_ready(id);
+        self.settle_timer(id);
+    }
+
+    fn make_ready(&mut self, id: ConnId) {
+        if self.table.enter_ready(id) {
+            self.ready.push_back(id);
+        }
+    }
+
+    /// Queues a look at the connection for its deadline, unless an earlier one is queued.
+    fn settle_timer(&mut self, id: ConnId) {
+        if let Some(at) = self.table.timer_to_queue(id) {
+            self.timers.push(Reverse((at, id)));
+        }
+    }
+
+    fn send_control(&mut self, path: Path, header: Header) {
+        if self.control.len() < UNCONNECTED_MAX {
+            self.control.push_back((path, header));
+        }
+    }
+
+    fn send_raw(&mut self, frame: Vec<u8>) {
+        if self.raw.len() < UNCONNECTED_MAX {
+            self.raw.push_back(frame);
+        }
+    }
+}

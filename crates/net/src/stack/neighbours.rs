@@ -1,0 +1,167 @@
+//! Hardware addresses of neighbours: ARP (RFC 826) and what neighbour discovery (RFC 4861) shares with it.
+//!
+//! Connections that peers open need none of this: the way back is the way here. Neighbours are asked for only
+//! when we open a connection or send a datagram first.
+
+use super::Stack;
+use crate::config::Mac;
+use crate::event::ConnId;
+use crate::stats::Drop;
+use crate::tcp::Ended;
+use crate::time::Instant;
+use smoltcp::wire::{
+    ArpOperation, ArpPacket, ArpRepr, EthernetAddress, EthernetFrame, EthernetProtocol, EthernetRepr,
+};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::Duration;
+
+/// Neighbours remembered, and asked for at once.
+const KNOWN_MAX: usize = 4096;
+/// Time between two questions, and how often one is asked (RFC 4861, 10).
+const RETRY: Duration = Duration::from_secs(1);
+const TRIES: u32 = 3;
+const BROADCAST: Mac = [0xff; 6];
+
+#[derive(Debug, Default)]
+pub(super) struct Neighbours {
+    known: BTreeMap<IpAddr, Mac>,
+    asked: BTreeMap<IpAddr, Asked>,
+}
+
+#[derive(Debug)]
+struct Asked {
+    waiting: Vec<ConnId>,
+    again: Instant,
+    tries: u32,
+}
+
+impl Neighbours {
+    pub(super) fn get(&self, address: IpAddr) -> Option<Mac> {
+        self.known.get(&address).copied()
+    }
+
+    pub(super) fn learn(&mut self, address: IpAddr, mac: Mac) {
+        if self.known.len() >= KNOWN_MAX && !self.known.contains_key(&address) {
+            self.known.pop_first();
+        }
+        self.known.insert(address, mac);
+    }
+
+    /// A connection waits for an answer.
+    pub(super) fn wait(&mut self, address: IpAddr, conn: ConnId) {
+        let asked = Asked { waiting: Vec::new(), again: Instant::default(), tries: 0 };
+        self.asked.entry(address).or_insert(asked).waiting.push(conn);
+    }
+
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.asked.values().map(|asked| asked.again).min()
+    }
+}
+
+impl Stack {
+    /// Handles an ARP packet.
+    pub(super) fn receive_arp(&mut self, now: Instant, bytes: &[u8]) -> Result<(), Drop> {
+        let packet = ArpPacket::new_checked(bytes).map_err(|_| Drop::Malformed)?;
+        let ArpRepr::EthernetIpv4 {
+            operation,
+            source_hardware_addr: mac,
+            source_protocol_addr: from,
+            target_protocol_addr: target,
+            ..
+        } = ArpRepr::parse(&packet).map_err(|_| Drop::Malformed)?
+        else {
+            return Err(Drop::Protocol);
+        };
+        if !self.config.owns_addresses || !self.config.addresses.contains(&target.into()) {
+            return Err(Drop::NotOurs);
+        }
+        if !mac.is_unicast() {
+            return Err(Drop::Malformed);
+        }
+        self.learnt(now, from.into(), mac.0);
+        if operation == ArpOperation::Request {
+            self.send_arp(ArpOperation::Reply, target, mac.0, from);
+        }
+        Ok(())
+    }
+
+    fn send_arp(
+        &mut self,
+        operation: ArpOperation,
+        ours: std::net::Ipv4Addr,
+        to: Mac,
+        target: std::net::Ipv4Addr,
+    ) {
+        let asks = operation == ArpOperation::Request;
+        let arp = ArpRepr::EthernetIpv4 {
+            operation,
+            source_hardware_addr: EthernetAddress(self.config.mac),
+            source_protocol_addr: ours,
+            target_hardware_addr: EthernetAddress(if asks { [0; 6] } else { to }),
+            target_protocol_addr: target,
+        };
+        let mut bytes = vec![0; 14 + arp.buffer_len()];
+        let ethernet = EthernetRepr {
+            src_addr: EthernetAddress(self.config.mac),
+            dst_addr: EthernetAddress(to),
+            ethertype: EthernetProtocol::Arp,
+        };
+        let mut frame = EthernetFrame::new_unchecked(&mut bytes[..]);
+        ethernet.emit(&mut frame);
+        arp.emit(&mut ArpPacket::new_unchecked(frame.payload_mut()));
+        self.send_raw(bytes);
+    }
+
+    /// A neighbour's hardware address is known now: who waited for it goes on.
+    pub(super) fn learnt(&mut self, now: Instant, address: IpAddr, mac: Mac) {
+        let _ = now;
+        self.neighbours.learn(address, mac);
+        let Some(asked) = self.neighbours.asked.remove(&address) else { return };
+        for id in asked.waiting {
+            if let Some(tcb) = self.table.get_mut(id) {
+                tcb.path.remote_mac = mac;
+                self.make_ready(id);
+            }
+        }
+    }
+
+    /// Asks for a neighbour's hardware address.
+    pub(super) fn solicit(&mut self, now: Instant, address: IpAddr) {
+        if let Some(asked) = self.neighbours.asked.get_mut(&address) {
+            asked.again = now + RETRY;
+            asked.tries += 1;
+        }
+        let ours = self.config.addresses.iter().find(|ours| ours.is_ipv4() == address.is_ipv4()).copied();
+        match (ours, address) {
+            (Some(IpAddr::V4(ours)), IpAddr::V4(address)) => {
+                self.send_arp(ArpOperation::Request, ours, BROADCAST, address);
+            }
+            (Some(IpAddr::V6(ours)), IpAddr::V6(address)) => self.send_solicitation(ours, address),
+            _ => {}
+        }
+    }
+
+    /// Asks again where no answer came, and gives up after a while.
+    pub(super) fn solicit_again(&mut self, now: Instant) {
+        let due = self.neighbours.asked.iter().filter(|(_, asked)| asked.again <= now);
+        let due: Vec<_> = due.map(|(address, asked)| (*address, asked.tries)).collect();
+        for (address, tries) in due {
+            if tries < TRIES {
+                self.solicit(now, address);
+            } else if let Some(asked) = self.neighbours.asked.remove(&address) {
+                for id in asked.waiting {
+                    self.give_up(id);
+                }
+            }
+        }
+    }
+
+    /// A connection whose peer nobody knows; it has sent nothing and holds nothing.
+    fn give_up(&mut self, id: ConnId) {
+        if let Some(tcb) = self.table.remove(id) {
+            self.note_flow(super::FlowChange::Gone(tcb.path.tuple));
+            self.events.push_back(crate::event::Event::Ended { conn: id, how: Ended::TimedOut });
+        }
+    }
+}

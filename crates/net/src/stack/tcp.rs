@@ -1,0 +1,254 @@
+//! Segments find their connection, open one, or are answered without one.
+
+use super::ingress::Arrival;
+use super::{FlowChange, Received, Stack};
+use crate::address::{PROTOCOL_TCP, Path, Tuple, pseudo_sum};
+use crate::event::Event;
+use crate::frames::Frames;
+use crate::stats::Drop;
+use crate::tcp::backlog::{Half, completes, syn_ack};
+use crate::tcp::emit::Header;
+use crate::tcp::segment::{self, Flags, Segment};
+use crate::tcp::seq::Seq;
+use crate::tcp::{Agreed, Context, Numbers, Tcb, cookie};
+use crate::time::Instant;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// How long after the last cookie was sent one may come back.
+const COOKIES_VALID: Duration = Duration::from_secs(128);
+
+/// A segment and its ports.
+pub(super) struct Addressed {
+    pub(super) segment: Segment,
+    from_port: u16,
+    to_port: u16,
+}
+
+/// Checks a segment.
+pub(super) fn parse(arrival: &Arrival<'_>) -> Result<Addressed, Drop> {
+    let ip = &arrival.ip;
+    let (from_port, to_port) = segment::ports(ip.payload).ok_or(Drop::Malformed)?;
+    if from_port == 0 || to_port == 0 || ip.from.is_multicast() || ip.from.is_unspecified() {
+        return Err(Drop::Malformed);
+    }
+    let pseudo = pseudo_sum(ip.from, ip.to, PROTOCOL_TCP, ip.payload.len());
+    let segment = segment::parse(ip.payload, arrival.off, pseudo, arrival.arrival_ns, ip.congested)?;
+    Ok(Addressed { segment, from_port, to_port })
+}
+
+impl Stack {
+    /// Back to who sent it: by way of who delivered it.
+    pub(super) fn path_back(&self, arrival: &Arrival<'_>, segment: &Addressed) -> Path {
+        let local = SocketAddr::new(arrival.ip.to, segment.to_port);
+        let remote = SocketAddr::new(arrival.ip.from, segment.from_port);
+        Path { tuple: Tuple { local, remote }, local_mac: self.config.mac, remote_mac: arrival.from_mac }
+    }
+
+    pub(super) fn receive_segment(
+        &mut self,
+        now: Instant,
+        frames: &mut dyn Frames,
+        path: Path,
+        segment: Segment,
+    ) -> Result<Received, Drop> {
+        if let Some(id) = self.table.find(&path.tuple) {
+            self.with(now, frames, id, |tcb, context| {
+                // The way back follows the way here: routers change.
+                if tcb.path.remote_mac != path.remote_mac {
+                    tcb.path.remote_mac = path.remote_mac;
+                }
+                tcb.receive(context, segment);
+            });
+            return Ok(Received::Done);
+        }
+        if self.backlog.get(&path.tuple).is_some() {
+            return self.receive_half_open(now, frames, &path, segment);
+        }
+        if let Some(over) = self.time_wait.get(&path.tuple).copied() {
+            if !over.yields_to(&segment) {
+                let answer = over.answer(now, &segment);
+                answer.into_iter().for_each(|header| self.send_control(path, header));
+                return Ok(Received::Done);
+            }
+            self.time_wait.remove(&path.tuple);
+            return self.receive_syn(now, &path, &segment, Some(over.next_iss()));
+        }
+        let plain_syn = segment.flags.syn && !segment.flags.ack && !segment.flags.rst;
+        if plain_syn && self.tag_of(path.tuple.local.port()).is_some() {
+            return self.receive_syn(now, &path, &segment, None);
+        }
+        if self.accept_cookie(now, frames, &path, segment) {
+            return Ok(Received::Done);
+        }
+        if self.flows.is_some() {
+            return Ok(Received::Stray(path.tuple));
+        }
+        self.answer_stray(&path, &segment)?;
+        Ok(Received::Done)
+    }
+
+    fn tag_of(&self, port: u16) -> Option<u32> {
+        self.listeners.iter().find(|(known, _)| *known == port).map(|(_, tag)| *tag)
+    }
+
+    /// RFC 9293, 3.10.7.2: a SYN to a port listened on.
+    fn receive_syn(
+        &mut self,
+        now: Instant,
+        path: &Path,
+        segment: &Segment,
+        iss: Option<Seq>,
+    ) -> Result<Received, Drop> {
+        let tag = self.tag_of(path.tuple.local.port()).ok_or(Drop::NoListener)?;
+        if self.table.is_full() {
+            return Err(Drop::Full);
+        }
+        let agreed = Agreed::of(segment, &self.config, path.tuple.local.is_ipv4());
+        let offset = self.secret.timestamp_offset(&path.tuple);
+        if self.backlog.len() >= self.config.backlog_max {
+            self.answer_with_cookie(now, path, segment, &agreed, offset);
+            return Ok(Received::Done);
+        }
+        let iss = iss.unwrap_or_else(|| self.secret.isn(now, &path.tuple));
+        let half = Half::new(now, *path, Numbers { iss, irs: segment.seq }, agreed, offset, tag);
+        self.send_control(*path, half.answer(now, &self.config));
+        self.backlog.insert(half);
+        self.note_flow(FlowChange::Here(path.tuple));
+        Ok(Received::Done)
+    }
+
+    fn answer_with_cookie(
+        &mut self,
+        now: Instant,
+        path: &Path,
+        segment: &Segment,
+        agreed: &Agreed,
+        offset: u32,
+    ) {
+        let iss = cookie::make(&self.secret, now, &path.tuple, segment.seq, agreed.mss);
+        let clock = cookie::timestamp((now.millis() as u32).wrapping_add(offset), agreed);
+        // Without timestamps nothing but the segment size comes back.
+        let agreed = if agreed.timestamp.is_some() {
+            *agreed
+        } else {
+            Agreed { window_scale: None, sack: false, ecn: false, ..*agreed }
+        };
+        let numbers = Numbers { iss, irs: segment.seq };
+        self.send_control(*path, syn_ack(&self.config, path, numbers, &agreed, clock));
+        self.stats.cookies_sent += 1;
+        self.cookies_until = Some(now + COOKIES_VALID);
+    }
+
+    /// A segment for a half-open connection (RFC 9293, 3.10.7.4; RFC 5961).
+    fn receive_half_open(
+        &mut self,
+        now: Instant,
+        frames: &mut dyn Frames,
+        path: &Path,
+        segment: Segment,
+    ) -> Result<Received, Drop> {
+        let Some(half) = self.backlog.get(&path.tuple).copied() else { return Ok(Received::Done) };
+        if segment.flags.rst {
+            if segment.seq != half.irs + 1 {
+                return Err(Drop::Reset);
+            }
+            self.backlog.remove(&path.tuple);
+            self.note_flow(FlowChange::Gone(path.tuple));
+            return Ok(Received::Done);
+        }
+        if segment.flags.syn {
+            // Our answer was lost, or the peer has forgotten and starts anew.
+            if segment.seq == half.irs {
+                self.send_control(*path, half.answer(now, &self.config));
+                return Ok(Received::Done);
+            }
+            self.backlog.remove(&path.tuple);
+            return self.receive_syn(now, path, &segment, None);
+        }
+        if !completes(&half, &segment, &self.config) {
+            let bad_ack = segment.flags.ack && segment.ack != half.iss + 1;
+            if bad_ack {
+                self.reset(path, &segment);
+            }
+            return Err(Drop::BadAck);
+        }
+        if self.table.is_full() {
+            return Err(Drop::Full);
+        }
+        self.backlog.remove(&path.tuple);
+        let numbers = Numbers { iss: half.iss, irs: half.irs };
+        self.accept(now, frames, path, numbers, &half.agreed, half.tag, segment);
+        Ok(Received::Done)
+    }
+
+    /// RFC 4987, 3.6: the acknowledgement of a cookie carries everything that was to be remembered.
+    fn accept_cookie(
+        &mut self,
+        now: Instant,
+        frames: &mut dyn Frames,
+        path: &Path,
+        segment: Segment,
+    ) -> bool {
+        let expected = self.cookies_until.is_some_and(|until| now <= until);
+        let plain_ack = segment.flags.ack && !segment.flags.syn && !segment.flags.rst;
+        let Some(tag) = self.tag_of(path.tuple.local.port()) else { return false };
+        if !expected || !plain_ack || self.table.is_full() {
+            return false;
+        }
+        let numbers = Numbers { iss: segment.ack - 1, irs: segment.seq - 1 };
+        let told = segment.options.timestamps;
+        let agreed = cookie::check(&self.secret, now, &path.tuple, numbers.irs, numbers.iss, told);
+        let Some(agreed) = agreed else { return false };
+        self.stats.cookies_accepted += 1;
+        self.accept(now, frames, path, numbers, &agreed, tag, segment);
+        true
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "what a handshake has come to, in one place")]
+    fn accept(
+        &mut self,
+        now: Instant,
+        frames: &mut dyn Frames,
+        path: &Path,
+        numbers: Numbers,
+        agreed: &Agreed,
+        tag: u32,
+        segment: Segment,
+    ) {
+        let offset = self.secret.timestamp_offset(&path.tuple);
+        let id = self.insert(Tcb::accepted(now, &self.config, *path, numbers, agreed, offset));
+        self.events.push_back(Event::Accepted { conn: id, tag, remote: path.tuple.remote });
+        self.with(now, frames, id, |tcb: &mut Tcb, context: &mut Context<'_>| tcb.receive(context, segment));
+    }
+
+    /// A stray segment that is given back to us: nobody knows it.
+    pub(super) fn refuse_segment(&mut self, arrival: &Arrival<'_>) -> Result<(), Drop> {
+        let addressed = parse(arrival)?;
+        let path = self.path_back(arrival, &addressed);
+        self.answer_stray(&path, &addressed.segment)
+    }
+
+    /// A segment that belongs to nothing (RFC 9293, 3.10.7.1).
+    fn answer_stray(&mut self, path: &Path, segment: &Segment) -> Result<(), Drop> {
+        // Where the kernel shares the address, only ports that we listen on are ours to answer for.
+        if self.config.owns_addresses || self.tag_of(path.tuple.local.port()).is_some() {
+            self.reset(path, segment);
+        }
+        Err(if segment.flags.syn { Drop::NoListener } else { Drop::NoConnection })
+    }
+
+    /// Resets a peer that has a connection which we do not have.
+    fn reset(&mut self, path: &Path, segment: &Segment) {
+        if segment.flags.rst {
+            return;
+        }
+        let header = if segment.flags.ack {
+            Header { seq: segment.ack, flags: Flags { rst: true, ..Flags::default() }, ..Header::default() }
+        } else {
+            let flags = Flags { rst: true, ack: true, ..Flags::default() };
+            Header { seq: Seq(0), ack: segment.seq + segment.len(), flags, ..Header::default() }
+        };
+        self.send_control(*path, header);
+    }
+}

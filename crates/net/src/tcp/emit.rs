@@ -1,0 +1,115 @@
+//! Segments as they leave: headers in front of payload, and the checksum over both.
+
+use super::reassembly::{BLOCKS_MAX, Block};
+use super::segment::Flags;
+use super::seq::Seq;
+use crate::address::{ETHERNET_HEADER, PROTOCOL_TCP, Path, pseudo_sum};
+use crate::ip;
+use crate::packet::{Packet, PacketBuilder};
+use landfall_media::Sum;
+use smoltcp::wire::{TcpOption, TcpPacket, TcpSeqNumber};
+
+/// Bytes of the timestamps option with its padding (RFC 7323, appendix A).
+pub(crate) const TIMESTAMPS_LEN: usize = 12;
+/// Bytes of a TCP header without options.
+const HEADER_LEN: usize = 20;
+
+/// Options to send.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct OptionsOut {
+    pub(crate) mss: Option<u16>,
+    pub(crate) window_scale: Option<u8>,
+    pub(crate) sack_permitted: bool,
+    pub(crate) timestamps: Option<(u32, u32)>,
+    pub(crate) sack: [Option<Block>; BLOCKS_MAX],
+}
+
+impl OptionsOut {
+    fn list(&self) -> impl Iterator<Item = TcpOption<'static>> + '_ {
+        let timestamps = self.timestamps.map(|(tsval, tsecr)| TcpOption::TimeStamp { tsval, tsecr });
+        let ranges = self.sack.map(|block| block.map(|block| (block.start.0, block.end.0)));
+        let sack = self.sack[0].map(|_| TcpOption::SackRange(ranges));
+        let permitted = self.sack_permitted.then_some(TcpOption::SackPermitted);
+        let mss = self.mss.map(TcpOption::MaxSegmentSize);
+        let scale = self.window_scale.map(TcpOption::WindowScale);
+        [mss, scale, permitted, timestamps, sack].into_iter().flatten()
+    }
+
+    /// Bytes, padded to whole words.
+    pub(crate) fn len(&self) -> usize {
+        self.list().map(|option| option.buffer_len()).sum::<usize>().next_multiple_of(4)
+    }
+
+    fn emit(&self, mut buffer: &mut [u8]) {
+        let padding = buffer.len() - self.list().map(|option| option.buffer_len()).sum::<usize>();
+        // Padding first, as RFC 7323, appendix A, has it: the options' words are then aligned.
+        for _ in 0..padding {
+            buffer = TcpOption::NoOperation.emit(buffer);
+        }
+        for option in self.list() {
+            buffer = option.emit(buffer);
+        }
+    }
+}
+
+/// A header to send.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Header {
+    pub(crate) seq: Seq,
+    pub(crate) ack: Seq,
+    pub(crate) flags: Flags,
+    pub(crate) window: u16,
+    pub(crate) options: OptionsOut,
+    /// The packet may be marked instead of dropped (RFC 3168).
+    pub(crate) markable: bool,
+}
+
+impl Header {
+    /// A builder with room for all headers.
+    pub(crate) fn begin<'a>(&self, path: &Path, packet: &'a mut Packet) -> PacketBuilder<'a> {
+        PacketBuilder::new(packet, path.header_len() + HEADER_LEN + self.options.len())
+    }
+
+    /// Fills the headers in.
+    pub(crate) fn finish(&self, path: &Path, mut builder: PacketBuilder<'_>) {
+        let (payload_sum, payload_len) = (builder.sum(), builder.payload_len());
+        let header_len = HEADER_LEN + self.options.len();
+        let (link, header) = builder.header().split_at_mut(path.header_len());
+        let header = &mut header[..header_len];
+        self.write(path, header);
+        let (from, to) = (path.tuple.local.ip(), path.tuple.remote.ip());
+        let len = header_len + payload_len;
+        let sum = pseudo_sum(from, to, PROTOCOL_TCP, len).plus(Sum::of(header)).plus(payload_sum);
+        TcpPacket::new_unchecked(header).set_checksum(sum.checksum());
+        ip::write_ethernet(&mut link[..ETHERNET_HEADER], path.local_mac, path.remote_mac, from);
+        ip::write(&mut link[ETHERNET_HEADER..], from, to, PROTOCOL_TCP, len, self.markable);
+    }
+
+    /// A segment without payload.
+    pub(crate) fn emit_alone(&self, path: &Path, packet: &mut Packet) {
+        let builder = self.begin(path, packet);
+        self.finish(path, builder);
+    }
+
+    fn write(&self, path: &Path, header: &mut [u8]) {
+        let len = header.len() as u8;
+        let mut tcp = TcpPacket::new_unchecked(header);
+        tcp.set_src_port(path.tuple.local.port());
+        tcp.set_dst_port(path.tuple.remote.port());
+        tcp.set_seq_number(TcpSeqNumber(self.seq.0.cast_signed()));
+        tcp.set_ack_number(TcpSeqNumber(self.ack.0.cast_signed()));
+        tcp.clear_flags();
+        tcp.set_header_len(len);
+        tcp.set_syn(self.flags.syn);
+        tcp.set_ack(self.flags.ack);
+        tcp.set_fin(self.flags.fin);
+        tcp.set_rst(self.flags.rst);
+        tcp.set_psh(self.flags.psh);
+        tcp.set_ece(self.flags.ece);
+        tcp.set_cwr(self.flags.cwr);
+        tcp.set_window_len(self.window);
+        tcp.set_urgent_at(0);
+        tcp.set_checksum(0);
+        self.options.emit(tcp.options_mut());
+    }
+}

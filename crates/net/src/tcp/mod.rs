@@ -1,0 +1,305 @@
+//! TCP (RFC 9293 and its extensions): one connection's state, and what it does with segments, time and data.
+//!
+//! | file | what |
+//! |---|---|
+//! | `input.rs` | a segment arrives (RFC 9293, 3.10.7; RFC 5961; RFC 7323) |
+//! | `acknowledge.rs` | what an acknowledgement means for what was sent (RFC 5681, 6582, 6675, 8985) |
+//! | `receive.rs` | payload and FIN: in order, after a hole, held back (RFC 9293, 3.8.6; RFC 2018) |
+//! | `output.rs` | which segment goes out next |
+//! | `timers.rs` | what happens as time goes by (RFC 6298; RFC 9293, 3.8) |
+//! | `open.rs` | connections in their first state; options that were agreed on |
+//! | `backlog.rs`, `cookie.rs`, `isn.rs` | half-open connections, SYN cookies, initial sequence numbers |
+//! | `time_wait.rs` | connections that are over, remembered for a while |
+
+mod acknowledge;
+pub(crate) mod backlog;
+mod congestion;
+pub(crate) mod cookie;
+pub(crate) mod emit;
+mod input;
+pub(crate) mod isn;
+mod open;
+mod output;
+mod queue;
+mod reassembly;
+mod receive;
+mod rtt;
+pub(crate) mod segment;
+mod sent;
+pub(crate) mod seq;
+pub(crate) mod time_wait;
+mod timers;
+
+pub(crate) use open::{Agreed, Numbers};
+
+use crate::address::Path;
+use crate::config::Config;
+use crate::event::{ConnId, Event};
+use crate::frames::Frames;
+use crate::stats::Stats;
+use crate::time::Instant;
+use congestion::Congestion;
+use queue::{Offset, TransmitQueue};
+use reassembly::Reassembly;
+use rtt::Rtt;
+use segment::Payload;
+use sent::InFlight;
+use seq::Seq;
+use std::collections::VecDeque;
+
+/// Where a connection is in its life (RFC 9293, 3.3.2). LISTEN and the passive SYN-RECEIVED are in
+/// [`backlog`], TIME-WAIT in [`time_wait`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    SynSent,
+    /// Both sides opened at once.
+    SynReceived,
+    Established,
+    FinWait1,
+    FinWait2,
+    CloseWait,
+    Closing,
+    LastAck,
+}
+
+impl State {
+    /// The peer may still send data.
+    pub(crate) fn receives(self) -> bool {
+        matches!(self, Self::Established | Self::FinWait1 | Self::FinWait2)
+    }
+
+    /// Both sides have agreed on sequence numbers.
+    fn is_synchronized(self) -> bool {
+        !matches!(self, Self::SynSent | Self::SynReceived)
+    }
+}
+
+/// How a connection ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// Both sides closed.
+    Closed,
+    /// The peer reset it.
+    Reset,
+    /// The peer refused it.
+    Refused,
+    /// The peer did not answer for too long.
+    TimedOut,
+    /// We reset it.
+    Aborted,
+}
+
+/// When an acknowledgement is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ack {
+    No,
+    /// With the next data, or by then (RFC 1122, 4.2.3.2).
+    By(Instant),
+    Now,
+}
+
+/// The congestion window's mood.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Recovery {
+    No,
+    /// Losses are being repaired until this is acknowledged (RFC 6675, 5).
+    Fast(Seq),
+    /// The same after a timeout.
+    Timeout(Seq),
+}
+
+/// The close that was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fin {
+    No,
+    /// After everything queued.
+    Queued,
+    Sent,
+}
+
+/// Timestamps (RFC 7323, 3).
+#[derive(Clone, Copy, Debug)]
+struct Timestamps {
+    /// TS.Recent.
+    recent: u32,
+    recent_at: Instant,
+    /// What is added to the clock: a peer must not learn how long we have run.
+    offset: u32,
+}
+
+/// Explicit congestion notification (RFC 3168).
+#[derive(Clone, Copy, Debug, Default)]
+struct Ecn {
+    agreed: bool,
+    /// A mark has arrived: echo it until the peer says that it slowed down.
+    echo: bool,
+    /// We slowed down: say so with the next data.
+    reduced: bool,
+}
+
+/// One connection (the *transmission control block*).
+#[derive(Debug)]
+pub(crate) struct Tcb {
+    pub(crate) path: Path,
+    pub(crate) state: State,
+    /// The application has let go of it.
+    pub(crate) orphaned: bool,
+    pub(crate) ended: Option<Ended>,
+    // Sending (RFC 9293, 3.3.1).
+    iss: Seq,
+    snd_una: Seq,
+    snd_nxt: Seq,
+    snd_wnd: u32,
+    snd_wl1: Seq,
+    snd_wl2: Seq,
+    /// The largest window that the peer ever offered.
+    snd_wnd_max: u32,
+    snd_shift: u8,
+    /// Stream offset of `snd_una`.
+    una_offset: Offset,
+    queue: TransmitQueue,
+    fin: Fin,
+    in_flight: InFlight,
+    rtt: Rtt,
+    congestion: Congestion,
+    recovery: Recovery,
+    dup_acks: u32,
+    /// Sending was limited by the congestion window.
+    window_limited: bool,
+    /// What the peer takes in one segment, and what the path does.
+    mss_peer: u16,
+    mtu: u16,
+    // Receiving.
+    rcv_nxt: Seq,
+    /// Right edge of the window that was offered last: it never moves back.
+    rcv_edge: Seq,
+    rcv_shift: u8,
+    last_ack_sent: Seq,
+    /// Payload bytes not acknowledged yet.
+    unacked: u32,
+    ack: Ack,
+    reassembly: Reassembly,
+    paused: bool,
+    held_back: VecDeque<Payload>,
+    held_back_bytes: u32,
+    /// Sequence number of a FIN that arrived after a hole.
+    fin_at: Option<Seq>,
+    /// Payload is as large as the peer sends it: it has more than one segment to send.
+    mss_seen: u32,
+    timestamps: Option<Timestamps>,
+    sack: bool,
+    ecn: Ecn,
+    timers: timers::Timers,
+    pub(crate) wants_room: bool,
+}
+
+/// What a connection works with while it handles something.
+pub(crate) struct Context<'a> {
+    pub(crate) now: Instant,
+    pub(crate) id: ConnId,
+    pub(crate) config: &'a Config,
+    pub(crate) frames: &'a mut dyn Frames,
+    pub(crate) events: &'a mut VecDeque<Event>,
+    pub(crate) stats: &'a mut Stats,
+    /// Frames that wait for a hole to be filled or for the application, all connections together.
+    pub(crate) waiting_frames: usize,
+    /// Challenges that may still be sent in this second (RFC 5961, 7).
+    pub(crate) challenges_left: &'a mut u32,
+}
+
+impl Tcb {
+    /// Bytes queued and not acknowledged.
+    pub(crate) fn queued(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Frames held for data that nobody has taken yet.
+    pub(crate) fn waiting_frames(&self) -> usize {
+        self.reassembly.frames() + self.held_back.len()
+    }
+
+    /// True when data may be queued.
+    pub(crate) fn may_send(&self) -> bool {
+        self.ended.is_none() && self.fin == Fin::No && !self.orphaned
+    }
+
+    /// Queues protocol bytes.
+    pub(crate) fn send_bytes(&mut self, bytes: &[u8]) {
+        self.queue.push_bytes(bytes);
+    }
+
+    /// Queues stored bytes; their hold passes to the connection.
+    pub(crate) fn send_stored(&mut self, extent: landfall_media::Extent, sum: Option<landfall_media::Sum>) {
+        self.queue.push_stored(extent, sum);
+    }
+
+    /// Closes our side after what is queued (RFC 9293, 3.10.4).
+    pub(crate) fn close(&mut self) {
+        if self.fin != Fin::No || self.ended.is_some() {
+            return;
+        }
+        self.fin = Fin::Queued;
+        match self.state {
+            // Before the peer has answered, what was queued is still wanted.
+            State::SynSent | State::SynReceived if !self.orphaned => {}
+            State::SynSent => self.end(Ended::Aborted),
+            State::SynReceived | State::Established => self.state = State::FinWait1,
+            State::CloseWait => self.state = State::LastAck,
+            _ => {}
+        }
+    }
+
+    /// The application lets go: nothing is delivered any more, and the peer has a while to take the rest.
+    pub(crate) fn orphan(&mut self, context: &mut Context<'_>) {
+        self.orphaned = true;
+        self.let_received_go(context.frames);
+        self.close();
+        self.timers.orphan(context.now);
+    }
+
+    /// Ends it at once; a reset goes to the peer where there is one that knows of us.
+    pub(crate) fn end(&mut self, how: Ended) {
+        self.ended.get_or_insert(how);
+    }
+
+    /// True for one that is over here, but whose peer may not know (RFC 9293, 3.6.1: TIME-WAIT).
+    pub(crate) fn waits_after_closing(&self) -> bool {
+        self.ended == Some(Ended::Closed) && matches!(self.state, State::FinWait2 | State::Closing)
+    }
+
+    /// Gives every frame back.
+    pub(crate) fn release(&mut self, frames: &mut dyn Frames) {
+        self.queue.clear(frames);
+        self.in_flight.clear();
+        self.let_received_go(frames);
+    }
+
+    fn let_received_go(&mut self, frames: &mut dyn Frames) {
+        self.reassembly.clear(frames);
+        self.held_back.drain(..).for_each(|payload| frames.release(payload.extent));
+        self.held_back_bytes = 0;
+    }
+
+    /// Payload bytes of a full segment, without options that vary.
+    fn mss(&self) -> u32 {
+        let headers = crate::address::ip_header_len(self.path.tuple.local.ip()) as u16 + 20;
+        let options = if self.timestamps.is_some() { emit::TIMESTAMPS_LEN as u16 } else { 0 };
+        // RFC 9293, 3.7.1: the peer's MSS does not count options.
+        u32::from(self.mss_peer.min(self.mtu.saturating_sub(headers)).saturating_sub(options).max(64))
+    }
+
+    /// TSval of a segment sent now: milliseconds (RFC 7323, 5.4).
+    fn timestamp(&self, now: Instant) -> u32 {
+        self.timestamps.map_or(0, |t| (now.millis() as u32).wrapping_add(t.offset))
+    }
+
+    /// Segments sent and not acknowledged, in sequence numbers.
+    fn outstanding(&self) -> u32 {
+        self.snd_nxt.past(self.snd_una)
+    }
+
+    /// Stream offset of a sequence number that is not before `snd_una`.
+    fn offset_of(&self, seq: Seq) -> Offset {
+        self.una_offset + u64::from(seq.past(self.snd_una))
+    }
+}

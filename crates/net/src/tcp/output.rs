@@ -1,0 +1,221 @@
+//! Which segment goes out next: what was lost, then what is new, then an acknowledgement alone.
+
+use super::emit::{Header, OptionsOut};
+use super::open::{our_mss, our_shift};
+use super::reassembly::BLOCKS_MAX;
+use super::segment::Flags;
+use super::seq::Seq;
+use super::{Ack, Context, Ended, Fin, State, Tcb};
+use crate::packet::Packet;
+use crate::time::Instant;
+
+/// Window of a SYN, which is never scaled.
+pub(crate) fn syn_window(config: &crate::Config) -> u16 {
+    u16::try_from(config.receive_window).unwrap_or(u16::MAX)
+}
+
+impl Tcb {
+    /// Fills the next packet; false when there is none to send now.
+    pub(crate) fn transmit(&mut self, context: &mut Context<'_>, packet: &mut Packet) -> bool {
+        if self.ended.is_some() {
+            return false;
+        }
+        if !self.state.is_synchronized() {
+            return self.transmit_syn(context, packet);
+        }
+        let sent = self.transmit_lost(context, packet)
+            || self.transmit_new(context, packet)
+            || self.transmit_probe(context, packet)
+            || self.transmit_ack(context, packet);
+        if !sent {
+            self.arm_window_probe(context.now);
+        }
+        sent
+    }
+
+    /// What tells the peer of an end: a reset, where there is a peer that knows of us, or the acknowledgement of
+    /// its FIN.
+    pub(crate) fn farewell(&mut self, context: &mut Context<'_>) -> Option<Header> {
+        let how = self.ended?;
+        if matches!(how, Ended::Aborted | Ended::TimedOut) && self.state.is_synchronized() {
+            let flags = Flags { rst: true, ack: true, ..Flags::default() };
+            return Some(Header { seq: self.snd_nxt, ack: self.rcv_nxt, flags, ..Header::default() });
+        }
+        let owes_ack = how == Ended::Closed && self.ack != Ack::No;
+        owes_ack.then(|| self.header(context, self.snd_nxt, Flags { ack: true, ..Flags::default() }))
+    }
+
+    fn transmit_syn(&mut self, context: &mut Context<'_>, packet: &mut Packet) -> bool {
+        let Some((seq, len)) = self.in_flight.next_lost(1) else { return false };
+        self.in_flight.resend(context.now, seq, len);
+        let answers = self.state == State::SynReceived;
+        let config = context.config;
+        let v4 = self.path.tuple.local.is_ipv4();
+        let recent = self.timestamps.map_or(0, |t| t.recent);
+        let options = OptionsOut {
+            mss: Some(our_mss(config, v4)),
+            window_scale: Some(our_shift(config)),
+            sack_permitted: true,
+            timestamps: Some((self.timestamp(context.now), recent)),
+            ..OptionsOut::default()
+        };
+        // RFC 3168, 6.1.1.
+        let asks = config.ecn && !answers;
+        let flags = Flags { syn: true, ack: answers, ece: asks, cwr: asks, ..Flags::default() };
+        let ack = if answers { self.rcv_nxt } else { Seq(0) };
+        let window = syn_window(config);
+        Header { seq: self.iss, ack, flags, window, options, markable: false }.emit_alone(&self.path, packet);
+        true
+    }
+
+    /// What is lost goes first (RFC 6675, 5: C.1).
+    fn transmit_lost(&mut self, context: &mut Context<'_>, packet: &mut Packet) -> bool {
+        let mss = self.mss();
+        // The first segment is sent again whatever the window is: something must be on its way.
+        let room = self.in_flight.pipe() < self.congestion.window() || self.in_flight.pipe() == 0;
+        if !self.in_flight.has_lost() || !room {
+            return false;
+        }
+        let Some((seq, len)) = self.in_flight.next_lost(mss) else { return false };
+        let with_fin = self.fin == Fin::Sent && seq + len == self.snd_nxt;
+        let sent = self.transmit_data(context, packet, seq, len - u32::from(with_fin), with_fin);
+        self.in_flight.resend(context.now, seq, sent);
+        context.stats.retransmitted += 1;
+        if self.timers.retransmit.is_none() {
+            self.arm_retransmission(context.now);
+        }
+        true
+    }
+
+    /// New data, as far as both windows let (RFC 5681, 3.1; RFC 9293, 3.8.6).
+    fn transmit_new(&mut self, context: &mut Context<'_>, packet: &mut Packet) -> bool {
+        if self.fin == Fin::Sent {
+            return false;
+        }
+        let start = self.una_offset + u64::from(self.data_outstanding());
+        let unsent = u32::try_from(self.queue.end() - start).unwrap_or(u32::MAX);
+        let wants_fin = self.fin == Fin::Queued;
+        if unsent == 0 && !wants_fin {
+            self.window_limited = false;
+            return false;
+        }
+        let mss = self.mss();
+        let len = unsent.min(mss).min(self.usable(context.now, unsent, mss));
+        let fin = wants_fin && len == unsent;
+        if len == 0 && !fin {
+            return false;
+        }
+        let seq = self.snd_nxt;
+        let idle = self.in_flight.is_empty();
+        let taken = self.transmit_data(context, packet, seq, len, fin);
+        self.snd_nxt += taken;
+        self.in_flight.push(context.now, seq, taken);
+        if idle {
+            self.timers.stuck_since = Some(context.now);
+        }
+        self.timers.window_probe = None;
+        // RFC 6298, 5.1; a tail probe is of the last segment.
+        if idle || self.timers.retransmit.is_none() || self.timers.tail_probe.is_some() {
+            self.arm_retransmission(context.now);
+        }
+        true
+    }
+
+    /// Bytes that may be sent now; a window that lets only a small part of a segment through is waited for
+    /// (RFC 9293, 3.8.6.2.1).
+    fn usable(&mut self, now: Instant, unsent: u32, mss: u32) -> u32 {
+        if self.in_flight.is_empty() && self.idle_for(now) {
+            self.congestion.idle();
+        }
+        let offered = (self.snd_una + self.snd_wnd).past(self.snd_nxt);
+        let congestion = self.congestion.window().saturating_sub(self.in_flight.pipe());
+        let usable = offered.min(congestion);
+        let whole = unsent.min(mss);
+        self.window_limited = congestion < whole;
+        if usable >= whole {
+            return usable;
+        }
+        let worth = offered >= self.snd_wnd_max / 2 && congestion >= whole && offered > 0;
+        if worth { usable } else { 0 }
+    }
+
+    /// RFC 5681, 4.1: nothing was sent for longer than a timeout.
+    fn idle_for(&self, now: Instant) -> bool {
+        self.timers.last_sent.is_some_and(|at| now.since(at) > self.rtt.rto())
+    }
+
+    /// A byte past the closed window (RFC 9293, 3.8.6.1), or one before it (3.8.4).
+    fn transmit_probe(&mut self, context: &mut Context<'_>, packet: &mut Packet) -> bool {
+        if self.timers.probe.take().is_none() {
+            return false;
+        }
+        // Sent with an old sequence number and without data: the answer tells the window, and nothing that
+        // the peer might drop needs to be remembered.
+        let seq = self.snd_una - 1;
+        let header = self.header(context, seq, Flags { ack: true, ..Flags::default() });
+        header.emit_alone(&self.path, packet);
+        true
+    }
+
+    fn transmit_ack(&mut self, context: &mut Context<'_>, packet: &mut Packet) -> bool {
+        if self.ack != Ack::Now {
+            return false;
+        }
+        let header = self.header(context, self.snd_nxt, Flags { ack: true, ..Flags::default() });
+        header.emit_alone(&self.path, packet);
+        true
+    }
+
+    /// Fills a packet with payload; sequence numbers that it takes.
+    fn transmit_data(
+        &mut self,
+        context: &mut Context<'_>,
+        packet: &mut Packet,
+        seq: Seq,
+        len: u32,
+        fin: bool,
+    ) -> u32 {
+        let start = self.offset_of(seq);
+        let flags = Flags { ack: true, cwr: std::mem::take(&mut self.ecn.reduced), ..Flags::default() };
+        let mut header = self.header(context, seq, flags);
+        header.flags.cwr &= self.ecn.agreed;
+        header.markable = self.ecn.agreed && seq == self.snd_nxt;
+        // What is reported as received takes room from the payload.
+        let usual = if self.timestamps.is_some() { super::emit::TIMESTAMPS_LEN } else { 0 };
+        let room = self.mss() - (header.options.len() - usual) as u32;
+        let mut builder = header.begin(&self.path, packet);
+        let filled = self.queue.fill(start, len.min(room), &mut builder, context.frames);
+        let last = start + u64::from(filled) == self.queue.end();
+        header.flags.psh = last && filled > 0;
+        header.flags.fin = fin && filled == len;
+        header.finish(&self.path, builder);
+        self.timers.last_sent = Some(context.now);
+        if header.flags.fin && self.fin == Fin::Queued {
+            self.fin = Fin::Sent;
+        }
+        filled + u32::from(header.flags.fin)
+    }
+
+    /// A header with the acknowledgement that is due: sending it settles that.
+    fn header(&mut self, context: &Context<'_>, seq: Seq, mut flags: Flags) -> Header {
+        self.rcv_edge = self.window_to_offer(context);
+        let window = self.rcv_edge.past(self.rcv_nxt) >> self.rcv_shift;
+        flags.ece = self.ecn.echo;
+        let mut options = OptionsOut {
+            timestamps: self.timestamps.map(|t| (self.timestamp(context.now), t.recent)),
+            ..OptionsOut::default()
+        };
+        if self.sack && !self.reassembly.is_empty() {
+            options.sack = self.blocks();
+        }
+        self.ack = Ack::No;
+        self.unacked = 0;
+        self.last_ack_sent = self.rcv_nxt;
+        let window = u16::try_from(window).unwrap_or(u16::MAX);
+        Header { seq, ack: self.rcv_nxt, flags, window, options, markable: false }
+    }
+
+    fn blocks(&self) -> [Option<super::reassembly::Block>; BLOCKS_MAX] {
+        self.reassembly.blocks().0
+    }
+}

@@ -1,0 +1,158 @@
+//! Segments that arrived after a hole: a chain of frames in stream order. Nothing is copied to reorder or
+//! reassemble; overlaps are cut off the later arrival.
+
+use super::segment::Payload;
+use super::seq::Seq;
+use crate::frames::Frames;
+use crate::time::Instant;
+use std::time::Duration;
+
+/// Blocks that one acknowledgement reports at most (RFC 2018, 3: three beside timestamps).
+pub(crate) const BLOCKS_MAX: usize = 3;
+/// Pieces no longer than this are gathered when they wait long: more of their frame is wasted than used.
+const ASIDE_MAX: u32 = 1024;
+
+/// A range of received sequence numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Block {
+    pub(crate) start: Seq,
+    pub(crate) end: Seq,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    start: Seq,
+    payload: Payload,
+    arrived: Instant,
+    aside: bool,
+}
+
+impl Waiting {
+    fn end(&self) -> Seq {
+        self.start + self.payload.extent.len
+    }
+}
+
+/// What has arrived after the next byte expected.
+#[derive(Debug, Default)]
+pub(crate) struct Reassembly {
+    /// In stream order, without overlaps.
+    waiting: Vec<Waiting>,
+    /// The latest arrival, for the first block reported (RFC 2018, 4).
+    latest: Option<Seq>,
+}
+
+impl Reassembly {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Frames held, more or less: each piece came in one.
+    pub(crate) fn frames(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Keeps what of a segment was not there yet, holding its frames. True if anything was new.
+    pub(crate) fn insert(
+        &mut self,
+        now: Instant,
+        start: Seq,
+        payload: Payload,
+        frames: &mut dyn Frames,
+    ) -> bool {
+        self.latest = Some(start);
+        let end = start + payload.extent.len;
+        let mut at = start;
+        let mut index = self.waiting.partition_point(|kept| kept.end().le(start));
+        let mut new = false;
+        while at.lt(end) {
+            let gap_end = self.waiting.get(index).map_or(end, |kept| kept.start.min(end));
+            if at.lt(gap_end) {
+                let part = payload.part(at.past(start), gap_end.past(at), frames);
+                frames.hold(part.extent);
+                self.waiting.insert(index, Waiting { start: at, payload: part, arrived: now, aside: false });
+                new = true;
+                index += 1;
+            }
+            let Some(kept) = self.waiting.get(index) else { break };
+            at = at.max(kept.end());
+            index += 1;
+        }
+        new
+    }
+
+    /// Takes the piece that continues the stream at `next`, cut to what is new; its hold passes on.
+    pub(crate) fn take(&mut self, next: Seq, frames: &mut dyn Frames) -> Option<Payload> {
+        while let Some(first) = self.waiting.first().copied() {
+            if next.lt(first.start) {
+                return None;
+            }
+            self.waiting.remove(0);
+            if next.lt(first.end()) {
+                let skip = next.past(first.start);
+                let rest = first.payload.part(skip, first.payload.extent.len - skip, frames);
+                if skip > 0 {
+                    frames.hold(rest.extent);
+                    frames.release(first.payload.extent);
+                }
+                return Some(rest);
+            }
+            frames.release(first.payload.extent);
+        }
+        None
+    }
+
+    /// The ranges that have arrived, the one with the latest arrival first (RFC 2018, 4).
+    pub(crate) fn blocks(&self) -> ([Option<Block>; BLOCKS_MAX], usize) {
+        let mut out = [None; BLOCKS_MAX];
+        let mut count = 0;
+        let mut push = |block: Block| {
+            if count < BLOCKS_MAX {
+                out[count] = Some(block);
+                count += 1;
+            }
+        };
+        let first =
+            self.latest.and_then(|latest| self.ranges().find(|b| b.start.le(latest) && latest.lt(b.end)));
+        first.into_iter().for_each(&mut push);
+        // The others from the end: the newest holes are at the end, too.
+        self.ranges().filter(|block| Some(*block) != first).for_each(&mut push);
+        (out, count)
+    }
+
+    fn ranges(&self) -> impl Iterator<Item = Block> + '_ {
+        let mut rest = self.waiting.iter().rev().peekable();
+        std::iter::from_fn(move || {
+            let last = rest.next()?;
+            let (mut start, end) = (last.start, last.end());
+            while let Some(before) = rest.peek()
+                && before.end() == start
+            {
+                start = before.start;
+                rest.next();
+            }
+            Some(Block { start, end })
+        })
+    }
+
+    /// Copies out of their frames what has waited for long; bytes copied.
+    pub(crate) fn set_aside(&mut self, now: Instant, after: Duration, frames: &mut dyn Frames) -> u64 {
+        let mut copied = 0;
+        for kept in &mut self.waiting {
+            if kept.aside || kept.payload.extent.len > ASIDE_MAX || now.since(kept.arrived) < after {
+                continue;
+            }
+            let Some(copy) = frames.set_aside(kept.payload.extent) else { break };
+            copied += u64::from(copy.len);
+            kept.payload.extent = copy;
+            kept.aside = true;
+        }
+        copied
+    }
+
+    /// Lets go of everything; the peer sends it again (RFC 2018, 8: a receiver may change its mind).
+    pub(crate) fn clear(&mut self, frames: &mut dyn Frames) {
+        self.waiting.drain(..).for_each(|kept| frames.release(kept.payload.extent));
+        self.latest = None;
+    }
+}

@@ -1,0 +1,104 @@
+//! Round-trip time and the retransmission timeout (RFC 6298).
+
+use std::time::Duration;
+
+/// The timeout before anything was measured (RFC 6298, 2.1).
+const RTO_INITIAL: Duration = Duration::from_secs(1);
+/// The longest timeout (RFC 6298, 2.5: at least 60 seconds).
+const RTO_MAX: Duration = Duration::from_secs(60);
+/// Clock granularity, G: clocks of drivers are finer.
+const GRANULARITY: Duration = Duration::from_millis(1);
+
+/// A connection's estimate.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rtt {
+    smoothed: Option<Duration>,
+    variation: Duration,
+    rto_min: Duration,
+    /// How often the timer has backed off (RFC 6298, 5.5).
+    backoff: u32,
+}
+
+impl Rtt {
+    pub(crate) fn new(rto_min: Duration) -> Self {
+        Self { smoothed: None, variation: Duration::ZERO, rto_min, backoff: 0 }
+    }
+
+    /// A measurement (RFC 6298, 2.2 and 2.3).
+    pub(crate) fn sample(&mut self, rtt: Duration) {
+        self.backoff = 0;
+        match self.smoothed {
+            None => {
+                self.smoothed = Some(rtt);
+                self.variation = rtt / 2;
+            }
+            Some(smoothed) => {
+                self.variation = (self.variation * 3 + smoothed.abs_diff(rtt)) / 4;
+                self.smoothed = Some((smoothed * 7 + rtt) / 8);
+            }
+        }
+    }
+
+    /// The smoothed round-trip time, or the guess that goes with the first timeout.
+    pub(crate) fn smoothed(&self) -> Duration {
+        self.smoothed.unwrap_or(RTO_INITIAL / 3)
+    }
+
+    /// True once something was measured.
+    pub(crate) fn is_known(&self) -> bool {
+        self.smoothed.is_some()
+    }
+
+    /// How long to wait for an acknowledgement.
+    pub(crate) fn rto(&self) -> Duration {
+        let base = self.smoothed.map_or(RTO_INITIAL, |smoothed| {
+            (smoothed + GRANULARITY.max(self.variation * 4)).max(self.rto_min)
+        });
+        base.saturating_mul(1 << self.backoff.min(16)).min(RTO_MAX)
+    }
+
+    /// The timer has expired.
+    pub(crate) fn back_off(&mut self) {
+        self.backoff = (self.backoff + 1).min(16);
+    }
+
+    /// New data were acknowledged: the next timeout is the usual one again.
+    pub(crate) fn progress(&mut self) {
+        self.backoff = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn the_timeout_follows_rfc_6298() {
+        let mut rtt = Rtt::new(200 * MS);
+        assert_eq!(rtt.rto(), 1000 * MS, "(2.1)");
+        rtt.sample(100 * MS);
+        assert_eq!(rtt.rto(), 300 * MS, "(2.2): R + 4 * R/2");
+        rtt.sample(100 * MS);
+        assert_eq!(rtt.rto(), 250 * MS, "(2.3): the variation decays by a quarter");
+        (0..100).for_each(|_| rtt.sample(100 * MS));
+        assert_eq!(rtt.rto(), 200 * MS, "(2.4): not below the minimum");
+    }
+
+    #[test]
+    fn it_doubles_with_each_expiry_up_to_a_minute_and_recovers_with_progress() {
+        let mut rtt = Rtt::new(200 * MS);
+        rtt.sample(MS);
+        let rtos: Vec<_> = (0..12)
+            .map(|_| {
+                rtt.back_off();
+                rtt.rto().as_millis()
+            })
+            .collect();
+        assert_eq!(rtos[..4], [400, 800, 1600, 3200], "(5.5)");
+        assert_eq!(rtos[11], 60_000, "(2.5)");
+        rtt.progress();
+        assert_eq!(rtt.rto(), 200 * MS);
+    }
+}

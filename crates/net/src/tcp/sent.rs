@@ -1,0 +1,336 @@
+//! What is on its way: one entry a segment sent and not acknowledged. It is the scoreboard of RFC 6675 and
+//! knows of each segment when it was sent last, by which RFC 8985 (RACK) tells what is lost, retransmissions
+//! included.
+
+use super::reassembly::Block;
+use super::seq::Seq;
+use crate::time::Instant;
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// Duplicate acknowledgements that mean a loss (RFC 5681, 3.2; RFC 6675, 2).
+const DUP_THRESH: u32 = 3;
+
+/// One segment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sent {
+    pub(crate) seq: Seq,
+    /// Sequence numbers that it takes.
+    pub(crate) len: u32,
+    /// When it was sent last.
+    at: Instant,
+    /// The peer has it.
+    sacked: bool,
+    /// It is taken for lost, and has not been sent again since.
+    lost: bool,
+    /// How often it was sent again.
+    resent: u32,
+}
+
+impl Sent {
+    pub(crate) fn end(&self) -> Seq {
+        self.seq + self.len
+    }
+
+    /// Counted as being in the network.
+    fn in_flight(&self) -> bool {
+        !self.sacked && !self.lost
+    }
+
+    /// Sent before a segment that has arrived (RFC 8985, 6.2 step 2).
+    fn before(&self, at: Instant, end: Seq) -> bool {
+        self.at < at || (self.at == at && self.end().lt(end))
+    }
+}
+
+/// What an acknowledgement has told.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Delivered {
+    /// Sequence numbers newly known to have arrived.
+    pub(crate) bytes: u32,
+    /// Sequence numbers newly covered by the cumulative acknowledgement.
+    pub(crate) acked: u32,
+    /// Round-trip time of the latest segment that was sent once only (Karn's rule: RFC 6298, 3).
+    pub(crate) rtt: Option<Duration>,
+}
+
+/// The latest segment known to have arrived (RFC 8985, 6.2).
+#[derive(Clone, Copy, Debug)]
+struct Latest {
+    at: Instant,
+    end: Seq,
+    rtt: Duration,
+}
+
+/// All segments on their way, in sequence order.
+#[derive(Debug, Default)]
+pub(crate) struct InFlight {
+    sent: VecDeque<Sent>,
+    /// Sequence numbers in the network: the *pipe* of RFC 6675.
+    pipe: u32,
+    /// Segments that the peer has, after a hole.
+    sacked: u32,
+    lost: u32,
+    latest: Option<Latest>,
+    min_rtt: Option<Duration>,
+    /// Highest sequence number that the peer has (RFC 8985: RACK.fack).
+    highest: Option<Seq>,
+    /// Segments have been seen to arrive out of order.
+    reordered: bool,
+}
+
+impl InFlight {
+    /// Sequence numbers in the network.
+    pub(crate) fn pipe(&self) -> u32 {
+        self.pipe
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.sent.is_empty()
+    }
+
+    /// True when something is to be sent again.
+    pub(crate) fn has_lost(&self) -> bool {
+        self.lost > 0
+    }
+
+    /// A segment goes out for the first time.
+    pub(crate) fn push(&mut self, now: Instant, seq: Seq, len: u32) {
+        self.sent.push_back(Sent { seq, len, at: now, sacked: false, lost: false, resent: 0 });
+        self.pipe += len;
+    }
+
+    /// The cumulative acknowledgement has moved to `ack`.
+    pub(crate) fn acknowledge(&mut self, now: Instant, ack: Seq) -> Delivered {
+        let mut told = Delivered::default();
+        while let Some(first) = self.sent.front().copied() {
+            if !first.end().le(ack) {
+                self.acknowledge_part(ack, &mut told);
+                break;
+            }
+            self.sent.pop_front();
+            told.acked += first.len;
+            if first.sacked {
+                self.sacked -= 1;
+            } else {
+                self.arrived(now, &first, &mut told);
+            }
+            if first.in_flight() {
+                self.pipe -= first.len;
+            }
+            self.lost -= u32::from(first.lost);
+        }
+        told
+    }
+
+    /// The first segment's beginning is acknowledged.
+    fn acknowledge_part(&mut self, ack: Seq, told: &mut Delivered) {
+        let Some(first) = self.sent.front_mut() else { return };
+        let part = ack.past(first.seq);
+        if part == 0 {
+            return;
+        }
+        if first.in_flight() {
+            self.pipe -= part;
+        }
+        if !first.sacked {
+            told.bytes += part;
+        }
+        told.acked += part;
+        first.seq += part;
+        first.len -= part;
+    }
+
+    /// The peer reports what it has after a hole (RFC 2018; RFC 6675, 3).
+    pub(crate) fn acknowledge_blocks(&mut self, now: Instant, blocks: &[Option<Block>]) -> Delivered {
+        let mut told = Delivered::default();
+        let Some((una, nxt)) = self.sent.front().zip(self.sent.back()).map(|(f, l)| (f.seq, l.end())) else {
+            return told;
+        };
+        for block in blocks.iter().flatten() {
+            // A block of what was acknowledged long ago, or never sent, says nothing (RFC 2883, RFC 6675 3).
+            if !(block.start.lt(block.end) && una.le(block.start) && block.end.le(nxt)) {
+                continue;
+            }
+            let first = self.sent.partition_point(|sent| sent.seq.lt(block.start));
+            for index in first..self.sent.len() {
+                let sent = self.sent[index];
+                if !sent.end().le(block.end) {
+                    break;
+                }
+                if !sent.sacked {
+                    self.mark_sacked(index);
+                    self.arrived(now, &sent, &mut told);
+                }
+            }
+        }
+        told
+    }
+
+    /// A duplicate acknowledgement of a peer without SACK: some segment after the first has arrived
+    /// (RFC 5681, 3.2: the window is inflated by what has left the network).
+    pub(crate) fn acknowledge_duplicate(&mut self, now: Instant) -> Delivered {
+        let mut told = Delivered::default();
+        let next = self.sent.iter().skip(1).position(|sent| !sent.sacked && !sent.lost);
+        if let Some(index) = next.map(|index| index + 1) {
+            let sent = self.sent[index];
+            self.mark_sacked(index);
+            told.bytes += sent.len;
+            let _ = now;
+        }
+        told
+    }
+
+    /// Without SACK, what duplicate acknowledgements stood for is not known: all of it may be missing.
+    pub(crate) fn forget_duplicates(&mut self) {
+        for index in 0..self.sent.len() {
+            if self.sent[index].sacked {
+                self.sent[index].sacked = false;
+                self.sacked -= 1;
+                self.pipe += self.sent[index].len;
+            }
+        }
+    }
+
+    fn mark_sacked(&mut self, index: usize) {
+        let sent = &mut self.sent[index];
+        if sent.in_flight() {
+            self.pipe -= sent.len;
+        }
+        self.lost -= u32::from(std::mem::take(&mut sent.lost));
+        sent.sacked = true;
+        self.sacked += 1;
+    }
+
+    /// Learns from a segment that has arrived (RFC 8985, 6.2 steps 1 to 3).
+    fn arrived(&mut self, now: Instant, sent: &Sent, told: &mut Delivered) {
+        told.bytes += sent.len;
+        let rtt = now.since(sent.at);
+        if sent.resent == 0 {
+            told.rtt = Some(rtt);
+            if self.highest.is_some_and(|highest| sent.end().lt(highest)) {
+                self.reordered = true;
+            }
+        } else if self.min_rtt.is_some_and(|least| rtt < least) {
+            // The acknowledgement is of an earlier transmission.
+            return;
+        }
+        self.highest = Some(self.highest.map_or(sent.end(), |highest| highest.max(sent.end())));
+        self.min_rtt = Some(self.min_rtt.map_or(rtt, |least| least.min(rtt)));
+        if self.latest.is_none_or(|latest| !sent.before(latest.at, latest.end)) {
+            self.latest = Some(Latest { at: sent.at, end: sent.end(), rtt });
+        }
+    }
+
+    /// Marks what is lost: sent well before something that has arrived (RFC 8985, 6.2 step 5), or three
+    /// segments before it (RFC 6675, 4). When to look again, if something may turn out to be lost later.
+    pub(crate) fn detect_losses(
+        &mut self,
+        now: Instant,
+        srtt: Duration,
+        recovering: bool,
+    ) -> Option<Instant> {
+        let latest = self.latest?;
+        let grace = self.reordering_window(srtt, recovering);
+        let mut again: Option<Instant> = None;
+        for index in 0..self.sent.len() {
+            let sent = self.sent[index];
+            if !sent.in_flight() || !sent.before(latest.at, latest.end) {
+                // Those never sent again are in order of time: none after this one is older.
+                if sent.resent == 0 && sent.at > latest.at {
+                    break;
+                }
+                continue;
+            }
+            let due = sent.at + latest.rtt + grace;
+            if due <= now {
+                self.mark_lost(index);
+            } else {
+                again = Some(again.map_or(due, |at| at.min(due)));
+            }
+        }
+        again
+    }
+
+    /// How much later than others a segment may arrive (RFC 8985, 6.2 step 4).
+    fn reordering_window(&self, srtt: Duration, recovering: bool) -> Duration {
+        if !self.reordered && (recovering || self.sacked >= DUP_THRESH) {
+            return Duration::ZERO;
+        }
+        (self.min_rtt.unwrap_or_default() / 4).min(srtt)
+    }
+
+    /// Three duplicate acknowledgements without SACK, or a partial acknowledgement: the first segment is lost
+    /// (RFC 6582, 3.2).
+    pub(crate) fn lose_first(&mut self) {
+        if self.sent.front().is_some_and(Sent::in_flight) {
+            self.mark_lost(0);
+        }
+    }
+
+    /// A timeout: everything that the peer has not reported is lost (RFC 6298, 5.4; RFC 6675, 5.1).
+    pub(crate) fn lose_all(&mut self) {
+        for index in 0..self.sent.len() {
+            if self.sent[index].in_flight() {
+                self.mark_lost(index);
+            }
+        }
+    }
+
+    fn mark_lost(&mut self, index: usize) {
+        let sent = &mut self.sent[index];
+        sent.lost = true;
+        self.lost += 1;
+        self.pipe -= sent.len;
+    }
+
+    /// The first segment that is to be sent again, at most `len_max` long: a longer one is split.
+    pub(crate) fn next_lost(&mut self, len_max: u32) -> Option<(Seq, u32)> {
+        if self.lost == 0 {
+            return None;
+        }
+        let index = self.sent.iter().position(|sent| sent.lost)?;
+        let sent = self.sent[index];
+        if sent.len > len_max + 1 {
+            let rest = Sent { seq: sent.seq + len_max, len: sent.len - len_max, ..sent };
+            self.sent[index].len = len_max;
+            self.sent.insert(index + 1, rest);
+            self.lost += 1;
+        }
+        Some((sent.seq, self.sent[index].len))
+    }
+
+    /// The segment at `seq` was sent again, `len` of it.
+    pub(crate) fn resend(&mut self, now: Instant, seq: Seq, len: u32) {
+        let index = self.sent.partition_point(|sent| sent.seq.lt(seq));
+        let Some(sent) = self.sent.get_mut(index).filter(|sent| sent.seq == seq && sent.lost) else { return };
+        if len < sent.len {
+            let rest = Sent { seq: seq + len, len: sent.len - len, ..*sent };
+            sent.len = len;
+            self.lost += 1;
+            self.sent.insert(index + 1, rest);
+        }
+        let sent = &mut self.sent[index];
+        sent.lost = false;
+        sent.resent += 1;
+        sent.at = now;
+        self.lost -= 1;
+        self.pipe += sent.len;
+    }
+
+    /// The last segment that the peer has not reported, for a probe (RFC 8985, 7.3): it counts as lost.
+    pub(crate) fn lose_last(&mut self) -> bool {
+        match self.sent.iter().rposition(Sent::in_flight) {
+            Some(index) => {
+                self.mark_lost(index);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Forgets everything.
+    pub(crate) fn clear(&mut self) {
+        *self = Self::default();
+    }
+}

@@ -1,0 +1,117 @@
+//! Connections that are over, remembered for a while so that late segments find an answer and no new connection
+//! is confused by them (RFC 9293, 3.6.1; RFC 6191; RFC 1337).
+
+use super::Tcb;
+use super::emit::{Header, OptionsOut};
+use super::segment::{Flags, Segment};
+use super::seq::Seq;
+use crate::address::{Path, Tuple};
+use crate::time::Instant;
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+/// Twice the segment lifetime, as Linux counts it; RFC 9293 (3.4.2) says four minutes and leaves it to
+/// implementations.
+pub(crate) const LIFETIME: Duration = Duration::from_secs(60);
+
+/// What is remembered of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Over {
+    path: Path,
+    snd_nxt: Seq,
+    rcv_nxt: Seq,
+    /// The peer's last timestamp and our offset.
+    timestamps: Option<(u32, u32)>,
+    until: Instant,
+}
+
+impl Over {
+    /// Of a connection that has ended.
+    pub(crate) fn of(now: Instant, tcb: &Tcb) -> Self {
+        Self {
+            path: tcb.path,
+            snd_nxt: tcb.snd_nxt,
+            rcv_nxt: tcb.rcv_nxt,
+            timestamps: tcb.timestamps.map(|t| (t.recent, t.offset)),
+            until: now + LIFETIME,
+        }
+    }
+
+    /// True if a SYN is surely of a new connection (RFC 9293, 3.10.7.4; RFC 6191, 2).
+    pub(crate) fn yields_to(&self, segment: &Segment) -> bool {
+        let plain_syn = segment.flags.syn && !segment.flags.ack && !segment.flags.rst;
+        let newer = match (self.timestamps, segment.options.timestamps) {
+            (Some((recent, _)), Some((value, _))) if value != recent => {
+                value.wrapping_sub(recent).cast_signed() > 0
+            }
+            _ => self.rcv_nxt.lt(segment.seq),
+        };
+        plain_syn && newer
+    }
+
+    /// A sequence number past everything that the old connection used, for the new one.
+    pub(crate) fn next_iss(&self) -> Seq {
+        self.snd_nxt + 0x1_0000
+    }
+
+    /// The answer to a late segment: the last acknowledgement again. Resets change nothing (RFC 1337).
+    pub(crate) fn answer(&self, now: Instant, segment: &Segment) -> Option<Header> {
+        if segment.flags.rst || (segment.len() == 0 && segment.seq == self.rcv_nxt) {
+            return None;
+        }
+        let timestamps =
+            self.timestamps.map(|(recent, offset)| ((now.millis() as u32).wrapping_add(offset), recent));
+        let flags = Flags { ack: true, ..Flags::default() };
+        let options = OptionsOut { timestamps, ..OptionsOut::default() };
+        Some(Header { seq: self.snd_nxt, ack: self.rcv_nxt, flags, window: 0, options, markable: false })
+    }
+}
+
+/// All that are remembered; the oldest goes when there are too many.
+#[derive(Debug, Default)]
+pub(crate) struct TimeWait {
+    over: BTreeMap<[u8; 36], Over>,
+    order: VecDeque<(Instant, Tuple)>,
+}
+
+impl TimeWait {
+    pub(crate) fn insert(&mut self, over: Over, max: usize) {
+        while self.over.len() >= max
+            && let Some((until, oldest)) = self.order.pop_front()
+        {
+            self.forget(until, &oldest);
+        }
+        self.order.push_back((over.until, over.path.tuple));
+        self.over.insert(over.path.tuple.key(), over);
+    }
+
+    /// Forgets the one that was remembered until then; one that came later under the same tuple stays.
+    fn forget(&mut self, until: Instant, tuple: &Tuple) {
+        if self.over.get(&tuple.key()).is_some_and(|over| over.until == until) {
+            self.over.remove(&tuple.key());
+        }
+    }
+
+    pub(crate) fn get(&self, tuple: &Tuple) -> Option<&Over> {
+        if self.over.is_empty() { None } else { self.over.get(&tuple.key()) }
+    }
+
+    pub(crate) fn remove(&mut self, tuple: &Tuple) {
+        self.over.remove(&tuple.key());
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.over.len()
+    }
+
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.order.front().map(|(until, _)| *until)
+    }
+
+    pub(crate) fn handle_time(&mut self, now: Instant) {
+        while let Some((until, tuple)) = self.order.front().copied().filter(|(until, _)| *until <= now) {
+            self.order.pop_front();
+            self.forget(until, &tuple);
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! What happens to a connection as time goes by.
+
+use super::{Ack, Context, Ended, Fin, Recovery, Tcb};
+use crate::config::Config;
+use crate::time::Instant;
+use std::time::Duration;
+
+/// How long an acknowledgement may be held back (RFC 1122, 4.2.3.2: below half a second).
+pub(super) const DELAYED_ACK: Duration = Duration::from_millis(40);
+/// Time between two keep-alive probes without an answer, and how many go unanswered.
+const PROBE_INTERVAL: Duration = Duration::from_secs(75);
+const PROBES_MAX: u32 = 9;
+/// How long a connection without an application waits for its peer's FIN (not in RFC 9293; all stacks do).
+const ORPHAN_MAX: Duration = Duration::from_secs(60);
+/// Longest time between two probes of a window of zero (RFC 9293, 3.8.6.1).
+const WINDOW_PROBE_MAX: Duration = Duration::from_secs(60);
+/// Least time before a tail loss probe (RFC 8985, 7.2), and what a peer may add by delaying its answer.
+const TAIL_PROBE_MIN: Duration = Duration::from_millis(2);
+
+/// What a connection waits for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Timers {
+    /// Retransmission timeout (RFC 6298, 5).
+    pub(super) retransmit: Option<Instant>,
+    /// The window is zero and there is something to send (RFC 9293, 3.8.6.1).
+    pub(super) window_probe: Option<Instant>,
+    pub(super) window_probes: u32,
+    /// Segments sent before others may turn out to be lost (RFC 8985, 6.3).
+    pub(super) reorder: Option<Instant>,
+    /// The last segment may be lost without anybody noticing (RFC 8985, 7).
+    pub(super) tail_probe: Option<Instant>,
+    /// Data wait for a hole to be filled.
+    pub(super) aside: Option<Instant>,
+    pub(super) keep_alive: Option<Instant>,
+    keep_alive_probes: u32,
+    orphan: Option<Instant>,
+    /// Since when the peer has acknowledged nothing that it should.
+    pub(super) stuck_since: Option<Instant>,
+    /// When data were sent last.
+    pub(super) last_sent: Option<Instant>,
+    /// A probe is to be sent now: one byte past the window, or before it.
+    pub(super) probe: Option<Probe>,
+}
+
+/// What a probe is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Probe {
+    Window,
+    KeepAlive,
+}
+
+impl Timers {
+    pub(super) fn orphan(&mut self, now: Instant) {
+        self.orphan.get_or_insert(now + ORPHAN_MAX);
+    }
+
+    /// Something has arrived: the peer is alive.
+    pub(super) fn heard(&mut self, now: Instant, config: &Config) {
+        self.keep_alive_probes = 0;
+        self.keep_alive = config.keep_alive.map(|idle| now + idle);
+    }
+}
+
+impl Tcb {
+    /// When [`Self::handle_time`] is to be called next.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        let timers = &self.timers;
+        let ack = match self.ack {
+            Ack::By(at) => Some(at),
+            _ => None,
+        };
+        [
+            timers.retransmit,
+            timers.window_probe,
+            timers.reorder,
+            timers.tail_probe,
+            timers.aside,
+            timers.keep_alive,
+            timers.orphan,
+            ack,
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+    }
+
+    /// Does what is due. The connection may have something to send, or have ended.
+    pub(crate) fn handle_time(&mut self, context: &mut Context<'_>) {
+        let now = context.now;
+        let due = |at: &mut Option<Instant>| at.take_if(|at| *at <= now).is_some();
+        if due(&mut self.timers.orphan) {
+            return self.end(Ended::TimedOut);
+        }
+        if due(&mut self.timers.reorder) {
+            self.detect_losses(context);
+        }
+        if due(&mut self.timers.tail_probe) {
+            self.probe_tail();
+        }
+        if due(&mut self.timers.retransmit) {
+            self.retransmission_timeout(context);
+        }
+        if due(&mut self.timers.window_probe) {
+            self.timers.probe = Some(Probe::Window);
+            self.timers.window_probes += 1;
+            self.give_up_when_stuck(context);
+        }
+        if due(&mut self.timers.keep_alive) {
+            self.keep_alive(context);
+        }
+        if matches!(self.ack, Ack::By(at) if at <= now) {
+            self.ack = Ack::Now;
+        }
+        if due(&mut self.timers.aside) {
+            let after = context.config.set_aside_after;
+            context.stats.set_aside_bytes += self.reassembly.set_aside(now, after, context.frames);
+            self.arm_aside(context);
+        }
+    }
+
+    /// Pieces that wait are looked at once in a while.
+    pub(super) fn arm_aside(&mut self, context: &Context<'_>) {
+        if self.reassembly.is_empty() {
+            self.timers.aside = None;
+        } else {
+            self.timers.aside.get_or_insert(context.now + context.config.set_aside_after);
+        }
+    }
+
+    /// RFC 6298, 5.4 to 5.7.
+    fn retransmission_timeout(&mut self, context: &mut Context<'_>) {
+        if self.in_flight.is_empty() {
+            return;
+        }
+        context.stats.timeouts += 1;
+        if self.give_up_when_stuck(context) {
+            return;
+        }
+        let first = !matches!(self.recovery, Recovery::Timeout(_));
+        let in_flight = self.outstanding();
+        self.congestion.timeout(in_flight, first);
+        self.recovery = Recovery::Timeout(self.snd_nxt);
+        self.dup_acks = 0;
+        if !self.sack {
+            self.in_flight.forget_duplicates();
+        }
+        self.in_flight.lose_all();
+        self.rtt.back_off();
+        self.timers.tail_probe = None;
+        self.timers.retransmit = Some(context.now + self.rtt.rto());
+    }
+
+    /// Ends the connection when nothing was acknowledged for the user timeout (RFC 9293, 3.8.3).
+    fn give_up_when_stuck(&mut self, context: &Context<'_>) -> bool {
+        let since = *self.timers.stuck_since.get_or_insert(context.now);
+        let over = context.now.since(since) >= context.config.user_timeout;
+        if over {
+            self.end(Ended::TimedOut);
+        }
+        over
+    }
+
+    /// RFC 8985, 7.3: the last segment again, before a timeout must be waited for. One probe a flight.
+    fn probe_tail(&mut self) {
+        if self.recovery == Recovery::No && !self.in_flight.has_lost() {
+            self.in_flight.lose_last();
+        }
+    }
+
+    /// Starts the timers that go with data on their way.
+    pub(super) fn arm_retransmission(&mut self, now: Instant) {
+        if self.in_flight.is_empty() {
+            self.timers.retransmit = None;
+            self.timers.tail_probe = None;
+            return;
+        }
+        self.timers.retransmit = Some(now + self.rtt.rto());
+        self.arm_tail_probe(now);
+    }
+
+    /// RFC 8985, 7.2.
+    fn arm_tail_probe(&mut self, now: Instant) {
+        let usual = self.recovery == Recovery::No && self.sack && self.rtt.is_known();
+        if !usual || self.in_flight.has_lost() {
+            self.timers.tail_probe = None;
+            return;
+        }
+        // A peer may hold the answer to a single segment back.
+        let single = self.in_flight.pipe() <= self.mss();
+        let patience = (self.rtt.smoothed() * 2).max(TAIL_PROBE_MIN);
+        let at = now + patience + if single { DELAYED_ACK * 2 } else { Duration::ZERO };
+        self.timers.tail_probe =
+            self.timers.retransmit.map(|rto| at.min(rto)).filter(|at| Some(*at) < self.timers.retransmit);
+    }
+
+    /// Starts probing a window of zero, or stops.
+    pub(super) fn arm_window_probe(&mut self, now: Instant) {
+        let blocked = self.in_flight.is_empty() && self.has_unsent() && self.state.is_synchronized();
+        if !blocked {
+            self.timers.window_probe = None;
+            self.timers.window_probes = 0;
+        } else if self.timers.window_probe.is_none() && self.timers.probe.is_none() {
+            let wait = self.rtt.rto().saturating_mul(1 << self.timers.window_probes.min(16));
+            self.timers.window_probe = Some(now + wait.min(WINDOW_PROBE_MAX));
+        }
+    }
+
+    /// RFC 9293, 3.8.4.
+    fn keep_alive(&mut self, context: &Context<'_>) {
+        if !self.in_flight.is_empty() || !self.state.is_synchronized() {
+            self.timers.heard(context.now, context.config);
+            return;
+        }
+        if self.timers.keep_alive_probes >= PROBES_MAX {
+            return self.end(Ended::TimedOut);
+        }
+        self.timers.keep_alive_probes += 1;
+        self.timers.probe = Some(Probe::KeepAlive);
+        self.timers.keep_alive = Some(context.now + PROBE_INTERVAL);
+    }
+
+    /// True when there is something to send for the first time.
+    pub(super) fn has_unsent(&self) -> bool {
+        let sent = self.una_offset + u64::from(self.data_outstanding());
+        sent < self.queue.end() || self.fin == Fin::Queued
+    }
+
+    /// Payload bytes sent and not acknowledged.
+    pub(super) fn data_outstanding(&self) -> u32 {
+        let control = u32::from(self.fin == Fin::Sent) + u32::from(!self.state.is_synchronized());
+        self.outstanding().saturating_sub(control)
+    }
+}

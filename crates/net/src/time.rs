@@ -1,0 +1,46 @@
+//! Time, as the driver tells it.
+
+use std::ops::{Add, Sub};
+use std::time::Duration;
+
+/// A point of a monotonic clock that the driver reads: nanoseconds since a start of its choice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Instant(u64);
+
+impl Instant {
+    /// `nanos` nanoseconds after the clock's start.
+    pub const fn from_nanos(nanos: u64) -> Self {
+        Self(nanos)
+    }
+
+    /// Nanoseconds since the clock's start.
+    pub const fn nanos(self) -> u64 {
+        self.0
+    }
+
+    /// Whole milliseconds since the clock's start.
+    pub const fn millis(self) -> u64 {
+        self.0 / 1_000_000
+    }
+
+    /// Time from `earlier` until this point; nothing if it is not earlier.
+    pub const fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl Add<Duration> for Instant {
+    type Output = Self;
+
+    fn add(self, span: Duration) -> Self {
+        Self(self.0.saturating_add(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)))
+    }
+}
+
+impl Sub<Duration> for Instant {
+    type Output = Self;
+
+    fn sub(self, span: Duration) -> Self {
+        Self(self.0.saturating_sub(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)))
+    }
+}

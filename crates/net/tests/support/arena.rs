@@ -1,0 +1,85 @@
+//! Frames in ordinary memory, counted.
+
+use landfall_media::Extent;
+use landfall_net::Frames;
+
+pub const FRAME: u64 = 2048;
+
+/// A region of frames with their reference counts.
+pub struct Arena {
+    bytes: Vec<u8>,
+    refs: Vec<u32>,
+    next: usize,
+    pub set_aside: u64,
+}
+
+impl Arena {
+    pub fn new(frames: usize) -> Self {
+        Self { bytes: vec![0; frames * FRAME as usize], refs: vec![0; frames], next: 0, set_aside: 0 }
+    }
+
+    /// A free frame, held once.
+    pub fn take(&mut self) -> Option<u64> {
+        let count = self.refs.len();
+        let free = (0..count).map(|i| (self.next + i) % count).find(|frame| self.refs[*frame] == 0)?;
+        self.next = free + 1;
+        self.refs[free] = 1;
+        Some(free as u64 * FRAME)
+    }
+
+    /// Puts bytes into a fresh frame at `skip`; held once.
+    pub fn store(&mut self, skip: u64, bytes: &[u8]) -> Option<Extent> {
+        assert!(skip as usize + bytes.len() <= FRAME as usize);
+        let off = self.take()? + skip;
+        self.bytes[off as usize..off as usize + bytes.len()].copy_from_slice(bytes);
+        Some(Extent::new(off, bytes.len() as u32))
+    }
+
+    /// Frames that somebody holds.
+    pub fn held(&self) -> usize {
+        self.refs.iter().filter(|refs| **refs > 0).count()
+    }
+
+    fn frames(extent: Extent) -> std::ops::Range<usize> {
+        if extent.is_empty() {
+            return 0..0;
+        }
+        (extent.off / FRAME) as usize..((extent.end() - 1) / FRAME) as usize + 1
+    }
+}
+
+impl Frames for Arena {
+    fn bytes(&self, extent: Extent) -> &[u8] {
+        for frame in Self::frames(extent) {
+            assert!(self.refs[frame] > 0, "frame {frame} is read and nobody holds it");
+        }
+        &self.bytes[extent.off as usize..extent.end() as usize]
+    }
+
+    fn hold(&mut self, extent: Extent) {
+        for frame in Self::frames(extent) {
+            assert!(self.refs[frame] > 0, "frame {frame} is held again after it was free");
+            self.refs[frame] += 1;
+        }
+    }
+
+    fn release(&mut self, extent: Extent) {
+        for frame in Self::frames(extent) {
+            assert!(self.refs[frame] > 0, "frame {frame} is released more often than held");
+            self.refs[frame] -= 1;
+            if self.refs[frame] == 0 {
+                // Whoever reads it later reads nonsense.
+                let at = frame * FRAME as usize;
+                self.bytes[at..at + FRAME as usize].fill(0xdd);
+            }
+        }
+    }
+
+    fn set_aside(&mut self, extent: Extent) -> Option<Extent> {
+        let bytes = self.bytes(extent).to_vec();
+        let copy = self.store(0, &bytes)?;
+        self.release(extent);
+        self.set_aside += u64::from(extent.len);
+        Some(copy)
+    }
+}

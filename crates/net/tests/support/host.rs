@@ -1,0 +1,89 @@
+//! A host: a stack, its memory, and an application that collects what it is given.
+
+use super::arena::Arena;
+use landfall_media::Sum;
+use landfall_net::{Config, ConnId, Event, Frames, Instant, Packet, Piece, Received, Stack};
+use std::collections::BTreeMap;
+
+pub struct Host {
+    pub stack: Stack,
+    pub arena: Arena,
+    packet: Packet,
+    /// What each connection has delivered.
+    pub received: BTreeMap<ConnId, Vec<u8>>,
+    pub eof: Vec<ConnId>,
+    pub ended: Vec<(ConnId, landfall_net::Ended)>,
+    /// Frames that were sent, decoded lazily by tests.
+    pub sent: u64,
+}
+
+impl Host {
+    pub fn new(config: Config, seed: u64) -> Self {
+        let key = [seed ^ u64::from(config.mac[5]) << 32, !seed];
+        Self {
+            stack: Stack::new(config, key),
+            arena: Arena::new(8192),
+            packet: Packet::default(),
+            received: BTreeMap::new(),
+            eof: Vec::new(),
+            ended: Vec::new(),
+            sent: 0,
+        }
+    }
+
+    /// The next frame to put on the wire.
+    pub fn transmit(&mut self, now: Instant) -> Option<Vec<u8>> {
+        if !self.stack.poll_transmit(now, &mut self.arena, &mut self.packet) {
+            return None;
+        }
+        let mut frame = Vec::with_capacity(self.packet.len());
+        for piece in &self.packet.pieces {
+            match piece {
+                Piece::Bytes { start, end } => {
+                    frame.extend_from_slice(&self.packet.bytes[usize::from(*start)..usize::from(*end)]);
+                }
+                Piece::Stored(extent) => frame.extend_from_slice(self.arena.bytes(*extent)),
+            }
+        }
+        assert_eq!(frame.len(), self.packet.len());
+        assert!(frame.len() <= usize::from(self.stack.config().mtu) + 14, "{} bytes do not fit", frame.len());
+        self.sent += 1;
+        Some(frame)
+    }
+
+    /// A frame arrives.
+    pub fn deliver(&mut self, now: Instant, frame: &[u8]) {
+        // Like AF_XDP: 256 bytes in front of the packet.
+        let Some(landed) = self.arena.store(256, frame) else { return };
+        let outcome = self.stack.receive(now, &mut self.arena, landed, now.nanos());
+        assert_eq!(outcome, Received::Done);
+        self.arena.release(landed);
+    }
+
+    /// What an application does with an event.
+    pub fn take(&mut self, event: &Event) {
+        match *event {
+            Event::Received { conn, extent, sum, .. } => {
+                let bytes = self.arena.bytes(extent);
+                assert_eq!(sum, Sum::of(bytes), "the sum that was derived is that of the bytes");
+                self.received.entry(conn).or_default().extend_from_slice(bytes);
+                self.arena.release(extent);
+            }
+            Event::Eof { conn } => self.eof.push(conn),
+            Event::Ended { conn, how } => self.ended.push((conn, how)),
+            _ => {}
+        }
+    }
+
+    /// Sends bytes from frames, as stored values are sent, in pieces of `piece` bytes.
+    pub fn send(&mut self, conn: ConnId, bytes: &[u8], piece: usize, know_sums: bool) -> bool {
+        for (index, part) in bytes.chunks(piece).enumerate() {
+            let Some(extent) = self.arena.store((index as u64 * 7) % 64, part) else { return false };
+            let sum = know_sums.then(|| Sum::of(part));
+            if self.stack.send_stored(&mut self.arena, conn, extent, sum).is_err() {
+                return false;
+            }
+        }
+        true
+    }
+}

@@ -1,0 +1,151 @@
+//! A link that loses, repeats, reorders, corrupts, cuts short, delays and limits the rate.
+
+use landfall_net::Instant;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// SplitMix64: small, seeded, good enough.
+#[derive(Clone, Debug)]
+pub struct Rng(pub u64);
+
+impl Rng {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut x = self.0;
+        x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        x ^ x >> 31
+    }
+
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound.max(1)
+    }
+
+    /// True in so many of ten thousand cases.
+    pub fn chance(&mut self, in_ten_thousand: u32) -> bool {
+        self.below(10_000) < u64::from(in_ten_thousand)
+    }
+}
+
+/// The fault model. Chances in ten thousand packets.
+#[derive(Clone, Copy, Debug)]
+pub struct Faults {
+    pub loss: u32,
+    pub duplication: u32,
+    /// Packets that take up to `reorder_by` longer.
+    pub reordering: u32,
+    pub reorder_by: Duration,
+    /// Bits of one byte flipped. What a 16-bit sum cannot tell, two flips far apart, is for the link's own
+    /// checksum to catch.
+    pub corruption: u32,
+    pub truncation: u32,
+    pub delay: Duration,
+    /// Bytes a second; 0 for no limit.
+    pub rate: u64,
+    /// Longest queue, as time: what would wait longer is lost.
+    pub queue: Duration,
+}
+
+impl Faults {
+    pub const NONE: Self = Self {
+        loss: 0,
+        duplication: 0,
+        reordering: 0,
+        reorder_by: Duration::ZERO,
+        corruption: 0,
+        truncation: 0,
+        delay: Duration::from_micros(50),
+        rate: 0,
+        queue: Duration::from_millis(50),
+    };
+
+    /// Everything at once.
+    pub const ALL: Self = Self {
+        loss: 200,
+        duplication: 200,
+        reordering: 500,
+        reorder_by: Duration::from_micros(400),
+        corruption: 200,
+        truncation: 100,
+        delay: Duration::from_micros(100),
+        rate: 20_000_000,
+        queue: Duration::from_millis(20),
+    };
+}
+
+pub struct Network {
+    rng: Rng,
+    pub faults: Faults,
+    /// Packets on their way, by time of arrival and number.
+    way: BTreeMap<(Instant, u64), (usize, Vec<u8>)>,
+    count: u64,
+    /// When each direction's link is free again.
+    free: [Instant; 2],
+    /// The cable is cut.
+    pub cut: bool,
+    pub lost: u64,
+    pub corrupted: u64,
+}
+
+impl Network {
+    pub fn new(seed: u64, faults: Faults) -> Self {
+        Self {
+            rng: Rng(seed),
+            faults,
+            way: BTreeMap::new(),
+            count: 0,
+            free: [Instant::default(); 2],
+            cut: false,
+            lost: 0,
+            corrupted: 0,
+        }
+    }
+
+    pub fn send(&mut self, now: Instant, from: usize, mut frame: Vec<u8>) {
+        let faults = self.faults;
+        if self.cut || self.rng.chance(faults.loss) {
+            self.lost += 1;
+            return;
+        }
+        if self.rng.chance(faults.corruption) {
+            self.corrupted += 1;
+            let at = self.rng.below(frame.len() as u64) as usize;
+            frame[at] ^= 1 + self.rng.below(255) as u8;
+        }
+        if self.rng.chance(faults.truncation) {
+            frame.truncate(self.rng.below(frame.len() as u64) as usize);
+        }
+        let mut at = now + faults.delay;
+        if let Some(nanos) = (frame.len() as u64 * 1_000_000_000).checked_div(faults.rate) {
+            let busy = self.free[from].max(now);
+            if busy.since(now) > faults.queue {
+                self.lost += 1;
+                return;
+            }
+            self.free[from] = busy + Duration::from_nanos(nanos);
+            at = self.free[from] + faults.delay;
+        }
+        if self.rng.chance(faults.reordering) {
+            at = at + Duration::from_nanos(self.rng.below(faults.reorder_by.as_nanos() as u64));
+        }
+        if self.rng.chance(faults.duplication) {
+            let later = at + Duration::from_nanos(self.rng.below(200_000));
+            self.put(later, 1 - from, frame.clone());
+        }
+        self.put(at, 1 - from, frame);
+    }
+
+    fn put(&mut self, at: Instant, to: usize, frame: Vec<u8>) {
+        self.count += 1;
+        self.way.insert((at, self.count), (to, frame));
+    }
+
+    pub fn deliver(&mut self, now: Instant) -> Option<(usize, Vec<u8>)> {
+        let entry = self.way.first_entry()?;
+        (entry.key().0 <= now).then(|| entry.remove())
+    }
+
+    pub fn next(&self) -> Option<Instant> {
+        self.way.keys().next().map(|(at, _)| *at)
+    }
+}
