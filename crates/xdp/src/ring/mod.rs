@@ -6,8 +6,6 @@
 //! each for a batch.
 
 #[cfg(test)]
-mod model;
-#[cfg(test)]
 mod tests;
 
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -6,6 +6,8 @@
 
 mod area;
 pub(crate) mod bpf;
+#[cfg(test)]
+mod model;
 mod netdev;
 mod rings;
 mod socket;
