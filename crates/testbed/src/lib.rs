@@ -1,0 +1,78 @@
+//! Hosts on one machine: network namespaces joined by veth pairs, for tests of everything below TCP.
+//!
+//! Read [`Testbed`] first. Needs root (`CAP_NET_ADMIN`, `CAP_SYS_ADMIN`) and the program `ip`; a test that
+//! does not get them prints `SKIP:` with the [`Unavailable`] reason and returns.
+//!
+//! Namespaces have no names: they are held by descriptors only, so that the kernel removes them, and all
+//! interfaces in them, when the process ends, however it ends. Nothing has to be swept up.
+//!
+//! ```no_run
+//! use landfall_testbed::{LinkOptions, Testbed};
+//! use std::net::UdpSocket;
+//!
+//! let testbed = Testbed::new()?;
+//! let (client, server) = (testbed.host("client")?, testbed.host("server")?);
+//! let options = LinkOptions::between("10.0.0.1/24", "10.0.0.2/24");
+//! let (client_end, _server_end) = testbed.link(&client, &server, &options)?;
+//! client.disable_checksum_offload(&client_end)?;
+//! let socket = client.enter(|| UdpSocket::bind("10.0.0.1:0"));
+//! # Ok::<(), landfall_testbed::Unavailable>(())
+//! ```
+
+mod host;
+mod link;
+mod sys;
+
+pub use host::Host;
+pub use link::LinkOptions;
+pub use sys::Memory;
+
+use std::fmt;
+use std::process::Command;
+
+/// Why there can be no testbed, or no such part of it, here. Data for a `SKIP:` line.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{reason}")]
+pub struct Unavailable {
+    /// One line for people.
+    pub reason: String,
+}
+
+impl Unavailable {
+    pub(crate) fn new(what: impl fmt::Display, why: impl fmt::Display) -> Self {
+        Self { reason: format!("{what}: {why}") }
+    }
+}
+
+/// Makes hosts and joins them.
+#[derive(Debug)]
+pub struct Testbed(());
+
+impl Testbed {
+    /// Looks whether hosts can be made here.
+    ///
+    /// # Errors
+    /// [`Unavailable`] without root, network namespaces, or the program `ip`.
+    pub fn new() -> Result<Self, Unavailable> {
+        sys::new_namespace().map_err(|e| Unavailable::new("network namespaces (root is needed)", e))?;
+        let version = Command::new("ip").arg("-V").output();
+        version.map_err(|e| Unavailable::new("`ip` (package iproute2)", e))?;
+        Ok(Self(()))
+    }
+
+    /// A new host without neighbours; its loopback is up. `name` is for messages.
+    ///
+    /// # Errors
+    /// [`Unavailable`].
+    pub fn host(&self, name: &str) -> Result<Host, Unavailable> {
+        Host::new(name)
+    }
+
+    /// Joins two hosts by a veth pair, both ends up. Returns the names of the interfaces, of `a` and of `b`.
+    ///
+    /// # Errors
+    /// [`Unavailable`], with what `ip` said.
+    pub fn link(&self, a: &Host, b: &Host, options: &LinkOptions) -> Result<(String, String), Unavailable> {
+        link::join(a, b, options)
+    }
+}

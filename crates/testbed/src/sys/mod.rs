@@ -1,0 +1,22 @@
+//! Namespaces, offload settings, packet sockets and shared memory.
+//!
+//! Unsafe code is allowed here because std has none of these.
+#![allow(unsafe_code)]
+
+mod ethtool;
+mod memory;
+mod namespace;
+mod packet;
+
+pub(crate) use ethtool::{Offload, disable};
+pub use memory::Memory;
+pub(crate) use namespace::{enter, new_namespace, run_inside};
+#[allow(unused_imports)]
+pub(crate) use packet::{PacketSocket, wait};
+
+use std::io;
+
+/// The result of a system call that returns -1 and sets `errno` on failure.
+fn checked(result: impl TryInto<usize>) -> io::Result<usize> {
+    result.try_into().map_err(|_| io::Error::last_os_error())
+}

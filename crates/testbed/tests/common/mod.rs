@@ -1,0 +1,146 @@
+//! An AF_XDP host and a kernel host, joined.
+
+#![allow(dead_code)]
+
+use landfall_testbed::{Host, LinkOptions, Memory, Testbed};
+use landfall_xdp::{
+    AttachMode, Chunk, Interface, Mode, Received, RingSizes, Rules, Socket, Steering, Target, Umem,
+};
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::{Duration, Instant};
+
+pub const CHUNK: u64 = 2048;
+pub const CHUNKS: u64 = 512;
+/// Chunks from here on are for transmission.
+pub const SEND_FROM: u64 = CHUNK * CHUNKS / 2;
+pub const XDP_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
+pub const PEER_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
+/// The XDP host's address that its kernel does not have.
+pub const OWN_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 77);
+pub const PATIENCE: Duration = Duration::from_secs(10);
+pub const RINGS: RingSizes = RingSizes { fill: 256, rx: 256, tx: 256, completion: 256 };
+
+/// What a test needs, or the reason why it must be skipped, printed.
+pub fn testbed() -> Option<Testbed> {
+    Testbed::new().inspect_err(|reason| eprintln!("SKIP: {reason}")).ok()
+}
+
+/// Two hosts on one link: `xdp`, where AF_XDP sockets are opened, and `peer`, all kernel.
+pub struct Pair {
+    pub xdp: Host,
+    pub peer: Host,
+    pub interface: Interface,
+    pub peer_interface: Interface,
+}
+
+impl Pair {
+    pub fn new(testbed: &Testbed, queues: u32) -> Self {
+        let (xdp, peer) = (testbed.host("xdp").unwrap(), testbed.host("peer").unwrap());
+        let between = LinkOptions::between("10.9.0.1/24", "10.9.0.2/24");
+        let options = LinkOptions { queues, checksum_offload: false, ..between };
+        let (name, peer_name) = testbed.link(&xdp, &peer, &options).unwrap();
+        let interface = xdp.enter(|| Interface::find(&name)).unwrap();
+        let peer_interface = peer.enter(|| Interface::find(&peer_name)).unwrap();
+        Self { xdp, peer, interface, peer_interface }
+    }
+
+    pub fn open(&self, umem: &Umem, queue: u32) -> Socket {
+        self.xdp.enter(|| Socket::open(umem, &self.interface, queue, RINGS, Mode::Auto)).unwrap()
+    }
+
+    pub fn steer(&self, rules: &Rules) -> Steering {
+        let queues = self.interface.rx_queues;
+        self.xdp.enter(|| Steering::attach(&self.interface, rules, queues, AttachMode::Auto, None)).unwrap()
+    }
+
+    /// Tells the peer's kernel where `address` lives, so that it need not ask.
+    pub fn introduce(&self, address: IpAddr) {
+        let [a, b, c, d, e, f] = self.interface.mac;
+        let line = format!(
+            "neigh replace {address} lladdr {a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x} dev {}\n",
+            self.peer_interface.name
+        );
+        self.peer.ip(&line).unwrap();
+    }
+}
+
+pub fn memory() -> (Memory, Umem) {
+    let memory = Memory::new((CHUNK * CHUNKS) as usize).unwrap();
+    let umem = Umem::register(memory.area(), Chunk::Bytes2048, 0).unwrap();
+    (memory, umem)
+}
+
+pub fn own(address: impl Into<IpAddr>) -> Rules {
+    Rules { targets: vec![Target::Own(address.into())], stamp: false }
+}
+
+pub fn ports(address: impl Into<IpAddr>, ports: &[u16]) -> Rules {
+    let target = Target::Ports { address: address.into(), ports: ports.to_vec() };
+    Rules { targets: vec![target], stamp: false }
+}
+
+/// Chunks `from..to`, by number.
+pub fn chunks(from: u64, to: u64) -> impl Iterator<Item = u64> {
+    (from..to).map(|n| n * CHUNK)
+}
+
+/// Receives until `count` descriptors are there.
+pub fn receive(socket: &mut Socket, count: usize) -> Vec<Received> {
+    let (mut received, started) = (Vec::new(), Instant::now());
+    while received.len() < count {
+        let missing = (count - received.len()) as u32;
+        if socket.receive(missing, &mut received) == 0 {
+            let so_far = received.len();
+            assert!(started.elapsed() < PATIENCE, "{so_far} of {count}; {:?}", socket.statistics());
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    }
+    received
+}
+
+/// Takes completions until `count` were reported.
+pub fn complete(socket: &mut Socket, count: usize) -> Vec<u64> {
+    let (mut done, started) = (Vec::new(), Instant::now());
+    while done.len() < count {
+        if socket.completed(|addr| done.push(addr)) == 0 {
+            assert!(started.elapsed() < PATIENCE, "{} of {count}", done.len());
+            socket.kick().unwrap();
+        }
+    }
+    done
+}
+
+/// Ethernet, IPv4 and UDP headers for `payload`; without a UDP checksum, which IPv4 allows.
+pub fn udp_headers(
+    macs: ([u8; 6], [u8; 6]),
+    from: (Ipv4Addr, u16),
+    to: (Ipv4Addr, u16),
+    payload: usize,
+) -> Vec<u8> {
+    let length = |bytes: usize| [(bytes >> 8) as u8, bytes as u8];
+    let mut ip = vec![0x45, 0];
+    ip.extend(length(28 + payload));
+    ip.extend([0, 0, 0x40, 0, 64, 17, 0, 0]);
+    ip.extend(from.0.octets());
+    ip.extend(to.0.octets());
+    let sum = checksum(&ip);
+    ip[10..12].copy_from_slice(&sum);
+    let mut frame = [macs.1.as_slice(), &macs.0, &[0x08, 0x00]].concat();
+    frame.extend(ip);
+    frame.extend(length(from.1.into()));
+    frame.extend(length(to.1.into()));
+    frame.extend(length(8 + payload));
+    frame.extend([0, 0]);
+    frame
+}
+
+/// The Internet checksum (RFC 1071).
+pub fn checksum(bytes: &[u8]) -> [u8; 2] {
+    let mut sum: u32 =
+        bytes.chunks(2).map(|c| u32::from(c[0]) << 8 | u32::from(*c.get(1).unwrap_or(&0))).sum();
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    let sum = !sum;
+    [(sum >> 8) as u8, sum as u8]
+}

@@ -1,0 +1,30 @@
+//! AF_XDP: whole packets between a network interface and memory of the caller's.
+//!
+//! Read [`Socket`] first. To receive: [`Interface::find`], [`Umem::register`] a mapped area, [`Socket::open`]
+//! one queue each, [`Socket::fill`] chunks, [`Steering::attach`] the rules that say which packets are ours,
+//! and [`Steering::set_socket`]. Everything else goes on to the kernel as before.
+//!
+//! Calling contract: a chunk is the kernel's from [`Socket::fill`] until [`Socket::receive`] reports it, and a
+//! piece from [`Socket::transmit`] until [`Socket::completed`] reports it. A worker's round is: receive,
+//! work, transmit, kick once, take completions, fill.
+//!
+//! Addresses are byte offsets in the UMEM. Needs Linux 6.6 or newer, little-endian.
+
+mod bpf;
+mod error;
+mod interface;
+mod ring;
+mod rules;
+mod socket;
+mod steering;
+mod sys;
+mod umem;
+
+pub use error::XdpError;
+pub use interface::Interface;
+pub use rules::{PORTS_MAX, Rules, TARGETS_MAX, Target};
+pub use socket::{
+    Mode, NotTaken, PIECES_MAX, Piece, RING_ENTRIES_MAX, Received, RingSizes, Socket, Statistics,
+};
+pub use steering::{AttachMode, Steering};
+pub use umem::{Chunk, Umem, XDP_HEADROOM, check_mtu};

@@ -1,0 +1,25 @@
+//! System calls, mapped rings and the bytes in front of packets.
+//!
+//! Unsafe code is allowed here because rings and packets are memory that the kernel writes into.
+//! Everything else in the crate is safe code over what this module exports.
+#![allow(unsafe_code)]
+
+mod area;
+pub(crate) mod bpf;
+#[cfg(test)]
+mod model;
+mod netdev;
+mod rings;
+mod socket;
+
+pub(crate) use area::Area;
+pub(crate) use netdev::{addresses, current_namespace, link};
+pub(crate) use rings::Mapped;
+pub(crate) use socket::{BindFlags, RawSocket, RingKind, raise_memlock};
+
+use std::io;
+
+/// The result of a system call that returns -1 and sets `errno` on failure.
+fn checked(result: impl TryInto<usize>) -> io::Result<usize> {
+    result.try_into().map_err(|_| io::Error::last_os_error())
+}

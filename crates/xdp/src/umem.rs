@@ -1,0 +1,249 @@
+//! Memory that packets land in and leave from.
+
+use crate::sys::{Area, RawSocket, raise_memlock};
+use crate::{Interface, XdpError};
+use std::io;
+use std::os::fd::RawFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// What XDP keeps free in front of each frame in its chunk, after the caller's headroom, bytes.
+pub const XDP_HEADROOM: u32 = 256;
+/// An Ethernet header with one VLAN tag, bytes.
+const LINK_HEADER: u32 = 18;
+/// Chunks lie at multiples of their size from here.
+const PAGE_BYTES: usize = 4096;
+
+/// Size of a chunk: what one descriptor of the fill ring lends to the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Chunk {
+    /// 2048 bytes: an Ethernet frame of the usual MTU of 1500.
+    Bytes2048,
+    /// 4096 bytes: an MTU of up to 3500 or so.
+    Bytes4096,
+}
+
+impl Chunk {
+    /// Bytes.
+    pub const fn bytes(self) -> u32 {
+        match self {
+            Self::Bytes2048 => 2048,
+            Self::Bytes4096 => 4096,
+        }
+    }
+}
+
+/// Whether a packet of an interface always fits one chunk: chunk − 256 − headroom − 18.
+///
+/// Where it does not, packets arrive in several descriptors ([`crate::Received::continues`]).
+///
+/// # Errors
+/// [`XdpError::MtuForChunk`].
+pub fn check_mtu(chunk: Chunk, headroom: u32, mtu: u32) -> Result<(), XdpError> {
+    let chunk = chunk.bytes();
+    let max = chunk.saturating_sub(XDP_HEADROOM).saturating_sub(headroom).saturating_sub(LINK_HEADER);
+    if mtu <= max { Ok(()) } else { Err(XdpError::MtuForChunk { mtu, chunk, max }) }
+}
+
+/// Memory that is registered with the kernel, for all sockets that share it. Clones are handles to it.
+///
+/// Addresses are byte offsets from the area's start. Aligned mode: a chunk starts at a multiple of its
+/// size. A frame lands at chunk + headroom + 256 ([`XDP_HEADROOM`]; the 256 bytes are XDP's own, for
+/// programs that push headers; a stamp lies at their end).
+#[derive(Clone, Debug)]
+pub struct Umem(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    area: Area,
+    chunk: Chunk,
+    headroom: u32,
+    members: Mutex<Members>,
+}
+
+/// The sockets of a UMEM. The kernel ties a UMEM to sockets: the first one registers it, others join by
+/// naming one that is bound.
+#[derive(Debug, Default)]
+struct Members {
+    /// Has registered the UMEM and is not bound yet.
+    registrar: Option<RawSocket>,
+    bound: Vec<Member>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Member {
+    /// Namespace, interface and queue.
+    place: (u64, u32, u32),
+    fd: RawFd,
+}
+
+impl Umem {
+    /// Registers `area` (address, bytes) and so pins it.
+    ///
+    /// The memory is the caller's: it must be mapped, readable and writable, for as long as any clone of
+    /// the UMEM or any socket over it lives, and it is never unmapped here. Bytes of a chunk that was
+    /// given to a fill ring, or to a transmit ring and is not completed, may be written or read by the
+    /// kernel at any time. A file behind the mapping must not be truncated: the kernel would go on with
+    /// pages that are no longer the file's.
+    ///
+    /// `headroom`: bytes to keep free in each chunk before XDP's own 256; at most chunk − 257.
+    ///
+    /// # Errors
+    /// [`XdpError::BadArea`], [`XdpError::CannotPin`], [`XdpError::MemoryLimit`],
+    /// [`XdpError::NoPrivilege`], [`XdpError::KernelLacks`].
+    pub fn register(area: (usize, u64), chunk: Chunk, headroom: u32) -> Result<Self, XdpError> {
+        raise_memlock();
+        let inner = Inner {
+            area: Area::new(area.0, area.1),
+            chunk,
+            headroom,
+            members: Mutex::new(Members::default()),
+        };
+        inner.check()?;
+        let registrar = inner.registered()?;
+        inner.members().registrar = Some(registrar);
+        Ok(Self(Arc::new(inner)))
+    }
+
+    /// Size of a chunk.
+    pub fn chunk(&self) -> Chunk {
+        self.0.chunk
+    }
+
+    /// Bytes kept free in each chunk before XDP's own.
+    pub fn headroom(&self) -> u32 {
+        self.0.headroom
+    }
+
+    /// Size of the area, bytes.
+    pub fn bytes(&self) -> u64 {
+        self.0.area.bytes()
+    }
+
+    /// Where frames land in a chunk, bytes from its start.
+    pub fn landing(&self) -> u32 {
+        XDP_HEADROOM + self.0.headroom
+    }
+
+    /// Start of the chunk that `addr` lies in.
+    pub fn chunk_of(&self, addr: u64) -> u64 {
+        addr & !u64::from(self.0.chunk.bytes() - 1)
+    }
+
+    pub(crate) fn area(&self) -> Area {
+        self.0.area
+    }
+
+    /// Makes a socket a member: `bind` gets the socket, and a bound member's descriptor to share with.
+    /// Members are added and removed one at a time, so that the descriptor is open meanwhile.
+    pub(crate) fn join(
+        &self,
+        interface: &Interface,
+        queue: u32,
+        bind: impl FnOnce(&RawSocket, Option<RawFd>) -> Result<(), XdpError>,
+    ) -> Result<RawSocket, XdpError> {
+        let mut members = self.0.members();
+        let place = (interface.namespace(), interface.index, queue);
+        if members.bound.iter().any(|member| member.place == place) {
+            return Err(XdpError::QueueBusy { name: interface.name.clone(), queue });
+        }
+        let share = members.bound.first().map(|member| member.fd);
+        // A socket looks interfaces up in the namespace that it was opened in.
+        let local = |socket: &RawSocket| socket.namespace().is_ok_and(|there| there == place.0);
+        let socket = match (share, members.registrar.take().filter(local)) {
+            (Some(_), _) => new_socket()?,
+            (None, Some(registrar)) => registrar,
+            (None, None) => self.0.registered()?,
+        };
+        bind(&socket, share)?;
+        members.bound.push(Member { place, fd: socket.fd() });
+        Ok(socket)
+    }
+
+    /// Removes a member before its descriptor is closed.
+    pub(crate) fn leave(&self, fd: RawFd) {
+        self.0.members().bound.retain(|member| member.fd != fd);
+    }
+}
+
+impl Inner {
+    fn members(&self) -> MutexGuard<'_, Members> {
+        // Every change to the members is one assignment: a panic elsewhere leaves them whole.
+        self.members.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn check(&self) -> Result<(), XdpError> {
+        let chunk = u64::from(self.chunk.bytes());
+        let room = self.chunk.bytes() - XDP_HEADROOM;
+        let fits = self.area.base() != 0
+            && self.area.base().is_multiple_of(PAGE_BYTES)
+            && self.area.bytes() >= chunk
+            && self.area.bytes().is_multiple_of(chunk)
+            && self.headroom < room;
+        if fits { Ok(()) } else { Err(self.bad_area()) }
+    }
+
+    fn bad_area(&self) -> XdpError {
+        XdpError::BadArea {
+            address: self.area.base(),
+            bytes: self.area.bytes(),
+            chunk: self.chunk.bytes(),
+            headroom: self.headroom,
+        }
+    }
+
+    fn registered(&self) -> Result<RawSocket, XdpError> {
+        let socket = new_socket()?;
+        socket
+            .register(self.area, self.chunk.bytes(), self.headroom)
+            .map_err(|source| self.refusal(source))?;
+        Ok(socket)
+    }
+
+    fn refusal(&self, source: io::Error) -> XdpError {
+        match source.raw_os_error() {
+            Some(libc::EFAULT | libc::EOPNOTSUPP) => XdpError::CannotPin { source },
+            Some(libc::EINVAL) => self.bad_area(),
+            Some(libc::ENOBUFS | libc::ENOMEM) => XdpError::MemoryLimit { bytes: self.area.bytes(), source },
+            _ => XdpError::from_io("packet memory", "register memory for packets", source),
+        }
+    }
+}
+
+fn new_socket() -> Result<RawSocket, XdpError> {
+    const ACTION: &str = "open an AF_XDP socket";
+    RawSocket::new().map_err(|source| match source.raw_os_error() {
+        Some(libc::EAFNOSUPPORT) => {
+            XdpError::KernelLacks { action: ACTION, needs: "CONFIG_XDP_SOCKETS", source }
+        }
+        _ => XdpError::from_io("AF_XDP", ACTION, source),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mtu_that_fits_is_chunk_less_headrooms_and_link_header() {
+        assert!(check_mtu(Chunk::Bytes2048, 0, 1500).is_ok());
+        assert!(check_mtu(Chunk::Bytes2048, 0, 2048 - 256 - 18).is_ok());
+        assert!(check_mtu(Chunk::Bytes2048, 1, 2048 - 256 - 18).is_err());
+        assert!(check_mtu(Chunk::Bytes4096, 64, 3500).is_ok());
+        let refused = check_mtu(Chunk::Bytes2048, 4000, 1).unwrap_err();
+        assert!(matches!(refused, XdpError::MtuForChunk { max: 0, .. }));
+    }
+
+    #[test]
+    fn areas_that_cannot_be_chunks_are_refused_before_the_kernel_is_asked() {
+        for (area, headroom) in [
+            ((0, 4096), 0),
+            ((4096 + 64, 4096), 0),
+            ((4096, 1024), 0),
+            ((4096, 4096 + 64), 0),
+            ((4096, 4096), 2048 - 256),
+        ] {
+            let refused = Umem::register(area, Chunk::Bytes2048, headroom);
+            assert!(matches!(refused, Err(XdpError::BadArea { .. })), "{area:?} {headroom}: {refused:?}");
+        }
+    }
+}
