@@ -25,6 +25,7 @@ pub(crate) const LAYERS: &[Layer] = &[
     layer("net", true, true),
     layer("xdp", false, true),
     layer("sockets", false, true),
+    layer("packets", false, false),
     layer("kv", true, true),
     layer("wal", true, true),
     layer("resp", true, true),

@@ -6,7 +6,7 @@
 use crate::crc;
 use crate::error::Damage;
 use crate::layout::{KEY_BYTES_MAX, RECORD_SIZE, SlotId, VALUE_BYTES_MAX};
-use landfall_media::Extent;
+use landfall_media::{Extent, Sum};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -121,7 +121,8 @@ impl<'a> ExtentList<'a> {
 }
 
 /// An encoded extent: 48-bit offset, 32-bit length, 16-bit one's-complement sum (0: none kept).
-pub fn encoded_extent(extent: Extent, sum: u16) -> [u8; EXTENT_SIZE] {
+pub fn encoded_extent(extent: Extent) -> [u8; EXTENT_SIZE] {
+    let sum = extent.sum().map_or(0, Sum::to_stored);
     let mut bytes = [0; EXTENT_SIZE];
     bytes[..6].copy_from_slice(&extent.off.to_le_bytes()[..6]);
     bytes[6..10].copy_from_slice(&extent.len.to_le_bytes());
@@ -133,7 +134,8 @@ fn decode_extent(bytes: &[u8]) -> Extent {
     let mut off = [0; 8];
     off[..6].copy_from_slice(&bytes[..6]);
     let len = u32::from_le_bytes(bytes[6..10].try_into().expect("four bytes"));
-    Extent::new(u64::from_le_bytes(off), len)
+    let sum = u16::from_le_bytes([bytes[10], bytes[11]]);
+    Extent::new(u64::from_le_bytes(off), len).with_sum(Sum::from_stored(sum))
 }
 
 /// The fixed fields of a record.
@@ -223,7 +225,7 @@ impl Draft {
     /// The key, in frames.
     pub fn key_stored(&mut self, at: Extent) {
         self.raw.key_len.set(at.len);
-        self.put(&encoded_extent(at, 0));
+        self.put(&encoded_extent(at));
     }
 
     /// The value, in the record; `crc` is its CRC-32C.
@@ -241,7 +243,10 @@ impl Draft {
         self.raw.extents = u8::try_from(extents.len()).expect("the body holds five extents at most");
         self.raw.value_len.set(extents.iter().map(|extent| extent.len).sum());
         self.raw.value_crc.set(crc);
-        extents.iter().for_each(|extent| self.put(&encoded_extent(*extent, 0)));
+        if extents.iter().any(|extent| extent.sum().is_some()) {
+            self.raw.flags |= FLAG_SUMS;
+        }
+        extents.iter().for_each(|extent| self.put(&encoded_extent(*extent)));
     }
 
     /// The value of `len` bytes, in frames that a stored list of extents names.
@@ -250,7 +255,7 @@ impl Draft {
         self.raw.extents = 1;
         self.raw.value_len.set(len);
         self.raw.value_crc.set(crc);
-        self.put(&encoded_extent(list, 0));
+        self.put(&encoded_extent(list));
     }
 
     /// The bytes to store, checksummed for the slot they will lie in. `durable_before`: slots of the same

@@ -290,7 +290,7 @@ impl Runs {
         }
     }
 
-    /// References to one frame, for tests.
+    /// References to one frame.
     pub fn frame_refs(&self, off: u64) -> u32 {
         self.frames[(off / FRAME_SIZE) as usize].load(Ordering::Acquire)
     }

@@ -395,7 +395,7 @@ impl Writer {
             return Ok(());
         }
         let mut list = Vec::with_capacity(extents.len() * EXTENT_SIZE + 4);
-        extents.iter().for_each(|extent| list.extend_from_slice(&encoded_extent(*extent, 0)));
+        extents.iter().for_each(|extent| list.extend_from_slice(&encoded_extent(*extent)));
         list.extend_from_slice(&crc::of(&list).to_le_bytes());
         let at = self.place_contiguous(&list, CopyPath::List, &mut pieces.held)?;
         pieces.refers.push(at);
@@ -617,7 +617,7 @@ fn joined(extents: &[Extent]) -> Extents {
     let mut out = Extents::new();
     for extent in extents {
         match out.last_mut() {
-            Some(last) if last.end() == extent.off => last.len += extent.len,
+            Some(last) if last.end() == extent.off => last.grow(extent.len),
             _ => out.push(*extent),
         }
     }

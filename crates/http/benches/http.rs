@@ -30,14 +30,10 @@ fn parse(c: &mut Criterion, name: &str, segments: &[Segment<'_>]) {
 
 fn parsing(c: &mut Criterion) {
     let bytes = put();
-    parse(c, "parse PUT 1 KiB", &[Segment { addr: 0, bytes: &bytes }]);
+    parse(c, "parse PUT 1 KiB", &[Segment::new(0, &bytes)]);
     let (head, tail) = bytes.split_at(100);
-    parse(
-        c,
-        "parse PUT 1 KiB, head split",
-        &[Segment { addr: 0, bytes: head }, Segment { addr: 4096, bytes: tail }],
-    );
-    parse(c, "parse GET", &[Segment { addr: 0, bytes: b"GET /kv/k HTTP/1.1\r\nHost: localhost\r\n\r\n" }]);
+    parse(c, "parse PUT 1 KiB, head split", &[Segment::new(0, head), Segment::new(4096, tail)]);
+    parse(c, "parse GET", &[Segment::new(0, b"GET /kv/k HTTP/1.1\r\nHost: localhost\r\n\r\n")]);
 }
 
 fn writing(c: &mut Criterion) {

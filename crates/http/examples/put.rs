@@ -8,10 +8,7 @@ use landfall_media::{Chain, Segment};
 
 fn main() -> Result<(), HttpError> {
     let head = b"PUT /greeting%2Fen HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhe";
-    let segments = [
-        Segment { addr: 0x1000, bytes: head },
-        Segment { addr: 0x8000, bytes: b"llo\r\n7\r\n, world\r\n0\r\n\r\n" },
-    ];
+    let segments = [Segment::new(0x1000, head), Segment::new(0x8000, b"llo\r\n7\r\n, world\r\n0\r\n\r\n")];
     let chain = Chain::new(&segments);
     let mut parser = Parser::new(Limits::default());
     let mut replies = Vec::new();

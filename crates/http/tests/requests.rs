@@ -17,7 +17,7 @@ fn one(bytes: &str) -> Seen {
 }
 
 fn next(parser: &mut Parser, bytes: &[u8]) -> Progress {
-    parser.next(&Chain::new(&[Segment { addr: 0, bytes }]), 0).unwrap()
+    parser.next(&Chain::new(&[Segment::new(0, bytes)]), 0).unwrap()
 }
 
 fn request(bytes: &str) -> Request {
@@ -146,8 +146,8 @@ fn waiting_for_a_long_body_reads_nothing_again() {
 #[test]
 fn a_body_is_yielded_where_it_lies() {
     let segments = [
-        Segment { addr: 4096, bytes: b"PUT /k HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhe" },
-        Segment { addr: 9000, bytes: b"llo" },
+        Segment::new(4096, b"PUT /k HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhe"),
+        Segment::new(9000, b"llo"),
     ];
     let chain = Chain::new(&segments);
     let Ok(Progress::Request(request)) = Parser::new(Limits::default()).next(&chain, 0) else { panic!() };

@@ -3,13 +3,17 @@
 use crate::{fail, sys};
 use clap::Args;
 use landfall_server::config::{
-    Config, ConfigError, FileConfig, LogFormat, Size, parse_address, parse_media, parse_transport,
+    Config, ConfigError, FileConfig, LogFormat, Size, XdpConfig, parse_address, parse_mac, parse_media,
+    parse_own_address, parse_spin, parse_transport, parse_xdp_mode,
 };
 use landfall_server::{Server, ServerError};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// How long a worker looks for packets before it waits for the kernel to say that there are some.
+const SPIN: Duration = Duration::from_micros(50);
 
 /// Flags of `landfall serve`. Each may also stand in the configuration file; flags win.
 #[derive(Debug, Default, Args)]
@@ -38,6 +42,24 @@ pub(crate) struct ServeArgs {
     /// Sockets: auto, uring or epoll [default: auto]
     #[arg(long, value_name = "NAME")]
     transport: Option<String>,
+    /// Serve over AF_XDP and our own TCP on this interface, instead of sockets: packets land in the region
+    #[arg(long, value_name = "INTERFACE")]
+    xdp: Option<String>,
+    /// Address of our own for --xdp [default: the interface's, shared with the kernel]
+    #[arg(long, value_name = "ADDRESS/PREFIX", requires = "xdp")]
+    ip: Option<String>,
+    /// Hardware address for --xdp: auto is the interface's [default: auto]
+    #[arg(long, value_name = "MAC", requires = "xdp")]
+    mac: Option<String>,
+    /// Look for packets for so many microseconds before waiting, or always [default: 50]
+    #[arg(long, value_name = "MICROSECONDS", requires = "xdp")]
+    spin: Option<String>,
+    /// Who copies packets between the interface and the region: auto, copy or zero-copy [default: auto]
+    #[arg(long, value_name = "MODE", requires = "xdp")]
+    xdp_mode: Option<String>,
+    /// Keep the steering program attached between starts, pinned at this path of a BPF file system
+    #[arg(long, value_name = "PATH", requires = "xdp")]
+    xdp_pin: Option<PathBuf>,
     /// TOML file with any of these settings, dashes as underscores
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -173,6 +195,16 @@ impl ServeArgs {
         set(&mut config.http, parse(self.http.or(file.http), parse_address)?);
         set(&mut config.media, parse(self.media.or(file.media), parse_media)?);
         set(&mut config.transport, parse(self.transport.or(file.transport), parse_transport)?);
+        if let Some(interface) = self.xdp.or(file.xdp) {
+            config.xdp = Some(XdpConfig {
+                interface,
+                address: parse(self.ip.or(file.ip), parse_own_address)?,
+                mac: parse(self.mac.or(file.mac), parse_mac)?.flatten(),
+                spin: parse(self.spin.or(file.spin), parse_spin)?.unwrap_or(SPIN),
+                mode: parse(self.xdp_mode.or(file.xdp_mode), parse_xdp_mode)?.unwrap_or_default(),
+                pin: self.xdp_pin.or(file.xdp_pin),
+            });
+        }
         set(&mut config.flush, parse(self.flush.or(file.flush), parse_flush)?);
         set(&mut config.log_format, parse(self.log_format.or(file.log_format), parse_format)?);
         config.insecure_no_password = self.insecure_no_password || file.insecure_no_password.unwrap_or(false);

@@ -1,21 +1,43 @@
 //! Byte ranges of a region, and streams of bytes that lie scattered over a region.
 
+use crate::Sum;
 use std::borrow::Cow;
 use std::ops::Range;
 
 /// A contiguous range of region bytes: `off` from the region's start, `len` bytes, both in bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+///
+/// It may carry the one's-complement sum of its bytes, which a transport derived from their packet's checksum.
+/// Two extents are the same when they are the same range, whether their sums are known or not.
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Extent {
     /// Offset from the start of the region, bytes.
     pub off: u64,
     /// Length, bytes.
     pub len: u32,
+    sum: Option<Sum>,
 }
 
 impl Extent {
     /// The extent that starts at `off` and is `len` bytes long.
     pub const fn new(off: u64, len: u32) -> Self {
-        Self { off, len }
+        Self { off, len, sum: None }
+    }
+
+    /// The same extent with the sum of its bytes.
+    #[must_use]
+    pub const fn with_sum(self, sum: Option<Sum>) -> Self {
+        Self { sum, ..self }
+    }
+
+    /// The sum of its bytes, if it is known.
+    pub const fn sum(self) -> Option<Sum> {
+        self.sum
+    }
+
+    /// Reaches `len` bytes further: its sum is not known any more.
+    pub const fn grow(&mut self, len: u32) {
+        self.len += len;
+        self.sum = None;
     }
 
     /// First offset past the extent.
@@ -29,6 +51,32 @@ impl Extent {
     }
 }
 
+impl PartialEq for Extent {
+    fn eq(&self, other: &Self) -> bool {
+        (self.off, self.len) == (other.off, other.len)
+    }
+}
+
+impl Eq for Extent {}
+
+impl std::hash::Hash for Extent {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        (self.off, self.len).hash(state);
+    }
+}
+
+impl PartialOrd for Extent {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Extent {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.off, self.len).cmp(&(other.off, other.len))
+    }
+}
+
 /// One contiguous piece of a received stream: its bytes, and where in the region they lie.
 #[derive(Clone, Copy, Debug)]
 pub struct Segment<'a> {
@@ -36,6 +84,22 @@ pub struct Segment<'a> {
     pub addr: u64,
     /// The bytes themselves, borrowed from the region's image.
     pub bytes: &'a [u8],
+    /// Their sum, if it is known.
+    pub sum: Option<Sum>,
+}
+
+impl<'a> Segment<'a> {
+    /// Bytes whose sum is not known.
+    pub const fn new(addr: u64, bytes: &'a [u8]) -> Self {
+        Self { addr, bytes, sum: None }
+    }
+
+    /// Part of it as an extent, with its sum where the whole one's is known.
+    fn extent(&self, range: Range<usize>) -> Extent {
+        let len = u32::try_from(range.len()).expect("a segment is shorter than 4 GiB");
+        let sum = self.sum.map(|sum| sum.of_part(self.bytes, range.clone()));
+        Extent::new(self.addr + range.start as u64, len).with_sum(sum)
+    }
 }
 
 /// A received byte stream as it lies in frames: segments in stream order.
@@ -109,16 +173,15 @@ impl<'a> Chain<'a> {
             && range.start < range.end
             && range.end <= whole.bytes.len()
         {
-            let len = u32::try_from(range.len()).expect("a segment is shorter than 4 GiB");
-            return yield_extent(Extent::new(whole.addr + range.start as u64, len));
+            return yield_extent(whole.extent(range));
         }
         let mut last: Option<Extent> = None;
-        self.pieces(range, |addr, bytes| {
-            let len = u32::try_from(bytes.len()).expect("a segment is shorter than 4 GiB");
+        self.parts(range, |segment, part| {
+            let next = segment.extent(part);
             match &mut last {
-                Some(extent) if extent.end() == addr => extent.len += len,
+                Some(extent) if extent.end() == next.off => extent.grow(next.len),
                 _ => {
-                    if let Some(done) = last.replace(Extent::new(addr, len)) {
+                    if let Some(done) = last.replace(next) {
                         yield_extent(done);
                     }
                 }
@@ -158,13 +221,18 @@ impl<'a> Chain<'a> {
     /// # Panics
     /// If `range` reaches past the end of the chain.
     pub fn pieces(&self, range: Range<usize>, mut visit: impl FnMut(u64, &'a [u8])) {
+        self.parts(range, |segment, part| visit(segment.addr + part.start as u64, &segment.bytes[part]));
+    }
+
+    /// Calls `visit(segment, range of its bytes)` for each contiguous piece of `range`, in stream order.
+    fn parts(&self, range: Range<usize>, mut visit: impl FnMut(&Segment<'a>, Range<usize>)) {
         assert!(range.end <= self.len, "range {range:?} of a chain of {} bytes", self.len);
         let mut base = 0;
         for segment in self.segments {
             let end = base + segment.bytes.len();
             let (from, to) = (range.start.max(base), range.end.min(end));
             if from < to {
-                visit(segment.addr + (from - base) as u64, &segment.bytes[from - base..to - base]);
+                visit(segment, from - base..to - base);
             }
             if end >= range.end {
                 break;
@@ -191,11 +259,7 @@ mod tests {
     use super::*;
 
     fn scattered() -> [Segment<'static>; 3] {
-        [
-            Segment { addr: 100, bytes: b"abc" },
-            Segment { addr: 103, bytes: b"de" },
-            Segment { addr: 500, bytes: b"fgh" },
-        ]
+        [Segment::new(100, b"abc"), Segment::new(103, b"de"), Segment::new(500, b"fgh")]
     }
 
     #[test]

@@ -26,19 +26,15 @@ fn parse(c: &mut Criterion, name: &str, segments: &[Segment<'_>]) {
 
 fn parsing(c: &mut Criterion) {
     let bytes = set_command();
-    parse(c, "parse SET 1 KiB", &[Segment { addr: 0, bytes: &bytes }]);
+    parse(c, "parse SET 1 KiB", &[Segment::new(0, &bytes)]);
     let (head, tail) = bytes.split_at(500);
-    parse(
-        c,
-        "parse SET 1 KiB, value split",
-        &[Segment { addr: 0, bytes: head }, Segment { addr: 4096, bytes: tail }],
-    );
-    parse(c, "parse inline GET", &[Segment { addr: 0, bytes: b"GET key:0000000001\r\n" }]);
+    parse(c, "parse SET 1 KiB, value split", &[Segment::new(0, head), Segment::new(4096, tail)]);
+    parse(c, "parse inline GET", &[Segment::new(0, b"GET key:0000000001\r\n")]);
 }
 
 fn waiting(c: &mut Criterion) {
     let bytes = set_command();
-    let segments = [Segment { addr: 0, bytes: &bytes[..1000] }];
+    let segments = [Segment::new(0, &bytes[..1000])];
     let chain = Chain::new(&segments);
     let mut parser = Parser::new(Limits::default());
     let mut command = Command::default();

@@ -7,8 +7,8 @@ use landfall_resp::{Command, Limits, Parser, Protocol, ProtocolError, Writer};
 fn main() -> Result<(), ProtocolError> {
     // Two frames at different places of a region; the value "hello" is split over them.
     let segments = [
-        Segment { addr: 0x1000, bytes: b"PING\r\n*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$5\r\nhe" },
-        Segment { addr: 0x8000, bytes: b"llo\r\n" },
+        Segment::new(0x1000, b"PING\r\n*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$5\r\nhe"),
+        Segment::new(0x8000, b"llo\r\n"),
     ];
     let chain = Chain::new(&segments);
     let mut replies = Vec::new();

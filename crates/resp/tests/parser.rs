@@ -7,7 +7,7 @@ use landfall_resp::{Limits, Parser, ProtocolError};
 use support::{encode, parse};
 
 fn chain_of(bytes: &[u8], check: impl FnOnce(&Chain<'_>)) {
-    check(&Chain::new(&[Segment { addr: 0, bytes }]));
+    check(&Chain::new(&[Segment::new(0, bytes)]));
 }
 
 #[track_caller]
@@ -101,7 +101,7 @@ fn clients_that_have_not_authenticated_are_held_to_less() {
     let next = |bytes: &[u8], authenticated| {
         let mut parser = Parser::new(Limits::default());
         parser.set_authenticated(authenticated);
-        parser.next(&Chain::new(&[Segment { addr: 0, bytes }]), 0)
+        parser.next(&Chain::new(&[Segment::new(0, bytes)]), 0)
     };
     let many = encode(&vec![b"x".to_vec(); 11]);
     let long = encode(&[vec![b'x'; 16385]]);
@@ -119,10 +119,7 @@ fn clients_that_have_not_authenticated_are_held_to_less() {
 
 #[test]
 fn a_value_is_yielded_where_it_lies() {
-    let segments = [
-        Segment { addr: 4096, bytes: b"*2\r\n$3\r\nGET\r\n$5\r\nhe" },
-        Segment { addr: 9000, bytes: b"llo\r\n" },
-    ];
+    let segments = [Segment::new(4096, b"*2\r\n$3\r\nGET\r\n$5\r\nhe"), Segment::new(9000, b"llo\r\n")];
     let chain = Chain::new(&segments);
     let command = Parser::new(Limits::default()).next(&chain, 0).unwrap().unwrap();
     let mut extents = Vec::new();

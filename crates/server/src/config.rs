@@ -3,7 +3,7 @@
 use landfall_media::{FlushInstruction, MediaRequest};
 use landfall_sockets::TransportRequest;
 use serde::{Deserialize, Deserializer};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -98,6 +98,23 @@ pub enum ConfigError {
     },
 }
 
+/// How to serve over AF_XDP.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct XdpConfig {
+    /// The interface.
+    pub interface: String,
+    /// An address of our own; `None`: the interface's, shared with the kernel.
+    pub address: Option<IpAddr>,
+    /// Our hardware address; `None`: the interface's.
+    pub mac: Option<[u8; 6]>,
+    /// How long to look for packets before waiting; `Duration::MAX`: for ever.
+    pub spin: Duration,
+    /// Who copies packets.
+    pub mode: landfall_packets::Mode,
+    /// Where to pin the steering program.
+    pub pin: Option<PathBuf>,
+}
+
 /// Everything that `landfall serve` can be told.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -115,8 +132,10 @@ pub struct Config {
     pub media: MediaRequest,
     /// Which flush instruction to use on byte-addressable media; `None`: the best there is.
     pub flush: Option<FlushInstruction>,
-    /// Which transport to use.
+    /// Which kind of sockets to use.
     pub transport: TransportRequest,
+    /// Serve over AF_XDP and our own TCP instead of sockets.
+    pub xdp: Option<XdpConfig>,
     /// The password that clients must give.
     pub password: Option<String>,
     /// Serve other machines without a password.
@@ -157,6 +176,7 @@ impl Default for Config {
             media: MediaRequest::Auto,
             flush: None,
             transport: TransportRequest::Auto,
+            xdp: None,
             password: None,
             insecure_no_password: false,
             log_format: LogFormat::Text,
@@ -181,6 +201,15 @@ impl Config {
     /// [`ConfigError::Exposed`].
     pub fn check_exposure(&self) -> Result<(), ConfigError> {
         let guarded = self.password.is_some() || self.insecure_no_password;
+        if let Some(xdp) = &self.xdp {
+            let any = xdp.address.unwrap_or(IpAddr::from([0, 0, 0, 0]));
+            let port = self.resp.or(self.http).map_or(0, |address| address.port());
+            return if guarded {
+                Ok(())
+            } else {
+                Err(ConfigError::Exposed { address: SocketAddr::new(any, port) })
+            };
+        }
         match self.resp.iter().chain(&self.http).find(|address| !address.ip().is_loopback()) {
             Some(address) if !guarded => Err(ConfigError::Exposed { address: *address }),
             _ => Ok(()),
@@ -209,6 +238,18 @@ pub struct FileConfig {
     pub flush: Option<String>,
     /// `--transport`
     pub transport: Option<String>,
+    /// `--xdp`
+    pub xdp: Option<String>,
+    /// `--ip`
+    pub ip: Option<String>,
+    /// `--mac`
+    pub mac: Option<String>,
+    /// `--spin`
+    pub spin: Option<String>,
+    /// `--xdp-mode`
+    pub xdp_mode: Option<String>,
+    /// `--xdp-pin`
+    pub xdp_pin: Option<PathBuf>,
     /// `--password-file`
     pub password_file: Option<PathBuf>,
     /// `--insecure-no-password`
@@ -295,6 +336,77 @@ pub fn parse_transport(text: &str) -> Result<TransportRequest, ConfigError> {
         _ => {
             Err(ConfigError::Value { what: "transport", text: text.into(), expected: "auto, uring or epoll" })
         }
+    }
+}
+
+/// Reads `ADDRESS` or `ADDRESS/PREFIX`. The prefix is for people: replies go back the way requests came.
+///
+/// # Errors
+/// [`ConfigError::Value`].
+pub fn parse_own_address(text: &str) -> Result<IpAddr, ConfigError> {
+    let (address, prefix) = text.split_once('/').unwrap_or((text, "0"));
+    let bad = || ConfigError::Value {
+        what: "address of our own",
+        text: text.into(),
+        expected: "ADDRESS/PREFIX, such as 10.0.0.2/24",
+    };
+    let address: IpAddr = address.parse().map_err(|_| bad())?;
+    let bits = if address.is_ipv4() { 32 } else { 128 };
+    prefix.parse().ok().filter(|prefix: &u8| *prefix <= bits).map(|_| address).ok_or_else(bad)
+}
+
+/// Reads a hardware address; `auto` for the interface's.
+///
+/// # Errors
+/// [`ConfigError::Value`].
+pub fn parse_mac(text: &str) -> Result<Option<[u8; 6]>, ConfigError> {
+    if text == "auto" {
+        return Ok(None);
+    }
+    let bad = || ConfigError::Value {
+        what: "hardware address",
+        text: text.into(),
+        expected: "auto, or six numbers such as 02:00:00:00:00:01 (the first one even)",
+    };
+    let mut mac = [0; 6];
+    let mut parts = text.split(':');
+    for byte in &mut mac {
+        *byte = parts.next().and_then(|part| u8::from_str_radix(part, 16).ok()).ok_or_else(bad)?;
+    }
+    // The lowest bit of the first byte says that it is an address of many.
+    if parts.next().is_some() || mac[0] & 1 == 1 { Err(bad()) } else { Ok(Some(mac)) }
+}
+
+/// Reads how long to look for packets: microseconds, or `always`.
+///
+/// # Errors
+/// [`ConfigError::Value`].
+pub fn parse_spin(text: &str) -> Result<Duration, ConfigError> {
+    if text == "always" {
+        return Ok(Duration::MAX);
+    }
+    text.parse().map(Duration::from_micros).map_err(|_| ConfigError::Value {
+        what: "time to look for packets",
+        text: text.into(),
+        expected: "microseconds, or always",
+    })
+}
+
+/// Reads who copies packets.
+///
+/// # Errors
+/// [`ConfigError::Value`].
+pub fn parse_xdp_mode(text: &str) -> Result<landfall_packets::Mode, ConfigError> {
+    use landfall_packets::Mode;
+    match text {
+        "auto" => Ok(Mode::Auto),
+        "copy" => Ok(Mode::Copy),
+        "zero-copy" => Ok(Mode::ZeroCopy),
+        _ => Err(ConfigError::Value {
+            what: "AF_XDP mode",
+            text: text.into(),
+            expected: "auto, copy or zero-copy",
+        }),
     }
 }
 

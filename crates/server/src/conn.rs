@@ -57,6 +57,8 @@ pub(crate) struct Conn {
     pub(crate) touched: bool,
     /// On the list of connections whose replies or commands wait for a commit.
     pub(crate) waiting: bool,
+    /// When the packet that arrived last did, Unix nanoseconds; 0: its transport does not know.
+    pub(crate) arrival_ns: u64,
     /// Epoch in which it was last counted as active.
     pub(crate) epoch: u64,
 }
@@ -101,6 +103,7 @@ impl Conn {
             aside: false,
             touched: false,
             waiting: false,
+            arrival_ns: 0,
             epoch: 0,
         }
     }
@@ -177,7 +180,8 @@ impl Conn {
 
     fn segments<'h>(&self, heap: &'h Heap) -> Result<SmallVec<[Segment<'h>; 4]>, landfall_media::MediaError> {
         let segment = |extent: landfall_media::Extent| {
-            Ok(Segment { addr: extent.off, bytes: heap.media().bytes(extent)? })
+            let bytes = heap.media().bytes(extent)?;
+            Ok(Segment { addr: extent.off, bytes, sum: extent.sum() })
         };
         self.inbox.extents().map(segment).collect()
     }

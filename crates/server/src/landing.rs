@@ -64,6 +64,23 @@ impl Frames for Landing {
     fn release(&mut self, extent: Extent) {
         self.heap.runs().release(extent);
     }
+
+    fn bytes(&self, extent: Extent) -> &[u8] {
+        // What is held is in memory; an error could only be of an extent that no run has.
+        self.heap.media().bytes(extent).unwrap_or_default()
+    }
+
+    fn write(&mut self, off: u64, bytes: &[u8]) -> bool {
+        self.heap.media().store(off, bytes).is_ok()
+    }
+
+    fn is_held(&self, off: u64) -> bool {
+        self.heap.runs().frame_refs(off) > 0
+    }
+
+    fn set_aside(&mut self, extent: Extent) -> Option<Extent> {
+        self.set_aside(extent).ok().flatten()
+    }
 }
 
 /// What a connection has received and not yet consumed: held extents, in stream order.
@@ -91,7 +108,7 @@ impl Inbox {
                 if !extent.off.is_multiple_of(FRAME_SIZE) {
                     heap.runs().release(Extent::new(extent.off, 1));
                 }
-                last.len += extent.len;
+                last.grow(extent.len);
             }
             _ => self.extents.push_back(extent),
         }

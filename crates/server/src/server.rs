@@ -1,6 +1,6 @@
 //! Starting and stopping: the store, the listeners, the workers, the background thread.
 
-use crate::config::{Config, ConfigError};
+use crate::config::{Config, ConfigError, XdpConfig};
 use crate::maintenance::{self, Maintenance};
 use crate::shared::{ChosenTransport, Counters, Shared, WorkerHandle};
 use crate::store::{self, StoreError};
@@ -8,7 +8,7 @@ use crate::worker::{LISTENER_HTTP, LISTENER_RESP, Worker};
 use landfall_sockets::{Transport, TransportError};
 use socket2::{Domain, Protocol, Socket, Type};
 use std::fmt::Write as _;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::thread::JoinHandle;
@@ -30,6 +30,9 @@ pub enum ServerError {
     /// The transport cannot be opened.
     #[error(transparent)]
     Transport(#[from] TransportError),
+    /// The interface cannot be opened for AF_XDP.
+    #[error(transparent)]
+    Packets(#[from] landfall_packets::PacketsError),
     /// Environment: an address cannot be listened on.
     #[error(
         "cannot listen on {address}: {source} (is another server running there? port 0 picks a free one)"
@@ -64,9 +67,13 @@ impl Server {
         store.engine.heap().reserve_landing(config.workers as u32);
         let listeners = Listeners::bind(&config)?;
         let opened = open_transports(&config, &store)?;
+        let at = |listeners: &[TcpListener], configured: Option<SocketAddr>| match opened.own_address {
+            Some(ip) => configured.map(|address| SocketAddr::new(ip, address.port())),
+            None => listeners.first().and_then(|l| l.local_addr().ok()),
+        };
         let shared = Arc::new(Shared {
-            bound_resp: listeners.resp.first().and_then(|l| l.local_addr().ok()),
-            bound_http: listeners.http.first().and_then(|l| l.local_addr().ok()),
+            bound_resp: at(&listeners.resp, config.resp),
+            bound_http: at(&listeners.http, config.http),
             engine: store.engine,
             recovered: store.recovered,
             recovery_ns: store.took.as_nanos() as u64,
@@ -177,11 +184,16 @@ type MakeTransport = Box<dyn FnOnce() -> Result<Box<dyn Transport>, TransportErr
 struct Opened {
     chosen: ChosenTransport,
     makers: Vec<MakeTransport>,
+    /// The address served, where it is not one of the kernel's listeners.
+    own_address: Option<IpAddr>,
 }
 
 /// Tries the transport once here, so that a refusal ends the start and not a worker.
 fn open_transports(config: &Config, store: &store::Store) -> Result<Opened, ServerError> {
     let image = store.engine.heap().media().image().unwrap_or((0, 0));
+    if let Some(xdp) = &config.xdp {
+        return open_network(config, xdp, image);
+    }
     let probe = landfall_sockets::open(config.transport, image)?;
     let chosen = ChosenTransport { name: probe.transport.name(), reason: probe.reason };
     let request = match chosen.name {
@@ -190,7 +202,32 @@ fn open_transports(config: &Config, store: &store::Store) -> Result<Opened, Serv
     };
     let make =
         || -> MakeTransport { Box::new(move || Ok(landfall_sockets::open(request, image)?.transport)) };
-    Ok(Opened { chosen, makers: (0..config.workers).map(|_| make()).collect() })
+    Ok(Opened { chosen, makers: (0..config.workers).map(|_| make()).collect(), own_address: None })
+}
+
+/// Opens the interface once, and a queue of it for each worker.
+fn open_network(config: &Config, xdp: &XdpConfig, image: (usize, u64)) -> Result<Opened, ServerError> {
+    let port = |address: Option<SocketAddr>, tag| address.map(|address| (address.port(), tag));
+    let ports: Vec<(u16, u32)> =
+        [port(config.resp, LISTENER_RESP), port(config.http, LISTENER_HTTP)].into_iter().flatten().collect();
+    let settings = landfall_packets::Settings {
+        interface: xdp.interface.clone(),
+        address: xdp.address,
+        mac: xdp.mac,
+        ports: ports.iter().map(|(port, _)| *port).collect(),
+        spin: xdp.spin,
+        mode: xdp.mode,
+        pin: xdp.pin.clone(),
+        workers: config.workers,
+    };
+    let network = landfall_packets::Network::open(settings, image)?;
+    let chosen = ChosenTransport { name: "xdp", reason: network.reason() };
+    let make = |worker| -> MakeTransport {
+        let (network, ports) = (Arc::clone(&network), ports.clone());
+        Box::new(move || network.transport(worker, &ports))
+    };
+    let makers = (0..config.workers).map(make).collect();
+    Ok(Opened { chosen, makers, own_address: Some(network.address()) })
 }
 
 /// One listening socket a worker and protocol; the kernel spreads connections over them.
@@ -201,6 +238,9 @@ struct Listeners {
 
 impl Listeners {
     fn bind(config: &Config) -> Result<Self, ServerError> {
+        if config.xdp.is_some() {
+            return Ok(Self { resp: Vec::new(), http: Vec::new() });
+        }
         let bind =
             |address: Option<SocketAddr>| address.map_or(Ok(Vec::new()), |a| bind_all(a, config.workers));
         Ok(Self { resp: bind(config.resp)?, http: bind(config.http)? })

@@ -187,7 +187,7 @@ impl Worker {
     fn handle(&mut self, event: Event) {
         match event {
             Event::Accepted { conn, listener, peer } => self.accept(conn, listener, peer),
-            Event::Received { conn, extent } => self.receive(conn, extent),
+            Event::Received { conn, extent, arrival_ns } => self.receive(conn, extent, arrival_ns),
             Event::Sent { conn, buffers } => self.sent(conn, buffers),
             Event::Eof { conn } => self.mark_eof(conn),
             Event::Closed { conn, error } => self.forget(conn, error.as_ref()),
@@ -221,12 +221,13 @@ impl Worker {
         self.touch(id);
     }
 
-    fn receive(&mut self, id: ConnId, extent: Extent) {
+    fn receive(&mut self, id: ConnId, extent: Extent, arrival_ns: u64) {
         count(&self.shared.counters.input_bytes, u64::from(extent.len));
         let Some(conn) = self.conns.get_mut(&id).filter(|conn| !conn.closing) else {
             return self.heap.runs().release(extent);
         };
         conn.inbox.push(&self.heap, extent);
+        conn.arrival_ns = arrival_ns;
         conn.active_ms = self.now_ns / 1_000_000;
         if conn.epoch != self.epoch {
             conn.epoch = self.epoch;
@@ -311,9 +312,14 @@ impl Worker {
             && !conn.closed
             && let Some(out) = conn.outbox.take_ready(|slot| heap.is_durable(slot))
         {
-            conn.sending = true;
             conn.sending_len = out.len();
-            self.transport.send(&mut self.landing, id, out);
+            conn.sending = true;
+            if let Some(buffers) = self.transport.send(&mut self.landing, id, out) {
+                count(&self.shared.counters.output_bytes, conn.sending_len as u64);
+                conn.sending = false;
+                conn.sending_len = 0;
+                conn.outbox.recycle(buffers);
+            }
         }
         self.wait_for_commit(id);
         self.regulate(id)
@@ -353,14 +359,14 @@ impl Worker {
         let full = conn.output_len() >= limit || (conn.park.is_some() && conn.inbox.len() >= limit);
         if full != conn.paused && !conn.closed {
             conn.paused = full;
-            if full { self.transport.pause(id) } else { self.transport.resume(id) }
+            if full { self.transport.pause(id) } else { self.transport.resume(&mut self.landing, id) }
         }
         let idle = !conn.sending && conn.outbox.is_empty();
         let ends = conn.closing || (conn.eof && conn.park.is_none() && !conn.touched);
         if ends && idle && !conn.closed {
             conn.closed = true;
             conn.inbox.clear(&self.heap);
-            self.transport.close(id);
+            self.transport.close(&mut self.landing, id);
         }
         conn.touched
     }
@@ -536,7 +542,7 @@ impl Worker {
             conn.closed = true;
             conn.inbox.clear(&self.heap);
             conn.outbox.clear(&self.heap);
-            self.transport.close(id);
+            self.transport.close(&mut self.landing, id);
         }
     }
 

@@ -133,7 +133,7 @@ impl Server {
             Event::Accepted { conn, .. } => {
                 self.clients.insert(conn, Client::default());
             }
-            Event::Received { conn, extent } => self.receive(conn, extent),
+            Event::Received { conn, extent, .. } => self.receive(conn, extent),
             Event::Sent { conn, buffers } => {
                 if let Some(client) = self.clients.get_mut(&conn) {
                     client.sending = false;
@@ -182,7 +182,7 @@ impl Server {
             (client.replies_due, client.sending) = (0, true);
             self.transport.send(&mut self.runs, conn, out);
         } else if client.eof {
-            self.transport.close(conn);
+            self.transport.close(&mut self.frames, conn);
         }
     }
 

@@ -9,6 +9,7 @@ mod epoll;
 mod error;
 mod outgoing;
 mod policy;
+mod poller;
 mod slots;
 mod sys;
 mod uring;
@@ -18,7 +19,9 @@ mod write_back;
 pub use error::TransportError;
 pub use outgoing::{Outgoing, Part};
 pub use policy::run_soon_when_woken;
+pub use poller::Poller;
 pub use waker::Waker;
+pub use write_back::WriteBack;
 
 use landfall_media::{Extent, FileWrite};
 use std::io;
@@ -43,6 +46,27 @@ pub trait Frames {
     fn hold(&mut self, extent: Extent);
     /// Drops one hold on these bytes.
     fn release(&mut self, extent: Extent);
+
+    /// Bytes that are held. For transports that look into packets; the others never ask.
+    fn bytes(&self, extent: Extent) -> &[u8] {
+        let _ = extent;
+        &[]
+    }
+    /// Stores bytes into a run that is lent to the transport. False: the medium refused.
+    fn write(&mut self, off: u64, bytes: &[u8]) -> bool {
+        let _ = (off, bytes);
+        false
+    }
+    /// True while anybody holds the frame at `off`.
+    fn is_held(&self, off: u64) -> bool {
+        let _ = off;
+        true
+    }
+    /// Copies held bytes into space shared by others that wait long; the copy is held, the original released.
+    fn set_aside(&mut self, extent: Extent) -> Option<Extent> {
+        let _ = extent;
+        None
+    }
 }
 
 /// What a transport reports.
@@ -61,8 +85,10 @@ pub enum Event {
     Received {
         /// The connection.
         conn: ConnId,
-        /// Where they landed.
+        /// Where they landed; with their sum, where the transport has verified their packet's checksum itself.
         extent: Extent,
+        /// When their packet arrived, Unix nanoseconds; 0 where the transport does not know.
+        arrival_ns: u64,
     },
     /// An [`Outgoing`] was sent whole; its extents have been released. Its buffers may be used again.
     Sent {
@@ -133,17 +159,18 @@ pub trait Transport {
     ) -> Result<(), TransportError>;
 
     /// Queues a reply. The extents in it must be held; the transport releases them once they are sent
-    /// or the connection is gone. At most one send a connection at a time: wait for [`Event::Sent`].
-    fn send(&mut self, frames: &mut dyn Frames, conn: ConnId, out: Outgoing);
+    /// or the connection is gone. At most one send a connection at a time: wait for [`Event::Sent`], unless the
+    /// emptied buffers come back at once.
+    fn send(&mut self, frames: &mut dyn Frames, conn: ConnId, out: Outgoing) -> Option<Outgoing>;
 
     /// Stops receiving from a connection, so that TCP's window holds the client back.
     fn pause(&mut self, conn: ConnId);
 
     /// Receives again after [`Transport::pause`].
-    fn resume(&mut self, conn: ConnId);
+    fn resume(&mut self, frames: &mut dyn Frames, conn: ConnId);
 
     /// Closes a connection at once, after at most the send in flight; [`Event::Closed`] follows.
-    fn close(&mut self, conn: ConnId);
+    fn close(&mut self, frames: &mut dyn Frames, conn: ConnId);
 
     /// Starts writing region ranges to the file behind it and syncing it; [`Event::WrittenBack`] tells
     /// the outcome. At most one at a time.
@@ -154,6 +181,11 @@ pub trait Transport {
     /// # Errors
     /// The first write or sync error.
     fn write_back_now(&mut self, file: RawFd, writes: &[FileWrite]) -> io::Result<()>;
+
+    /// What it counts beyond what the server does: names for `INFO` and `/metrics`, and counts.
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
 
     /// Closes everything and gives everything back: after it the kernel touches the region no more, each
     /// hold of the transport has been released and each run retired. To be called last, before the

@@ -21,7 +21,11 @@ struct Shared {
 }
 
 impl Waker {
-    pub(crate) fn new() -> io::Result<Self> {
+    /// A waker; its transport watches [`Self::descriptor`] and asks [`Self::take`].
+    ///
+    /// # Errors
+    /// No file descriptor is left.
+    pub fn new() -> io::Result<Self> {
         let shared = Shared { eventfd: EventFd::new()?, pending: AtomicBool::new(false) };
         Ok(Self { shared: Arc::new(shared) })
     }
@@ -33,13 +37,18 @@ impl Waker {
         }
     }
 
+    /// True if somebody has woken the transport since the last call.
+    pub fn take(&self) -> bool {
+        self.shared.pending.load(Ordering::Relaxed) && self.shared.pending.swap(false, Ordering::AcqRel)
+    }
+
     /// Clears the flag; to be called before the event is reported, so that no later wake is lost.
     pub(crate) fn acknowledge(&self) {
         self.shared.pending.swap(false, Ordering::AcqRel);
     }
 
     /// What to watch for readiness, edge-triggered: nobody reads the counter.
-    pub(crate) fn descriptor(&self) -> RawFd {
+    pub fn descriptor(&self) -> RawFd {
         self.shared.eventfd.descriptor()
     }
 }

@@ -18,7 +18,7 @@ use std::thread::{Builder, JoinHandle};
 const JOBS_MAX: usize = 1;
 
 /// A transport's two ways to write back.
-pub(crate) struct WriteBack {
+pub struct WriteBack {
     uses_ring: bool,
     in_line: DurableWriter,
     /// Started by the first write-back that is not waited for.
@@ -27,7 +27,7 @@ pub(crate) struct WriteBack {
 
 impl WriteBack {
     /// `uses_ring`: several ranges are written side by side where the kernel has rings.
-    pub(crate) fn new(uses_ring: bool) -> Self {
+    pub fn new(uses_ring: bool) -> Self {
         Self { uses_ring, in_line: DurableWriter::new(uses_ring), thread: None }
     }
 
@@ -35,7 +35,7 @@ impl WriteBack {
     ///
     /// # Errors
     /// The first error; a short write is one.
-    pub(crate) fn now(&mut self, file: RawFd, writes: &[FileWrite]) -> io::Result<()> {
+    pub fn now(&mut self, file: RawFd, writes: &[FileWrite]) -> io::Result<()> {
         self.in_line.write(file, writes)
     }
 
@@ -44,7 +44,7 @@ impl WriteBack {
     ///
     /// # Errors
     /// The thread cannot be started or watched, or has ended; nothing was written.
-    pub(crate) fn begin(
+    pub fn begin(
         &mut self,
         id: u64,
         file: RawFd,
@@ -65,13 +65,13 @@ impl WriteBack {
     }
 
     /// The event of the write-back that has ended, if it has.
-    pub(crate) fn collect(&mut self) -> Option<Event> {
+    pub fn collect(&mut self) -> Option<Event> {
         let Done { id, outcome } = self.thread.as_mut()?.collect()?;
         Some(Event::WrittenBack { id, outcome })
     }
 
     /// Waits for the write-back under way: nobody reads the region afterwards.
-    pub(crate) fn end(&mut self) {
+    pub fn end(&mut self) {
         self.thread = None;
     }
 }

@@ -47,7 +47,7 @@ fn a_paused_connection_holds_its_client_back_and_loses_nothing(request: Transpor
         rig.release_received(&events);
     }
     assert!(!sending.is_finished() && got.len() < data.len(), "the window holds the client back");
-    rig.transport.resume(conn);
+    rig.transport.resume(&mut rig.frames, conn);
     got.extend(rig.receive(conn, data.len() - got.len()));
     assert!(got == data, "what arrived while paused comes in its place");
     drop(sending.join().unwrap());
@@ -59,11 +59,11 @@ fn pausing_and_resuming_at_once_goes_on_receiving(request: TransportRequest) {
     let (mut client, conn) = rig.connect();
     for round in 0..50u8 {
         rig.transport.pause(conn);
-        rig.transport.resume(conn);
+        rig.transport.resume(&mut rig.frames, conn);
         client.write_all(&[round; 100]).unwrap();
         if round % 2 == 0 {
             rig.transport.pause(conn);
-            rig.transport.resume(conn);
+            rig.transport.resume(&mut rig.frames, conn);
         }
         assert_eq!(rig.receive(conn, 100), [round; 100]);
     }
@@ -92,7 +92,7 @@ fn a_reply_in_flight_is_delivered_before_a_close(request: TransportRequest) {
     rig.transport.send(&mut rig.frames, conn, out);
     rig.poll();
     assert_eq!(rig.frames.held(), 12, "the reply is stuck in front of a full socket");
-    rig.transport.close(conn);
+    rig.transport.close(&mut rig.frames, conn);
     let reading = thread::spawn(move || {
         let mut got = Vec::new();
         client.read_to_end(&mut got).unwrap();
@@ -110,8 +110,8 @@ fn a_client_that_never_reads_is_cut_off_after_a_close(request: TransportRequest)
     let (out, _) = large_reply(&mut rig);
     rig.transport.send(&mut rig.frames, conn, out);
     rig.poll();
-    rig.transport.close(conn);
-    rig.transport.close(conn);
+    rig.transport.close(&mut rig.frames, conn);
+    rig.transport.close(&mut rig.frames, conn);
     assert_eq!(rig.expect_closed(conn), None);
     assert_eq!(rig.frames.held(), 0);
     rig.finish();
@@ -148,14 +148,14 @@ fn a_reset_during_a_send_releases_the_reply(request: TransportRequest) {
 fn a_reply_to_a_closed_connection_is_released(request: TransportRequest) {
     let mut rig = Rig::new(request, 20);
     let (_client, conn) = rig.connect();
-    rig.transport.close(conn);
+    rig.transport.close(&mut rig.frames, conn);
     let (out, _) = large_reply(&mut rig);
     rig.transport.send(&mut rig.frames, conn, out);
     assert_eq!(rig.frames.held(), 0);
     rig.expect_closed(conn);
-    rig.transport.close(conn);
+    rig.transport.close(&mut rig.frames, conn);
     rig.transport.pause(conn);
-    rig.transport.resume(conn);
+    rig.transport.resume(&mut rig.frames, conn);
     assert!(rig.poll().is_empty(), "a closed id means nothing");
     rig.finish();
 }
@@ -167,7 +167,7 @@ fn bytes_that_land_after_a_close_are_released(request: TransportRequest) {
         let (mut client, conn) = rig.connect();
         client.write_all(&[round; 5000]).unwrap();
         // The receive is in the kernel and the bytes are there: they complete beside the cancellation.
-        rig.transport.close(conn);
+        rig.transport.close(&mut rig.frames, conn);
         let events = rig.poll_for(PATIENCE);
         assert!(
             !events.iter().any(|event| matches!(event, Event::Received { .. })),
@@ -291,7 +291,7 @@ fn the_end_of_a_stream_is_reported_and_replies_still_go_out(request: TransportRe
     client.shutdown(std::net::Shutdown::Write).unwrap();
     rig.expect("the end", |event| matches!(event, Event::Eof { .. }).then_some(()));
     rig.send_text(conn, b"+OK\r\n");
-    rig.transport.close(conn);
+    rig.transport.close(&mut rig.frames, conn);
     assert_eq!(rig.expect_closed(conn), None);
     let mut got = String::new();
     client.read_to_string(&mut got).unwrap();

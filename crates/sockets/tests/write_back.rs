@@ -124,7 +124,7 @@ fn clients_are_served_while_writing(request: TransportRequest) {
             assert!(!events.is_empty(), "something stands still");
             for event in &events {
                 match event {
-                    Event::Received { extent, conn: from } if *from == conn => {
+                    Event::Received { extent, conn: from, .. } if *from == conn => {
                         got.extend(rig.frames.bytes(*extent));
                     }
                     Event::WrittenBack { outcome: Ok(()), .. } => written = true,

@@ -58,7 +58,7 @@ pub(crate) fn segments<'a>(bytes: &'a [u8], cuts: &[usize]) -> Vec<Segment<'a>> 
     let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut % (bytes.len() + 1)).collect();
     cuts.extend([0, bytes.len()]);
     cuts.sort_unstable();
-    let piece = |pair: &[usize]| Segment { addr: 4096 * pair[0] as u64, bytes: &bytes[pair[0]..pair[1]] };
+    let piece = |pair: &[usize]| Segment::new(4096 * pair[0] as u64, &bytes[pair[0]..pair[1]]);
     cuts.windows(2).map(piece).collect()
 }
 

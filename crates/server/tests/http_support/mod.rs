@@ -105,8 +105,7 @@ impl Rig {
     pub fn execute(&mut self, bytes: &[u8]) -> (Outcome, usize) {
         let extents = self.land(bytes);
         let heap = Arc::clone(self.shared.engine.heap());
-        let segment =
-            |extent: &Extent| Segment { addr: extent.off, bytes: heap.media().bytes(*extent).unwrap() };
+        let segment = |extent: &Extent| Segment::new(extent.off, heap.media().bytes(*extent).unwrap());
         let segments: Vec<Segment<'_>> = extents.iter().map(segment).collect();
         let executed = self.execute_chain(&Chain::new(&segments));
         extents.iter().for_each(|extent| heap.runs().release(*extent));

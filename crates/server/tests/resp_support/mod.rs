@@ -130,7 +130,7 @@ impl<'s> Worker<'s> {
         let heap = self.shared.engine.heap().clone();
         let segments: Vec<Segment<'_>> = landed
             .iter()
-            .map(|extent| Segment { addr: extent.off, bytes: heap.media().bytes(*extent).unwrap() })
+            .map(|extent| Segment::new(extent.off, heap.media().bytes(*extent).unwrap()))
             .collect();
         let outcome = self.execute(&Chain::new(&segments));
         landed.iter().for_each(|extent| heap.runs().release(*extent));

@@ -194,19 +194,20 @@ impl Transport for EpollTransport {
         Ok(())
     }
 
-    fn send(&mut self, frames: &mut dyn Frames, conn: ConnId, out: Outgoing) {
+    fn send(&mut self, frames: &mut dyn Frames, conn: ConnId, out: Outgoing) -> Option<Outgoing> {
         self.start_sending(frames, conn, out);
+        None
     }
 
     fn pause(&mut self, conn: ConnId) {
         self.set_paused(conn, true);
     }
 
-    fn resume(&mut self, conn: ConnId) {
+    fn resume(&mut self, _: &mut dyn Frames, conn: ConnId) {
         self.set_paused(conn, false);
     }
 
-    fn close(&mut self, conn: ConnId) {
+    fn close(&mut self, _: &mut dyn Frames, conn: ConnId) {
         self.close_after_send(conn);
     }
 

@@ -67,7 +67,7 @@ impl EpollTransport {
             Ok(0) => Outcome::Eof,
             Ok(len) => {
                 let extent = self.landing.landed(frames, len);
-                self.ready.push(Event::Received { conn: id, extent });
+                self.ready.push(Event::Received { conn: id, extent, arrival_ns: 0 });
                 if len == space.len { Outcome::More } else { Outcome::Drained }
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Outcome::Drained,

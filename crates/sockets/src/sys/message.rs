@@ -2,7 +2,7 @@
 
 use super::Region;
 use crate::{Outgoing, Part};
-use landfall_media::Extent;
+
 use std::mem;
 
 /// Pieces of one `sendmsg`; a longer reply takes several in turn. Below `IOV_MAX` (1024), and few enough
@@ -130,7 +130,7 @@ impl Pinned {
 const fn part_len(part: Part) -> usize {
     match part {
         Part::Bytes { start, end } => (end - start) as usize,
-        Part::Stored(Extent { len, .. }) => len as usize,
+        Part::Stored(extent) => extent.len as usize,
     }
 }
 

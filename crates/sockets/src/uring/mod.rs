@@ -208,19 +208,20 @@ impl Transport for Uring {
         Ok(())
     }
 
-    fn send(&mut self, frames: &mut dyn Frames, conn: ConnId, out: Outgoing) {
+    fn send(&mut self, frames: &mut dyn Frames, conn: ConnId, out: Outgoing) -> Option<Outgoing> {
         self.start_sending(frames, conn, out);
+        None
     }
 
     fn pause(&mut self, conn: ConnId) {
         self.pause_receiving(conn);
     }
 
-    fn resume(&mut self, conn: ConnId) {
+    fn resume(&mut self, _: &mut dyn Frames, conn: ConnId) {
         self.resume_receiving(conn);
     }
 
-    fn close(&mut self, conn: ConnId) {
+    fn close(&mut self, _: &mut dyn Frames, conn: ConnId) {
         self.close_after_send(conn);
     }
 

@@ -117,7 +117,9 @@ impl Uring {
 
     fn report_received(&mut self, frames: &mut dyn Frames, conn: ConnId, extent: Extent) {
         match self.conns.get_mut(conn) {
-            Some(Conn { closing: None, .. }) => self.ready.push(Event::Received { conn, extent }),
+            Some(Conn { closing: None, .. }) => {
+                self.ready.push(Event::Received { conn, extent, arrival_ns: 0 })
+            }
             // It landed after the connection was closed: nobody wants it.
             _ => frames.release(extent),
         }

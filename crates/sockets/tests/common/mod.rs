@@ -223,7 +223,7 @@ impl Rig {
             let events = self.poll();
             for event in &events {
                 match event {
-                    Event::Received { conn: from, extent } if *from == conn => {
+                    Event::Received { conn: from, extent, .. } if *from == conn => {
                         got.extend(self.frames.bytes(*extent));
                     }
                     Event::Closed { .. } => panic!("{event:?} while receiving"),
@@ -292,7 +292,7 @@ impl Echo {
             Event::Accepted { conn, .. } => {
                 self.conns.insert(conn, Pending::default());
             }
-            Event::Received { conn, extent } => {
+            Event::Received { conn, extent, .. } => {
                 self.conns.get_mut(&conn).unwrap().out.push_stored(extent);
             }
             Event::Sent { conn, buffers } => {
@@ -320,7 +320,7 @@ impl Echo {
                 pending.sending = true;
                 rig.transport.send(&mut rig.frames, *conn, std::mem::take(&mut pending.out));
             } else if pending.eof {
-                rig.transport.close(*conn);
+                rig.transport.close(&mut rig.frames, *conn);
             }
         }
     }

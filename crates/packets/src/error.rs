@@ -1,0 +1,69 @@
+//! Why the AF_XDP transport cannot be opened. Each message says what to do.
+
+use std::net::IpAddr;
+
+/// An error of opening the AF_XDP transport.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PacketsError {
+    /// The interface, its driver, the kernel or the memory refuse.
+    #[error(transparent)]
+    Xdp(#[from] landfall_xdp::XdpError),
+    /// Misuse: more workers than queues.
+    #[error(
+        "{interface} has {queues} queue(s), and each of the {workers} workers needs one: start fewer with --workers, \
+         or give it more queues (ethtool -L {interface} combined {workers}; for veth: numrxqueues {workers} \
+         numtxqueues {workers} when it is created)"
+    )]
+    TooFewQueues {
+        /// Its name.
+        interface: String,
+        /// What it has.
+        queues: u32,
+        /// What is asked for.
+        workers: usize,
+    },
+    /// Misuse: packets of this size do not fit a chunk.
+    #[error(
+        "packets of {interface} may have {mtu} bytes, and at most {max} fit a landing chunk: ip link set {interface} \
+         mtu {max}, at the other end, too"
+    )]
+    MtuTooLarge {
+        /// Its name.
+        interface: String,
+        /// Its MTU.
+        mtu: u32,
+        /// The largest that works.
+        max: u32,
+    },
+    /// Misuse: the interface has no address, and none was given.
+    #[error(
+        "{interface} has no address: give one of your own with --ip ADDRESS/PREFIX, or ip address add it"
+    )]
+    NoAddress {
+        /// Its name.
+        interface: String,
+    },
+    /// Misuse: the address asked for is the kernel's.
+    #[error(
+        "{address} is an address of {interface} in the kernel already: leave --ip away to share it with the kernel, \
+         or give an address that nobody has"
+    )]
+    AddressTaken {
+        /// The address.
+        address: IpAddr,
+        /// The interface.
+        interface: String,
+    },
+    /// The region has no memory that packets could land in.
+    #[error("this medium has no memory that packets could land in")]
+    NoImage,
+    /// Something else failed.
+    #[error("{what} failed: {source}")]
+    System {
+        /// What was being done.
+        what: &'static str,
+        /// The kernel's answer.
+        source: std::io::Error,
+    },
+}

@@ -1,0 +1,182 @@
+//! One interface, opened once for all workers.
+
+use crate::error::PacketsError;
+use crate::flows::Flows;
+use crate::transport::PacketTransport;
+use landfall_net::{Config, Stack};
+use landfall_sockets::{Transport, TransportError};
+use landfall_xdp::{
+    AttachMode, Chunk, Interface, Mode, RingSizes, Rules, Socket, Steering, Target, Umem, XDP_HEADROOM,
+    XdpError,
+};
+use std::hash::{BuildHasher, RandomState};
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Bytes in front of an IP packet in its chunk: XDP's own, an Ethernet header and a VLAN tag.
+const CHUNK_OVERHEAD: u32 = XDP_HEADROOM + 18;
+
+/// What the AF_XDP transport is told.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Interface to receive from and send to.
+    pub interface: String,
+    /// An address of our own; `None`: the interface's address, shared with the kernel, of which only the ports
+    /// served come here.
+    pub address: Option<IpAddr>,
+    /// Our hardware address; `None`: the interface's.
+    pub mac: Option<[u8; 6]>,
+    /// Ports served.
+    pub ports: Vec<u16>,
+    /// How long to look for packets before waiting; `Duration::MAX`: never wait.
+    pub spin: Duration,
+    /// Who copies packets.
+    pub mode: Mode,
+    /// Where to pin the steering program, so that it stays attached from one start to the next.
+    pub pin: Option<PathBuf>,
+    /// Workers, one queue each.
+    pub workers: usize,
+}
+
+/// An interface whose packets come to us.
+pub struct Network {
+    settings: Settings,
+    interface: Interface,
+    address: IpAddr,
+    umem: Umem,
+    steering: Arc<Steering>,
+    flows: Arc<Flows>,
+    secret: [u64; 2],
+}
+
+impl std::fmt::Debug for Network {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Network").field("settings", &self.settings).field("address", &self.address).finish()
+    }
+}
+
+impl Network {
+    /// Lays the frames of the region image at `image` (address, bytes) under `settings.interface` and attaches the
+    /// steering program.
+    ///
+    /// # Errors
+    /// [`PacketsError`] says what is wrong and what to do.
+    pub fn open(settings: Settings, image: (usize, u64)) -> Result<Arc<Self>, PacketsError> {
+        let interface = Interface::find(&settings.interface)?;
+        check_queues(&settings, &interface)?;
+        let address = choose_address(&settings, &interface)?;
+        let chunk = choose_chunk(&interface)?;
+        if image.1 == 0 {
+            return Err(PacketsError::NoImage);
+        }
+        let umem = Umem::register(image, chunk, 0)?;
+        let target = match settings.address {
+            Some(own) => Target::Own(own),
+            None => Target::Ports { address, ports: settings.ports.clone() },
+        };
+        let rules = Rules { targets: vec![target], stamp: true };
+        let queues = settings.workers as u32;
+        let steering =
+            Steering::attach(&interface, &rules, queues, AttachMode::Auto, settings.pin.as_deref())?;
+        let random = |salt: u64| RandomState::new().hash_one(salt);
+        Ok(Arc::new(Self {
+            flows: Arc::new(Flows::new(settings.workers)),
+            settings,
+            interface,
+            address,
+            umem,
+            steering: Arc::new(steering),
+            secret: [random(1), random(2)],
+        }))
+    }
+
+    /// The address served.
+    pub fn address(&self) -> IpAddr {
+        self.address
+    }
+
+    /// One line for people: what the transport is and how it runs here.
+    pub fn reason(&self) -> String {
+        let own = if self.settings.address.is_some() { "its own" } else { "shared with the kernel" };
+        let where_to =
+            if self.steering.is_native() { "in the driver" } else { "in the kernel's receive path" };
+        format!(
+            "{}, address {} ({own}), steered {where_to}, chunks of {} bytes",
+            self.interface.name,
+            self.address,
+            self.umem.chunk().bytes()
+        )
+    }
+
+    /// A worker's transport, on the worker's thread. `listeners` are ports and their tags.
+    ///
+    /// # Errors
+    /// The queue cannot be opened.
+    pub fn transport(
+        self: &Arc<Self>,
+        worker: usize,
+        listeners: &[(u16, u32)],
+    ) -> Result<Box<dyn Transport>, TransportError> {
+        let made = self.open_queue(worker).map_err(|error| TransportError::System {
+            what: "opening an AF_XDP queue",
+            source: std::io::Error::other(error.to_string()),
+        });
+        let mut stack = Stack::new(self.stack_config(worker), self.secret);
+        listeners.iter().for_each(|(port, tag)| stack.listen(*port, *tag));
+        if self.flows.is_shared() {
+            stack.share_flows();
+        }
+        let parts = (made?, stack, Arc::clone(&self.flows), Arc::clone(&self.steering));
+        PacketTransport::new(worker, parts, &self.umem, self.settings.spin)
+            .map(|transport| Box::new(transport) as Box<dyn Transport>)
+    }
+
+    fn open_queue(&self, worker: usize) -> Result<Socket, XdpError> {
+        let queue = worker as u32;
+        let rings = RingSizes { fill: 2048, rx: 2048, tx: 2048, completion: 2048 };
+        let socket = Socket::open(&self.umem, &self.interface, queue, rings, self.settings.mode)?;
+        self.steering.set_socket(queue, &socket)?;
+        Ok(socket)
+    }
+
+    fn stack_config(&self, worker: usize) -> Config {
+        let mac = self.settings.mac.unwrap_or(self.interface.mac);
+        let mut config = Config::new(mac, vec![self.address]);
+        config.owns_addresses = self.settings.address.is_some();
+        config.mtu = u16::try_from(self.interface.mtu).unwrap_or(u16::MAX);
+        config.stack_id = u8::try_from(worker).expect("at most 64 workers");
+        config
+    }
+}
+
+fn check_queues(settings: &Settings, interface: &Interface) -> Result<(), PacketsError> {
+    let (queues, workers) = (interface.queues(), settings.workers);
+    if workers > queues as usize {
+        return Err(PacketsError::TooFewQueues { interface: interface.name.clone(), queues, workers });
+    }
+    Ok(())
+}
+
+fn choose_address(settings: &Settings, interface: &Interface) -> Result<IpAddr, PacketsError> {
+    let Some(own) = settings.address else {
+        let ours =
+            interface.addresses.iter().find(|address| address.is_ipv4()).or(interface.addresses.first());
+        return ours.copied().ok_or_else(|| PacketsError::NoAddress { interface: interface.name.clone() });
+    };
+    if interface.addresses.contains(&own) {
+        return Err(PacketsError::AddressTaken { address: own, interface: interface.name.clone() });
+    }
+    Ok(own)
+}
+
+/// The smallest chunk that whole packets fit.
+fn choose_chunk(interface: &Interface) -> Result<Chunk, PacketsError> {
+    let fits = |chunk: &Chunk| interface.mtu + CHUNK_OVERHEAD <= chunk.bytes();
+    [Chunk::Bytes2048, Chunk::Bytes4096].into_iter().find(fits).ok_or_else(|| PacketsError::MtuTooLarge {
+        interface: interface.name.clone(),
+        mtu: interface.mtu,
+        max: Chunk::Bytes4096.bytes() - CHUNK_OVERHEAD,
+    })
+}

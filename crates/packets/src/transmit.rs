@@ -1,0 +1,141 @@
+//! Sending: headers from a run of the transport's own, stored bytes from where they lie.
+
+use landfall_media::{Extent, RUN_SIZE};
+use landfall_net::{Packet, Piece};
+use landfall_sockets::Frames;
+use landfall_xdp::{PIECES_MAX, Socket, XdpError};
+
+/// Smallest unit that is held: a frame of the heap. A descriptor lies in one frame, so that its completion, which
+/// tells an address only, says what to release.
+const FRAME_SIZE: u64 = 2048;
+
+/// One queue's sending side.
+#[derive(Debug)]
+pub(crate) struct Transmitter {
+    chunk: u64,
+    /// The run that headers are written to.
+    run: Option<u64>,
+    free: Vec<u64>,
+    /// Descriptors on their way, for each header chunk.
+    on_their_way: Vec<u8>,
+    pieces: Vec<landfall_xdp::Piece>,
+    /// Something was queued since the last kick.
+    unkicked: bool,
+}
+
+impl Transmitter {
+    pub(crate) fn new(chunk: u64) -> Self {
+        Self {
+            chunk,
+            run: None,
+            free: Vec::new(),
+            on_their_way: Vec::new(),
+            pieces: Vec::new(),
+            unkicked: false,
+        }
+    }
+
+    /// True if one more packet can be sent, after making room for it if need be.
+    pub(crate) fn has_room(
+        &mut self,
+        socket: &mut Socket,
+        frames: &mut dyn Frames,
+    ) -> Result<bool, XdpError> {
+        if self.run.is_none() && !self.take_run(frames) {
+            return Ok(false);
+        }
+        let room = |this: &Self, socket: &mut Socket| {
+            !this.free.is_empty() && socket.transmit_room() as usize >= PIECES_MAX
+        };
+        if !room(self, socket) {
+            self.kick(socket, frames)?;
+        }
+        Ok(room(self, socket))
+    }
+
+    fn take_run(&mut self, frames: &mut dyn Frames) -> bool {
+        let Some(run) = frames.take_run() else { return false };
+        let count = RUN_SIZE / self.chunk;
+        self.run = Some(run);
+        self.free = (0..count).rev().map(|index| run + index * self.chunk).collect();
+        self.on_their_way = vec![0; count as usize];
+        true
+    }
+
+    /// Queues a packet; [`Self::has_room`] has said yes.
+    pub(crate) fn send(&mut self, packet: &Packet, socket: &mut Socket, frames: &mut dyn Frames) {
+        let Some(header) = self.free.pop() else { return };
+        if !frames.write(header, &packet.bytes) {
+            self.free.push(header);
+            return;
+        }
+        self.pieces.clear();
+        for piece in &packet.pieces {
+            match *piece {
+                Piece::Bytes { start, end } => {
+                    let (addr, len) = (header + u64::from(start), u32::from(end - start));
+                    self.pieces.push(landfall_xdp::Piece { addr, len });
+                }
+                Piece::Stored(extent) => self.add_stored(extent),
+            }
+        }
+        if let Err(error) = socket.transmit(&self.pieces) {
+            // Counted by the peer as a loss: it is sent again.
+            tracing::debug!(%error, "a packet was not taken");
+            self.free.push(header);
+            return;
+        }
+        self.unkicked = true;
+        let run = header / RUN_SIZE * RUN_SIZE;
+        for piece in &self.pieces {
+            if piece.addr / RUN_SIZE * RUN_SIZE == run {
+                self.on_their_way[((piece.addr - run) / self.chunk) as usize] += 1;
+            } else {
+                frames.hold(Extent::new(piece.addr, piece.len));
+            }
+        }
+    }
+
+    fn add_stored(&mut self, extent: Extent) {
+        let (mut addr, end) = (extent.off, extent.end());
+        while addr < end {
+            let len = (FRAME_SIZE - addr % FRAME_SIZE).min(end - addr) as u32;
+            self.pieces.push(landfall_xdp::Piece { addr, len });
+            addr += u64::from(len);
+        }
+    }
+
+    /// Has the kernel send what was queued, and takes back what it has sent.
+    pub(crate) fn kick(&mut self, socket: &mut Socket, frames: &mut dyn Frames) -> Result<(), XdpError> {
+        if self.unkicked {
+            socket.kick()?;
+            self.unkicked = socket.transmit_pending() > 0;
+        }
+        self.complete(socket, frames);
+        Ok(())
+    }
+
+    fn complete(&mut self, socket: &mut Socket, frames: &mut dyn Frames) {
+        let Some(run) = self.run else { return };
+        let (free, on_their_way, chunk) = (&mut self.free, &mut self.on_their_way, self.chunk);
+        socket.completed(|addr| {
+            if addr / RUN_SIZE * RUN_SIZE != run {
+                return frames.release(Extent::new(addr, 1));
+            }
+            let index = (addr - run) / chunk;
+            let left = &mut on_their_way[index as usize];
+            *left -= 1;
+            if *left == 0 {
+                free.push(run + index * chunk);
+            }
+        });
+    }
+
+    /// Gives the run of headers back; the interface sends nothing any more.
+    pub(crate) fn clear(&mut self, frames: &mut dyn Frames) {
+        if let Some(run) = self.run.take() {
+            frames.retire_run(run);
+        }
+        self.free.clear();
+    }
+}

@@ -1,0 +1,515 @@
+//! A worker's round over AF_XDP: send what was queued, take what has arrived, wait if there was nothing.
+
+use crate::flows::{Flows, Forwarded, Stray};
+use crate::memory::Memory;
+use crate::pool::Pool;
+use crate::spin::Spin;
+use crate::sys::{monotonic_ns, unix_ns};
+use crate::transmit::Transmitter;
+use landfall_media::{Extent, FileWrite};
+use landfall_net::{Drop, FlowChange, Instant, Packet, Received, Stack};
+use landfall_sockets::{
+    ConnId, Event, Frames, Outgoing, Part, Poller, Transport, TransportError, Wait, Waker, WriteBack,
+};
+use landfall_xdp::{Socket, Steering, Umem, XdpError};
+use std::io;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Packets taken in one look.
+const BATCH_PACKETS: u32 = 256;
+/// Looks that find packets but no event for the worker, in one round at most.
+const LOOKS_MAX: u32 = 64;
+/// How often landing space is asked for again while there is none.
+const STARVED_RETRY: Duration = Duration::from_millis(10);
+/// How long a stopping transport waits for peers to take what is left.
+const STOP_MAX: Duration = Duration::from_millis(200);
+/// How often the offset between the clocks is taken anew.
+const CLOCKS_EVERY: Duration = Duration::from_secs(1);
+
+/// The transport of one worker.
+pub(crate) struct PacketTransport {
+    worker: usize,
+    socket: Option<Socket>,
+    stack: Stack,
+    flows: Arc<Flows>,
+    _steering: Arc<Steering>,
+    chunk_mask: u64,
+    pool: Pool,
+    transmitter: Transmitter,
+    poller: Poller,
+    waker: Waker,
+    write_back: WriteBack,
+    spin: Spin,
+    packet: Packet,
+    received: Vec<landfall_xdp::Received>,
+    ready: Vec<Event>,
+    /// Sends that were taken but not reported, because the connection's queue is full.
+    unreported: Vec<(ConnId, Outgoing)>,
+    starved: bool,
+    partial_checksums_told: bool,
+    /// Unix time less monotonic time, nanoseconds, and when it was taken.
+    clock_offset: (u64, Instant),
+}
+
+impl PacketTransport {
+    pub(crate) fn new(
+        worker: usize,
+        parts: (Socket, Stack, Arc<Flows>, Arc<Steering>),
+        umem: &Umem,
+        spin: Duration,
+    ) -> Result<Self, TransportError> {
+        let (socket, stack, flows, steering) = parts;
+        let failed = |what| move |source| TransportError::System { what, source };
+        let waker = Waker::new().map_err(failed("making an eventfd"))?;
+        flows.set_waker(worker, waker.clone());
+        let mut poller = Poller::new().map_err(failed("epoll_create1"))?;
+        poller.watch(socket.descriptor()).map_err(failed("watching an AF_XDP socket"))?;
+        poller.watch_edges(waker.descriptor()).map_err(failed("watching an eventfd"))?;
+        let chunk = u64::from(umem.chunk().bytes());
+        Ok(Self {
+            worker,
+            socket: Some(socket),
+            stack,
+            flows,
+            _steering: steering,
+            chunk_mask: !(chunk - 1),
+            pool: Pool::new(chunk, 2048),
+            transmitter: Transmitter::new(chunk),
+            poller,
+            waker,
+            write_back: WriteBack::new(true),
+            spin: Spin::new(spin),
+            packet: Packet::default(),
+            received: Vec::new(),
+            ready: Vec::new(),
+            unreported: Vec::new(),
+            starved: false,
+            partial_checksums_told: false,
+            clock_offset: (unix_ns() - monotonic_ns(), now()),
+        })
+    }
+
+    /// Sends what the stack has, and has the kernel take it.
+    fn flush(&mut self, frames: &mut dyn Frames) -> Result<(), XdpError> {
+        let Some(socket) = &mut self.socket else { return Ok(()) };
+        let now = now();
+        while self.transmitter.has_room(socket, frames)? {
+            if !self.stack.poll_transmit(now, &mut Memory(frames), &mut self.packet) {
+                break;
+            }
+            self.transmitter.send(&self.packet, socket, frames);
+        }
+        self.transmitter.kick(socket, frames)
+    }
+
+    /// Lends chunks to the interface, as many as it takes.
+    fn refill(&mut self, frames: &mut dyn Frames) {
+        self.pool.sort_landed(frames);
+        let Some(socket) = &mut self.socket else { return };
+        let room = socket.fill_room();
+        if room == 0 {
+            return;
+        }
+        let (pool, mut got) = (&mut self.pool, 0);
+        let chunks =
+            std::iter::from_fn(|| (got < room).then(|| pool.take(frames)).flatten().inspect(|_| got += 1));
+        socket.fill(chunks);
+        let empty = got < room && got + room >= 2048;
+        if empty && !self.starved {
+            self.ready.push(Event::Starved);
+        }
+        self.starved = empty;
+        if socket.needs_fill_wakeup() {
+            // An error would show at the next kick.
+            let _ = socket.wake_receive();
+        }
+    }
+
+    /// Takes packets that have arrived; how many there were.
+    fn take_packets(&mut self, frames: &mut dyn Frames) -> usize {
+        let Some(socket) = &mut self.socket else { return 0 };
+        self.received.clear();
+        if socket.receive(BATCH_PACKETS, &mut self.received) == 0 {
+            return 0;
+        }
+        let now = now();
+        if now.since(self.clock_offset.1) > CLOCKS_EVERY {
+            self.clock_offset = (unix_ns() - monotonic_ns(), now);
+        }
+        let packets = std::mem::take(&mut self.received);
+        let mut continues = false;
+        for packet in &packets {
+            // Packets in several parts do not fit the MTU that was checked: none of them is whole.
+            if !continues && !packet.continues {
+                let stamp = if packet.stamp_ns == 0 { now.nanos() } else { packet.stamp_ns };
+                let extent = Extent::new(packet.addr, packet.len);
+                self.take_packet(now, frames, extent, stamp + self.clock_offset.0);
+            }
+            continues = packet.continues;
+            self.pool.landed(packet.addr & self.chunk_mask, frames);
+        }
+        self.received = packets;
+        self.received.len()
+    }
+
+    fn take_packet(&mut self, now: Instant, frames: &mut dyn Frames, packet: Extent, arrival_ns: u64) {
+        let outcome = self.stack.receive(now, &mut Memory(frames), packet, arrival_ns);
+        let Received::Stray(tuple) = outcome else { return };
+        frames.hold(packet);
+        let forwarded = self.flows.forward(self.worker, &tuple, Stray { packet, arrival_ns });
+        if forwarded == Forwarded::Nobody {
+            self.stack.refuse(&Memory(frames), packet);
+        }
+        if forwarded != Forwarded::Yes {
+            frames.release(packet);
+        }
+    }
+
+    /// Packets that came to another worker's queue.
+    fn take_strays(&mut self, frames: &mut dyn Frames) -> usize {
+        if !self.flows.is_shared() {
+            return 0;
+        }
+        let strays = self.flows.collect(self.worker);
+        for stray in &strays {
+            let outcome = self.stack.receive(now(), &mut Memory(frames), stray.packet, stray.arrival_ns);
+            if let Received::Stray(_) = outcome {
+                self.stack.refuse(&Memory(frames), stray.packet);
+            }
+            frames.release(stray.packet);
+        }
+        strays.len()
+    }
+
+    /// Takes everything that has happened; true if there was anything.
+    fn look(&mut self, frames: &mut dyn Frames) -> bool {
+        let mut found = self.take_packets(frames) + self.take_strays(frames) > 0;
+        let now = now();
+        if self.stack.deadline().is_some_and(|at| at <= now) {
+            self.stack.handle_time(now, &mut Memory(frames));
+            found = true;
+        }
+        self.note_flows();
+        while let Some(event) = self.stack.poll_event() {
+            self.report(frames, event);
+        }
+        if self.waker.take() {
+            self.ready.push(Event::Woken);
+        }
+        self.ready.extend(std::iter::from_fn(|| self.write_back.collect()));
+        found || !self.ready.is_empty()
+    }
+
+    fn note_flows(&mut self) {
+        let (flows, worker) = (&self.flows, self.worker);
+        self.stack.take_flow_changes(|change| match change {
+            FlowChange::Here(tuple) => flows.begin(tuple, worker),
+            FlowChange::Gone(tuple) => flows.end(tuple, worker),
+        });
+    }
+
+    fn report(&mut self, frames: &mut dyn Frames, event: landfall_net::Event) {
+        use landfall_net::Event as Net;
+        let event = match event {
+            Net::Accepted { conn, tag, remote } => {
+                Event::Accepted { conn: ConnId(conn.0), listener: tag, peer: Some(remote) }
+            }
+            Net::Received { conn, extent, sum, arrival_ns } => {
+                Event::Received { conn: ConnId(conn.0), extent: extent.with_sum(Some(sum)), arrival_ns }
+            }
+            Net::Writable { conn } => return self.report_sent(ConnId(conn.0)),
+            Net::Eof { conn } => Event::Eof { conn: ConnId(conn.0) },
+            Net::Ended { conn, how } => {
+                self.report_sent(ConnId(conn.0));
+                let error = (how != landfall_net::Ended::Closed).then(|| error_of(how));
+                Event::Closed { conn: ConnId(conn.0), error }
+            }
+            Net::Datagram { extent, .. } => return frames.release(extent),
+            Net::Connected { .. } => return,
+        };
+        self.ready.push(event);
+    }
+
+    fn report_sent(&mut self, conn: ConnId) {
+        if let Some(index) = self.unreported.iter().position(|(other, _)| *other == conn) {
+            let (conn, buffers) = self.unreported.swap_remove(index);
+            self.ready.push(Event::Sent { conn, buffers });
+        }
+    }
+
+    /// Says once what a wrong setting at the sender does.
+    fn look_for_partial_checksums(&mut self) {
+        let count = self.stack.stats().dropped(Drop::PartialChecksum);
+        if count > 0 && !self.partial_checksums_told {
+            self.partial_checksums_told = true;
+            tracing::warn!(
+                packets = count,
+                "packets arrive without their checksums, which the sender leaves to a network card that is not there: \
+                 switch that off at the sender (ethtool -K INTERFACE tx off)"
+            );
+        }
+    }
+
+    /// How long to wait at most.
+    fn limit(&self, wait: Wait, begun: Instant) -> Option<Duration> {
+        let left = wait.timeout.map(|timeout| timeout.saturating_sub(now().since(begun)));
+        let deadline = self.stack.deadline().map(|at| at.since(now()));
+        let starved = self.starved.then_some(STARVED_RETRY);
+        [left, deadline, starved].into_iter().flatten().min()
+    }
+
+    /// Looks, and then waits, until something has happened or the time is over.
+    fn wait_for_something(&mut self, frames: &mut dyn Frames, wait: Wait) -> Result<(), TransportError> {
+        let begun = now();
+        while self.ready.is_empty() {
+            if self.look_for_a_while(frames, wait, begun)? {
+                continue;
+            }
+            if wait.timeout.is_some_and(|timeout| now().since(begun) >= timeout) {
+                return Ok(());
+            }
+            if self.spin.is_endless() {
+                continue;
+            }
+            let limit = self.limit(wait, begun);
+            let slept = now();
+            self.poller
+                .wait(limit)
+                .map_err(|source| TransportError::System { what: "epoll_wait", source })?;
+            if self.look(frames) {
+                self.spin.woke(now().since(slept));
+                self.flush(frames).map_err(failed)?;
+            }
+            self.refill(frames);
+        }
+        Ok(())
+    }
+
+    /// Looks for as long as that has paid lately; true if something was found.
+    fn look_for_a_while(
+        &mut self,
+        frames: &mut dyn Frames,
+        wait: Wait,
+        begun: Instant,
+    ) -> Result<bool, TransportError> {
+        let span = self.spin.span().min(wait.timeout.unwrap_or(Duration::MAX));
+        let started = now();
+        loop {
+            if self.look(frames) {
+                self.spin.found();
+                if self.ready.is_empty() {
+                    // Acknowledgements and the like: answered at once.
+                    self.flush(frames).map_err(failed)?;
+                    self.refill(frames);
+                }
+                return Ok(true);
+            }
+            let waited = now().since(started);
+            if waited >= span || wait.timeout.is_some_and(|timeout| now().since(begun) >= timeout) {
+                self.spin.gave_up();
+                return Ok(false);
+            }
+            std::hint::spin_loop();
+        }
+    }
+
+    /// With too few events for a batch, a little longer.
+    fn linger(&mut self, frames: &mut dyn Frames, wait: Wait) {
+        if wait.events_min <= 1 || wait.linger.is_zero() {
+            return;
+        }
+        let begun = now();
+        while self.ready.len() < wait.events_min as usize && now().since(begun) < wait.linger {
+            self.look(frames);
+            std::hint::spin_loop();
+        }
+    }
+}
+
+fn now() -> Instant {
+    Instant::from_nanos(monotonic_ns())
+}
+
+fn failed(error: XdpError) -> TransportError {
+    TransportError::System { what: "AF_XDP", source: io::Error::other(error.to_string()) }
+}
+
+fn error_of(how: landfall_net::Ended) -> io::Error {
+    use landfall_net::Ended;
+    io::Error::from(match how {
+        Ended::Reset => io::ErrorKind::ConnectionReset,
+        Ended::Refused => io::ErrorKind::ConnectionRefused,
+        Ended::TimedOut => io::ErrorKind::TimedOut,
+        Ended::Aborted | Ended::Closed => io::ErrorKind::ConnectionAborted,
+    })
+}
+
+impl Transport for PacketTransport {
+    fn name(&self) -> &'static str {
+        "xdp"
+    }
+
+    fn listen(&mut self, listener: std::net::TcpListener, tag: u32) -> Result<(), TransportError> {
+        // Ports are listened on from the start; a kernel socket would answer in the kernel's place.
+        drop((listener, tag));
+        Ok(())
+    }
+
+    fn waker(&self) -> Waker {
+        self.waker.clone()
+    }
+
+    fn poll(
+        &mut self,
+        frames: &mut dyn Frames,
+        wait: Wait,
+        events: &mut Vec<Event>,
+    ) -> Result<(), TransportError> {
+        self.flush(frames).map_err(failed)?;
+        self.refill(frames);
+        for _ in 0..LOOKS_MAX {
+            if !self.look(frames) || !self.ready.is_empty() {
+                break;
+            }
+            self.flush(frames).map_err(failed)?;
+            self.refill(frames);
+        }
+        let may_wait = wait.timeout.is_none_or(|timeout| !timeout.is_zero());
+        if may_wait && self.ready.is_empty() {
+            self.wait_for_something(frames, wait)?;
+        }
+        if may_wait && !self.ready.is_empty() {
+            self.linger(frames, wait);
+        }
+        self.look_for_partial_checksums();
+        events.append(&mut self.ready);
+        Ok(())
+    }
+
+    fn send(&mut self, frames: &mut dyn Frames, conn: ConnId, mut out: Outgoing) -> Option<Outgoing> {
+        let id = landfall_net::ConnId(conn.0);
+        for part in out.parts.drain(..) {
+            // An error means that the connection has ended: its event is on its way.
+            let _taken = match part {
+                Part::Bytes { start, end } => {
+                    self.stack.send_bytes(id, &out.bytes[start as usize..end as usize])
+                }
+                Part::Stored(extent) => self.stack.send_stored(&mut Memory(frames), id, extent, extent.sum()),
+            };
+        }
+        if self.stack.queued(id) == 0 || self.stack.is_writable(id) {
+            return Some(out);
+        }
+        self.unreported.push((conn, out));
+        None
+    }
+
+    fn pause(&mut self, conn: ConnId) {
+        self.stack.pause(landfall_net::ConnId(conn.0));
+    }
+
+    fn resume(&mut self, frames: &mut dyn Frames, conn: ConnId) {
+        self.stack.resume(now(), &mut Memory(frames), landfall_net::ConnId(conn.0));
+    }
+
+    fn close(&mut self, frames: &mut dyn Frames, conn: ConnId) {
+        self.stack.close(now(), &mut Memory(frames), landfall_net::ConnId(conn.0));
+        self.report_sent(conn);
+        self.ready.push(Event::Closed { conn, error: None });
+    }
+
+    fn write_back(&mut self, id: u64, file: RawFd, writes: &[FileWrite]) {
+        let poller = &mut self.poller;
+        if let Err(error) =
+            self.write_back.begin(id, file, writes, |descriptor| poller.watch_edges(descriptor))
+        {
+            self.ready.push(Event::WrittenBack { id, outcome: Err(error) });
+        }
+    }
+
+    fn write_back_now(&mut self, file: RawFd, writes: &[FileWrite]) -> io::Result<()> {
+        self.write_back.now(file, writes)
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        counters(&self.stack, self.socket.as_ref())
+    }
+
+    fn shut_down(&mut self, frames: &mut dyn Frames) -> Result<(), TransportError> {
+        // Peers get a little time to take what was sent to them; those that are left are reset.
+        let until = now() + STOP_MAX;
+        while self.stack.counts().0 > 0 && now() < until {
+            self.look(frames);
+            for event in self.ready.drain(..) {
+                if let Event::Received { extent, .. } = event {
+                    frames.release(extent);
+                }
+            }
+            self.flush(frames).map_err(failed)?;
+            self.refill(frames);
+            std::thread::yield_now();
+        }
+        self.stack.end_all(now(), &mut Memory(frames));
+        self.flush(frames).map_err(failed)?;
+        self.write_back.end();
+        self.socket = None;
+        self.pool.clear(frames);
+        self.transmitter.clear(frames);
+        Ok(())
+    }
+}
+
+/// What `INFO` and `/metrics` show.
+fn counters(stack: &Stack, socket: Option<&Socket>) -> Vec<(&'static str, u64)> {
+    let stats = stack.stats();
+    let (connections, half_open, time_wait) = stack.counts();
+    let mut out = vec![
+        ("received_packets", stats.received),
+        ("sent_packets", stats.sent),
+        ("retransmitted_segments", stats.retransmitted),
+        ("retransmission_timeouts", stats.timeouts),
+        ("loss_recoveries", stats.recoveries),
+        ("out_of_order_segments", stats.out_of_order),
+        ("set_aside_bytes", stats.set_aside_bytes),
+        ("syn_cookies_sent", stats.cookies_sent),
+        ("syn_cookies_accepted", stats.cookies_accepted),
+        ("challenge_acks", stats.challenges),
+        ("connections", connections as u64),
+        ("half_open", half_open as u64),
+        ("time_wait", time_wait as u64),
+        ("waiting_frames", stack.waiting_frames() as u64),
+    ];
+    if let Some(kernel) = socket.and_then(|socket| socket.statistics().ok()) {
+        out.push(("kernel_dropped_no_chunk", kernel.fill_ring_empty));
+        out.push(("kernel_dropped_ring_full", kernel.rx_ring_full));
+        out.push(("kernel_dropped_other", kernel.rx_dropped));
+    }
+    out.extend(stats.drops().map(|(name, count)| {
+        (DROPPED[landfall_net::DROPS.iter().position(|(n, _)| *n == name).unwrap_or(0)], count)
+    }));
+    out
+}
+
+/// Names of the reasons for which packets are dropped, in the order of [`landfall_net::DROPS`].
+const DROPPED: [&str; landfall_net::DROPS.len()] = [
+    "dropped_malformed",
+    "dropped_protocol",
+    "dropped_not_ours",
+    "dropped_fragment",
+    "dropped_ip_checksum",
+    "dropped_checksum",
+    "dropped_partial_checksum",
+    "dropped_no_listener",
+    "dropped_no_connection",
+    "dropped_full",
+    "dropped_syn",
+    "dropped_reset",
+    "dropped_out_of_window",
+    "dropped_paws",
+    "dropped_bad_ack",
+    "dropped_duplicate",
+    "dropped_too_much_waiting",
+    "dropped_closed",
+];
