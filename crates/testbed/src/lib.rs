@@ -21,10 +21,12 @@
 
 mod host;
 mod link;
+mod middlebox;
 mod sys;
 
 pub use host::Host;
 pub use link::LinkOptions;
+pub use middlebox::{Faults, Middlebox, Tally};
 pub use sys::Memory;
 
 use std::fmt;
@@ -74,5 +76,20 @@ impl Testbed {
     /// [`Unavailable`], with what `ip` said.
     pub fn link(&self, a: &Host, b: &Host, options: &LinkOptions) -> Result<(String, String), Unavailable> {
         link::join(a, b, options)
+    }
+
+    /// Joins two hosts through a middlebox that mistreats their frames. Offloads are off at both, so that
+    /// what it sees is what would be on a wire. Returns the names of the interfaces, of `a` and of `b`.
+    ///
+    /// # Errors
+    /// [`Unavailable`].
+    pub fn middlebox(
+        &self,
+        a: &Host,
+        b: &Host,
+        options: &LinkOptions,
+        faults: Faults,
+    ) -> Result<(Middlebox, String, String), Unavailable> {
+        Middlebox::between(self, a, b, options, faults)
     }
 }

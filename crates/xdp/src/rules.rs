@@ -59,6 +59,12 @@ impl Rules {
         Ok(())
     }
 
+    /// True if no packet at all is ours.
+    pub(crate) fn match_nothing(&self) -> bool {
+        let nothing = |target: &Target| matches!(target, Target::Ports { ports, .. } if ports.is_empty());
+        self.targets.iter().all(nothing)
+    }
+
     /// The shared addresses, each with all the ports that any target names for it.
     pub(crate) fn shared(&self) -> Vec<(IpAddr, Vec<u16>)> {
         let mut shared: Vec<(IpAddr, Vec<u16>)> = Vec::new();

@@ -195,6 +195,20 @@ fn without_a_socket_on_the_queue_everything_passes() {
 }
 
 #[test]
+fn every_mix_of_targets_loads() {
+    let mut all = rules().targets;
+    all.push(Target::Ports { address: SHARED4.into(), ports: vec![] });
+    for mix in 0u32..1 << all.len() {
+        let chosen = all.iter().enumerate().filter(|(n, _)| mix >> n & 1 == 1);
+        let targets: Vec<Target> = chosen.map(|(_, target)| target.clone()).collect();
+        if targets.len() <= TARGETS_MAX {
+            let Some(loaded) = Loaded::new(&Rules { targets, stamp: true }, Some(5)) else { return };
+            assert_eq!(loaded.is_ours(&arp(1, OWN4)), mix & 1 == 1, "{mix:b}");
+        }
+    }
+}
+
+#[test]
 fn largest_rules_load_and_decide() {
     let ports: Vec<u16> = (0..PORTS_MAX as u16).map(|n| 1000 + n * 1111).collect();
     for shared in [IpAddr::from(SHARED4), IpAddr::from(SHARED6)] {
