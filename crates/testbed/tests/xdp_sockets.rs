@@ -155,6 +155,9 @@ fn two_queues_share_one_area() {
     let Some(testbed) = testbed() else { return };
     let pair = Pair::new(&testbed, 2);
     assert_eq!((pair.interface.rx_queues, pair.interface.tx_queues), (2, 2));
+    assert!(pair.interface.addresses.contains(&XDP_ADDRESS.into()), "{:?}", pair.interface);
+    assert_eq!((pair.interface.mtu, pair.interface.driver.as_deref()), (1500, Some("veth")));
+    assert_ne!(pair.interface.mac, pair.peer_interface.mac);
     let (memory, umem) = memory();
     let mut sockets = [pair.open(&umem, 0), pair.open(&umem, 1)];
     assert!(matches!(

@@ -1,5 +1,11 @@
 //! The steering program's life: attaching, pinning, and what happens when its process dies.
 
+#![allow(
+    clippy::print_stderr,
+    clippy::print_stdout,
+    reason = "a skipped test says so, and a child its state"
+)]
+
 mod common;
 
 use common::*;

@@ -3,6 +3,7 @@
 //! Packets are turned around where they landed: addresses and ports change places, which no checksum
 //! notices, and the same bytes leave again. Everything but that port stays the kernel's; when the program
 //! ends, that port does, too.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "an example talks to people")]
 
 use landfall_xdp::{
     AttachMode, Chunk, Interface, Mode, Piece, Received, RingSizes, Rules, Socket, Steering, Target, Umem,

@@ -19,9 +19,12 @@ const BATCH_PACKETS: u32 = 1024;
 const BUSY_POLL_PACKETS: u32 = 64;
 /// How often [`Socket::kick`] calls the kernel, and how often in a row without any progress.
 const KICKS_MAX: u32 = 4096;
-const KICKS_IN_VAIN_MAX: u32 = 16;
+const KICKS_IN_VAIN_MAX: u32 = 4;
 /// A queue is freed by a kernel worker soon after its socket was closed: how often to try, a millisecond apart.
 const BIND_TRIES_MAX: u32 = 200;
+/// What the send buffer counts for each packet on its way in copy mode, bytes: a page and its overhead.
+const PACKET_COST: u32 = 4096 + 1024;
+const BIND: &str = "bind a socket to a queue";
 
 /// Entries of a socket's four rings: powers of two, at most [`RING_ENTRIES_MAX`].
 ///
@@ -195,6 +198,8 @@ impl Socket {
         let zero_copy = raw.is_zero_copy().unwrap_or(false);
         // Refused by kernels before 6.17, which send 32 a call: `kick` then calls more often.
         let _ = raw.raise_budget(BATCH_PACKETS.min(rings.tx_entries));
+        // Otherwise a device is sent some fifty packets at a time; where it is refused, it stays that way.
+        let _ = raw.raise_send_buffer(rings.tx_entries.saturating_mul(PACKET_COST));
         Ok(Self {
             fill: Producer::new(rings.fill),
             rx: Consumer::new(rings.rx),
@@ -467,6 +472,37 @@ fn refusal(interface: &Interface, queue: u32, mode: Mode, source: io::Error) -> 
         Some(libc::EOPNOTSUPP | libc::EINVAL) if mode == Mode::ZeroCopy => {
             XdpError::NoZeroCopy { name, queue, source }
         }
-        _ => XdpError::from_io(&name, "bind a socket to a queue", source),
+        // Everything else that makes a bind invalid was checked before.
+        Some(libc::EINVAL) => {
+            XdpError::KernelLacks { action: BIND, needs: "scatter-gather for AF_XDP (Linux 6.6)", source }
+        }
+        _ => XdpError::from_io(&name, BIND, source),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_may_move_to_the_thread_that_uses_it() {
+        const fn is_send<T: Send>() {}
+        is_send::<Socket>();
+    }
+
+    #[test]
+    fn stamps_are_believed_only_with_their_check_word() {
+        assert_eq!(stamp([5 ^ 77, 5], 77), 5);
+        assert_eq!((stamp([5, 5], 77), stamp([0, 0], 77)), (0, 0));
+    }
+
+    #[test]
+    fn ring_sizes_are_powers_of_two_up_to_the_maximum() {
+        let with = |tx| RingSizes { tx, ..RingSizes::default() }.check();
+        assert!(with(1).is_ok() && with(RING_ENTRIES_MAX).is_ok());
+        for tx in [0, 3, 2 * RING_ENTRIES_MAX] {
+            let refused = with(tx);
+            assert!(matches!(refused, Err(XdpError::BadRingSize { ring: "tx", .. })), "{tx}: {refused:?}");
+        }
     }
 }

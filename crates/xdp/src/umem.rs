@@ -85,6 +85,8 @@ impl Umem {
     /// kernel at any time. A file behind the mapping must not be truncated: the kernel would go on with
     /// pages that are no longer the file's.
     ///
+    /// Register in the network namespace of the interfaces: elsewhere, the first socket has to do it again.
+    ///
     /// `headroom`: bytes to keep free in each chunk before XDP's own 256; at most chunk − 257.
     ///
     /// # Errors

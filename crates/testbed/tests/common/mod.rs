@@ -1,6 +1,7 @@
 //! An AF_XDP host and a kernel host, joined.
 
-#![allow(dead_code)]
+#![allow(dead_code, reason = "each test uses its part")]
+#![allow(clippy::print_stderr, reason = "a skipped test says so")]
 
 use landfall_testbed::{Host, LinkOptions, Memory, Testbed};
 use landfall_xdp::{
