@@ -54,11 +54,13 @@ impl Testbed {
     /// Looks whether hosts can be made here.
     ///
     /// # Errors
-    /// [`Unavailable`] without root, network namespaces, or the program `ip`.
+    /// [`Unavailable`] without root, network namespaces, veth, or the program `ip`.
     pub fn new() -> Result<Self, Unavailable> {
         sys::new_namespace().map_err(|e| Unavailable::new("network namespaces (root is needed)", e))?;
         let version = Command::new("ip").arg("-V").output();
         version.map_err(|e| Unavailable::new("`ip` (package iproute2)", e))?;
+        // Shows whether the kernel has veth; gone again with its namespace.
+        Host::new("probe")?.ip("link add probe0 type veth peer name probe1\n")?;
         Ok(Self(()))
     }
 

@@ -46,7 +46,7 @@ fn packets_larger_than_a_chunk_arrive_in_parts_that_say_so() {
     let steering = pair.steer(&ports(XDP_ADDRESS, &[PORT]));
     assert!(steering.is_native());
     steering.set_socket(0, &socket).unwrap();
-    for size in [1, 1700, 1800, 3500, 3600, 5000, 8900] {
+    for size in [1u32, 1700, 1800, 3500, 3600, 5000, 8900] {
         let payload: Vec<u8> = (0..size).map(|n| (n % 251) as u8).collect();
         send(&pair, &payload);
         let mut frame = Vec::new();

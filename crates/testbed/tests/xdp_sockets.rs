@@ -263,6 +263,33 @@ fn a_queue_is_free_as_soon_as_its_socket_is_dropped() {
 }
 
 #[test]
+fn sockets_work_through_a_middlebox() {
+    let Some(testbed) = testbed() else { return };
+    let (pair, middlebox) = Pair::through(&testbed, landfall_testbed::Faults::default());
+    let (memory, umem) = memory();
+    let mut socket = pair.open(&umem, 0);
+    socket.fill(chunks(0, 64));
+    let steering = pair.steer(&ports(XDP_ADDRESS, &[PORT]));
+    steering.set_socket(0, &socket).unwrap();
+    let peer = peer_socket(&pair);
+    for n in 0..20u8 {
+        peer.send_to(&[n; 100], (XDP_ADDRESS, PORT)).unwrap();
+        let packet = receive(&mut socket, 1)[0];
+        assert_eq!(memory.read(packet.addr + 42, 100), [n; 100]);
+        let macs = (pair.interface.mac, pair.peer_interface.mac);
+        memory.write(SEND_FROM, &udp_headers(macs, (XDP_ADDRESS, PORT), (PEER_ADDRESS, 9009), 100));
+        let headers = Piece { addr: SEND_FROM, len: 42 };
+        socket.transmit(&[headers, Piece { addr: packet.addr + 42, len: 100 }]).unwrap();
+        socket.kick().unwrap();
+        let mut got = [0; 200];
+        assert_eq!((peer.recv(&mut got).unwrap(), &got[..100]), (100, &[n; 100][..]));
+        assert_eq!(complete(&mut socket, 2), [SEND_FROM, packet.addr + 42]);
+    }
+    let [there, back] = middlebox.tallies();
+    assert!(there.sent >= 20 && back.sent >= 20, "{there:?} {back:?}");
+}
+
+#[test]
 fn zero_copy_on_veth_is_refused_with_advice() {
     let Some(testbed) = testbed() else { return };
     let pair = Pair::new(&testbed, 1);

@@ -226,6 +226,12 @@ mod tests {
     use super::*;
 
     #[test]
+    fn handles_may_be_shared_by_threads() {
+        const fn is_shared<T: Send + Sync + Clone>() {}
+        is_shared::<Umem>();
+    }
+
+    #[test]
     fn mtu_that_fits_is_chunk_less_headrooms_and_link_header() {
         assert!(check_mtu(Chunk::Bytes2048, 0, 1500).is_ok());
         assert!(check_mtu(Chunk::Bytes2048, 0, 2048 - 256 - 18).is_ok());
