@@ -151,6 +151,9 @@ fn peers_look_for_an_own_address_and_find_us_asked() {
     let targets = vec![Target::Own(OWN_ADDRESS.into()), Target::Own(own6.into())];
     let steering = pair.steer(&Rules { targets, stamp: false });
     steering.set_socket(0, &socket).unwrap();
+    let joined =
+        pair.xdp.command("ip").args(["maddr", "show", "dev", &pair.interface.name]).output().unwrap();
+    assert!(String::from_utf8_lossy(&joined.stdout).contains("33:33:ff:00:00:77"), "the device lets it in");
     let peer = pair.peer.enter(|| UdpSocket::bind((PEER_ADDRESS, 0))).unwrap();
     peer.send_to(b"?", (OWN_ADDRESS, PORT)).unwrap();
     let asked = receive(&mut socket, 1)[0];

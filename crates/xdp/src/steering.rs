@@ -2,9 +2,10 @@
 
 use crate::bpf::{self, Plan};
 use crate::sys::bpf::{AttachFlags, Attachment, Program, Refused, SocketMap};
-use crate::{Interface, Rules, Socket, XdpError};
+use crate::{Interface, Rules, Socket, XdpError, sys};
 use std::hash::{BuildHasher, RandomState};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
@@ -52,6 +53,8 @@ pub struct Steering {
     cookie: Option<u64>,
     /// Shows other processes that the pin is in use.
     _guard: Option<UnixListener>,
+    /// Have the device accept what is sent to multicast addresses that the kernel does not listen to.
+    _memberships: Vec<OwnedFd>,
 }
 
 impl Steering {
@@ -87,8 +90,16 @@ impl Steering {
                 .pin(path)
                 .map_err(|source| XdpError::CannotKeepPin { path: path.to_owned(), source })?;
         }
-        let interface = interface.name.clone();
-        Ok(Self { sockets, _attachment: attachment, interface, queues, native, cookie, _guard: guard })
+        Ok(Self {
+            sockets,
+            _attachment: attachment,
+            interface: interface.name.clone(),
+            queues,
+            native,
+            cookie,
+            _guard: guard,
+            _memberships: listen_for_solicitations(interface, rules),
+        })
     }
 
     /// Gives packets of `queue` to `socket`, which must be bound to it, until the socket is dropped.
@@ -128,6 +139,17 @@ impl Steering {
         std::fs::remove_file(path).map_err(failed)?;
         Ok(true)
     }
+}
+
+/// Best effort: without it, a device that filters multicast hides solicitations for our addresses.
+fn listen_for_solicitations(interface: &Interface, rules: &Rules) -> Vec<OwnedFd> {
+    let mac = |address| {
+        // RFC 2464, 7: the last four bytes of the multicast address.
+        let [.., a, b, c, d] = bpf::solicited_node(address).octets();
+        [0x33, 0x33, a, b, c, d]
+    };
+    let join = |address| sys::join_multicast(interface.index, mac(address)).ok();
+    rules.own_v6().into_iter().filter_map(join).collect()
 }
 
 /// Removes a stale pin and shows that the path is in use from now on.

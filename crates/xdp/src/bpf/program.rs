@@ -284,11 +284,7 @@ impl Writer<'_> {
     }
 
     fn own_v6(&self) -> Vec<Ipv6Addr> {
-        let own = |target: &Target| match target {
-            Target::Own(IpAddr::V6(address)) => Some(*address),
-            _ => None,
-        };
-        self.rules.targets.iter().filter_map(own).collect()
+        self.rules.own_v6()
     }
 }
 

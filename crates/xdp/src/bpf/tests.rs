@@ -2,7 +2,6 @@
 //!
 //! Needs root to load programs; nothing is attached.
 
-use super::program::solicited_node;
 use super::*;
 use crate::sys::RawSocket;
 use crate::sys::bpf::{Program, SocketMap};
