@@ -1,6 +1,7 @@
 //! Hosts.
 
 use crate::{Unavailable, sys};
+use std::fs;
 use std::io::Write as _;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::{Command, Stdio};
@@ -97,6 +98,19 @@ impl Host {
         let disable_all = || offloads.iter().try_for_each(|offload| sys::disable(interface, *offload));
         let failed = |e| Unavailable::new(format!("offloads of {interface} on {}", self.name()), e);
         self.enter(disable_all).map_err(failed)
+    }
+
+    /// Keeps the host's kernel from using IPv6 on interfaces that it has or will get: without this, each one
+    /// sends router solicitations and multicast reports by itself.
+    ///
+    /// # Errors
+    /// [`Unavailable`].
+    pub fn disable_ipv6(&self) -> Result<(), Unavailable> {
+        let paths = ["all", "default"].map(|which| format!("/proc/sys/net/ipv6/conf/{which}/disable_ipv6"));
+        // Without the files the kernel has no IPv6.
+        let there = |path: &&String| fs::exists(path).unwrap_or(false);
+        let set = || paths.iter().filter(there).try_for_each(|path| fs::write(path, "1"));
+        self.enter(set).map_err(|e| Unavailable::new(format!("IPv6 of {}", self.name()), e))
     }
 
     /// A name for the host's next interface.

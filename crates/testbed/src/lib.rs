@@ -21,10 +21,12 @@
 
 mod host;
 mod link;
+mod middlebox;
 mod sys;
 
 pub use host::Host;
 pub use link::LinkOptions;
+pub use middlebox::{Faults, Middlebox, Tally};
 pub use sys::Memory;
 
 use std::fmt;
@@ -52,11 +54,13 @@ impl Testbed {
     /// Looks whether hosts can be made here.
     ///
     /// # Errors
-    /// [`Unavailable`] without root, network namespaces, or the program `ip`.
+    /// [`Unavailable`] without root, network namespaces, veth, or the program `ip`.
     pub fn new() -> Result<Self, Unavailable> {
         sys::new_namespace().map_err(|e| Unavailable::new("network namespaces (root is needed)", e))?;
         let version = Command::new("ip").arg("-V").output();
         version.map_err(|e| Unavailable::new("`ip` (package iproute2)", e))?;
+        // Shows whether the kernel has veth; gone again with its namespace.
+        Host::new("probe")?.ip("link add probe0 type veth peer name probe1\n")?;
         Ok(Self(()))
     }
 
@@ -74,5 +78,20 @@ impl Testbed {
     /// [`Unavailable`], with what `ip` said.
     pub fn link(&self, a: &Host, b: &Host, options: &LinkOptions) -> Result<(String, String), Unavailable> {
         link::join(a, b, options)
+    }
+
+    /// Joins two hosts through a middlebox that mistreats their frames. Offloads are off at both, so that
+    /// what it sees is what would be on a wire. Returns the names of the interfaces, of `a` and of `b`.
+    ///
+    /// # Errors
+    /// [`Unavailable`].
+    pub fn middlebox(
+        &self,
+        a: &Host,
+        b: &Host,
+        options: &LinkOptions,
+        faults: Faults,
+    ) -> Result<(Middlebox, String, String), Unavailable> {
+        Middlebox::between(self, a, b, options, faults)
     }
 }

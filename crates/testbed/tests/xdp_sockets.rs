@@ -155,6 +155,9 @@ fn two_queues_share_one_area() {
     let Some(testbed) = testbed() else { return };
     let pair = Pair::new(&testbed, 2);
     assert_eq!((pair.interface.rx_queues, pair.interface.tx_queues), (2, 2));
+    assert!(pair.interface.addresses.contains(&XDP_ADDRESS.into()), "{:?}", pair.interface);
+    assert_eq!((pair.interface.mtu, pair.interface.driver.as_deref()), (1500, Some("veth")));
+    assert_ne!(pair.interface.mac, pair.peer_interface.mac);
     let (memory, umem) = memory();
     let mut sockets = [pair.open(&umem, 0), pair.open(&umem, 1)];
     assert!(matches!(
@@ -257,6 +260,33 @@ fn a_queue_is_free_as_soon_as_its_socket_is_dropped() {
         pair.xdp.enter(|| Socket::open(&umem, &pair.interface, 0, RINGS, Mode::Auto)),
         Err(XdpError::QueueBusy { queue: 0, .. })
     ));
+}
+
+#[test]
+fn sockets_work_through_a_middlebox() {
+    let Some(testbed) = testbed() else { return };
+    let (pair, middlebox) = Pair::through(&testbed, landfall_testbed::Faults::default());
+    let (memory, umem) = memory();
+    let mut socket = pair.open(&umem, 0);
+    socket.fill(chunks(0, 64));
+    let steering = pair.steer(&ports(XDP_ADDRESS, &[PORT]));
+    steering.set_socket(0, &socket).unwrap();
+    let peer = peer_socket(&pair);
+    for n in 0..20u8 {
+        peer.send_to(&[n; 100], (XDP_ADDRESS, PORT)).unwrap();
+        let packet = receive(&mut socket, 1)[0];
+        assert_eq!(memory.read(packet.addr + 42, 100), [n; 100]);
+        let macs = (pair.interface.mac, pair.peer_interface.mac);
+        memory.write(SEND_FROM, &udp_headers(macs, (XDP_ADDRESS, PORT), (PEER_ADDRESS, 9009), 100));
+        let headers = Piece { addr: SEND_FROM, len: 42 };
+        socket.transmit(&[headers, Piece { addr: packet.addr + 42, len: 100 }]).unwrap();
+        socket.kick().unwrap();
+        let mut got = [0; 200];
+        assert_eq!((peer.recv(&mut got).unwrap(), &got[..100]), (100, &[n; 100][..]));
+        assert_eq!(complete(&mut socket, 2), [SEND_FROM, packet.addr + 42]);
+    }
+    let [there, back] = middlebox.tallies();
+    assert!(there.sent >= 20 && back.sent >= 20, "{there:?} {back:?}");
 }
 
 #[test]

@@ -13,6 +13,7 @@
 mod bpf;
 mod error;
 mod interface;
+mod packet;
 mod ring;
 mod rules;
 mod socket;
@@ -22,9 +23,8 @@ mod umem;
 
 pub use error::XdpError;
 pub use interface::Interface;
+pub use packet::{NotTaken, PIECES_MAX, Piece, Received, Statistics};
 pub use rules::{PORTS_MAX, Rules, TARGETS_MAX, Target};
-pub use socket::{
-    Mode, NotTaken, PIECES_MAX, Piece, RING_ENTRIES_MAX, Received, RingSizes, Socket, Statistics,
-};
+pub use socket::{Mode, RING_ENTRIES_MAX, RingSizes, Socket};
 pub use steering::{AttachMode, Steering};
 pub use umem::{Chunk, Umem, XDP_HEADROOM, check_mtu};

@@ -1,7 +1,7 @@
 //! Which packets are to come to our sockets.
 
 use crate::XdpError;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 /// Most addresses in [`Rules`].
 pub const TARGETS_MAX: usize = 4;
@@ -57,6 +57,20 @@ impl Rules {
             }
         }
         Ok(())
+    }
+
+    /// True if no packet at all is ours.
+    pub(crate) fn match_nothing(&self) -> bool {
+        let nothing = |target: &Target| matches!(target, Target::Ports { ports, .. } if ports.is_empty());
+        self.targets.iter().all(nothing)
+    }
+
+    pub(crate) fn own_v6(&self) -> Vec<Ipv6Addr> {
+        let own = |target: &Target| match target {
+            Target::Own(IpAddr::V6(address)) => Some(*address),
+            _ => None,
+        };
+        self.targets.iter().filter_map(own).collect()
     }
 
     /// The shared addresses, each with all the ports that any target names for it.

@@ -2,7 +2,7 @@
 
 use crate::ring::{Consumer, Producer};
 use crate::sys::{BindFlags, Mapped, RawSocket, RingKind};
-use crate::{Interface, Umem, XdpError, bpf};
+use crate::{Interface, NotTaken, PIECES_MAX, Piece, Received, Statistics, Umem, XdpError, bpf};
 use std::io;
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -11,17 +11,18 @@ use std::time::Duration;
 
 /// Most entries of a ring.
 pub const RING_ENTRIES_MAX: u32 = 1 << 16;
-/// Most pieces of a packet to transmit: `MAX_SKB_FRAGS` + 1.
-pub const PIECES_MAX: usize = 18;
 
 /// Packets that one call should send in copy mode, and that a busy poll takes at most.
 const BATCH_PACKETS: u32 = 1024;
 const BUSY_POLL_PACKETS: u32 = 64;
 /// How often [`Socket::kick`] calls the kernel, and how often in a row without any progress.
 const KICKS_MAX: u32 = 4096;
-const KICKS_IN_VAIN_MAX: u32 = 16;
+const KICKS_IN_VAIN_MAX: u32 = 4;
 /// A queue is freed by a kernel worker soon after its socket was closed: how often to try, a millisecond apart.
 const BIND_TRIES_MAX: u32 = 200;
+/// What the send buffer counts for each packet on its way in copy mode, bytes: a page and its overhead.
+const PACKET_COST: u32 = 4096 + 1024;
+const BIND: &str = "bind a socket to a queue";
 
 /// Entries of a socket's four rings: powers of two, at most [`RING_ENTRIES_MAX`].
 ///
@@ -79,67 +80,6 @@ impl Mode {
     }
 }
 
-/// A packet received, or a part of one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Received {
-    /// Its first byte, the Ethernet header's for the first part: offset in the UMEM. The chunk is
-    /// [`Umem::chunk_of`] it, and is the caller's until it is filled again.
-    pub addr: u64,
-    /// Its bytes.
-    pub len: u32,
-    /// When the steering program saw it, nanoseconds of `CLOCK_MONOTONIC`; 0 if it left no stamp.
-    pub stamp_ns: u64,
-    /// The next one received is a further part of the same packet.
-    pub continues: bool,
-}
-
-/// A piece of a packet to transmit. It may start anywhere in a chunk and may not reach into the next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Piece {
-    /// Its first byte: offset in the UMEM.
-    pub addr: u64,
-    /// Its bytes, not zero.
-    pub len: u32,
-}
-
-/// Why a packet was not taken for transmission.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum NotTaken {
-    /// The ring has no room for all the pieces: [`Socket::kick`], then try again.
-    #[error("the transmit ring is full: kick it and try again")]
-    Full,
-    /// Misuse: no pieces, or more than [`PIECES_MAX`].
-    #[error("a packet of {0} pieces: there must be 1 to {PIECES_MAX}")]
-    Pieces(usize),
-    /// Misuse: the piece is empty, crosses the end of its chunk, or lies outside the UMEM. The kernel
-    /// would drop the packet.
-    #[error("a piece of {len} bytes at {addr} is empty or not inside one chunk of the UMEM")]
-    Piece {
-        /// Where it starts.
-        addr: u64,
-        /// Its bytes.
-        len: u32,
-    },
-}
-
-/// What the kernel counted for a socket since it was opened, packets or descriptors.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Statistics {
-    /// Packets dropped for other reasons than those below.
-    pub rx_dropped: u64,
-    /// Chunk addresses in the fill ring that lay outside the UMEM.
-    pub rx_invalid: u64,
-    /// Descriptors in the transmit ring that the kernel refused.
-    pub tx_invalid: u64,
-    /// Packets dropped because the receive ring was full: receive more often.
-    pub rx_ring_full: u64,
-    /// Packets dropped because the fill ring was empty: fill more.
-    pub fill_ring_empty: u64,
-    /// Times the transmit ring was found empty.
-    pub tx_ring_empty: u64,
-}
-
 /// An AF_XDP socket: receives from, and transmits to, one queue of one interface.
 ///
 /// One thread uses it at a time; it may be sent to another. Dropping it unmaps its rings and closes it, so
@@ -195,6 +135,8 @@ impl Socket {
         let zero_copy = raw.is_zero_copy().unwrap_or(false);
         // Refused by kernels before 6.17, which send 32 a call: `kick` then calls more often.
         let _ = raw.raise_budget(BATCH_PACKETS.min(rings.tx_entries));
+        // Otherwise a device is sent some fifty packets at a time; where it is refused, it stays that way.
+        let _ = raw.raise_send_buffer(rings.tx_entries.saturating_mul(PACKET_COST));
         Ok(Self {
             fill: Producer::new(rings.fill),
             rx: Consumer::new(rings.rx),
@@ -467,6 +409,37 @@ fn refusal(interface: &Interface, queue: u32, mode: Mode, source: io::Error) -> 
         Some(libc::EOPNOTSUPP | libc::EINVAL) if mode == Mode::ZeroCopy => {
             XdpError::NoZeroCopy { name, queue, source }
         }
-        _ => XdpError::from_io(&name, "bind a socket to a queue", source),
+        // Everything else that makes a bind invalid was checked before.
+        Some(libc::EINVAL) => {
+            XdpError::KernelLacks { action: BIND, needs: "scatter-gather for AF_XDP (Linux 6.6)", source }
+        }
+        _ => XdpError::from_io(&name, BIND, source),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_may_move_to_the_thread_that_uses_it() {
+        const fn is_send<T: Send>() {}
+        is_send::<Socket>();
+    }
+
+    #[test]
+    fn stamps_are_believed_only_with_their_check_word() {
+        assert_eq!(stamp([5 ^ 77, 5], 77), 5);
+        assert_eq!((stamp([5, 5], 77), stamp([0, 0], 77)), (0, 0));
+    }
+
+    #[test]
+    fn ring_sizes_are_powers_of_two_up_to_the_maximum() {
+        let with = |tx| RingSizes { tx, ..RingSizes::default() }.check();
+        assert!(with(1).is_ok() && with(RING_ENTRIES_MAX).is_ok());
+        for tx in [0, 3, 2 * RING_ENTRIES_MAX] {
+            let refused = with(tx);
+            assert!(matches!(refused, Err(XdpError::BadRingSize { ring: "tx", .. })), "{tx}: {refused:?}");
+        }
     }
 }

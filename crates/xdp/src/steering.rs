@@ -2,10 +2,12 @@
 
 use crate::bpf::{self, Plan};
 use crate::sys::bpf::{AttachFlags, Attachment, Program, Refused, SocketMap};
-use crate::{Interface, Rules, Socket, XdpError};
+use crate::{Interface, Rules, Socket, XdpError, sys};
 use std::hash::{BuildHasher, RandomState};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::Path;
 
@@ -51,13 +53,16 @@ pub struct Steering {
     cookie: Option<u64>,
     /// Shows other processes that the pin is in use.
     _guard: Option<UnixListener>,
+    /// Have the device accept what is sent to multicast addresses that the kernel does not listen to.
+    _memberships: Vec<OwnedFd>,
 }
 
 impl Steering {
     /// Attaches a program for `rules` to `interface`, for its queues below `queues`.
     ///
-    /// With `pin`, the attachment is pinned at that path of a BPF file system; what a process that has
-    /// ended pinned there is replaced.
+    /// With `pin`, the attachment is pinned at that path (of at most 90 bytes) of a BPF file system; what a
+    /// process that has ended pinned there is replaced. Processes in different network namespaces must
+    /// not use one path: they do not see that the other one runs.
     ///
     /// # Errors
     /// [`XdpError::TooManyRules`], [`XdpError::BadAddress`], [`XdpError::NoPrivilege`],
@@ -73,7 +78,7 @@ impl Steering {
     ) -> Result<Self, XdpError> {
         rules.check()?;
         interface.check_namespace()?;
-        let guard = pin.map(|pin| take_over(interface, pin)).transpose()?;
+        let guard = pin.map(take_over).transpose()?;
         let failed = |source| XdpError::from_io(&interface.name, "make a map of sockets", source);
         let sockets = SocketMap::new(queues.max(1)).map_err(failed)?;
         let cookie = rules.stamp.then(new_cookie);
@@ -85,8 +90,16 @@ impl Steering {
                 .pin(path)
                 .map_err(|source| XdpError::CannotKeepPin { path: path.to_owned(), source })?;
         }
-        let interface = interface.name.clone();
-        Ok(Self { sockets, _attachment: attachment, interface, queues, native, cookie, _guard: guard })
+        Ok(Self {
+            sockets,
+            _attachment: attachment,
+            interface: interface.name.clone(),
+            queues,
+            native,
+            cookie,
+            _guard: guard,
+            _memberships: listen_for_solicitations(interface, rules),
+        })
     }
 
     /// Gives packets of `queue` to `socket`, which must be bound to it, until the socket is dropped.
@@ -128,12 +141,26 @@ impl Steering {
     }
 }
 
+/// Best effort: without it, a device that filters multicast hides solicitations for our addresses.
+fn listen_for_solicitations(interface: &Interface, rules: &Rules) -> Vec<OwnedFd> {
+    let mac = |address| {
+        // RFC 2464, 7: the last four bytes of the multicast address.
+        let [.., a, b, c, d] = bpf::solicited_node(address).octets();
+        [0x33, 0x33, a, b, c, d]
+    };
+    let join = |address| sys::join_multicast(interface.index, mac(address)).ok();
+    rules.own_v6().into_iter().filter_map(join).collect()
+}
+
 /// Removes a stale pin and shows that the path is in use from now on.
-fn take_over(interface: &Interface, pin: &Path) -> Result<UnixListener, XdpError> {
+fn take_over(pin: &Path) -> Result<UnixListener, XdpError> {
     // An abstract socket address: one live process of a network namespace can have it, and a process that
     // is killed gives it up.
-    let name = format!("landfall-xdp-{}-{}", interface.index, pin.display());
-    let address = SocketAddr::from_abstract_name(&name);
+    let folder = pin.parent().unwrap_or(pin).canonicalize();
+    let name = folder.map(|folder| folder.join(pin.file_name().unwrap_or_default()));
+    let address = name.and_then(|name| {
+        SocketAddr::from_abstract_name([b"landfall-xdp-", name.as_os_str().as_bytes()].concat())
+    });
     let guard = address.and_then(|address| UnixListener::bind_addr(&address));
     let guard = guard.map_err(|source| match source.kind() {
         io::ErrorKind::AddrInUse => XdpError::PinInUse { path: pin.to_owned() },

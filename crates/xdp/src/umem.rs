@@ -85,6 +85,8 @@ impl Umem {
     /// kernel at any time. A file behind the mapping must not be truncated: the kernel would go on with
     /// pages that are no longer the file's.
     ///
+    /// Register in the network namespace of the interfaces: elsewhere, the first socket has to do it again.
+    ///
     /// `headroom`: bytes to keep free in each chunk before XDP's own 256; at most chunk − 257.
     ///
     /// # Errors
@@ -222,6 +224,12 @@ fn new_socket() -> Result<RawSocket, XdpError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn handles_may_be_shared_by_threads() {
+        const fn is_shared<T: Send + Sync + Clone>() {}
+        is_shared::<Umem>();
+    }
 
     #[test]
     fn mtu_that_fits_is_chunk_less_headrooms_and_link_header() {

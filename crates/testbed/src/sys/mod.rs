@@ -11,7 +11,6 @@ mod packet;
 pub(crate) use ethtool::{Offload, disable};
 pub use memory::Memory;
 pub(crate) use namespace::{enter, new_namespace, run_inside};
-#[allow(unused_imports)]
 pub(crate) use packet::{PacketSocket, wait};
 
 use std::io;

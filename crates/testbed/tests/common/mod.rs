@@ -1,10 +1,11 @@
 //! An AF_XDP host and a kernel host, joined.
 
-#![allow(dead_code)]
+#![allow(dead_code, reason = "each test uses its part")]
+#![allow(clippy::print_stderr, reason = "a skipped test says so")]
 
-use landfall_testbed::{Host, LinkOptions, Memory, Testbed};
+use landfall_testbed::{Faults, Host, LinkOptions, Memory, Middlebox, Testbed};
 use landfall_xdp::{
-    AttachMode, Chunk, Interface, Mode, Received, RingSizes, Rules, Socket, Steering, Target, Umem,
+    AttachMode, Chunk, Interface, Mode, Received, RingSizes, Rules, Socket, Steering, Target, Umem, XdpError,
 };
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
@@ -22,7 +23,15 @@ pub const RINGS: RingSizes = RingSizes { fill: 256, rx: 256, tx: 256, completion
 
 /// What a test needs, or the reason why it must be skipped, printed.
 pub fn testbed() -> Option<Testbed> {
-    Testbed::new().inspect_err(|reason| eprintln!("SKIP: {reason}")).ok()
+    let testbed = Testbed::new().inspect_err(|reason| eprintln!("SKIP: {reason}")).ok()?;
+    let memory = Memory::new(CHUNK as usize * 2).unwrap();
+    match Umem::register(memory.area(), Chunk::Bytes2048, 0) {
+        Err(reason @ (XdpError::KernelLacks { .. } | XdpError::NoPrivilege { .. })) => {
+            eprintln!("SKIP: {reason}");
+            None
+        }
+        _ => Some(testbed),
+    }
 }
 
 /// Two hosts on one link: `xdp`, where AF_XDP sockets are opened, and `peer`, all kernel.
@@ -38,7 +47,19 @@ impl Pair {
         let (xdp, peer) = (testbed.host("xdp").unwrap(), testbed.host("peer").unwrap());
         let between = LinkOptions::between("10.9.0.1/24", "10.9.0.2/24");
         let options = LinkOptions { queues, checksum_offload: false, ..between };
-        let (name, peer_name) = testbed.link(&xdp, &peer, &options).unwrap();
+        let names = testbed.link(&xdp, &peer, &options).unwrap();
+        Self::of(xdp, peer, names)
+    }
+
+    /// The same with a middlebox on the link.
+    pub fn through(testbed: &Testbed, faults: Faults) -> (Self, Middlebox) {
+        let (xdp, peer) = (testbed.host("xdp").unwrap(), testbed.host("peer").unwrap());
+        let options = LinkOptions::between("10.9.0.1/24", "10.9.0.2/24");
+        let (middlebox, name, peer_name) = testbed.middlebox(&xdp, &peer, &options, faults).unwrap();
+        (Self::of(xdp, peer, (name, peer_name)), middlebox)
+    }
+
+    fn of(xdp: Host, peer: Host, (name, peer_name): (String, String)) -> Self {
         let interface = xdp.enter(|| Interface::find(&name)).unwrap();
         let peer_interface = peer.enter(|| Interface::find(&peer_name)).unwrap();
         Self { xdp, peer, interface, peer_interface }

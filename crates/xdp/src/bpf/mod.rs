@@ -6,4 +6,4 @@ mod program;
 mod tests;
 
 pub(crate) use asm::Instruction;
-pub(crate) use program::{META_BYTES, Plan, STAMP_BYTES, steering};
+pub(crate) use program::{META_BYTES, Plan, STAMP_BYTES, solicited_node, steering};

@@ -65,6 +65,12 @@ struct Writer<'r> {
 /// The program for `plan`.
 pub(crate) fn steering(plan: Plan<'_>) -> Vec<Instruction> {
     let mut asm = Assembler::default();
+    if plan.rules.match_nothing() {
+        // The verifier refuses code that nothing leads to.
+        asm.set(R0, XDP_PASS);
+        asm.exit();
+        return asm.finish();
+    }
     let (redirect, pass) = (asm.label(), asm.label());
     let mut writer = Writer { asm, rules: plan.rules, redirect, pass };
     writer.classify();
@@ -278,11 +284,7 @@ impl Writer<'_> {
     }
 
     fn own_v6(&self) -> Vec<Ipv6Addr> {
-        let own = |target: &Target| match target {
-            Target::Own(IpAddr::V6(address)) => Some(*address),
-            _ => None,
-        };
-        self.rules.targets.iter().filter_map(own).collect()
+        self.rules.own_v6()
     }
 }
 

@@ -2,7 +2,6 @@
 //!
 //! Needs root to load programs; nothing is attached.
 
-use super::program::solicited_node;
 use super::*;
 use crate::sys::RawSocket;
 use crate::sys::bpf::{Program, SocketMap};
@@ -192,6 +191,20 @@ fn without_a_socket_on_the_queue_everything_passes() {
     assert_eq!(program.test_run(&frame).unwrap().0, REDIRECT);
     drop(_socket);
     assert_eq!(program.test_run(&frame).unwrap().0, PASS);
+}
+
+#[test]
+fn every_mix_of_targets_loads() {
+    let mut all = rules().targets;
+    all.push(Target::Ports { address: SHARED4.into(), ports: vec![] });
+    for mix in 0u32..1 << all.len() {
+        let chosen = all.iter().enumerate().filter(|(n, _)| mix >> n & 1 == 1);
+        let targets: Vec<Target> = chosen.map(|(_, target)| target.clone()).collect();
+        if targets.len() <= TARGETS_MAX {
+            let Some(loaded) = Loaded::new(&Rules { targets, stamp: true }, Some(5)) else { return };
+            assert_eq!(loaded.is_ours(&arp(1, OWN4)), mix & 1 == 1, "{mix:b}");
+        }
+    }
 }
 
 #[test]

@@ -101,6 +101,28 @@ fn namespace(socket: &OwnedFd) -> io::Result<u64> {
     Ok(cookie)
 }
 
+/// Has the interface accept frames to a multicast Ethernet address until the result is dropped.
+pub(crate) fn join_multicast(ifindex: u32, mac: [u8; 6]) -> io::Result<OwnedFd> {
+    // Protocol 0: the socket itself receives nothing.
+    // SAFETY: socket takes no pointers.
+    let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
+    checked(fd)?;
+    // SAFETY: the descriptor was just made and belongs to nobody else.
+    let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+    let [a, b, c, d, e, f] = mac;
+    let membership = libc::packet_mreq {
+        mr_ifindex: ifindex.cast_signed(),
+        mr_type: libc::PACKET_MR_MULTICAST as u16,
+        mr_alen: 6,
+        mr_address: [a, b, c, d, e, f, 0, 0],
+    };
+    let (option, length) = (libc::PACKET_ADD_MEMBERSHIP, size_of::<libc::packet_mreq>() as libc::socklen_t);
+    let value = (&raw const membership).cast();
+    // SAFETY: the kernel reads `length` bytes of `membership`, which lives until the call returns.
+    checked(unsafe { libc::setsockopt(fd, libc::SOL_PACKET, option, value, length) })?;
+    Ok(socket)
+}
+
 fn control_socket() -> io::Result<OwnedFd> {
     // SAFETY: socket takes no pointers.
     let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };

@@ -163,6 +163,11 @@ impl RawSocket {
         self.set(libc::SOL_XDP, MAX_TX_SKB_BUDGET, &packets)
     }
 
+    /// Lets up to `bytes` be on their way in copy mode.
+    pub(crate) fn raise_send_buffer(&self, bytes: u32) -> io::Result<()> {
+        self.set(libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &bytes)
+    }
+
     /// Has calls on the socket poll the device for up to `micros`, instead of waiting for its interrupt.
     pub(crate) fn prefer_busy_poll(&self, micros: u32, packets: u32) -> io::Result<()> {
         self.set(libc::SOL_SOCKET, SO_PREFER_BUSY_POLL, &1u32)?;

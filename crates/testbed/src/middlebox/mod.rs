@@ -1,0 +1,181 @@
+//! A device between two hosts that loses, repeats, delays, reorders, damages and cuts frames.
+//!
+//! [`fate`] decides, from a seed; [`line`] holds frames until they are due; the thread here moves them.
+
+mod fate;
+mod line;
+
+pub use fate::{Faults, Tally};
+
+use crate::sys::{self, PacketSocket};
+use crate::{Host, LinkOptions, Testbed, Unavailable};
+use fate::Judge;
+use line::Line;
+use std::io::{self, PipeReader, PipeWriter};
+use std::os::fd::AsRawFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Longest frame that is moved, bytes.
+const FRAME_BYTES_MAX: usize = 1 << 16;
+/// Frames taken from one side before the other is looked at.
+const BATCH_FRAMES: usize = 64;
+
+/// A host of its own between two others, whose thread moves frames; it stops when this is dropped.
+///
+/// What it does to the n-th frame of a direction depends on the seed, n and nothing else. VLAN tags are
+/// not kept.
+#[derive(Debug)]
+pub struct Middlebox {
+    shared: Arc<Mutex<Shared>>,
+    /// Closed to stop the thread.
+    stop: Option<PipeWriter>,
+    thread: Option<JoinHandle<io::Result<()>>>,
+    _host: Host,
+}
+
+#[derive(Debug)]
+struct Shared {
+    faults: Faults,
+    tallies: [Tally; 2],
+}
+
+fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
+    // Plain numbers: whole after any panic.
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Middlebox {
+    pub(crate) fn between(
+        testbed: &Testbed,
+        a: &Host,
+        b: &Host,
+        options: &LinkOptions,
+        faults: Faults,
+    ) -> Result<(Self, String, String), Unavailable> {
+        let host = testbed.host("middlebox")?;
+        // The device's own kernel has nothing to say.
+        host.disable_ipv6()?;
+        let ends = [a, b].map(|_| LinkOptions { addresses: Default::default(), ..options.clone() });
+        let [mut of_a, mut of_b] = ends;
+        of_a.addresses[0].clone_from(&options.addresses[0]);
+        of_b.addresses[0].clone_from(&options.addresses[1]);
+        let (name_a, here_a) = testbed.link(a, &host, &of_a)?;
+        let (name_b, here_b) = testbed.link(b, &host, &of_b)?;
+        for (host, name) in [(a, &name_a), (b, &name_b), (&host, &here_a), (&host, &here_b)] {
+            host.disable_offloads(name)?;
+        }
+        let middlebox = Self::start(host, [&here_a, &here_b], faults);
+        let middlebox = middlebox.map_err(|e| Unavailable::new("the middlebox's packet sockets", e))?;
+        Ok((middlebox, name_a, name_b))
+    }
+
+    fn start(host: Host, interfaces: [&String; 2], faults: Faults) -> io::Result<Self> {
+        let open = || Ok([PacketSocket::open(interfaces[0])?, PacketSocket::open(interfaces[1])?]);
+        let sockets: [PacketSocket; 2] = host.enter(|| open().map_err(|e: io::Error| e))?;
+        let shared = Arc::new(Mutex::new(Shared { faults, tallies: Default::default() }));
+        let (reader, writer) = io::pipe()?;
+        let mover = Mover::new(sockets, reader, shared.clone());
+        let thread = std::thread::Builder::new().name("middlebox".to_owned()).spawn(|| mover.run())?;
+        Ok(Self { shared, stop: Some(writer), thread: Some(thread), _host: host })
+    }
+
+    /// What it has done so far to frames from the first host, and to those from the second.
+    pub fn tallies(&self) -> [Tally; 2] {
+        lock(&self.shared).tallies
+    }
+
+    /// Treats frames that arrive from now on differently. The seed stays what it was.
+    pub fn set_faults(&self, faults: Faults) {
+        lock(&self.shared).faults = faults;
+    }
+}
+
+impl Drop for Middlebox {
+    fn drop(&mut self) {
+        self.stop = None;
+        let ended = self.thread.take().map(JoinHandle::join);
+        let fine = matches!(ended, None | Some(Ok(Ok(()))));
+        // A panic here while another unwinds would hide the test's own.
+        assert!(fine || std::thread::panicking(), "the middlebox failed: {ended:?}");
+    }
+}
+
+/// The thread's state. Direction 0 is from the first socket to the second.
+struct Mover {
+    sockets: [PacketSocket; 2],
+    stop: PipeReader,
+    shared: Arc<Mutex<Shared>>,
+    judges: [Judge; 2],
+    lines: [Line; 2],
+    buffer: Vec<u8>,
+}
+
+impl Mover {
+    fn new(sockets: [PacketSocket; 2], stop: PipeReader, shared: Arc<Mutex<Shared>>) -> Self {
+        let seed = lock(&shared).faults.seed;
+        let judges = [Judge::new(seed), Judge::new(!seed)];
+        Self { sockets, stop, shared, judges, lines: Default::default(), buffer: vec![0; FRAME_BYTES_MAX] }
+    }
+
+    fn run(mut self) -> io::Result<()> {
+        let started = Instant::now();
+        loop {
+            let now = started.elapsed();
+            let more = self.take(0, now)? | self.take(1, now)?;
+            self.deliver(0, now)?;
+            self.deliver(1, now)?;
+            let due = self.lines.iter().filter_map(Line::next_due).min();
+            let patience = if more { Some(Duration::ZERO) } else { due.map(|due| due.saturating_sub(now)) };
+            let [a, b] = &self.sockets;
+            if sys::wait([a, b], self.stop.as_raw_fd(), patience)? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Takes frames of a direction in; true if there may be more.
+    fn take(&mut self, direction: usize, now: Duration) -> io::Result<bool> {
+        for _ in 0..BATCH_FRAMES {
+            let length = match self.sockets[direction].receive(&mut self.buffer) {
+                Err(error) if is_passing(&error) => return Ok(false),
+                length => length?,
+            };
+            let mut shared = lock(&self.shared);
+            let (faults, tally) = (shared.faults, &mut shared.tallies[direction]);
+            let verdict = self.judges[direction].judge(&self.buffer[..length], &faults, tally);
+            for (delay, frame) in verdict {
+                self.lines[direction].add(now, delay, frame, &faults, tally);
+            }
+        }
+        Ok(true)
+    }
+
+    fn deliver(&mut self, direction: usize, now: Duration) -> io::Result<()> {
+        while let Some(frame) = self.lines[direction].take_due(now) {
+            match self.sockets[1 - direction].send(&frame) {
+                // Longer than the MTU, or the far end is down or busy: lost, as on a wire.
+                Err(error) if is_passing(&error) || is_refusal(&error) => {
+                    lock(&self.shared).tallies[direction].refused += 1;
+                }
+                sent => {
+                    sent?;
+                    lock(&self.shared).tallies[direction].sent += 1;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// `ENETDOWN` is reported once to a socket whose interface went down.
+fn is_passing(error: &io::Error) -> bool {
+    let passing = [libc::EAGAIN, libc::EINTR, libc::ENOBUFS, libc::ENETDOWN];
+    error.raw_os_error().is_some_and(|code| passing.contains(&code))
+}
+
+fn is_refusal(error: &io::Error) -> bool {
+    let refusals = [libc::EMSGSIZE, libc::EINVAL, libc::ENXIO, libc::ENODEV];
+    error.raw_os_error().is_some_and(|code| refusals.contains(&code))
+}

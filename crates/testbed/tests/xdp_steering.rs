@@ -1,0 +1,202 @@
+//! The steering program's life: attaching, pinning, and what happens when its process dies.
+
+#![allow(
+    clippy::print_stderr,
+    clippy::print_stdout,
+    reason = "a skipped test says so, and a child its state"
+)]
+
+mod common;
+
+use common::*;
+use landfall_testbed::Host;
+use landfall_xdp::{AttachMode, Interface, Mode, Rules, Socket, Steering, XdpError};
+use std::io::{BufRead as _, BufReader};
+use std::net::UdpSocket;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+const PORT: u16 = 7007;
+/// Set for a child process of a test: the interface, and the pin's path or nothing.
+const CHILD_INTERFACE: &str = "LANDFALL_TEST_INTERFACE";
+const CHILD_PIN: &str = "LANDFALL_TEST_PIN";
+
+fn attach(host: &Host, interface: &Interface, pin: Option<&Path>) -> Result<Steering, XdpError> {
+    host.enter(|| Steering::attach(interface, &ports(XDP_ADDRESS, &[PORT]), 1, AttachMode::Auto, pin))
+}
+
+/// What a datagram from the peer's kernel to the steered port meets.
+fn reaches_kernel(pair: &Pair) -> bool {
+    let kernel = pair.xdp.enter(|| UdpSocket::bind((XDP_ADDRESS, 0))).unwrap();
+    let steered = pair.xdp.enter(|| UdpSocket::bind((XDP_ADDRESS, PORT))).unwrap();
+    kernel.set_read_timeout(Some(PATIENCE)).unwrap();
+    steered.set_nonblocking(true).unwrap();
+    let peer = pair.peer.enter(|| UdpSocket::bind((PEER_ADDRESS, 0))).unwrap();
+    peer.send_to(b"?", (XDP_ADDRESS, PORT)).unwrap();
+    // The same queue delivers a second one after the first; it passes in any case.
+    peer.send_to(b"passes", kernel.local_addr().unwrap()).unwrap();
+    assert_eq!(kernel.recv(&mut [0; 8]).unwrap(), 6);
+    steered.recv(&mut [0; 8]).is_ok()
+}
+
+/// A mounted BPF file system, unmounted and removed on drop.
+struct BpfFolder(PathBuf);
+
+impl BpfFolder {
+    fn new(name: &str) -> Option<Self> {
+        let folder = std::env::temp_dir().join(format!("landfall-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let mounted = Command::new("mount").args(["-t", "bpf", "bpf"]).arg(&folder).status();
+        if mounted.is_ok_and(|status| status.success()) {
+            return Some(Self(folder));
+        }
+        eprintln!("SKIP: cannot mount a BPF file system");
+        std::fs::remove_dir(&folder).unwrap();
+        None
+    }
+
+    fn pin(&self) -> PathBuf {
+        self.0.join("steering")
+    }
+}
+
+impl Drop for BpfFolder {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0).status();
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+/// Another process that steers until it is killed.
+struct Steerer(Child);
+
+impl Steerer {
+    fn start(pair: &Pair, pin: Option<&Path>) -> Self {
+        let program = std::env::current_exe().unwrap();
+        let mut command = pair.xdp.command(program.to_str().unwrap());
+        command.args(["--exact", "child_that_steers_until_it_is_killed", "--nocapture"]);
+        command.env(CHILD_INTERFACE, &pair.interface.name).env(CHILD_PIN, pin.unwrap_or(Path::new("")));
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let ready = lines.map_while(Result::ok).any(|line| line.contains("steering"));
+        let steerer = Self(child);
+        assert!(ready, "the child ended");
+        steerer
+    }
+
+    fn kill(mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+impl Drop for Steerer {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Does nothing as a test; as the child of one it steers, says so, and waits.
+#[test]
+fn child_that_steers_until_it_is_killed() {
+    let Ok(name) = std::env::var(CHILD_INTERFACE) else { return };
+    let pin = std::env::var_os(CHILD_PIN).filter(|pin| !pin.is_empty()).map(PathBuf::from);
+    let interface = Interface::find(&name).unwrap();
+    let (_memory, umem) = memory();
+    let mut socket = Socket::open(&umem, &interface, 0, RINGS, Mode::Auto).unwrap();
+    socket.fill(chunks(0, 64));
+    let rules = ports(XDP_ADDRESS, &[PORT]);
+    let steering = Steering::attach(&interface, &rules, 1, AttachMode::Auto, pin.as_deref()).unwrap();
+    steering.set_socket(0, &socket).unwrap();
+    println!("steering");
+    loop {
+        std::thread::park();
+    }
+}
+
+#[test]
+fn dropped_steering_leaves_the_interface_as_it_was() {
+    let Some(testbed) = testbed() else { return };
+    let pair = Pair::new(&testbed, 1);
+    let (_memory, umem) = memory();
+    let mut socket = pair.open(&umem, 0);
+    socket.fill(chunks(0, 64));
+    for _ in 0..3 {
+        let steering = attach(&pair.xdp, &pair.interface, None).unwrap();
+        steering.set_socket(0, &socket).unwrap();
+        assert!(!reaches_kernel(&pair));
+        let second = attach(&pair.xdp, &pair.interface, None);
+        assert!(matches!(second, Err(XdpError::AlreadyAttached { .. })), "{second:?}");
+        drop(steering);
+        assert!(reaches_kernel(&pair));
+    }
+    assert_eq!(receive(&mut socket, 3).len(), 3);
+}
+
+#[test]
+fn traffic_is_the_kernels_again_when_the_process_is_killed() {
+    let Some(testbed) = testbed() else { return };
+    let pair = Pair::new(&testbed, 1);
+    for _ in 0..2 {
+        let child = Steerer::start(&pair, None);
+        assert!(!reaches_kernel(&pair));
+        child.kill();
+        assert!(reaches_kernel(&pair));
+    }
+}
+
+#[test]
+fn pinned_steering_outlives_its_process_and_is_replaced_by_the_next() {
+    let Some(testbed) = testbed() else { return };
+    let Some(folder) = BpfFolder::new("outlives") else { return };
+    let (pair, pin) = (Pair::new(&testbed, 1), folder.pin());
+    let child = Steerer::start(&pair, Some(&pin));
+    assert!(!reaches_kernel(&pair) && pin.exists());
+    let refused = attach(&pair.xdp, &pair.interface, Some(&pin));
+    assert!(matches!(refused, Err(XdpError::PinInUse { .. })), "{refused:?}");
+    child.kill();
+    assert!(pin.exists() && reaches_kernel(&pair), "attached, but without a socket");
+    let refused = attach(&pair.xdp, &pair.interface, None);
+    assert!(matches!(refused, Err(XdpError::AlreadyAttached { .. })), "{refused:?}");
+    // The next process takes over.
+    let child = Steerer::start(&pair, Some(&pin));
+    assert!(!reaches_kernel(&pair));
+    child.kill();
+    assert!(Steering::remove_pin(&pin).unwrap() && !pin.exists());
+    assert!(!Steering::remove_pin(&pin).unwrap());
+    attach(&pair.xdp, &pair.interface, None).unwrap();
+}
+
+#[test]
+fn a_pin_outside_a_bpf_file_system_is_refused_with_advice_and_nothing_stays_attached() {
+    let Some(testbed) = testbed() else { return };
+    let pair = Pair::new(&testbed, 1);
+    let pin = std::env::temp_dir().join(format!("landfall-no-bpf-{}", std::process::id()));
+    let refused = attach(&pair.xdp, &pair.interface, Some(&pin)).unwrap_err();
+    assert!(matches!(refused, XdpError::CannotKeepPin { .. }), "{refused:?}");
+    assert!(refused.to_string().contains("mount -t bpf"), "{refused}");
+    attach(&pair.xdp, &pair.interface, None).unwrap();
+}
+
+#[test]
+fn loopback_takes_the_program_in_the_generic_path_only() {
+    let Some(testbed) = testbed() else { return };
+    let host = testbed.host("alone").unwrap();
+    let lo = host.enter(|| Interface::find("lo")).unwrap();
+    let attach = |mode| host.enter(|| Steering::attach(&lo, &Rules::default(), 1, mode, None));
+    let refused = attach(AttachMode::Native);
+    assert!(matches!(refused, Err(XdpError::NoNativeXdp { .. })), "{refused:?}");
+    assert!(!attach(AttachMode::Auto).unwrap().is_native());
+}
+
+#[test]
+fn an_interface_of_another_namespace_is_refused() {
+    let Some(testbed) = testbed() else { return };
+    let pair = Pair::new(&testbed, 1);
+    let (_memory, umem) = memory();
+    let steering = attach(&pair.peer, &pair.interface, None);
+    assert!(matches!(steering, Err(XdpError::OtherNamespace { .. })), "{steering:?}");
+    let socket = pair.peer.enter(|| Socket::open(&umem, &pair.interface, 0, RINGS, Mode::Auto));
+    assert!(matches!(socket, Err(XdpError::OtherNamespace { .. })), "{socket:?}");
+}
