@@ -60,6 +60,9 @@ pub(crate) struct ServeArgs {
     /// Keep the steering program attached between starts, pinned at this path of a BPF file system
     #[arg(long, value_name = "PATH", requires = "xdp")]
     xdp_pin: Option<PathBuf>,
+    /// Land packets beside the region and copy them into it: for trying what media that cannot be pinned do
+    #[arg(long, hide = true, requires = "xdp")]
+    xdp_bounce: bool,
     /// TOML file with any of these settings, dashes as underscores
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -202,6 +205,7 @@ impl ServeArgs {
                 mac: parse(self.mac.or(file.mac), parse_mac)?.flatten(),
                 spin: parse(self.spin.or(file.spin), parse_spin)?.unwrap_or(SPIN),
                 mode: parse(self.xdp_mode.or(file.xdp_mode), parse_xdp_mode)?.unwrap_or_default(),
+                bounce: self.xdp_bounce,
                 pin: self.xdp_pin.or(file.xdp_pin),
             });
         }

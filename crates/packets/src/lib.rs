@@ -8,6 +8,7 @@
 //!
 //! [`Transport`]: landfall_sockets::Transport
 
+mod bounce;
 mod error;
 mod flows;
 mod memory;

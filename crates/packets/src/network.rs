@@ -1,7 +1,9 @@
 //! One interface, opened once for all workers.
 
+use crate::bounce::{BYTES_PER_WORKER, Bounce};
 use crate::error::PacketsError;
 use crate::flows::Flows;
+use crate::sys::Zone;
 use crate::transport::PacketTransport;
 use landfall_net::{Config, Stack};
 use landfall_sockets::{Transport, TransportError};
@@ -34,6 +36,8 @@ pub struct Settings {
     pub spin: Duration,
     /// Who copies packets.
     pub mode: Mode,
+    /// Land packets beside the region and copy them into it, as is done where the medium cannot be pinned.
+    pub bounce: bool,
     /// Where to pin the steering program, so that it stays attached from one start to the next.
     pub pin: Option<PathBuf>,
     /// Workers, one queue each.
@@ -46,6 +50,8 @@ pub struct Network {
     interface: Interface,
     address: IpAddr,
     umem: Umem,
+    /// Where packets land if not in the region.
+    zone: Option<Arc<Zone>>,
     steering: Arc<Steering>,
     flows: Arc<Flows>,
     secret: [u64; 2],
@@ -71,7 +77,7 @@ impl Network {
         if image.1 == 0 {
             return Err(PacketsError::NoImage);
         }
-        let umem = Umem::register(image, chunk, 0)?;
+        let (umem, zone) = register(&settings, image, chunk)?;
         let target = match settings.address {
             Some(own) => Target::Own(own),
             None => Target::Ports { address, ports: settings.ports.clone() },
@@ -87,6 +93,7 @@ impl Network {
             interface,
             address,
             umem,
+            zone,
             steering: Arc::new(steering),
             secret: [random(1), random(2)],
         }))
@@ -102,8 +109,12 @@ impl Network {
         let own = if self.settings.address.is_some() { "its own" } else { "shared with the kernel" };
         let where_to =
             if self.steering.is_native() { "in the driver" } else { "in the kernel's receive path" };
+        let lands = match &self.zone {
+            None => "in the region",
+            Some(_) => "beside the region, whose memory cannot be pinned, and are copied into it once",
+        };
         format!(
-            "{}, address {} ({own}), steered {where_to}, chunks of {} bytes",
+            "{}, address {} ({own}), steered {where_to}; packets land {lands}, in chunks of {} bytes",
             self.interface.name,
             self.address,
             self.umem.chunk().bytes()
@@ -129,7 +140,9 @@ impl Network {
             stack.share_flows();
         }
         let parts = (made?, stack, Arc::clone(&self.flows), Arc::clone(&self.steering));
-        PacketTransport::new(worker, parts, &self.umem, self.settings.spin)
+        let chunk = u64::from(self.umem.chunk().bytes());
+        let bounce = self.zone.as_ref().map(|zone| Bounce::new(Arc::clone(zone), worker, chunk));
+        PacketTransport::new(worker, parts, (chunk, bounce), self.settings.spin)
             .map(|transport| Box::new(transport) as Box<dyn Transport>)
     }
 
@@ -149,6 +162,24 @@ impl Network {
         config.stack_id = u8::try_from(worker).expect("at most 64 workers");
         config
     }
+}
+
+/// Registers the region's memory, or a zone beside it where the kernel cannot pin that.
+fn register(
+    settings: &Settings,
+    image: (usize, u64),
+    chunk: Chunk,
+) -> Result<(Umem, Option<Arc<Zone>>), PacketsError> {
+    if !settings.bounce {
+        match Umem::register(image, chunk, 0) {
+            Err(XdpError::CannotPin { .. }) => {}
+            registered => return Ok((registered?, None)),
+        }
+    }
+    let bytes = settings.workers as u64 * BYTES_PER_WORKER;
+    let zone = Zone::new(bytes as usize)
+        .map_err(|source| PacketsError::System { what: "mapping a zone to land packets in", source })?;
+    Ok((Umem::register(zone.area(), chunk, 0)?, Some(Arc::new(zone))))
 }
 
 fn check_queues(settings: &Settings, interface: &Interface) -> Result<(), PacketsError> {

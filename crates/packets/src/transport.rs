@@ -1,5 +1,6 @@
 //! A worker's round over AF_XDP: send what was queued, take what has arrived, wait if there was nothing.
 
+use crate::bounce::Bounce;
 use crate::flows::{Flows, Forwarded, Stray};
 use crate::memory::Memory;
 use crate::pool::Pool;
@@ -11,7 +12,7 @@ use landfall_net::{Drop, FlowChange, Instant, Packet, Received, Stack};
 use landfall_sockets::{
     ConnId, Event, Frames, Outgoing, Part, Poller, Transport, TransportError, Wait, Waker, WriteBack,
 };
-use landfall_xdp::{Socket, Steering, Umem, XdpError};
+use landfall_xdp::{Socket, Steering, XdpError};
 use std::io;
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -35,7 +36,9 @@ pub(crate) struct PacketTransport {
     stack: Stack,
     flows: Arc<Flows>,
     _steering: Arc<Steering>,
-    chunk_mask: u64,
+    chunk: u64,
+    /// Between the interface and the region, where the one cannot reach the other.
+    bounce: Option<Bounce>,
     pool: Pool,
     transmitter: Transmitter,
     poller: Poller,
@@ -57,7 +60,7 @@ impl PacketTransport {
     pub(crate) fn new(
         worker: usize,
         parts: (Socket, Stack, Arc<Flows>, Arc<Steering>),
-        umem: &Umem,
+        (chunk, bounce): (u64, Option<Bounce>),
         spin: Duration,
     ) -> Result<Self, TransportError> {
         let (socket, stack, flows, steering) = parts;
@@ -67,14 +70,14 @@ impl PacketTransport {
         let mut poller = Poller::new().map_err(failed("epoll_create1"))?;
         poller.watch(socket.descriptor()).map_err(failed("watching an AF_XDP socket"))?;
         poller.watch_edges(waker.descriptor()).map_err(failed("watching an eventfd"))?;
-        let chunk = u64::from(umem.chunk().bytes());
         Ok(Self {
             worker,
             socket: Some(socket),
             stack,
             flows,
             _steering: steering,
-            chunk_mask: !(chunk - 1),
+            chunk,
+            bounce,
             pool: Pool::new(chunk, 2048),
             transmitter: Transmitter::new(chunk),
             poller,
@@ -95,6 +98,15 @@ impl PacketTransport {
     fn flush(&mut self, frames: &mut dyn Frames) -> Result<(), XdpError> {
         let Some(socket) = &mut self.socket else { return Ok(()) };
         let now = now();
+        if let Some(bounce) = &mut self.bounce {
+            while bounce.has_room(socket)? {
+                if !self.stack.poll_transmit(now, &mut Memory(frames), &mut self.packet) {
+                    break;
+                }
+                bounce.send(&self.packet, socket, frames);
+            }
+            return bounce.kick(socket);
+        }
         while self.transmitter.has_room(socket, frames)? {
             if !self.stack.poll_transmit(now, &mut Memory(frames), &mut self.packet) {
                 break;
@@ -108,6 +120,9 @@ impl PacketTransport {
     fn refill(&mut self, frames: &mut dyn Frames) {
         self.pool.sort_landed(frames);
         let Some(socket) = &mut self.socket else { return };
+        if let Some(bounce) = &mut self.bounce {
+            return bounce.refill(socket);
+        }
         let room = socket.fill_room();
         if room == 0 {
             return;
@@ -143,15 +158,42 @@ impl PacketTransport {
         for packet in &packets {
             // Packets in several parts do not fit the MTU that was checked: none of them is whole.
             if !continues && !packet.continues {
-                let stamp = if packet.stamp_ns == 0 { now.nanos() } else { packet.stamp_ns };
-                let extent = Extent::new(packet.addr, packet.len);
-                self.take_packet(now, frames, extent, stamp + self.clock_offset.0);
+                self.take_one(now, frames, packet);
+            } else {
+                self.put_back(packet.addr, frames);
             }
             continues = packet.continues;
-            self.pool.landed(packet.addr & self.chunk_mask, frames);
         }
         self.received = packets;
         self.received.len()
+    }
+
+    /// A whole packet; what of it nobody keeps is used again.
+    fn take_one(&mut self, now: Instant, frames: &mut dyn Frames, packet: &landfall_xdp::Received) {
+        let stamp = if packet.stamp_ns == 0 { now.nanos() } else { packet.stamp_ns };
+        let arrival_ns = stamp + self.clock_offset.0;
+        let Some(bounce) = &mut self.bounce else {
+            self.take_packet(now, frames, Extent::new(packet.addr, packet.len), arrival_ns);
+            return self.put_back(packet.addr, frames);
+        };
+        let to = self.pool.take(frames);
+        let landed = bounce.land(packet.addr, packet.len, self.chunk, to, frames);
+        if let Some(landed) = landed {
+            self.take_packet(now, frames, landed, arrival_ns);
+        }
+        if let Some(to) = to {
+            self.pool.landed(to, frames);
+        } else if !std::mem::replace(&mut self.starved, true) {
+            self.ready.push(Event::Starved);
+        }
+    }
+
+    /// The chunk of a packet that has been looked at.
+    fn put_back(&mut self, addr: u64, frames: &mut dyn Frames) {
+        match &mut self.bounce {
+            Some(bounce) => drop(bounce.land(addr, 0, self.chunk, None, frames)),
+            None => self.pool.landed(addr & !(self.chunk - 1), frames),
+        }
     }
 
     fn take_packet(&mut self, now: Instant, frames: &mut dyn Frames, packet: Extent, arrival_ns: u64) {

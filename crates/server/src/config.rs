@@ -111,6 +111,8 @@ pub struct XdpConfig {
     pub spin: Duration,
     /// Who copies packets.
     pub mode: landfall_packets::Mode,
+    /// Land packets beside the region and copy them into it once, as where its memory cannot be pinned.
+    pub bounce: bool,
     /// Where to pin the steering program.
     pub pin: Option<PathBuf>,
 }

@@ -1,7 +1,7 @@
 //! The heap as the transport's source of landing space, and the way out of it for slow clients' bytes.
 
 use landfall_heap::{CopyPath, FRAME_SIZE, Heap};
-use landfall_media::{Extent, MediaError, RUN_SIZE};
+use landfall_media::{Extent, MediaError, RUN_SIZE, Sum};
 use landfall_sockets::Frames;
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ impl Landing {
         self.heap.runs().hold(copy);
         self.heap.runs().release(extent);
         self.heap.copies.add(CopyPath::Stalled, extent.len as usize);
-        Ok(Some(copy))
+        Ok(Some(copy.with_sum(extent.sum())))
     }
 
     fn end_aside(&mut self) {
@@ -83,6 +83,13 @@ impl Frames for Landing {
     }
 }
 
+/// The sum of what follows the first `count` bytes, where the whole one's is known.
+fn sum_of_rest(heap: &Heap, whole: Extent, count: usize) -> Option<Sum> {
+    let sum = whole.sum()?;
+    let bytes = heap.media().bytes(whole).ok()?;
+    Some(sum.of_part(bytes, count..bytes.len()))
+}
+
 /// What a connection has received and not yet consumed: held extents, in stream order.
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
@@ -125,7 +132,8 @@ impl Inbox {
                 self.extents.pop_front();
                 continue;
             }
-            let rest = Extent::new(front.off + count as u64, front.len - count as u32);
+            let rest = Extent::new(front.off + count as u64, front.len - count as u32)
+                .with_sum(sum_of_rest(heap, *front, count));
             let first_kept = rest.off / FRAME_SIZE * FRAME_SIZE;
             if first_kept > front.off {
                 heap.runs().release(Extent::new(front.off, (first_kept - front.off) as u32));

@@ -29,6 +29,9 @@ const LOADS_PER_STEP: usize = 8;
 
 /// How dense the region is kept while writes go on: within the bound of 1.6 times (3 for small values).
 const GOAL_LOADED: CompactGoal = CompactGoal { data_ratio: 1.27, slab_ratio: 1.4 };
+/// The same where each packet has a frame of its own, which a value of 1 KiB fills by half: packing them is left
+/// for when there is time, or no space.
+const GOAL_LOADED_PACKETS: CompactGoal = CompactGoal { data_ratio: 2.6, slab_ratio: 1.4 };
 /// How dense it becomes once they rest: within the bound of 1.25 times (2.2 for small values).
 const GOAL_IDLE: CompactGoal = CompactGoal { data_ratio: 1.03, slab_ratio: 1.03 };
 /// Times the goal at which writers are slowed down: compaction cannot keep up with them.
@@ -169,7 +172,8 @@ impl Maintenance {
             self.commits_seen = commits;
             self.wrote_at = Instant::now();
         }
-        let goal = if self.wrote_at.elapsed() > IDLE_AFTER { GOAL_IDLE } else { GOAL_LOADED };
+        let loaded = if self.shared.config.xdp.is_some() { GOAL_LOADED_PACKETS } else { GOAL_LOADED };
+        let goal = if self.wrote_at.elapsed() > IDLE_AFTER { GOAL_IDLE } else { loaded };
         let begun = Instant::now();
         if begun < self.rests_until {
             return Ok(false);
@@ -191,7 +195,7 @@ impl Maintenance {
     /// Slows the writers down where compaction cannot keep up with them: the region's size is bounded, their
     /// speed is not.
     fn brake(&self, excess: f32, goal: CompactGoal) {
-        let over = if goal == GOAL_LOADED { (excess - BRAKE_FROM).max(0.0) } else { 0.0 };
+        let over = if goal != GOAL_IDLE { (excess - BRAKE_FROM).max(0.0) } else { 0.0 };
         let pause = Duration::from_secs_f32((over * BRAKE_SLOPE).min(BRAKE_MAX));
         self.shared.brake_us.store(pause.subsec_micros(), Ordering::Relaxed);
     }

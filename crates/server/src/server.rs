@@ -81,6 +81,7 @@ impl Server {
             started: Instant::now(),
             run_id: hex(&store::random::<20>()?),
             transport: opened.chosen,
+            transport_counters: (0..config.workers).map(|_| Default::default()).collect(),
             clients: Default::default(),
             next_client: AtomicU64::new(1),
             cursors: Default::default(),
@@ -217,6 +218,7 @@ fn open_network(config: &Config, xdp: &XdpConfig, image: (usize, u64)) -> Result
         ports: ports.iter().map(|(port, _)| *port).collect(),
         spin: xdp.spin,
         mode: xdp.mode,
+        bounce: xdp.bounce,
         pin: xdp.pin.clone(),
         workers: config.workers,
     };

@@ -134,6 +134,8 @@ pub struct Shared {
     pub bound_http: Option<SocketAddr>,
     /// The transport in use.
     pub transport: ChosenTransport,
+    /// What each worker's transport counts, as of its last tick.
+    pub transport_counters: Vec<Mutex<Vec<(&'static str, u64)>>>,
     /// RESP clients by id.
     pub clients: Mutex<BTreeMap<u64, ClientInfo>>,
     /// Next client id.
@@ -153,6 +155,20 @@ impl Shared {
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
         self.wake_all();
+    }
+
+    /// What the transports count, over all workers; empty where they count nothing.
+    pub fn transport_counters(&self) -> Vec<(&'static str, u64)> {
+        let mut all: Vec<(&'static str, u64)> = Vec::new();
+        for counters in &self.transport_counters {
+            for (name, count) in counters.lock().iter() {
+                match all.iter_mut().find(|(known, _)| known == name) {
+                    Some((_, sum)) => *sum += count,
+                    None => all.push((name, *count)),
+                }
+            }
+        }
+        all
     }
 
     /// Ends every worker's wait.

@@ -141,7 +141,7 @@ impl Worker {
         if self.commit.is_none() {
             self.commit_in_line();
         }
-        Ok(())
+        self.transport.shut_down(&mut self.landing)
     }
 
     fn round(&mut self) -> Result<(), TransportError> {
@@ -519,6 +519,7 @@ impl Worker {
             self.drop_unanswerable();
         }
         self.look_at_waiting();
+        *self.shared.transport_counters[self.id].lock() = self.transport.counters();
         let now_ms = self.now_ns / 1_000_000;
         let config = &self.shared.config;
         let mut ends = Vec::new();

@@ -17,6 +17,7 @@ pub(super) fn text(ctx: &Context<'_>) -> String {
     info(&mut text, ctx.shared, ctx.engine);
     counters(&mut text, &ctx.shared.counters);
     commits(&mut text, &ctx.shared.counters);
+    network(&mut text, ctx.shared);
     brake(&mut text, ctx.shared);
     keys(&mut text, ctx.engine, &ctx.engine.stats());
     region(&mut text, ctx.engine.heap());
@@ -115,6 +116,26 @@ fn counters(text: &mut Text, from: &Counters) {
         text.counter(name, help, read(counter));
     }
     text.gauge("connections", "Connections now.", read(&from.clients));
+}
+
+/// What a transport of our own counts: packets, and those dropped, by reason.
+fn network(text: &mut Text, shared: &Shared) {
+    const DROPPED: &str = "dropped_";
+    let counters = shared.transport_counters();
+    for (name, count) in counters.iter().filter(|(name, _)| !name.starts_with(DROPPED)) {
+        let name = format!("net_{name}");
+        text.metric(&name, "untyped", "Of the network stack: see docs/xdp.md.");
+        text.sample(&name, &[], count);
+    }
+    if counters.is_empty() {
+        return;
+    }
+    text.metric("net_dropped_packets_total", "counter", "Packets dropped, by reason.");
+    for (name, count) in &counters {
+        if let Some(reason) = name.strip_prefix(DROPPED) {
+            text.sample("net_dropped_packets_total", &[("reason", reason)], count);
+        }
+    }
 }
 
 /// Commit latency as a histogram, in seconds. The buckets are cumulative, and their last is the count.

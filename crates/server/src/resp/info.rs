@@ -39,8 +39,8 @@ impl Text {
 
 type Section = fn(&mut Text, &Shared);
 
-/// Every section, in the order shown; the last is ours and shown by default, too.
-const SECTIONS: [(&str, &str, Section); 9] = [
+/// Every section, in the order shown; the last two are ours and shown by default, too.
+const SECTIONS: [(&str, &str, Section); 10] = [
     ("server", "Server", server),
     ("clients", "Clients", clients),
     ("memory", "Memory", memory),
@@ -50,6 +50,7 @@ const SECTIONS: [(&str, &str, Section); 9] = [
     ("cpu", "CPU", cpu),
     ("keyspace", "Keyspace", keyspace),
     ("landfall", "Landfall", landfall),
+    ("network", "Network", network),
 ];
 
 const EVERYTHING: [&str; 3] = ["all", "everything", "default"];
@@ -71,6 +72,11 @@ fn info(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
     }
     call.out().verbatim(*b"txt", text.lines.as_bytes());
     Ok(())
+}
+
+/// What a transport of our own counts; empty where the kernel does the networking.
+fn network(text: &mut Text, shared: &Shared) {
+    shared.transport_counters().into_iter().for_each(|(name, count)| text.line(name, count));
 }
 
 fn server(text: &mut Text, shared: &Shared) {

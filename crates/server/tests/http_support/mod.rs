@@ -66,6 +66,7 @@ impl Rig {
             bound_resp: None,
             bound_http: None,
             transport: ChosenTransport { name: "epoll", reason: "a \"reason\"".into() },
+            transport_counters: Vec::new(),
             clients: Default::default(),
             next_client: AtomicU64::new(1),
             cursors: Default::default(),

@@ -45,6 +45,7 @@ pub fn shared_on(config: Config, options: SimOptions) -> (Shared, Arc<SimMedia>)
         bound_resp: None,
         bound_http: None,
         transport: ChosenTransport { name: "test", reason: "no sockets".into() },
+        transport_counters: Vec::new(),
         clients: Default::default(),
         next_client: AtomicU64::new(1),
         cursors: Default::default(),

@@ -1,7 +1,5 @@
 //! The clocks. `CLOCK_MONOTONIC` is what the steering program stamps packets with.
 
-#![allow(unsafe_code)]
-
 /// Nanoseconds of `CLOCK_MONOTONIC`.
 pub(crate) fn monotonic_ns() -> u64 {
     read(libc::CLOCK_MONOTONIC)
