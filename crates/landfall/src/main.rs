@@ -1,8 +1,9 @@
-//! The one binary: `landfall serve`, `check`, `demo`, `bench`.
+//! The one binary: `landfall serve`, `check`, `stats`, `demo`, `bench`.
 
 mod check;
 mod demo;
 mod serve;
+mod stats;
 mod sys;
 
 use clap::{Parser, Subcommand};
@@ -22,6 +23,8 @@ enum Command {
     Serve(serve::ServeArgs),
     /// Verify every record and value of a region that no server has open.
     Check(check::CheckArgs),
+    /// Show what a running server counts: the sections of INFO, packets dropped among them.
+    Stats(stats::StatsArgs),
     /// Write real data while the server is killed again and again; show that nothing acknowledged is lost.
     Demo(demo::DemoArgs),
     /// Measure this server beside its peers.
@@ -32,6 +35,7 @@ fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Serve(args) => serve::run(args),
         Command::Check(args) => check::run(&args),
+        Command::Stats(args) => stats::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Bench(args) => landfall_bench::run(&args),
     }

@@ -13,6 +13,8 @@ mod rng;
 mod verify;
 pub(crate) mod wire;
 
+pub(crate) use wire::{Reply, Resp};
+
 use crate::{check, fail};
 use child::{ChildError, Server};
 use clap::Args;
@@ -239,7 +241,7 @@ impl Demo<'_> {
 
     /// The last server is asked to stop, and its region checked once more.
     fn stop(&mut self, server: Server) -> Result<(), ChildError> {
-        let mut resp = wire::Resp::connect(server.resp, REQUEST_MAX)?;
+        let mut resp = Resp::connect(server.resp, REQUEST_MAX)?;
         resp.push(&[b"SHUTDOWN"]);
         resp.flush()?;
         server.wait()?;
