@@ -11,7 +11,9 @@ use crate::record::{self, Group, Kind, RecordView, Slot};
 use crate::runs::RunUse;
 use crate::superblock::Geometry;
 use crate::table::{self, RunWord};
+use crate::tenant::spaces;
 use landfall_media::{Dirty, Extent, Media, MediaError, RUN_SIZE, Site};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -43,6 +45,7 @@ pub fn create(media: &dyn Media, new: &NewRegion) -> Result<(), HeapError> {
         created_ms: new.created_ms,
         generation: 1,
         read_only: false,
+        features: 0,
     };
     Ok(geometry.write(media)?)
 }
@@ -75,8 +78,30 @@ pub struct Found {
     pub seq: u64,
     /// Moves of the version.
     pub rev: u32,
-    /// Expiry, Unix milliseconds; 0 never.
+    /// Expiry, Unix milliseconds, 0 never; or the mark, in spaces whose records do not expire.
     pub expiry_ms: u64,
+    /// The owner's own field.
+    pub aux: u32,
+}
+
+/// What is known of what supersedes what, as recovery asks it about records above the watermarks.
+///
+/// A function of heap, hash and version is a judge: true if the scan has found something newer of that hash.
+pub trait Judge {
+    /// True if the scan has found something that makes the record irrelevant.
+    fn is_superseded(&self, heap: &Heap, found: &Found) -> bool;
+
+    /// True if the record counts only under a [`Kind::Bound`] of its space and `aux`, and the scan has found none.
+    fn lacks_bound(&self, found: &Found) -> bool {
+        let _ = found;
+        false
+    }
+}
+
+impl<F: Fn(&Heap, u64, u64) -> bool> Judge for F {
+    fn is_superseded(&self, heap: &Heap, found: &Found) -> bool {
+        self(heap, found.hash, found.seq)
+    }
 }
 
 impl Found {
@@ -89,6 +114,7 @@ impl Found {
             seq: view.seq(),
             rev: view.rev(),
             expiry_ms: view.expiry_ms(),
+            aux: view.aux(),
         }
     }
 }
@@ -374,21 +400,25 @@ impl Opening {
         }
     }
 
-    /// Settles the records above the watermarks. `superseded(heap, hash, seq)` tells whether the scan has
-    /// found something newer; `visit` gets what is believed.
+    /// Settles the records above the watermarks. `judge` tells what the scan has found that is newer; `visit`
+    /// gets what is believed.
     ///
     /// # Errors
     /// The medium's.
     pub fn resolve(
         &mut self,
-        superseded: impl Fn(&Heap, u64, u64) -> bool,
+        judge: &impl Judge,
         mut visit: impl FnMut(Found, &RecordView<'_>),
     ) -> Result<Resolved, HeapError> {
         let tails: Vec<Tail> =
             self.units.iter().map(|unit| self.read_tail(unit)).collect::<Result<_, _>>()?;
         let valid: Vec<Found> = tails.iter().flat_map(Tail::valid).collect();
         let heap = &self.heap;
-        let known = |f: &Found| superseded(heap, f.hash, f.seq);
+        let bounds: BTreeSet<(u8, u32)> =
+            valid.iter().filter(|f| f.kind == Kind::Bound).map(|f| (f.space, f.aux)).collect();
+        let known = |f: &Found| {
+            judge.is_superseded(heap, f) || judge.lacks_bound(f) && !bounds.contains(&(f.space, f.aux))
+        };
         let mut resolved = Resolved::default();
         let mut cuts = Vec::new();
         for (unit, tail) in self.units.iter().zip(&tails) {
@@ -563,8 +593,13 @@ impl Found {
     /// True when this record makes `older` irrelevant.
     fn replaces(&self, older: &Self) -> bool {
         let same_key = self.kind != Kind::Flush && self.hash == older.hash;
-        let flushed = self.kind == Kind::Flush && (self.space == older.space || self.space == u8::MAX);
-        (same_key || flushed) && (self.seq, self.rev) > (older.seq, older.rev)
+        let expires = !spaces::LOGS.contains(&older.space);
+        let flushed =
+            self.kind == Kind::Flush && expires && (self.space == older.space || self.space == u8::MAX);
+        let passed = self.kind == Kind::Bound
+            && (self.space, self.aux) == (older.space, older.aux)
+            && self.expiry_ms > older.expiry_ms;
+        (same_key || flushed || passed) && (self.seq, self.rev) > (older.seq, older.rev)
     }
 }
 
