@@ -30,8 +30,8 @@ impl Slots {
     }
 
     fn place(&self, index: usize) -> Option<(usize, usize)> {
-        let at = self.skipped + index;
-        (index < self.len).then_some((at / CHUNK, at % CHUNK))
+        let at = (index < self.len).then(|| self.skipped + index)?;
+        Some((at / CHUNK, at % CHUNK))
     }
 
     pub(crate) fn get(&self, index: usize) -> Option<SlotId> {
