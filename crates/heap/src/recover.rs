@@ -421,8 +421,7 @@ impl Opening {
         };
         let mut resolved = Resolved::default();
         let mut cuts = Vec::new();
-        for (unit, tail) in self.units.iter().zip(&tails) {
-            let cut = tail.cut(&known, &valid);
+        for ((unit, tail), cut) in self.units.iter().zip(&tails).zip(cut_all(&tails, &known, &valid)) {
             // What is superseded stays on the medium, and so it counts: a tombstone must outlive it.
             for found in tail.records[..cut].iter().filter_map(TailRecord::found) {
                 visit(*found, &self.heap.record(found.slot)?);
@@ -611,42 +610,15 @@ impl Tail {
         })
     }
 
-    /// How many slots of the tail to believe: up to the first that is neither valid nor superseded, and
-    /// never part of a group. `known` tells what the scan has found something newer for.
-    fn cut(&self, known: &impl Fn(&Found) -> bool, valid: &[Found]) -> usize {
-        let mut cut = self.prefix(|found| known(found) || valid.iter().any(|v| v.replaces(found)));
-        loop {
-            let again = self.prefix_below(cut, known, valid);
-            if again == cut {
-                return cut;
-            }
-            cut = again;
-        }
-    }
-
-    fn prefix(&self, excused: impl Fn(&Found) -> bool) -> usize {
+    /// How many of the first `end` slots to believe: up to the first that is neither valid nor superseded, and
+    /// never part of a group.
+    fn prefix(&self, end: usize, excused: impl Fn(&Found) -> bool) -> usize {
         let bad = |record: &TailRecord| match record {
             TailRecord::Valid { .. } => false,
             TailRecord::DataGone { found, .. } => !excused(found),
             TailRecord::Empty | TailRecord::Torn => true,
         };
-        let end = self.records.iter().position(bad).unwrap_or(self.records.len());
-        self.whole_groups(end)
-    }
-
-    /// The prefix again, when what lies at or above `cut` in this tail excuses nobody any more.
-    fn prefix_below(&self, cut: usize, known: &impl Fn(&Found) -> bool, valid: &[Found]) -> usize {
-        let dropped: Vec<SlotId> =
-            self.records[cut..].iter().filter_map(TailRecord::found).map(|found| found.slot).collect();
-        if dropped.is_empty() {
-            return cut;
-        }
-        let believed = || valid.iter().filter(|v| !dropped.contains(&v.slot));
-        let excused = |found: &Found| known(found) || believed().any(|v| v.replaces(found));
-        let bad =
-            |record: &TailRecord| matches!(record, TailRecord::DataGone { found, .. } if !excused(found));
-        let end = self.records[..cut].iter().position(bad).unwrap_or(cut);
-        self.whole_groups(end)
+        self.whole_groups(self.records[..end].iter().position(bad).unwrap_or(end))
     }
 
     /// How many of the first `end` slots belong to whole groups or to none. Slots of a group that was taken
@@ -667,5 +639,26 @@ impl Tail {
             at += count;
         }
         end
+    }
+}
+
+/// How many slots of each tail to believe. `known` tells what the scan has found something newer for; what lies
+/// in a tail excuses others as long as it is believed itself.
+fn cut_all(tails: &[Tail], known: &impl Fn(&Found) -> bool, valid: &[Found]) -> Vec<usize> {
+    let mut cuts: Vec<usize> = tails.iter().map(|tail| tail.records.len()).collect();
+    loop {
+        let dropped: BTreeSet<SlotId> = tails
+            .iter()
+            .zip(&cuts)
+            .flat_map(|(tail, cut)| tail.records[*cut..].iter().filter_map(TailRecord::found))
+            .map(|found| found.slot)
+            .collect();
+        let believed: Vec<&Found> = valid.iter().filter(|found| !dropped.contains(&found.slot)).collect();
+        let excused = |found: &Found| known(found) || believed.iter().any(|newer| newer.replaces(found));
+        let again = tails.iter().zip(&cuts).map(|(tail, cut)| tail.prefix(*cut, excused)).collect();
+        if again == cuts {
+            return cuts;
+        }
+        cuts = again;
     }
 }

@@ -21,6 +21,7 @@ mod moves;
 mod positions;
 mod read;
 mod recover;
+mod scrub;
 mod slots;
 mod trim;
 
@@ -30,3 +31,4 @@ pub use format::{CONSUMER_BYTES_MAX, NAME_BYTES_MAX, Settings};
 pub use logs::{LogStats, Logs, Waits, WalStats};
 pub use read::{Page, ReadLimit};
 pub use recover::{LogRecovery, Recovered};
+pub use scrub::{LogScrub, LogScrubbed};

@@ -39,6 +39,13 @@ impl Logs {
     /// # Errors
     /// [`WalError::NoLog`], [`WalError::OutOfRange`], [`WalError::BadName`], [`WalError::Damaged`].
     pub fn read(&self, name: &[u8], from: u64, limit: ReadLimit) -> Result<Page<'_>, WalError> {
+        let page = self.page(name, from, limit)?;
+        self.counters.read.fetch_add(page.entries.len() as u64, Ordering::Relaxed);
+        Ok(page)
+    }
+
+    /// The same, not counted.
+    pub(crate) fn page(&self, name: &[u8], from: u64, limit: ReadLimit) -> Result<Page<'_>, WalError> {
         let log = self.find(name)?;
         let mut state = log.state.lock();
         state.check()?;
@@ -62,7 +69,6 @@ impl Logs {
         for (_, item) in &mut page.entries {
             check(item)?;
         }
-        self.counters.read.fetch_add(page.entries.len() as u64, Ordering::Relaxed);
         Ok(page)
     }
 
