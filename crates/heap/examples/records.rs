@@ -57,7 +57,7 @@ fn recover(media: Arc<dyn Media>) -> Result<(Arc<Heap>, Vec<Found>), Box<dyn Err
         opening.scan(unit, |record, _| found.push(record))?;
     }
     // Here nothing supersedes anything; an owner with versions says what is newer.
-    opening.resolve(|_, _, _| false, |record, _| found.push(record))?;
+    opening.resolve(&|_: &Heap, _: u64, _: u64| false, |record, _| found.push(record))?;
     for record in &found {
         opening.adopt(record.slot, &opening.heap().record(record.slot)?)?;
     }

@@ -25,23 +25,38 @@ const MOVES_MAX: usize = 1024;
 pub trait Owner {
     /// If the record in `slot` is current: counts one more copy of it on the medium, calls `hold` while
     /// it is still current, and returns true.
-    fn begin_move(&self, hash: u64, slot: SlotId, hold: &mut dyn FnMut()) -> bool;
+    fn begin_move(&self, name: Named, slot: SlotId, hold: &mut dyn FnMut()) -> bool;
 
     /// The copy in `new` is durable. If `old` is still current, `new` takes its place: true.
-    fn end_move(&self, hash: u64, old: SlotId, new: SlotId) -> bool;
+    fn end_move(&self, name: Named, old: SlotId, new: SlotId) -> bool;
 
     /// The copy announced by [`Self::begin_move`] was not made.
-    fn abort_move(&self, hash: u64);
+    fn abort_move(&self, name: Named);
 
     /// Records that are not current are gone from the medium, durably. Their order may be changed.
     fn forget(&self, gone: &mut [Gone]);
 }
 
+/// Whose version a record is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Named {
+    /// Namespace of the key: it tells the system, too.
+    pub space: u8,
+    /// Hash of space and key.
+    pub hash: u64,
+}
+
+impl Named {
+    fn of(view: &RecordView<'_>) -> Self {
+        Self { space: view.space(), hash: view.hash() }
+    }
+}
+
 /// A record that is gone from the medium.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gone {
-    /// Hash of its space and key.
-    pub hash: u64,
+    /// Whose version it was.
+    pub name: Named,
     /// Its version.
     pub seq: u64,
 }
@@ -88,7 +103,7 @@ enum Victim {
 
 #[derive(Clone, Copy, Debug)]
 struct Move {
-    hash: u64,
+    name: Named,
     old: SlotId,
     new: SlotId,
 }
@@ -259,20 +274,20 @@ impl Compactor {
             heap.begin_copy(slot);
             extents.iter().flatten().for_each(|extent| heap.runs.hold(*extent));
         };
-        if !owner.begin_move(view.hash(), slot, &mut hold) {
+        if !owner.begin_move(Named::of(&view), slot, &mut hold) {
             return Ok(());
         }
         let copied = self.copy_one(slot, &view, extents.is_ok(), checks_data, &moves_data, done);
         extents.iter().flatten().for_each(|extent| heap.runs.release(*extent));
         match copied {
-            Ok(Some(new)) => self.moves.push(Move { hash: view.hash(), old: slot, new }),
+            Ok(Some(new)) => self.moves.push(Move { name: Named::of(&view), old: slot, new }),
             Ok(None) => {
                 heap.cancel_copy(slot);
-                owner.abort_move(view.hash());
+                owner.abort_move(Named::of(&view));
             }
             Err(error) => {
                 heap.cancel_copy(slot);
-                owner.abort_move(view.hash());
+                owner.abort_move(Named::of(&view));
                 return Err(error);
             }
         }
@@ -304,8 +319,8 @@ impl Compactor {
     /// Fences the copies and moves the watermark past them, then lets each replace its original.
     fn settle(&mut self, owner: &dyn Owner) -> Result<(), HeapError> {
         let fenced = self.fence_copies();
-        for Move { hash, old, new } in self.moves.drain(..).filter(|_| fenced.is_ok()) {
-            let replaces = owner.end_move(hash, old, new);
+        for Move { name, old, new } in self.moves.drain(..).filter(|_| fenced.is_ok()) {
+            let replaces = owner.end_move(name, old, new);
             self.heap.end_copy(old, new, replaces);
         }
         fenced
@@ -344,7 +359,7 @@ impl Compactor {
         let mut gone = Vec::with_capacity(filled as usize);
         for index in 0..filled {
             if let Slot::Record(view) = self.heap.slot(SlotId::new(run, index))? {
-                gone.push(Gone { hash: view.hash(), seq: view.seq() });
+                gone.push(Gone { name: Named::of(&view), seq: view.seq() });
             }
         }
         owner.forget(&mut gone);

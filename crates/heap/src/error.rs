@@ -43,6 +43,12 @@ pub enum HeapError {
         /// The unknown must-know bits.
         mask: u32,
     },
+    /// Misuse: the region holds records of a system that was not brought along.
+    #[error("the region holds records of another system (space {space}): open it with that system")]
+    Foreign {
+        /// The records' space.
+        space: u8,
+    },
     /// Corrupt: both superblock copies fail their checksum.
     #[error("both copies of the superblock are damaged: restore the region from a copy")]
     SuperblockDamaged,

@@ -63,6 +63,10 @@ pub struct Heap {
     pub(crate) next_seq: AtomicU64,
     pub(crate) spare_slabs: Mutex<Vec<SpareSlab>>,
     pub(crate) table_lock: Mutex<()>,
+    /// The superblock as it was last written.
+    superblock: Mutex<Geometry>,
+    /// Its must-know features.
+    features: AtomicU32,
     /// Records that the compactor is copying, or whose copy lost to something that is not durable yet.
     copying: Mutex<BTreeMap<SlotId, Copying>>,
     /// Live slots whose data are not counted, because they cannot be trusted to be theirs.
@@ -91,6 +95,8 @@ impl Heap {
             runs: Runs::new(geometry.runs),
             media,
             geometry,
+            superblock: Mutex::new(geometry),
+            features: AtomicU32::new(geometry.features),
             next_seq: AtomicU64::new(1),
             spare_slabs: Mutex::new(Vec::new()),
             table_lock: Mutex::new(()),
@@ -111,6 +117,27 @@ impl Heap {
     /// Size, salt and seeds of the region.
     pub fn geometry(&self) -> &Geometry {
         &self.geometry
+    }
+
+    /// Makes sure, durably, that only programs that know these features will open the region: before the first
+    /// record is written that others could not read.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub fn require_features(&self, features: u32) -> Result<(), MediaError> {
+        if self.features.load(Ordering::Acquire) & features == features {
+            return Ok(());
+        }
+        let mut superblock = self.superblock.lock();
+        let next = Geometry {
+            features: superblock.features | features,
+            generation: superblock.generation + 1,
+            ..*superblock
+        };
+        next.write(&*self.media)?;
+        *superblock = next;
+        self.features.store(next.features, Ordering::Release);
+        Ok(())
     }
 
     /// Runs and frames: counts, references, live bytes.

@@ -14,6 +14,7 @@ mod copies;
 pub mod crc;
 mod error;
 mod heap;
+mod item;
 pub mod layout;
 mod place;
 mod record;
@@ -21,17 +22,20 @@ mod recover;
 mod runs;
 mod superblock;
 mod table;
+mod tenant;
 mod writer;
 
-pub use compact::{CompactGoal, Compacted, Compactor, Gone, Owner};
+pub use compact::{CompactGoal, Compacted, Compactor, Gone, Named, Owner};
 pub use copies::{Copies, CopyPath};
 pub use error::{Damage, HeapError};
 pub use heap::{Extents, Heap};
+pub use item::Item;
 pub use layout::{FRAME_SIZE, KEY_BYTES_MAX, RECORD_SIZE, RunId, SLOTS_PER_RUN, SlotId, VALUE_BYTES_MAX};
 pub use record::{ExtentList, Group, KeyPlace, Kind, RecordView, Slot, ValuePlace};
 pub use recover::{
-    DamagedCopies, DamagedSlot, Found, NewRegion, Opening, Resolved, ScanUnit, Scanned, create,
+    DamagedCopies, DamagedSlot, Found, Judge, NewRegion, Opening, Resolved, ScanUnit, Scanned, create,
 };
 pub use runs::{Run, RunCounts, RunUse, Runs};
-pub use superblock::{Geometry, VERSION, decode as decode_superblock};
+pub use superblock::{FEATURE_LOGS, Geometry, VERSION, decode as decode_superblock};
+pub use tenant::{OwnerBySpace, Tenant, spaces};
 pub use writer::{Entry, Source, Writer};

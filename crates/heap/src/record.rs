@@ -27,11 +27,14 @@ pub enum Kind {
     Tombstone = 2,
     /// Everything older in its space is gone; space 255 means every space.
     Flush = 3,
+    /// Of the records with its space and its `aux`, those with a lower *mark* are gone. Like a tombstone it
+    /// may be written when the region is full.
+    Bound = 4,
 }
 
 impl Kind {
     fn from_u8(byte: u8) -> Option<Self> {
-        [Self::Put, Self::Tombstone, Self::Flush].into_iter().find(|kind| *kind as u8 == byte)
+        [Self::Put, Self::Tombstone, Self::Flush, Self::Bound].into_iter().find(|kind| *kind as u8 == byte)
     }
 }
 
@@ -431,6 +434,11 @@ impl<'a> RecordView<'a> {
 
     /// Expiry, Unix milliseconds; 0 never.
     pub fn expiry_ms(&self) -> u64 {
+        self.raw.expiry_ms.get()
+    }
+
+    /// The same field in spaces whose records do not expire: see [`Kind::Bound`].
+    pub fn mark(&self) -> u64 {
         self.raw.expiry_ms.get()
     }
 

@@ -11,7 +11,9 @@ use crate::record::{self, Group, Kind, RecordView, Slot};
 use crate::runs::RunUse;
 use crate::superblock::Geometry;
 use crate::table::{self, RunWord};
+use crate::tenant::spaces;
 use landfall_media::{Dirty, Extent, Media, MediaError, RUN_SIZE, Site};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -43,6 +45,7 @@ pub fn create(media: &dyn Media, new: &NewRegion) -> Result<(), HeapError> {
         created_ms: new.created_ms,
         generation: 1,
         read_only: false,
+        features: 0,
     };
     Ok(geometry.write(media)?)
 }
@@ -75,8 +78,30 @@ pub struct Found {
     pub seq: u64,
     /// Moves of the version.
     pub rev: u32,
-    /// Expiry, Unix milliseconds; 0 never.
+    /// Expiry, Unix milliseconds, 0 never; or the mark, in spaces whose records do not expire.
     pub expiry_ms: u64,
+    /// The owner's own field.
+    pub aux: u32,
+}
+
+/// What is known of what supersedes what, as recovery asks it about records above the watermarks.
+///
+/// A function of heap, hash and version is a judge: true if the scan has found something newer of that hash.
+pub trait Judge {
+    /// True if the scan has found something that makes the record irrelevant.
+    fn is_superseded(&self, heap: &Heap, found: &Found) -> bool;
+
+    /// True if the record counts only under a [`Kind::Bound`] of its space and `aux`, and the scan has found none.
+    fn lacks_bound(&self, found: &Found) -> bool {
+        let _ = found;
+        false
+    }
+}
+
+impl<F: Fn(&Heap, u64, u64) -> bool> Judge for F {
+    fn is_superseded(&self, heap: &Heap, found: &Found) -> bool {
+        self(heap, found.hash, found.seq)
+    }
 }
 
 impl Found {
@@ -89,6 +114,7 @@ impl Found {
             seq: view.seq(),
             rev: view.rev(),
             expiry_ms: view.expiry_ms(),
+            aux: view.aux(),
         }
     }
 }
@@ -374,25 +400,28 @@ impl Opening {
         }
     }
 
-    /// Settles the records above the watermarks. `superseded(heap, hash, seq)` tells whether the scan has
-    /// found something newer; `visit` gets what is believed.
+    /// Settles the records above the watermarks. `judge` tells what the scan has found that is newer; `visit`
+    /// gets what is believed.
     ///
     /// # Errors
     /// The medium's.
     pub fn resolve(
         &mut self,
-        superseded: impl Fn(&Heap, u64, u64) -> bool,
+        judge: &impl Judge,
         mut visit: impl FnMut(Found, &RecordView<'_>),
     ) -> Result<Resolved, HeapError> {
         let tails: Vec<Tail> =
             self.units.iter().map(|unit| self.read_tail(unit)).collect::<Result<_, _>>()?;
         let valid: Vec<Found> = tails.iter().flat_map(Tail::valid).collect();
         let heap = &self.heap;
-        let known = |f: &Found| superseded(heap, f.hash, f.seq);
+        let bounds: BTreeSet<(u8, u32)> =
+            valid.iter().filter(|f| f.kind == Kind::Bound).map(|f| (f.space, f.aux)).collect();
+        let known = |f: &Found| {
+            judge.is_superseded(heap, f) || judge.lacks_bound(f) && !bounds.contains(&(f.space, f.aux))
+        };
         let mut resolved = Resolved::default();
         let mut cuts = Vec::new();
-        for (unit, tail) in self.units.iter().zip(&tails) {
-            let cut = tail.cut(&known, &valid);
+        for ((unit, tail), cut) in self.units.iter().zip(&tails).zip(cut_all(&tails, &known, &valid)) {
             // What is superseded stays on the medium, and so it counts: a tombstone must outlive it.
             for found in tail.records[..cut].iter().filter_map(TailRecord::found) {
                 visit(*found, &self.heap.record(found.slot)?);
@@ -563,8 +592,13 @@ impl Found {
     /// True when this record makes `older` irrelevant.
     fn replaces(&self, older: &Self) -> bool {
         let same_key = self.kind != Kind::Flush && self.hash == older.hash;
-        let flushed = self.kind == Kind::Flush && (self.space == older.space || self.space == u8::MAX);
-        (same_key || flushed) && (self.seq, self.rev) > (older.seq, older.rev)
+        let expires = !spaces::LOGS.contains(&older.space);
+        let flushed =
+            self.kind == Kind::Flush && expires && (self.space == older.space || self.space == u8::MAX);
+        let passed = self.kind == Kind::Bound
+            && (self.space, self.aux) == (older.space, older.aux)
+            && self.expiry_ms > older.expiry_ms;
+        (same_key || flushed || passed) && (self.seq, self.rev) > (older.seq, older.rev)
     }
 }
 
@@ -576,42 +610,15 @@ impl Tail {
         })
     }
 
-    /// How many slots of the tail to believe: up to the first that is neither valid nor superseded, and
-    /// never part of a group. `known` tells what the scan has found something newer for.
-    fn cut(&self, known: &impl Fn(&Found) -> bool, valid: &[Found]) -> usize {
-        let mut cut = self.prefix(|found| known(found) || valid.iter().any(|v| v.replaces(found)));
-        loop {
-            let again = self.prefix_below(cut, known, valid);
-            if again == cut {
-                return cut;
-            }
-            cut = again;
-        }
-    }
-
-    fn prefix(&self, excused: impl Fn(&Found) -> bool) -> usize {
+    /// How many of the first `end` slots to believe: up to the first that is neither valid nor superseded, and
+    /// never part of a group.
+    fn prefix(&self, end: usize, excused: impl Fn(&Found) -> bool) -> usize {
         let bad = |record: &TailRecord| match record {
             TailRecord::Valid { .. } => false,
             TailRecord::DataGone { found, .. } => !excused(found),
             TailRecord::Empty | TailRecord::Torn => true,
         };
-        let end = self.records.iter().position(bad).unwrap_or(self.records.len());
-        self.whole_groups(end)
-    }
-
-    /// The prefix again, when what lies at or above `cut` in this tail excuses nobody any more.
-    fn prefix_below(&self, cut: usize, known: &impl Fn(&Found) -> bool, valid: &[Found]) -> usize {
-        let dropped: Vec<SlotId> =
-            self.records[cut..].iter().filter_map(TailRecord::found).map(|found| found.slot).collect();
-        if dropped.is_empty() {
-            return cut;
-        }
-        let believed = || valid.iter().filter(|v| !dropped.contains(&v.slot));
-        let excused = |found: &Found| known(found) || believed().any(|v| v.replaces(found));
-        let bad =
-            |record: &TailRecord| matches!(record, TailRecord::DataGone { found, .. } if !excused(found));
-        let end = self.records[..cut].iter().position(bad).unwrap_or(cut);
-        self.whole_groups(end)
+        self.whole_groups(self.records[..end].iter().position(bad).unwrap_or(end))
     }
 
     /// How many of the first `end` slots belong to whole groups or to none. Slots of a group that was taken
@@ -632,5 +639,26 @@ impl Tail {
             at += count;
         }
         end
+    }
+}
+
+/// How many slots of each tail to believe. `known` tells what the scan has found something newer for; what lies
+/// in a tail excuses others as long as it is believed itself.
+fn cut_all(tails: &[Tail], known: &impl Fn(&Found) -> bool, valid: &[Found]) -> Vec<usize> {
+    let mut cuts: Vec<usize> = tails.iter().map(|tail| tail.records.len()).collect();
+    loop {
+        let dropped: BTreeSet<SlotId> = tails
+            .iter()
+            .zip(&cuts)
+            .flat_map(|(tail, cut)| tail.records[*cut..].iter().filter_map(TailRecord::found))
+            .map(|found| found.slot)
+            .collect();
+        let believed: Vec<&Found> = valid.iter().filter(|found| !dropped.contains(&found.slot)).collect();
+        let excused = |found: &Found| known(found) || believed.iter().any(|newer| newer.replaces(found));
+        let again = tails.iter().zip(&cuts).map(|(tail, cut)| tail.prefix(*cut, excused)).collect();
+        if again == cuts {
+            return cuts;
+        }
+        cuts = again;
     }
 }

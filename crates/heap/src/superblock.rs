@@ -13,8 +13,10 @@ pub const MAGIC: [u8; 8] = *b"LANDFALL";
 pub const VERSION: u32 = 1;
 const SIZE: usize = 128;
 
+/// Must-know feature: the region may hold records of logs.
+pub const FEATURE_LOGS: u32 = 1;
 /// Must-know features this code knows.
-const KNOWN_INCOMPATIBLE: u32 = 0;
+const KNOWN_INCOMPATIBLE: u32 = FEATURE_LOGS;
 /// Read-only-if-unknown features this code knows.
 const KNOWN_READ_ONLY: u32 = 0;
 
@@ -58,6 +60,8 @@ pub struct Geometry {
     pub generation: u64,
     /// The region has features that only allow reading.
     pub read_only: bool,
+    /// Must-know features that the region may make use of.
+    pub features: u32,
 }
 
 impl Geometry {
@@ -84,7 +88,7 @@ impl Geometry {
             magic: MAGIC,
             version: U32::new(VERSION),
             compatible: U32::new(0),
-            incompatible: U32::new(0),
+            incompatible: U32::new(self.features),
             read_only: U32::new(0),
             salt: self.salt,
             hash_seed: U64::new(self.hash_seed),
@@ -215,6 +219,7 @@ fn check_geometry(raw: &Raw) -> Result<Geometry, HeapError> {
         created_ms: raw.created_ms.get(),
         generation: raw.generation.get(),
         read_only: raw.read_only.get() & !KNOWN_READ_ONLY != 0,
+        features: raw.incompatible.get(),
     })
 }
 
@@ -230,6 +235,7 @@ mod tests {
             created_ms: 1_800_000_000_000,
             generation: 3,
             read_only: false,
+            features: 0,
         }
     }
 
@@ -261,6 +267,8 @@ mod tests {
         assert!(matches!(newer, Err(HeapError::NewerVersion { .. })));
         let feature = changed(|raw| raw.incompatible = U32::new(1 << 31));
         assert!(matches!(feature, Err(HeapError::UnknownFeatures { mask }) if mask == 1 << 31));
+        let logs = changed(|raw| raw.incompatible = U32::new(FEATURE_LOGS)).expect("logs are known");
+        assert_eq!(logs.features, FEATURE_LOGS);
         assert!(changed(|raw| raw.read_only = U32::new(1 << 31)).expect("may be read").read_only);
         assert_eq!(changed(|raw| raw.compatible = U32::new(1 << 31)).expect("may be ignored"), geometry());
     }

@@ -2,10 +2,9 @@
 
 use crate::engine::Engine;
 use crate::error::KvError;
-use crate::item::Item;
 use crate::shard::{Lookup, Shard};
 use crate::txn::Txn;
-use landfall_heap::{Damage, Heap, SlotId};
+use landfall_heap::{Damage, Heap, Item, SlotId};
 
 /// What a read has come to.
 #[derive(Debug)]

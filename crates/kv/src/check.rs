@@ -7,8 +7,10 @@
 
 use crate::error::KvError;
 use crate::shard::ByHash;
+use crate::tenants::Tenants;
 use landfall_heap::{
-    Damage, DamagedCopies, Found, HeapError, Kind, Opening, RecordView, RunId, Scanned, SlotId,
+    Damage, DamagedCopies, Found, HeapError, Kind, Opening, RecordView, RunId, Scanned, SlotId, Tenant,
+    spaces,
 };
 use landfall_media::{Extent, Media};
 use parking_lot::Mutex;
@@ -51,6 +53,8 @@ pub struct Checked {
     pub records: u64,
     /// Current keys, expired ones included.
     pub keys: u64,
+    /// Current entries of logs.
+    pub log_entries: u64,
     /// Current records that say that something is gone.
     pub tombstones: u64,
     /// Records that newer ones replace.
@@ -101,6 +105,7 @@ pub struct Check {
     next_part: AtomicUsize,
     stale: AtomicU64,
     used: Mutex<BTreeSet<RunId>>,
+    tenants: Tenants,
     report: Mutex<Checked>,
 }
 
@@ -110,6 +115,14 @@ impl Check {
     /// # Errors
     /// All the ways in which this is not a region that can be opened.
     pub fn begin(media: Arc<dyn Media>) -> Result<Self, KvError> {
+        Self::begin_with(media, Vec::new())
+    }
+
+    /// The same of a region that other systems' records share.
+    ///
+    /// # Errors
+    /// As [`Self::begin`].
+    pub fn begin_with(media: Arc<dyn Media>, tenants: Vec<Arc<dyn Tenant>>) -> Result<Self, KvError> {
         let opening = Opening::begin_read_only(media)?;
         let report = Checked {
             bytes: opening.heap().geometry().bytes(),
@@ -125,6 +138,7 @@ impl Check {
             next_part: AtomicUsize::new(0),
             stale: AtomicU64::new(0),
             used: Mutex::default(),
+            tenants: Tenants::new(tenants),
             report: Mutex::new(report),
         })
     }
@@ -136,7 +150,13 @@ impl Check {
     pub fn scan_some(&self) -> Result<bool, KvError> {
         let index = self.next_unit.fetch_add(1, Ordering::Relaxed);
         let Some(unit) = self.opening.units().get(index) else { return Ok(false) };
-        let scanned = self.opening.scan(unit, |found, _| self.contest(&found))?;
+        let scanned = self.opening.scan(unit, |found, view| {
+            if !self.tenants.take(self.opening.heap(), &found, view) {
+                self.contest(&found);
+            }
+        })?;
+        self.tenants.check()?;
+        self.tenants.take_damaged(&scanned);
         self.used.lock().insert(unit.run);
         self.note(scanned);
         Ok(true)
@@ -201,8 +221,15 @@ impl Check {
             seq < flush_seq || known > seq
         };
         let mut accepted = Vec::new();
-        let resolved = self.opening.resolve(superseded, |found, _| accepted.push(found))?;
-        accepted.iter().for_each(|found| self.contest(found));
+        let resolved =
+            self.opening.resolve(&self.tenants.judge(superseded), |found, _| accepted.push(found))?;
+        for found in &accepted {
+            let heap = self.opening.heap();
+            if !self.tenants.take(heap, found, &heap.record(found.slot)?) {
+                self.contest(found);
+            }
+        }
+        self.tenants.settle(self.opening.heap())?;
         let report = self.report.get_mut();
         report.records += resolved.accepted;
         report.unacknowledged = resolved.rejected;
@@ -215,7 +242,7 @@ impl Check {
     /// The medium's.
     pub fn verify_some(&self) -> Result<bool, KvError> {
         let index = self.next_part.fetch_add(1, Ordering::Relaxed);
-        let Some(part) = self.newest.get(index) else { return Ok(false) };
+        let Some(part) = self.newest.get(index) else { return self.verify_tenants() };
         let flush_seq = self.flush.lock().map_or(0, |flush| flush.seq);
         // In order of slots: files are then read from one end to the other.
         let mut current: Vec<Newest> = part.lock().values().copied().collect();
@@ -231,6 +258,22 @@ impl Check {
         Ok(true)
     }
 
+    /// Verifies some of the other systems' current records; false when none is left.
+    fn verify_tenants(&self) -> Result<bool, KvError> {
+        self.tenants.visit_some(&mut |slot| {
+            let verified = self.opening.with_record(slot, |view| self.verify_record(slot, view));
+            match verified {
+                Err(HeapError::Damaged { .. }) | Ok(()) => Ok(()),
+                Err(error) => Err(error.into()),
+            }
+        })
+    }
+
+    /// What a person would call a record of another system.
+    pub fn describe(&self, space: u8, key: &[u8]) -> Option<String> {
+        self.tenants.describe(space, key)
+    }
+
     fn verify(&self, newest: Newest, is_needed: bool) -> Result<(), KvError> {
         let verified = self.opening.with_record(newest.slot, |view| {
             // The key of a tombstone that nothing older needs may have been given up with its frames.
@@ -239,7 +282,7 @@ impl Check {
                 self.stale.fetch_add(1, Ordering::Relaxed);
                 return Ok(());
             }
-            self.verify_record(newest, view)
+            self.verify_record(newest.slot, view)
         });
         match verified {
             Err(HeapError::Damaged { .. }) | Ok(()) => Ok(()),
@@ -247,18 +290,20 @@ impl Check {
         }
     }
 
-    fn verify_record(&self, newest: Newest, view: &RecordView<'_>) -> Result<(), HeapError> {
+    fn verify_record(&self, slot: SlotId, view: &RecordView<'_>) -> Result<(), HeapError> {
         let heap = self.opening.heap();
         let named = heap
             .key_holds(view)?
             .then(|| heap.key(view).map(|key| (view.space(), key.to_vec())))
             .transpose()?;
-        let outcome = heap.verify_value(newest.slot, view);
-        let extents = heap.all_extents(newest.slot, view);
+        let outcome = heap.verify_value(slot, view);
+        let extents = heap.all_extents(slot, view);
         let mut report = self.report.lock();
-        match newest.kind {
+        match view.kind() {
+            Kind::Put if spaces::LOGS.contains(&view.space()) => report.log_entries += 1,
             Kind::Put => report.keys += 1,
             Kind::Tombstone | Kind::Flush => report.tombstones += 1,
+            Kind::Bound => {}
         }
         report.live_bytes += landfall_heap::RECORD_SIZE;
         let what = match (&named, outcome) {
@@ -269,14 +314,8 @@ impl Check {
         };
         let first = extents.as_ref().ok().and_then(|extents| extents.first()).map(|extent| extent.off);
         if let Some(what) = what {
-            let offset = first.unwrap_or(newest.slot.off());
-            report.find(Finding {
-                what: Some(what),
-                slot: newest.slot,
-                offset,
-                named,
-                hash: Some(view.hash()),
-            });
+            let offset = first.unwrap_or(slot.off());
+            report.find(Finding { what: Some(what), slot, offset, named, hash: Some(view.hash()) });
         }
         if let Ok(extents) = extents {
             report.live_bytes += extents.iter().map(|extent| u64::from(extent.len)).sum::<u64>();

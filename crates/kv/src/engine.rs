@@ -1,9 +1,8 @@
 //! The engine: shards, and the commands that touch one key.
 
 use crate::error::KvError;
-use crate::item::Item;
 use crate::shard::{DATABASES, Hit, Lookup, Shard};
-use landfall_heap::{Entry, Heap, Kind, SlotId, Source, Writer};
+use landfall_heap::{Entry, Heap, Item, Kind, SlotId, Source, Writer};
 use landfall_media::Extent;
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;

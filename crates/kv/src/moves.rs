@@ -2,14 +2,14 @@
 
 use crate::engine::Engine;
 use crate::shard::Shard;
-use landfall_heap::{Gone, Kind, Owner, SlotId};
+use landfall_heap::{Gone, Kind, Named, Owner, SlotId};
 use std::sync::atomic::Ordering;
 
 /// Records forgotten under one lock: a few microseconds.
 const FORGOTTEN_AT_ONCE: usize = 256;
 
 impl Owner for Engine {
-    fn begin_move(&self, hash: u64, slot: SlotId, hold: &mut dyn FnMut()) -> bool {
+    fn begin_move(&self, Named { hash, .. }: Named, slot: SlotId, hold: &mut dyn FnMut()) -> bool {
         let mut shard = self.shard(hash);
         if !shard.is_current(hash, slot) {
             return false;
@@ -20,24 +20,24 @@ impl Owner for Engine {
         true
     }
 
-    fn end_move(&self, hash: u64, old: SlotId, new: SlotId) -> bool {
+    fn end_move(&self, Named { hash, .. }: Named, old: SlotId, new: SlotId) -> bool {
         // If it takes over, the original becomes the stale one: the count stays.
         self.shard(hash).replace(hash, old, new)
     }
 
-    fn abort_move(&self, hash: u64) {
+    fn abort_move(&self, Named { hash, .. }: Named) {
         self.drop_stale(&mut self.shard(hash), hash);
     }
 
     fn forget(&self, gone: &mut [Gone]) {
-        gone.sort_unstable_by_key(|gone| self.shard_index(gone.hash));
-        for of_shard in gone.chunk_by(|a, b| self.shard_index(a.hash) == self.shard_index(b.hash)) {
+        gone.sort_unstable_by_key(|gone| self.shard_index(gone.name.hash));
+        for of_shard in gone.chunk_by(|a, b| self.shard_index(a.name.hash) == self.shard_index(b.name.hash)) {
             // Not a lock each: a slab of old versions of few keys would fight with their writers for it.
             for some in of_shard.chunks(FORGOTTEN_AT_ONCE) {
-                let mut shard = self.shard(some[0].hash);
+                let mut shard = self.shard(some[0].name.hash);
                 let flushed = self.flush_seq.load(Ordering::Acquire);
                 let counted = some.iter().filter(|gone| gone.seq >= flushed);
-                counted.for_each(|gone| self.drop_stale(&mut shard, gone.hash));
+                counted.for_each(|gone| self.drop_stale(&mut shard, gone.name.hash));
             }
         }
     }

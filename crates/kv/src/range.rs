@@ -2,9 +2,9 @@
 
 use crate::engine::Engine;
 use crate::error::KvError;
-use crate::item::Item;
 use crate::shard::{Lookup, OrderedKey, Shard, ordered_key};
 use crate::txn::Txn;
+use landfall_heap::Item;
 use std::collections::BTreeSet;
 use std::collections::btree_set::Range;
 use std::iter::Peekable;

@@ -6,13 +6,11 @@
 
 use crate::engine::{Engine, Found, tombstone};
 use crate::error::KvError;
-use crate::item::Item;
 use crate::shard::{ByHash, Lookup, OrderedKey, Shard, ordered_key};
-use landfall_heap::{Entry, Extents, Kind, SlotId, Source, Writer};
+use landfall_heap::{Entry, Extents, Heap, Item, Kind, SlotId, Source, Writer};
 use landfall_media::Extent;
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
-use std::borrow::Cow;
 
 /// Staged keys up to which a linear search is the fastest.
 const LINEAR_MAX: usize = 16;
@@ -165,10 +163,8 @@ impl<'e> Txn<'e> {
         let heap = &*self.engine.heap;
         match &staged.value {
             Staged::Deleted => Ok(None),
-            Staged::Bytes(bytes) => Ok(Some(Item::staged_bytes(heap, bytes, staged.expiry_ms))),
-            Staged::Landed { extents, .. } => {
-                Ok(Some(Item::staged_extents(heap, extents, staged.expiry_ms)?))
-            }
+            Staged::Bytes(bytes) => Ok(Some(staged_bytes(heap, bytes, staged.expiry_ms))),
+            Staged::Landed { extents, .. } => Ok(Some(staged_extents(heap, extents, staged.expiry_ms)?)),
         }
     }
 
@@ -402,34 +398,14 @@ impl<'a> Planned<'a> {
     }
 }
 
-impl<'h> Item<'h> {
-    /// A value staged by a transaction, for its own reads.
-    fn staged_bytes(heap: &'h landfall_heap::Heap, bytes: &[u8], expiry_ms: u64) -> Self {
-        Self::from_parts(heap, expiry_ms, bytes.len(), landfall_heap::crc::of(bytes), Some(bytes), &[])
-    }
-
-    fn staged_extents(
-        heap: &'h landfall_heap::Heap,
-        extents: &[Extent],
-        expiry_ms: u64,
-    ) -> Result<Self, KvError> {
-        let crc = heap.crc_of(extents)?;
-        extents.iter().for_each(|extent| heap.runs().hold(*extent));
-        let len = extents.iter().map(|extent| extent.len as usize).sum();
-        Ok(Self::from_parts(heap, expiry_ms, len, crc, None, extents))
-    }
+/// A value staged by a transaction, for its own reads.
+fn staged_bytes<'h>(heap: &'h Heap, bytes: &[u8], expiry_ms: u64) -> Item<'h> {
+    Item::from_parts(heap, expiry_ms, bytes.len(), landfall_heap::crc::of(bytes), Some(bytes), &[])
 }
 
-/// The bytes of a value, for commands that compute with it.
-impl Item<'_> {
-    /// The value as owned bytes.
-    ///
-    /// # Errors
-    /// The medium's.
-    pub fn to_vec(&self) -> Result<Vec<u8>, KvError> {
-        Ok(match self.bytes()? {
-            Cow::Borrowed(bytes) => bytes.to_vec(),
-            Cow::Owned(bytes) => bytes,
-        })
-    }
+fn staged_extents<'h>(heap: &'h Heap, extents: &[Extent], expiry_ms: u64) -> Result<Item<'h>, KvError> {
+    let crc = heap.crc_of(extents)?;
+    extents.iter().for_each(|extent| heap.runs().hold(*extent));
+    let len = extents.iter().map(|extent| extent.len as usize).sum();
+    Ok(Item::from_parts(heap, expiry_ms, len, crc, None, extents))
 }

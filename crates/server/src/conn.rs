@@ -1,7 +1,7 @@
 //! One connection: what it has sent, who parses it, what it is to get.
 
 use crate::config::Config;
-use crate::context::{Context, Outcome};
+use crate::context::{Context, Outcome, Tail};
 use crate::http::HttpSession;
 use crate::landing::Inbox;
 use crate::reply::Outbox;
@@ -26,6 +26,8 @@ pub(crate) enum Park {
     Slot(SlotId),
     /// Until the worker's next commit has completed.
     Commit,
+    /// Until a log has grown, or its time is up.
+    Log(Tail),
 }
 
 /// A connection.
@@ -55,6 +57,10 @@ pub(crate) struct Conn {
     pub(crate) aside: bool,
     /// On the list of connections to be serviced this round.
     pub(crate) touched: bool,
+    /// What its first command has been waiting for.
+    pub(crate) tail: Option<Tail>,
+    /// On the list of connections that wait for a log to grow.
+    pub(crate) tailing: bool,
     /// On the list of connections whose replies or commands wait for a commit.
     pub(crate) waiting: bool,
     /// When the packet that arrived last did, Unix nanoseconds; 0: its transport does not know.
@@ -70,6 +76,8 @@ pub(crate) struct Core<'a> {
     pub(crate) round: u64,
     pub(crate) now_ns: u64,
     pub(crate) worker: usize,
+    /// Of the command about to be executed.
+    pub(crate) tail: Option<Tail>,
 }
 
 /// What one command of a connection has come to.
@@ -102,6 +110,8 @@ impl Conn {
             stalled_ms: 0,
             aside: false,
             touched: false,
+            tail: None,
+            tailing: false,
             waiting: false,
             arrival_ns: 0,
             epoch: 0,
@@ -147,6 +157,7 @@ impl Conn {
         let (mut from, mut left) = (0, core.shared.config.max_pipeline);
         while left > 0 && self.may_execute(&core.shared.config) && !self.is_streaming() {
             left -= 1;
+            core.tail = self.tail.take();
             match self.step(core, &heap, &chain, from) {
                 Step::Executed(end) => from = end,
                 Step::NeedMore => {
@@ -154,6 +165,9 @@ impl Conn {
                     break;
                 }
                 Step::Parked(park) => {
+                    if let Park::Log(tail) = park {
+                        self.tail = Some(tail);
+                    }
                     self.park = Some(park);
                     break;
                 }
@@ -207,6 +221,10 @@ impl Conn {
                 Outcome::Wait(slot) => {
                     reply.abandon();
                     self.park = Some(park_on(slot));
+                }
+                Outcome::Tail(tail) => {
+                    reply.abandon();
+                    self.park = Some(Park::Log(tail));
                 }
             }
         }
@@ -313,11 +331,13 @@ impl Core<'_> {
         Context {
             shared: self.shared,
             engine: &self.shared.engine,
+            logs: &self.shared.logs,
             writer: self.writer,
             now_ms: self.now_ns / 1_000_000,
             arrival_ns: if arrival_ns == 0 { self.now_ns } else { arrival_ns },
             conn,
             worker: self.worker,
+            tail: self.tail,
         }
     }
 }
@@ -339,6 +359,10 @@ fn settle(reply: crate::reply::Reply<'_>, outcome: Outcome, end: usize) -> Step 
         Outcome::Wait(slot) => {
             reply.abandon();
             Step::Parked(park_on(slot))
+        }
+        Outcome::Tail(tail) => {
+            reply.abandon();
+            Step::Parked(Park::Log(tail))
         }
     }
 }

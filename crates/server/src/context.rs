@@ -4,6 +4,7 @@ use crate::shared::Shared;
 use landfall_heap::{HeapError, SlotId, Writer};
 use landfall_kv::{Engine, KvError};
 use landfall_sockets::ConnId;
+use landfall_wal::Logs;
 
 /// What a command gets.
 pub struct Context<'a> {
@@ -11,6 +12,8 @@ pub struct Context<'a> {
     pub shared: &'a Shared,
     /// The store.
     pub engine: &'a Engine,
+    /// The logs.
+    pub logs: &'a Logs,
     /// The worker's writer: what is appended is durable after the commit that ends the loop's round.
     pub writer: &'a mut Writer,
     /// Now, Unix milliseconds.
@@ -21,6 +24,8 @@ pub struct Context<'a> {
     pub conn: ConnId,
     /// The worker's number.
     pub worker: usize,
+    /// What this request, if it is executed again, has been waiting for.
+    pub tail: Option<Tail>,
 }
 
 /// What came of a command.
@@ -34,34 +39,61 @@ pub enum Outcome {
     /// Nothing was changed and nothing written: execute again once `slot` is durable, or, without a slot,
     /// after this worker's next commit.
     Wait(Option<SlotId>),
+    /// The same: execute again once a log has grown, or when it need not wait any longer.
+    Tail(Tail),
+}
+
+/// A read of a log that waits for entries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tail {
+    /// Offset of the entry that it waits for.
+    pub from: u64,
+    /// Until when it waits, Unix milliseconds.
+    pub until_ms: u64,
 }
 
 /// The RESP error for a failed command; `None` when the command has to wait.
 pub fn resp_error(error: &KvError) -> Option<String> {
     Some(match error {
         KvError::Wait(_) => return None,
-        KvError::Heap(HeapError::Full) => {
-            "OOM command not allowed: the region is full. Delete keys, or restart with a larger --capacity"
-                .into()
-        }
-        KvError::Heap(HeapError::TooLarge { what: "a value", .. }) => {
-            "ERR string exceeds maximum allowed size (proto-max-bulk-len)".into()
-        }
-        KvError::Heap(HeapError::Media(error)) => format!("MISCONF {error}"),
+        KvError::Heap(error) => resp_heap_error(error),
         KvError::Damaged { .. } => format!("DAMAGED {error}"),
         KvError::NotDurable => format!("MISCONF {error}"),
         other => format!("ERR {other}"),
     })
 }
 
+/// The RESP error for what has failed below an engine.
+pub fn resp_heap_error(error: &HeapError) -> String {
+    match error {
+        HeapError::Full => {
+            "OOM command not allowed: the region is full. Delete keys, or restart with a larger --capacity"
+                .into()
+        }
+        HeapError::TooLarge { what: "a value", .. } => {
+            "ERR string exceeds maximum allowed size (proto-max-bulk-len)".into()
+        }
+        HeapError::Media(error) => format!("MISCONF {error}"),
+        other => format!("ERR {other}"),
+    }
+}
+
 /// The HTTP status and text for a failed request; `None` when the request has to wait.
 pub fn http_error(error: &KvError) -> Option<(u16, String)> {
     let status = match error {
         KvError::Wait(_) => return None,
-        KvError::Heap(HeapError::Full) => 507,
-        KvError::Heap(HeapError::TooLarge { .. }) => 413,
-        KvError::Heap(_) | KvError::NotDurable => 503,
+        KvError::Heap(error) => http_heap_status(error),
+        KvError::NotDurable => 503,
         _ => 500,
     };
     Some((status, error.to_string()))
+}
+
+/// The HTTP status for what has failed below an engine.
+pub fn http_heap_status(error: &HeapError) -> u16 {
+    match error {
+        HeapError::Full => 507,
+        HeapError::TooLarge { .. } => 413,
+        _ => 503,
+    }
 }

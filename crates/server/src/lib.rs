@@ -9,6 +9,7 @@ pub mod context;
 pub mod cursors;
 pub mod http;
 mod landing;
+pub mod logs;
 mod maintenance;
 mod process;
 pub mod reply;
@@ -16,6 +17,7 @@ pub mod resp;
 mod server;
 pub mod shared;
 pub mod store;
+mod tails;
 mod worker;
 
 pub use config::Config;

@@ -2,8 +2,9 @@
 //! compaction, scrubbing. Each in small steps, so that no lock is held for long.
 
 use crate::shared::{Shared, count, now_ns};
-use landfall_heap::{CompactGoal, Compacted, Compactor, HeapError, Writer};
+use landfall_heap::{CompactGoal, Compacted, Compactor, HeapError, Owner, OwnerBySpace, Writer, spaces};
 use landfall_kv::{KvError, ScrubCursor};
+use landfall_wal::{LogScrub, WalError};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -18,6 +19,10 @@ const STEP_BYTES: u64 = 256 << 10;
 const STEPS_BEHIND_MAX: usize = 32;
 /// Keys purged, and keys scrubbed, in one step.
 const STEP_KEYS: usize = 512;
+/// How often logs are trimmed to what they are set to keep.
+const RETAIN_EVERY: Duration = Duration::from_millis(100);
+/// Trimmed entries freed in one step.
+const STEP_ENTRIES: usize = 2048;
 /// Slots by which a slab's watermark may lag behind under load.
 const MARK_STEP: u32 = 4096;
 /// How often watermarks are moved all the way.
@@ -52,6 +57,10 @@ pub(crate) struct Maintenance {
     compactor: Compactor,
     purger: Writer,
     scrub: ScrubCursor,
+    /// Where the scrub of logs stands; keys and logs take turns.
+    log_scrub: LogScrub,
+    scrubs_logs: bool,
+    retained_at: Instant,
     scrub_debt: f64,
     scrubbed_at: Instant,
     loading: bool,
@@ -72,6 +81,9 @@ impl Maintenance {
             purger: Writer::new(Arc::clone(heap), PURGER_ID),
             shared: Arc::clone(&shared),
             scrub: ScrubCursor::default(),
+            log_scrub: LogScrub::default(),
+            scrubs_logs: false,
+            retained_at: now,
             scrub_debt: 0.0,
             scrubbed_at: now,
             loading: true,
@@ -112,9 +124,10 @@ impl Maintenance {
         self.prepare_slabs()?;
         self.mark()?;
         let purging = self.purge()?;
+        let sweeping = self.keep_logs()?;
         let compacting = self.compact()?;
         self.scrub()?;
-        Ok(purging || compacting || self.loading)
+        Ok(purging || sweeping || compacting || self.loading)
     }
 
     /// Brings a file's runs into memory, and prepares space ahead of its use.
@@ -166,6 +179,21 @@ impl Maintenance {
         Ok(purged? == STEP_KEYS)
     }
 
+    /// Trims logs to what they are set to keep, and frees what was trimmed. True if there is more to free.
+    fn keep_logs(&mut self) -> Result<bool, KvError> {
+        let logs = &self.shared.logs;
+        if self.retained_at.elapsed() >= RETAIN_EVERY {
+            self.retained_at = Instant::now();
+            match logs.retain(&mut self.purger, now_ns() / 1_000_000) {
+                Ok(_) | Err(WalError::Wait(_)) => {}
+                Err(WalError::Heap(error)) => return Err(error.into()),
+                Err(error) => tracing::error!(%error, "a log cannot be trimmed"),
+            }
+            self.purger.commit_now()?;
+        }
+        Ok(logs.sweep(STEP_ENTRIES) == STEP_ENTRIES)
+    }
+
     fn compact(&mut self) -> Result<bool, KvError> {
         let commits = self.shared.counters.commits.load(Ordering::Relaxed);
         if commits != self.commits_seen {
@@ -201,7 +229,9 @@ impl Maintenance {
     }
 
     fn compact_step(&mut self, goal: CompactGoal) -> Result<Compacted, KvError> {
-        let done = match self.compactor.step(&self.shared.engine, goal, STEP_BYTES) {
+        let others: [(_, &dyn Owner); 1] = [(spaces::LOGS, &self.shared.logs)];
+        let owner = OwnerBySpace { rest: &self.shared.engine, others: &others };
+        let done = match self.compactor.step(&owner, goal, STEP_BYTES) {
             // Nothing left to work with: deletes will free runs by themselves.
             Err(HeapError::Full) => Compacted { rests: true, ..Compacted::default() },
             other => other?,
@@ -220,7 +250,11 @@ impl Maintenance {
         if self.loading || self.scrub_debt < 64.0 * 1024.0 {
             return Ok(());
         }
+        if self.scrubs_logs {
+            return self.scrub_logs();
+        }
         let done = self.shared.engine.scrub(&mut self.scrub, 64, now_ns() / 1_000_000)?;
+        self.scrubs_logs = done.wrapped;
         self.scrub_debt -= (done.bytes + done.keys * 128).max(4096) as f64;
         let counters = &self.shared.counters;
         count(&counters.scrubbed_keys, done.keys);
@@ -229,6 +263,22 @@ impl Maintenance {
         for finding in &done.findings {
             let key = String::from_utf8_lossy(&finding.key);
             tracing::error!(%key, database = finding.space, what = %finding.what, "damaged: not served; write or delete the key to heal it");
+        }
+        Ok(())
+    }
+}
+
+impl Maintenance {
+    fn scrub_logs(&mut self) -> Result<(), KvError> {
+        let done = self.shared.logs.scrub(&mut self.log_scrub, 64);
+        self.scrubs_logs = !done.wrapped;
+        self.scrub_debt -= (done.bytes + done.entries * 128).max(4096) as f64;
+        let counters = &self.shared.counters;
+        count(&counters.scrubbed_keys, done.entries);
+        count(&counters.scrubbed_bytes, done.bytes);
+        count(&counters.scrub_findings, done.findings.len() as u64);
+        for (log, offset, what) in &done.findings {
+            tracing::error!(log, offset, %what, "damaged: not served; trim past it");
         }
         Ok(())
     }

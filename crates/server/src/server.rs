@@ -75,6 +75,7 @@ impl Server {
             bound_resp: at(&listeners.resp, config.resp),
             bound_http: at(&listeners.http, config.http),
             engine: store.engine,
+            logs: store.logs,
             recovered: store.recovered,
             recovery_ns: store.took.as_nanos() as u64,
             counters: Counters::default(),
@@ -150,7 +151,11 @@ impl Server {
             }
         }
         wakers.sort_by_key(|(id, _)| *id);
-        let handle = |(_, waker)| WorkerHandle { waker, waiters: AtomicU64::new(0) };
+        let handle = |(_, waker)| WorkerHandle {
+            waker,
+            waiters: AtomicU64::new(0),
+            logs_grown: AtomicBool::new(false),
+        };
         let _ = self.shared.workers.set(wakers.into_iter().map(handle).collect());
         Ok(())
     }
@@ -305,6 +310,7 @@ fn log_recovery(shared: &Shared) {
     }
     tracing::info!(
         keys = shared.engine.stats().keys.iter().sum::<u64>(),
+        logs = shared.logs.stats().logs,
         records = found.records,
         unacknowledged_kept = found.resolved.accepted,
         unacknowledged_dropped = found.resolved.rejected,

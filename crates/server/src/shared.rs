@@ -3,6 +3,7 @@
 use crate::config::Config;
 use landfall_kv::{Engine, Recovered};
 use landfall_sockets::Waker;
+use landfall_wal::Logs;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -94,6 +95,8 @@ pub struct WorkerHandle {
     pub waker: Waker,
     /// Other workers with replies that wait for this worker's commit: bit per worker.
     pub waiters: AtomicU64,
+    /// A log that a reader of this worker waits for has grown.
+    pub logs_grown: AtomicBool,
 }
 
 /// The transport that was chosen, and why.
@@ -118,6 +121,8 @@ pub struct Shared {
     pub config: Config,
     /// The store.
     pub engine: Engine,
+    /// The logs.
+    pub logs: Logs,
     /// What recovery found at start.
     pub recovered: Recovered,
     /// How long recovery took, nanoseconds.

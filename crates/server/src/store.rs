@@ -2,9 +2,10 @@
 
 use crate::config::Config;
 use crate::shared::now_ns;
-use landfall_heap::{HeapError, NewRegion};
+use landfall_heap::{HeapError, NewRegion, Tenant};
 use landfall_kv::{Engine, KvError, Recovered, Recovery};
 use landfall_media::{Extent, Media, MediaError, MediaKind, OpenOptions, RUN_SIZE};
+use landfall_wal::{LogRecovery, Logs, WalError};
 use std::io::Read;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt};
 use std::path::{Path, PathBuf};
@@ -50,6 +51,14 @@ pub enum StoreError {
         /// Why.
         source: KvError,
     },
+    /// From the logs.
+    #[error("{}: {source}", path.display())]
+    Wal {
+        /// The region.
+        path: PathBuf,
+        /// Why.
+        source: WalError,
+    },
     /// Environment: no randomness to be had.
     #[error("cannot read random bytes: {0}")]
     Random(std::io::Error),
@@ -60,6 +69,8 @@ pub enum StoreError {
 pub struct Store {
     /// The engine.
     pub engine: Engine,
+    /// The logs.
+    pub logs: Logs,
     /// What recovery found.
     pub recovered: Recovered,
     /// How long recovery took.
@@ -93,9 +104,11 @@ pub fn open(config: &Config) -> Result<Store, StoreError> {
     prepare(&*opened.media, capacity, &path)?;
     let shards = (config.workers * SHARDS_PER_WORKER).next_power_of_two();
     let begun = Instant::now();
-    let (engine, recovered) =
-        recover(opened.media, shards).map_err(|source| StoreError::Kv { path: path.clone(), source })?;
-    Ok(Store { engine, recovered, took: begun.elapsed(), path })
+    let (engine, logs, recovered) = recover(opened.media, shards).map_err(|error| match error {
+        RecoverError::Kv(source) => StoreError::Kv { path: path.clone(), source },
+        RecoverError::Wal(source) => StoreError::Wal { path: path.clone(), source },
+    })?;
+    Ok(Store { engine, logs, recovered, took: begun.elapsed(), path })
 }
 
 /// Formats a blank region; grows one that is smaller than asked for.
@@ -139,12 +152,24 @@ pub fn random<const N: usize>() -> Result<[u8; N], StoreError> {
     Ok(bytes)
 }
 
-/// Recovers on every core.
+/// Why a region cannot be recovered.
+#[derive(Debug, thiserror::Error)]
+pub enum RecoverError {
+    /// From the engine.
+    #[error(transparent)]
+    Kv(#[from] KvError),
+    /// From the logs.
+    #[error(transparent)]
+    Wal(#[from] WalError),
+}
+
+/// Recovers engine and logs on every core. Notes on logs are among those of the engine.
 ///
 /// # Errors
-/// The engine's.
-pub fn recover(media: Arc<dyn Media>, shards: usize) -> Result<(Engine, Recovered), KvError> {
-    let mut recovery = Recovery::begin(media, shards)?;
+/// The engine's, the logs'.
+pub fn recover(media: Arc<dyn Media>, shards: usize) -> Result<(Engine, Logs, Recovered), RecoverError> {
+    let logs = Arc::new(LogRecovery::default());
+    let mut recovery = Recovery::begin_with(media, shards, vec![Arc::clone(&logs) as Arc<dyn Tenant>])?;
     loop {
         on_all_cores(|first| scan(&recovery, first))?;
         finish_on_all_cores(|| recovery.index_some())?;
@@ -154,7 +179,10 @@ pub fn recover(media: Arc<dyn Media>, shards: usize) -> Result<(Engine, Recovere
     }
     finish_on_all_cores(|| recovery.adopt_some())?;
     finish_on_all_cores(|| recovery.build_some())?;
-    recovery.finish()
+    let (engine, mut recovered) = recovery.finish()?;
+    let (logs, found) = logs.open(engine.heap())?;
+    recovered.notes.extend(found.notes);
+    Ok((engine, logs, recovered))
 }
 
 /// Scans until nothing is left; the first thread says how far it is.

@@ -11,6 +11,7 @@ use crate::http::HttpSession;
 use crate::landing::Landing;
 use crate::resp::Session;
 use crate::shared::{COMMIT_BOUNDS_US, Shared, count, now_ns};
+use crate::tails::Tails;
 use landfall_heap::{Heap, HeapError, SlotId, Writer};
 use landfall_media::{CommitMode, Dirty, Extent};
 use landfall_sockets::{ConnId, Event, Transport, TransportError, Wait};
@@ -84,6 +85,8 @@ pub(crate) struct Worker {
     touched: Vec<ConnId>,
     /// Connections with replies or commands that wait for a commit.
     waiting: Vec<ConnId>,
+    /// Connections that wait for a log to grow.
+    tails: Tails,
     commit: Option<Commit>,
     round: u64,
     now_ns: u64,
@@ -108,6 +111,7 @@ impl Worker {
             events: Vec::new(),
             touched: Vec::new(),
             waiting: Vec::new(),
+            tails: Tails::default(),
             commit: None,
             round: 1,
             now_ns: now_ns(),
@@ -155,6 +159,9 @@ impl Worker {
             self.handle(event);
         }
         self.events = events;
+        if self.tails.is_due(self.now_ns / 1_000_000) {
+            self.look_at_tails();
+        }
         self.execute_touched();
         let commits = self.writer.has_work();
         self.begin_commit();
@@ -173,7 +180,7 @@ impl Worker {
     /// so that their requests are handled, committed and answered together. Clients whose replies wait for
     /// a commit are not expected to send: without others, the commit's end is what is waited for.
     fn wait(&self) -> Wait {
-        let timeout = if self.touched.is_empty() { TICK } else { Duration::ZERO };
+        let timeout = if self.touched.is_empty() { self.tails.timeout(TICK) } else { Duration::ZERO };
         let active = self.active_before.max(self.active).min(self.conns.len());
         let expected = active.saturating_sub(self.waiting.len());
         let events_min = u32::try_from(expected / 2).unwrap_or(u32::MAX).max(1);
@@ -192,7 +199,10 @@ impl Worker {
             Event::Eof { conn } => self.mark_eof(conn),
             Event::Closed { conn, error } => self.forget(conn, error.as_ref()),
             Event::WrittenBack { id, outcome } => self.written_back(id, outcome),
-            Event::Woken => self.look_at_waiting(),
+            Event::Woken => {
+                self.look_at_waiting();
+                self.look_at_tails();
+            }
             Event::Starved => self.starved(),
         }
     }
@@ -291,6 +301,7 @@ impl Worker {
             round: self.round,
             now_ns: self.now_ns,
             worker: self.id,
+            tail: None,
         };
         (core, &mut self.conns)
     }
@@ -329,12 +340,18 @@ impl Worker {
     /// that commit has been.
     fn wait_for_commit(&mut self, id: ConnId) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
+        if let Some(Park::Log(tail)) = conn.park
+            && !std::mem::replace(&mut conn.tailing, true)
+        {
+            self.tails.add(id, tail.until_ms);
+        }
         let over = match conn.park {
             Some(Park::Slot(slot)) => self.heap.is_durable(slot),
             Some(Park::Commit) => self.commit.is_none(),
-            None => false,
+            None | Some(Park::Log(_)) => false,
         };
-        if over || (conn.park.is_some() && self.heap.media().closed().is_some()) {
+        let waits_for_commit = !matches!(conn.park, None | Some(Park::Log(_)));
+        if over || (waits_for_commit && self.heap.media().closed().is_some()) {
             conn.park = None;
             conn.touched = true;
         }
@@ -342,7 +359,7 @@ impl Worker {
             Some(Park::Slot(slot)) => Some(slot),
             _ => conn.outbox.waits_for(|slot| self.heap.is_durable(slot)),
         };
-        if conn.park.is_none() && slot.is_none() {
+        if slot.is_none() && !matches!(conn.park, Some(Park::Commit)) {
             return;
         }
         if !std::mem::replace(&mut conn.waiting, true) {
@@ -362,7 +379,9 @@ impl Worker {
             if full { self.transport.pause(id) } else { self.transport.resume(&mut self.landing, id) }
         }
         let idle = !conn.sending && conn.outbox.is_empty();
-        let ends = conn.closing || (conn.eof && conn.park.is_none() && !conn.touched);
+        // Who has ended the stream does not wait for what others may append.
+        let parked = !matches!(conn.park, None | Some(Park::Log(_)));
+        let ends = conn.closing || (conn.eof && !parked && !conn.touched);
         if ends && idle && !conn.closed {
             conn.closed = true;
             conn.inbox.clear(&self.heap);
@@ -424,6 +443,7 @@ impl Worker {
             self.drop_unanswerable();
         }
         self.wake_waiters();
+        self.wake_tails();
         self.look_at_waiting();
     }
 
@@ -472,6 +492,39 @@ impl Worker {
                 } else if let Some(Park::Slot(slot)) = conn.park
                     && self.heap.is_durable(slot)
                 {
+                    conn.park = None;
+                }
+            }
+            self.touch(id);
+        }
+    }
+
+    /// Wakes whoever waits for the logs that a commit of this worker has made grow.
+    fn wake_tails(&mut self) {
+        let mut wake = self.shared.logs.after_commit(self.writer.id());
+        let Some(workers) = self.shared.workers.get().filter(|_| wake != 0) else { return };
+        while wake != 0 {
+            let worker = wake.trailing_zeros() as usize;
+            wake &= wake - 1;
+            workers[worker].logs_grown.store(true, Ordering::Release);
+            if worker != self.id {
+                workers[worker].waker.wake();
+            }
+        }
+        self.look_at_tails();
+    }
+
+    /// Has commands executed again that wait for a log, if one has grown or their time is up.
+    fn look_at_tails(&mut self) {
+        let grown = self
+            .shared
+            .workers
+            .get()
+            .is_some_and(|workers| workers[self.id].logs_grown.swap(false, Ordering::AcqRel));
+        for (id, _) in self.tails.take(grown, self.now_ns / 1_000_000) {
+            if let Some(conn) = self.conns.get_mut(&id) {
+                conn.tailing = false;
+                if matches!(conn.park, Some(Park::Log(_))) {
                     conn.park = None;
                 }
             }
@@ -597,7 +650,8 @@ fn is_overdue(conn: &Conn, config: &Config, now_ms: u64) -> bool {
         && conn.park.is_none()
         && over(conn.stalled_ms, config.request_timeout)
         && (conn.inbox.len() as u64) < arrived_min;
-    over(conn.active_ms, config.idle_timeout) || unread || slow
+    let idle = !matches!(conn.park, Some(Park::Log(_))) && over(conn.active_ms, config.idle_timeout);
+    idle || unread || slow
 }
 
 fn was_killed(conn: &Conn) -> bool {

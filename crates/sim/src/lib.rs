@@ -1,4 +1,4 @@
-//! One seeded simulator: crash campaigns over the heap and the key-value engine.
+//! One seeded simulator: crash campaigns over the heap, the key-value engine and logs.
 //!
 //! Read [`Campaign`] first: it runs a workload drawn from a seed on a [`landfall_media::sim::SimMedia`],
 //! crashes it at points drawn from the same seed, recovers (and crashes recovery), lets the [`Oracle`]
@@ -31,6 +31,7 @@ mod oracle;
 mod recount;
 mod rng;
 mod violation;
+mod wal;
 mod world;
 
 pub use campaign::{Campaign, Plan, Summary};
@@ -40,4 +41,5 @@ pub use oracle::{Change, Key, Oracle, State, Value};
 pub use recount::recount;
 pub use rng::Rng;
 pub use violation::Violation;
+pub use wal::{LogOp, LogState, LogsState, WalCampaign, WalOracle, WalSummary, WalWorld};
 pub use world::{Setup, World};

@@ -3,7 +3,7 @@
 use crate::op::{KEYS, Piece, key};
 use crate::oracle::{Change, Key};
 use crate::rng::Rng;
-use landfall_heap::{Gone, Owner, SlotId};
+use landfall_heap::{Gone, Named, Owner, SlotId};
 use landfall_kv::{Engine, KvError};
 use std::cell::RefCell;
 
@@ -47,21 +47,21 @@ impl Meddler<'_> {
 }
 
 impl Owner for Meddler<'_> {
-    fn begin_move(&self, hash: u64, slot: SlotId, hold: &mut dyn FnMut()) -> bool {
-        let begun = self.engine.begin_move(hash, slot, hold);
+    fn begin_move(&self, name: Named, slot: SlotId, hold: &mut dyn FnMut()) -> bool {
+        let begun = self.engine.begin_move(name, slot, hold);
         if begun {
             self.meddle(slot);
         }
         begun
     }
 
-    fn end_move(&self, hash: u64, old: SlotId, new: SlotId) -> bool {
+    fn end_move(&self, name: Named, old: SlotId, new: SlotId) -> bool {
         self.meddle(new);
-        self.engine.end_move(hash, old, new)
+        self.engine.end_move(name, old, new)
     }
 
-    fn abort_move(&self, hash: u64) {
-        self.engine.abort_move(hash);
+    fn abort_move(&self, name: Named) {
+        self.engine.abort_move(name);
     }
 
     fn forget(&self, gone: &mut [Gone]) {

@@ -26,6 +26,12 @@ impl From<landfall_kv::KvError> for Violation {
     }
 }
 
+impl From<landfall_wal::WalError> for Violation {
+    fn from(error: landfall_wal::WalError) -> Self {
+        Self(format!("an error that nothing explains: {error:?}"))
+    }
+}
+
 impl From<landfall_heap::HeapError> for Violation {
     fn from(error: landfall_heap::HeapError) -> Self {
         Self(format!("an error that nothing explains: {error:?}"))

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{crash_now, create, get, set};
-use landfall_heap::{CompactGoal, Compactor, CopyPath, Gone, Owner, SlotId, Source, Writer};
+use landfall_heap::{CompactGoal, Compactor, CopyPath, Gone, Named, Owner, SlotId, Source, Writer};
 use landfall_kv::{Engine, KvError, SetRequest};
 use landfall_media::sim::SimOptions;
 use landfall_media::{Extent, Media, RUN_SIZE};
@@ -24,19 +24,19 @@ struct Overwriter<'a> {
 }
 
 impl Owner for Overwriter<'_> {
-    fn begin_move(&self, hash: u64, slot: SlotId, hold: &mut dyn FnMut()) -> bool {
-        self.engine.begin_move(hash, slot, hold)
+    fn begin_move(&self, name: Named, slot: SlotId, hold: &mut dyn FnMut()) -> bool {
+        self.engine.begin_move(name, slot, hold)
     }
 
-    fn end_move(&self, hash: u64, old: SlotId, new: SlotId) -> bool {
+    fn end_move(&self, name: Named, old: SlotId, new: SlotId) -> bool {
         if self.overwrites.replace(false) {
             set(self.engine, &mut self.worker.borrow_mut(), b"moved", &[9; 20]);
         }
-        self.engine.end_move(hash, old, new)
+        self.engine.end_move(name, old, new)
     }
 
-    fn abort_move(&self, hash: u64) {
-        self.engine.abort_move(hash);
+    fn abort_move(&self, name: Named) {
+        self.engine.abort_move(name);
     }
 
     fn forget(&self, gone: &mut [Gone]) {

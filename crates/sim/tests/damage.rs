@@ -124,7 +124,7 @@ fn land(media: &SimMedia, engine: &Engine, writer: &mut Writer, key: &[u8], valu
 }
 
 fn read(engine: &Engine, key: &[u8]) -> Result<Option<Vec<u8>>, KvError> {
-    engine.get(0, key, 0)?.map(|item| item.to_vec()).transpose()
+    Ok(engine.get(0, key, 0)?.map(|item| item.to_vec()).transpose()?)
 }
 
 /// Every `step`th byte of a range, each with another bit.

@@ -12,7 +12,7 @@ pub fn heap(options: SimOptions) -> (Arc<SimMedia>, Arc<Heap>) {
     let media = SimMedia::new(RUNS * RUN_SIZE, options);
     create(&*media, &NewRegion { salt: [1; 16], hash_seed: 2, created_ms: 3 }).expect("a new region");
     let mut opening = Opening::begin(Arc::clone(&media) as _).expect("opens");
-    opening.resolve(|_, _, _| false, |_, _| {}).expect("nothing to settle");
+    opening.resolve(&|_: &Heap, _: u64, _: u64| false, |_, _| {}).expect("nothing to settle");
     let heap = opening.finish().expect("opens");
     (media, heap)
 }

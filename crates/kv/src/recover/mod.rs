@@ -11,9 +11,12 @@ mod keys;
 use crate::engine::Engine;
 use crate::error::KvError;
 use crate::shard::{Lookup, Shard};
+use crate::tenants::Tenants;
 use current::CurrentSlots;
 use keys::Keys;
-use landfall_heap::{Damage, DamagedSlot, Found, Heap, Kind, Opening, RecordView, Resolved, Scanned, SlotId};
+use landfall_heap::{
+    Damage, DamagedSlot, Found, Heap, Kind, Opening, RecordView, Resolved, Scanned, SlotId, Tenant,
+};
 use landfall_media::Media;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -68,6 +71,7 @@ pub struct Recovery {
     flush_mark: Mutex<Option<Found>>,
     /// Records whose long keys do not match their hash: superseded and their frames used again, or damaged.
     keyless: Mutex<Vec<Found>>,
+    tenants: Tenants,
     report: Mutex<Recovered>,
 }
 
@@ -77,6 +81,18 @@ impl Recovery {
     /// # Errors
     /// All the ways in which the region cannot be opened.
     pub fn begin(media: Arc<dyn Media>, shards: usize) -> Result<Self, KvError> {
+        Self::begin_with(media, shards, Vec::new())
+    }
+
+    /// The same of a region that other systems' records share: each takes its own.
+    ///
+    /// # Errors
+    /// As [`Self::begin`].
+    pub fn begin_with(
+        media: Arc<dyn Media>,
+        shards: usize,
+        tenants: Vec<Arc<dyn Tenant>>,
+    ) -> Result<Self, KvError> {
         assert!(shards.is_power_of_two());
         let opening = Opening::begin(media)?;
         let report = Recovered { notes: opening.notes.clone(), ..Recovered::default() };
@@ -94,6 +110,7 @@ impl Recovery {
             pass_flush_seq: 0,
             flush_mark: Mutex::new(None),
             keyless: Mutex::new(Vec::new()),
+            tenants: Tenants::new(tenants),
             report: Mutex::new(report),
         };
         recovery.clear_shards();
@@ -112,7 +129,19 @@ impl Recovery {
     /// # Errors
     /// As [`Self::begin`].
     pub fn run(media: Arc<dyn Media>, shards: usize) -> Result<(Engine, Recovered), KvError> {
-        let mut recovery = Self::begin(media, shards)?;
+        Self::run_with(media, shards, Vec::new())
+    }
+
+    /// The same with other systems.
+    ///
+    /// # Errors
+    /// As [`Self::begin`].
+    pub fn run_with(
+        media: Arc<dyn Media>,
+        shards: usize,
+        tenants: Vec<Arc<dyn Tenant>>,
+    ) -> Result<(Engine, Recovered), KvError> {
+        let mut recovery = Self::begin_with(media, shards, tenants)?;
         loop {
             while recovery.scan_some()? {}
             while recovery.index_some()? {}
@@ -145,6 +174,7 @@ impl Recovery {
             }
         })?;
         self.add_report(scanned);
+        self.tenants.check()?;
         for (shard, mut some) in candidates.into_iter().enumerate() {
             let mut waiting = self.waiting[shard].lock();
             waiting.append(&mut some);
@@ -177,12 +207,16 @@ impl Recovery {
     fn add_report(&self, scanned: Scanned) {
         let mut report = self.report.lock();
         report.records += scanned.records;
+        self.tenants.take_damaged(&scanned);
         report.corrected.extend(scanned.corrected);
         report.damaged.extend(scanned.damaged);
     }
 
     /// The record as a candidate, unless it is something else.
     fn take(&self, found: &Found, view: &RecordView<'_>) -> Option<Candidate> {
+        if self.tenants.take(self.opening.heap(), found, view) {
+            return None;
+        }
         if found.kind == Kind::Flush {
             self.take_flush(found);
             return None;
@@ -222,7 +256,7 @@ impl Recovery {
                 shard.insert(candidate.hash, candidate.slot);
                 self.current.set(candidate.slot);
             }
-            Kind::Tombstone | Kind::Flush => shard.add_tomb(candidate.hash, candidate.slot),
+            Kind::Tombstone | Kind::Flush | Kind::Bound => shard.add_tomb(candidate.hash, candidate.slot),
         }
         Ok(())
     }
@@ -258,10 +292,8 @@ impl Recovery {
         let heap_newest =
             |heap: &Heap, hash: u64| newest(&shards[hash as usize & (shards.len() - 1)].lock(), heap, hash).0;
         let mut accepted = Vec::new();
-        let resolved = self.opening.resolve(
-            |heap, hash, seq| seq < flush_seq || heap_newest(heap, hash) > seq,
-            |found, _| accepted.push(found),
-        )?;
+        let own = |heap: &Heap, hash: u64, seq: u64| seq < flush_seq || heap_newest(heap, hash) > seq;
+        let resolved = self.opening.resolve(&self.tenants.judge(own), |found, _| accepted.push(found))?;
         for found in &accepted {
             if let Some(candidate) = self.take(found, &self.opening.heap().record(found.slot)?) {
                 self.contest(&mut self.shard(found.hash).lock(), &candidate)?;
@@ -276,6 +308,7 @@ impl Recovery {
             self.restart(flush_seq);
         } else {
             self.settle_keyless();
+            self.tenants.settle(self.opening.heap())?;
         }
         Ok(again)
     }
@@ -300,6 +333,7 @@ impl Recovery {
 
     fn restart(&mut self, flush_seq: u64) {
         self.pass_flush_seq = flush_seq;
+        self.tenants.restart();
         let report = self.report.get_mut();
         report.records = 0;
         report.damaged.clear();
@@ -317,7 +351,9 @@ impl Recovery {
     /// The medium's.
     pub fn adopt_some(&self) -> Result<bool, KvError> {
         let index = self.next_adopted.fetch_add(1, Ordering::Relaxed);
-        let Some(unit) = self.opening.units().get(index) else { return Ok(false) };
+        let Some(unit) = self.opening.units().get(index) else {
+            return self.adopt_tenants();
+        };
         let heap = self.opening.heap();
         let mut keys: Vec<Keys> = Vec::new();
         keys.resize_with(self.shards.len(), Keys::default);
@@ -334,6 +370,15 @@ impl Recovery {
             all.lock().append(some);
         }
         Ok(true)
+    }
+
+    /// Counts what some of the other systems' records refer to; false when none is left.
+    fn adopt_tenants(&self) -> Result<bool, KvError> {
+        let heap = self.opening.heap();
+        self.tenants.visit_some(&mut |slot| {
+            let view = heap.record(slot)?;
+            self.adopt(slot, &view)
+        })
     }
 
     /// Orders the keys of the next shard; false when none is left.
@@ -389,7 +434,9 @@ impl Recovery {
         let heap = self.opening.finish()?;
         for damaged in &report.damaged {
             heap.pin_slab(damaged.slot);
-            if let Some((_, _, hash)) = &damaged.named {
+            if let Some((space, _, hash)) = &damaged.named
+                && !self.tenants.own(*space)
+            {
                 heap.adopt_damaged(damaged.slot);
                 let shard = &self.shards[*hash as usize & (self.shards.len() - 1)];
                 bar(&mut shard.lock(), *hash, damaged.slot, damaged.what);

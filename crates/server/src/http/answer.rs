@@ -1,12 +1,14 @@
 //! Writing replies, and what stands in for one when a request cannot be answered.
 
 use super::dates::Dates;
-use crate::context::http_error;
+use crate::context::{Tail, http_error};
+use crate::logs::http_wal_error;
 use crate::reply::Reply;
 use landfall_heap::{HeapError, SlotId};
 use landfall_http::{Connection, HttpError, ResponseWriter};
 use landfall_kv::KvError;
 use landfall_media::MediaError;
+use landfall_wal::WalError;
 use std::borrow::Cow;
 
 /// Content type of everything meant for people.
@@ -17,6 +19,8 @@ pub(super) const TEXT: &[u8] = b"text/plain; charset=utf-8";
 pub(super) enum Failure {
     /// It must be executed again later.
     Wait(Option<SlotId>),
+    /// The same, once a log has grown.
+    Tail(Tail),
     /// With a reply.
     Refused(Refusal),
 }
@@ -28,13 +32,15 @@ pub(super) struct Refusal {
     pub(super) message: Cow<'static, str>,
     /// Methods that the resource knows, for 405.
     pub(super) allow: Option<&'static str>,
+    /// First and next offset of a log, for 416.
+    pub(super) range: Option<(u64, u64)>,
     /// What was decided upon and is not durable yet: the reply waits for it.
     pub(super) pending: Option<SlotId>,
 }
 
 impl Refusal {
     pub(super) fn new(status: u16, message: impl Into<Cow<'static, str>>) -> Self {
-        Self { status, message: message.into(), allow: None, pending: None }
+        Self { status, message: message.into(), allow: None, range: None, pending: None }
     }
 
     /// The refusal rests on state that is durable with `slot`.
@@ -44,7 +50,7 @@ impl Refusal {
 
     /// True for what a client does not expect to happen: a missing key and a failed condition are answers.
     pub(super) fn is_error(&self) -> bool {
-        !matches!(self.status, 404 | 412)
+        !matches!(self.status, 404 | 412 | 416)
     }
 }
 
@@ -59,6 +65,20 @@ impl From<KvError> for Failure {
         match (http_error(&error), error) {
             (Some((status, message)), _) => Self::Refused(Refusal::new(status, message)),
             (None, KvError::Wait(slot)) => Self::Wait(slot),
+            (None, _) => Self::Wait(None),
+        }
+    }
+}
+
+impl From<WalError> for Failure {
+    fn from(error: WalError) -> Self {
+        let refused = http_wal_error(&error).map(|(status, message)| Refusal::new(status, message));
+        match (refused, error) {
+            (Some(refusal), WalError::OutOfRange { first, next, .. }) => {
+                Self::Refused(Refusal { range: Some((first, next)), ..refusal })
+            }
+            (Some(refusal), _) => Self::Refused(refusal),
+            (None, WalError::Wait(slot)) => Self::Wait(slot),
             (None, _) => Self::Wait(None),
         }
     }
@@ -123,6 +143,10 @@ impl Answer<'_, '_> {
         let mut writer = self.status(refusal.status);
         if let Some(allow) = refusal.allow {
             writer.header("Allow", allow.as_bytes());
+        }
+        if let Some((first, next)) = refusal.range {
+            writer.header("X-Landfall-First", first.to_string().as_bytes());
+            writer.header("X-Landfall-End", next.to_string().as_bytes());
         }
         if refusal.status == 401 {
             writer.header("WWW-Authenticate", b"Basic realm=\"landfall\", charset=\"UTF-8\"");

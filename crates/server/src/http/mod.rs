@@ -10,6 +10,7 @@
 //! | | `GET`, `HEAD` | the value: 200, or 404 |
 //! | | `DELETE` | 204, or 404 |
 //! | `/kv` | `GET`, `HEAD` | a range of keys, streamed |
+//! | `/wal/{log}` and below, `/wal` | | logs: see below |
 //! | `/metrics` | `GET`, `HEAD` | Prometheus text, version 0.0.4 |
 //! | `/healthz` | `GET`, `HEAD` | 200, or 503 once the region is closed for writing; needs no password |
 //! | `/` | `GET`, `HEAD` | a short help |
@@ -40,6 +41,27 @@
 //! no bytes of it follow; in lines there is an `"error"` in place of the value. If a scan cannot go on, the
 //! connection is closed without the last chunk.
 //!
+//! # Logs
+//!
+//! | resource | methods | what it does |
+//! |---|---|---|
+//! | `/wal/{log}` | `POST` | appends the body as one entry: 201, `{"offset":N,"count":1}` |
+//! | | `GET`, `HEAD` | entries: `?from=&limit=&bytes=&wait=&format=` |
+//! | | `DELETE` | with `?before=N` trims entries below it, without ends the log |
+//! | `/wal/{log}/{offset}` | `GET`, `HEAD` | one entry |
+//! | `/wal/{log}/consumers` | `GET` | every position, a JSON object a line |
+//! | `/wal/{log}/consumers/{name}` | `GET`, `PUT`, `DELETE` | one: a decimal offset |
+//! | `/wal/{log}/config` | `GET`, `PUT` | what is kept: `?bytes=&entries=&ms=`, 0 for everything |
+//! | `/wal` | `GET` | logs in order, a JSON object a line; `?after=&limit=` |
+//!
+//! A log comes to be with the first append. With `Content-Type: application/x-landfall-batch` the body is a
+//! *batch*: for each entry its length, 4 bytes little-endian, and its bytes; its entries count together. A
+//! read answers with a batch, sent from where the entries lie, or with lines of JSON like a scan's
+//! (`format=ndjson`, or `Accept`). `from` is an offset, `first` (the default) or `end`; with `wait`
+//! (milliseconds) a read that finds nothing yet is answered when there is something, or with 204.
+//! `X-Landfall-Offset` is the offset of the first entry appended or read, `X-Landfall-Next` where to go on,
+//! `X-Landfall-First` and `X-Landfall-End` where the log begins, and ends, now.
+//!
 //! # Durable first
 //!
 //! No reply to a write leaves before the write is durable, and none to a read before what it shows, or shows to
@@ -55,6 +77,7 @@ mod params;
 mod route;
 mod scan;
 mod values;
+mod wal;
 
 use crate::context::{Context, Outcome};
 use crate::reply::Reply;
@@ -71,6 +94,8 @@ const HELP: &[u8] = b"landfall: durable network storage
 PUT /kv/{key}      store the body; X-Landfall-TTL: 90s, If-Match, If-None-Match
 GET /kv/{key}      read it; HEAD, DELETE
 GET /kv            scan: ?start=&end=&prefix=&limit=&reverse=&keys_only=&format=octets|ndjson
+POST /wal/{log}    append to a log; GET ?from=&limit=&wait=MS, GET /wal/{log}/{offset}, DELETE ?before=
+GET /wal           logs
 GET /metrics       Prometheus text
 GET /healthz       200 while the region takes writes
 Keys are percent-encoded; ?db=N chooses a database.
@@ -108,6 +133,10 @@ impl HttpSession {
             Err(Failure::Wait(slot)) => {
                 reply.rewind();
                 return Outcome::Wait(slot);
+            }
+            Err(Failure::Tail(tail)) => {
+                reply.rewind();
+                return Outcome::Tail(tail);
             }
             Err(Failure::Refused(refusal)) => {
                 reply.rewind();
@@ -154,6 +183,10 @@ impl HttpSession {
                 reply.rewind();
                 Outcome::Wait(slot)
             }
+            Err(Failure::Tail(tail)) => {
+                reply.rewind();
+                Outcome::Tail(tail)
+            }
             Err(Failure::Refused(refusal)) => {
                 // The head is out: only an end without the last chunk can say that something is missing.
                 reply.rewind();
@@ -189,6 +222,7 @@ impl HttpSession {
             (Route::Key(key), Method::Delete) => values::delete(ctx, request, &key, &mut answer)?,
             (Route::Key(key), _) => values::get(ctx, request, &key, &mut answer)?,
             (Route::Scan, _) => self.scan = scan::begin(ctx, request, self.page_bytes, &mut answer)?,
+            (Route::Wal(resource), _) => wal::answer(ctx, request, chain, &resource, &mut answer)?,
             (Route::Metrics, _) => answer.body(200, metrics::CONTENT_TYPE, metrics::text(ctx).as_bytes()),
             (Route::Health, _) => health(ctx, request, &mut answer)?,
             (Route::Help | Route::Server, _) => answer.body(200, TEXT, HELP),

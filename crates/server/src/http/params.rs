@@ -95,7 +95,7 @@ pub(super) fn ttl_ms(text: &[u8]) -> Result<u64, Refusal> {
         .ok_or_else(|| bad("X-Landfall-TTL", "a time above zero such as 90, 90s or 1500ms"))
 }
 
-fn pairs(query: Option<&[u8]>) -> Result<QueryPairs<'_>, Refusal> {
+pub(super) fn pairs(query: Option<&[u8]>) -> Result<QueryPairs<'_>, Refusal> {
     Ok(query.map_or_else(|| Ok(QueryPairs::new()), query_pairs)?)
 }
 
@@ -104,7 +104,7 @@ fn parse_database(value: &[u8]) -> Result<u8, Refusal> {
     database.map(|number| number as u8).ok_or_else(|| bad("db", "a number from 0 to 15"))
 }
 
-fn parse_format(value: &[u8]) -> Result<Format, Refusal> {
+pub(super) fn parse_format(value: &[u8]) -> Result<Format, Refusal> {
     match value {
         b"octets" => Ok(Format::Octets),
         b"ndjson" => Ok(Format::Lines),
@@ -113,7 +113,7 @@ fn parse_format(value: &[u8]) -> Result<Format, Refusal> {
 }
 
 /// True if the client names lines of JSON; what it may prefer besides does not matter, there is one more.
-fn wants_lines<'a>(accept: impl Iterator<Item = &'a [u8]>) -> bool {
+pub(super) fn wants_lines<'a>(accept: impl Iterator<Item = &'a [u8]>) -> bool {
     let is_lines = |range: &[u8]| {
         let name = range.split(|byte| *byte == b';').next().unwrap_or(range).trim_ascii();
         [&b"application/x-ndjson"[..], b"application/ndjson", b"application/jsonl"]
@@ -132,18 +132,18 @@ fn flag(name: &'static str, value: &[u8]) -> Result<bool, Refusal> {
 }
 
 /// Decimal digits and nothing else.
-fn number(text: &[u8]) -> Option<u64> {
+pub(super) fn number(text: &[u8]) -> Option<u64> {
     if text.is_empty() || !text.iter().all(u8::is_ascii_digit) {
         return None;
     }
     std::str::from_utf8(text).ok()?.parse().ok()
 }
 
-fn bad(name: &'static str, expected: &'static str) -> Refusal {
+pub(super) fn bad(name: &'static str, expected: &'static str) -> Refusal {
     Refusal::new(400, format!("{name} must be {expected}"))
 }
 
-fn unknown(name: &[u8], known: &'static str) -> Refusal {
+pub(super) fn unknown(name: &[u8], known: &'static str) -> Refusal {
     Refusal::new(400, format!("unknown query parameter \"{}\": known are {known}", name.escape_ascii()))
 }
 

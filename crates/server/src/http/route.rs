@@ -1,6 +1,7 @@
 //! Which resource a path names, and which methods it knows.
 
 use super::answer::Refusal;
+use super::wal::Resource;
 use landfall_http::{Method, decode_path};
 use std::borrow::Cow;
 
@@ -11,6 +12,8 @@ pub(super) enum Route<'a> {
     Key(Cow<'a, [u8]>),
     /// `/kv`
     Scan,
+    /// `/wal` and below.
+    Wal(Resource),
     /// `/metrics`
     Metrics,
     /// `/healthz`
@@ -26,6 +29,9 @@ pub(super) fn find(path: &[u8]) -> Result<Route<'_>, Refusal> {
     if let Some(key) = path.strip_prefix(b"/kv/") {
         return Ok(Route::Key(decode_path(key)?));
     }
+    if let Some(resource) = Resource::find(path)? {
+        return Ok(Route::Wal(resource));
+    }
     match path {
         b"/kv" => Ok(Route::Scan),
         b"/metrics" => Ok(Route::Metrics),
@@ -40,6 +46,7 @@ impl Route<'_> {
     /// The methods it knows, as `Allow` lists them.
     pub(super) fn allow(&self) -> &'static str {
         match self {
+            Self::Wal(resource) => resource.allow(),
             Self::Key(_) | Self::Server => "GET, HEAD, PUT, POST, DELETE, OPTIONS",
             _ => "GET, HEAD, OPTIONS",
         }
@@ -48,10 +55,13 @@ impl Route<'_> {
     /// Refuses a method that it does not know.
     pub(super) fn check(&self, method: &Method) -> Result<(), Refusal> {
         let known = match method {
+            Method::Other(_) => false,
+            method if matches!(self, Self::Wal(_)) => {
+                self.allow().split(", ").any(|known| known == method.as_str())
+            }
             Method::Options => true,
             Method::Get | Method::Head => *self != Route::Server,
             Method::Put | Method::Post | Method::Delete => matches!(self, Self::Key(_)),
-            Method::Other(_) => false,
         };
         if known {
             return Ok(());

@@ -172,7 +172,7 @@ fn chunk_digits(len: usize) -> [u8; CHUNK_DIGITS] {
 }
 
 /// Appends `"name":"text"`, or `"name64":"…"` where the bytes are not UTF-8.
-fn field(out: &mut Vec<u8>, name: &str, bytes: &[u8]) {
+pub(super) fn field(out: &mut Vec<u8>, name: &str, bytes: &[u8]) {
     out.push(b'"');
     out.extend_from_slice(name.as_bytes());
     match std::str::from_utf8(bytes) {

@@ -59,14 +59,14 @@ struct Stored {
 
 /// A body's bytes, where they have to be copied together or listed.
 #[derive(Default)]
-struct Body {
+pub(super) struct Body {
     extents: Extents,
     gathered: Vec<u8>,
 }
 
 impl Body {
     /// The body as a write takes it: by reference to where it landed.
-    fn source(&mut self, request: &Request, chain: &Chain<'_>) -> Source<'_> {
+    pub(super) fn source(&mut self, request: &Request, chain: &Chain<'_>) -> Source<'_> {
         for range in &request.body {
             chain.extents(range.clone(), |extent| self.extents.push(extent));
         }
@@ -196,11 +196,14 @@ fn delete_if(
 
 /// Says before it has been sent that a body would be refused.
 pub(super) fn accepts_body(ctx: &Context<'_>, route: &Route<'_>, head: &Request) -> Result<(), Refusal> {
-    if !matches!((route, &head.method), (Route::Key(_), Method::Put | Method::Post)) {
-        return Ok(());
+    match (route, &head.method) {
+        (Route::Key(_), Method::Put | Method::Post) => {
+            params::database(head.query())?;
+            Fields::read(head)?;
+        }
+        (Route::Wal(_), Method::Post) => {}
+        _ => return Ok(()),
     }
-    params::database(head.query())?;
-    Fields::read(head)?;
     let max = ctx.shared.config.max_request.0.min(VALUE_BYTES_MAX);
     let len = head.header("content-length").and_then(|digits| std::str::from_utf8(digits).ok()?.parse().ok());
     if len.is_some_and(|len: u64| len > max) {

@@ -90,5 +90,5 @@ pub fn set(engine: &Engine, writer: &mut Writer, key: &[u8], value: &[u8]) -> Sl
 pub fn get(media: &Arc<SimMedia>, key: &[u8]) -> Result<Option<Vec<u8>>, KvError> {
     let engine = reopen(media);
     let item = engine.get(0, key, 0)?;
-    item.map(|item| item.to_vec()).transpose()
+    Ok(item.map(|item| item.to_vec()).transpose()?)
 }

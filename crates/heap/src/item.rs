@@ -1,6 +1,10 @@
 //! A value that was read, kept in place until it is dropped or handed to a transport.
 
-use landfall_heap::{Heap, RecordView, SlotId, ValuePlace};
+use crate::crc;
+use crate::error::HeapError;
+use crate::heap::Heap;
+use crate::layout::SlotId;
+use crate::record::{RecordView, ValuePlace};
 use landfall_media::{Extent, MediaError};
 use smallvec::SmallVec;
 use std::borrow::Cow;
@@ -36,7 +40,7 @@ impl Body {
     }
 }
 
-/// A key's current value. Its frames are held: they stay what they are until the item is dropped, or
+/// The current value of a key, or a log's entry. Its frames are held: they stay what they are until the item is dropped, or
 /// until whoever took them with [`Item::hand_over`] releases them.
 #[derive(Debug)]
 pub struct Item<'h> {
@@ -57,12 +61,11 @@ pub struct Item<'h> {
 }
 
 impl<'h> Item<'h> {
-    /// Holds a value whose record has just been found, under the shard's lock.
-    pub(crate) fn hold(
-        heap: &'h Heap,
-        slot: SlotId,
-        view: &RecordView<'_>,
-    ) -> Result<Self, landfall_heap::HeapError> {
+    /// Holds a value whose record has just been found, under the lock that keeps it current meanwhile.
+    ///
+    /// # Errors
+    /// [`HeapError::Damaged`] when the list of a long value fails its check.
+    pub fn hold(heap: &'h Heap, slot: SlotId, view: &RecordView<'_>) -> Result<Self, HeapError> {
         let body = match view.value() {
             ValuePlace::Inline(bytes) => Body::Inline(InlineBytes::from_slice(bytes)),
             ValuePlace::Extents(list) if list.len() <= 1 => Body::of(list.iter().next().as_slice()),
@@ -87,7 +90,7 @@ impl<'h> Item<'h> {
     /// The medium's.
     pub fn verify(&self) -> Result<bool, MediaError> {
         let crc = match &self.body {
-            Body::Inline(bytes) => landfall_heap::crc::of(bytes),
+            Body::Inline(bytes) => crc::of(bytes),
             body => self.heap.crc_of(body.extents())?,
         };
         Ok(crc == self.crc)
@@ -117,9 +120,16 @@ impl<'h> Item<'h> {
     /// # Errors
     /// The medium's.
     pub fn crc_with(&self, more: &[Extent]) -> Result<u32, MediaError> {
-        let append =
-            |crc, extent: &Extent| Ok(landfall_heap::crc::append(crc, self.heap.media().bytes(*extent)?));
+        let append = |sum, extent: &Extent| Ok(crc::append(sum, self.heap.media().bytes(*extent)?));
         more.iter().try_fold(self.crc, append)
+    }
+
+    /// The value as owned bytes.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub fn to_vec(&self) -> Result<Vec<u8>, MediaError> {
+        self.bytes().map(Cow::into_owned)
     }
 
     /// The value in one piece, copied together only where it is split.
@@ -151,8 +161,9 @@ impl Drop for Item<'_> {
 }
 
 impl<'h> Item<'h> {
-    /// A value that is not (yet) in any record: its slot is [`SlotId::NONE`], which counts as durable.
-    pub(crate) fn from_parts(
+    /// A value that is not (yet) in any record: its slot is [`SlotId::NONE`], which counts as durable. The
+    /// caller's hold on `extents` goes with the item.
+    pub fn from_parts(
         heap: &'h Heap,
         expiry_ms: u64,
         len: usize,

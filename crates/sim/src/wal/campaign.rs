@@ -1,0 +1,163 @@
+//! A seeded campaign over logs: work, crash, recover (and crash that), judge, go on.
+
+use super::op::{LogOp, LogWorkload};
+use super::oracle::LogsState;
+use super::world::{WalWorld, observe, open};
+use crate::campaign::Plan;
+use crate::rng::Rng;
+use crate::violation::Violation;
+use crate::world::Setup;
+use landfall_media::sim::{CrashState, SimMedia};
+use std::sync::Arc;
+
+/// How many times recovery itself may crash before it is let through.
+const RECOVERY_CRASHES_MAX: u64 = 2;
+/// Operations worked on at most while a crash in the middle of one is awaited.
+const FREEZE_OPS_MAX: usize = 60;
+
+/// What a campaign has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WalSummary {
+    /// Operations executed.
+    pub ops: u64,
+    /// Crashes.
+    pub crashes: u64,
+    /// Crashes in the middle of recovery.
+    pub recovery_crashes: u64,
+    /// Crash images recovered and judged.
+    pub images: u64,
+    /// Records that the compactor moved.
+    pub moved: u64,
+    /// Entries found after crashes, added up.
+    pub entries: u64,
+}
+
+/// A run drawn from one seed.
+pub struct WalCampaign {
+    plan: Plan,
+    rng: Rng,
+    world: WalWorld,
+    workload: LogWorkload,
+    summary: WalSummary,
+    /// Operations since the last crash, to tell how it came to a violation.
+    history: Vec<LogOp>,
+}
+
+impl WalCampaign {
+    /// Runs the campaign of `seed`.
+    ///
+    /// # Errors
+    /// The first state or answer that the rules do not allow.
+    pub fn run(seed: u64, plan: Plan) -> Result<WalSummary, Violation> {
+        let mut campaign = Self::new(seed, plan)?;
+        for crash in 0..plan.crashes {
+            campaign.history.clear();
+            let round = campaign.round();
+            round.map_err(|violation| campaign.explain(violation).during(format!("round {crash}")))?;
+        }
+        campaign.world.empty().map_err(|violation| violation.during("the end"))?;
+        Ok(campaign.summary)
+    }
+
+    fn new(seed: u64, plan: Plan) -> Result<Self, Violation> {
+        let mut rng = Rng::new(seed);
+        let setup =
+            Setup { runs: rng.between(32, 36) as u32, writers: rng.between(1, 2), deferred: rng.one_in(2) };
+        let world = WalWorld::create(setup, |media| lie(media, plan))?;
+        let workload = LogWorkload::new(rng.draw(), setup.writers, setup.deferred);
+        Ok(Self { plan, rng, world, workload, summary: WalSummary::default(), history: Vec::new() })
+    }
+
+    fn explain(&self, violation: Violation) -> Violation {
+        let ops: Vec<String> = self.history.iter().map(|op| format!("  {op:?}")).collect();
+        Violation(format!("{violation}\n{:?}, since the last crash:\n{}", self.world.setup(), ops.join("\n")))
+    }
+
+    fn op(&mut self) -> Result<(), Violation> {
+        self.summary.ops += 1;
+        let op = self.workload.next();
+        self.history.push(op.clone());
+        self.world.run(&op)
+    }
+
+    /// Works for a while, then crashes, at the boundary of an operation or in the middle of one.
+    fn round(&mut self) -> Result<(), Violation> {
+        for _ in 0..self.rng.between(1, self.plan.ops_max) {
+            self.op()?;
+        }
+        match self.rng.below(8) {
+            0 => self.world.commit_all()?,
+            1 | 2 => {}
+            _ => self.work_until_frozen()?,
+        }
+        let state = self.world.media.frozen().unwrap_or_else(|| self.world.media.crash_state());
+        self.crash(&state)
+    }
+
+    fn work_until_frozen(&mut self) -> Result<(), Violation> {
+        let ahead = 1 + if self.rng.one_in(2) { self.rng.below(12) } else { self.rng.below(300) };
+        self.world.media.freeze_at(self.world.media.ops().total() + ahead);
+        for _ in 0..FREEZE_OPS_MAX {
+            self.op()?;
+            if self.world.media.frozen().is_some() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Recovers one or two images of the crash, judges each, and goes on with the last.
+    fn crash(&mut self, state: &CrashState) -> Result<(), Violation> {
+        self.summary.crashes += 1;
+        if self.rng.one_in(2) {
+            let image = state.crash_image_seeded(self.rng.draw());
+            self.recover_image(image)?;
+        }
+        let image = state.crash_image_seeded(self.rng.draw());
+        let (media, found) = self.recover_image(image)?;
+        self.summary.moved += self.world.compacted.moved_records;
+        self.summary.entries += found.values().map(|log| log.entries.len() as u64).sum::<u64>();
+        let mut oracle = self.world.oracle.clone();
+        oracle.collapse(&found);
+        self.world = WalWorld::open(self.world.setup(), media, oracle)?;
+        self.world.check()
+    }
+
+    fn recover_image(&mut self, mut image: Vec<u8>) -> Result<(Arc<SimMedia>, LogsState), Violation> {
+        self.summary.images += 1;
+        for _ in 0..self.rng.below(RECOVERY_CRASHES_MAX) {
+            image = self.crash_recovery(image)?;
+        }
+        let media = self.medium(image);
+        let found = self.judged(&media)?;
+        Ok((media, found))
+    }
+
+    fn crash_recovery(&mut self, image: Vec<u8>) -> Result<Vec<u8>, Violation> {
+        let media = self.medium(image);
+        media.freeze_at(1 + self.rng.below(20));
+        self.judged(&media)?;
+        self.summary.recovery_crashes += 1;
+        let state = media.frozen().unwrap_or_else(|| media.crash_state());
+        Ok(state.crash_image_seeded(self.rng.draw()))
+    }
+
+    fn medium(&self, image: Vec<u8>) -> Arc<SimMedia> {
+        let media = self.world.medium(image);
+        lie(&media, self.plan);
+        media
+    }
+
+    fn judged(&self, media: &Arc<SimMedia>) -> Result<LogsState, Violation> {
+        let (_engine, logs) = open(media)?;
+        let found = observe(&logs)?;
+        self.world.oracle.judge(&found)?;
+        Ok(found)
+    }
+}
+
+fn lie(media: &SimMedia, plan: Plan) {
+    if let Some(site) = plan.skip {
+        media.skip_site(site);
+    }
+}

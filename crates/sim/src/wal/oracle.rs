@@ -1,0 +1,317 @@
+//! What a client of logs may find: the oracle shares no code with them.
+//!
+//! Every operation is a fact that does not depend on the others: an entry at an offset, a head, a position.
+//! Of heads and of positions the latest counts. A crash keeps the acknowledged facts and, of each writer's
+//! others, the first few.
+
+use crate::violation::{Violation, ensure};
+use landfall_heap::SlotId;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// One log as a client finds it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LogState {
+    /// Offset of the first entry.
+    pub first: u64,
+    /// The entries from there on.
+    pub entries: Vec<Arc<[u8]>>,
+    /// Positions of consumers.
+    pub positions: BTreeMap<String, u64>,
+    /// Entries to keep.
+    pub retain_entries: u64,
+}
+
+/// All logs by name.
+pub type LogsState = BTreeMap<String, LogState>;
+
+/// Which of the logs that had a name one after the other.
+type Life = u64;
+
+/// What one operation made so.
+#[derive(Clone, Debug)]
+pub(crate) enum Fact {
+    Entry {
+        life: Life,
+        offset: u64,
+        bytes: Arc<[u8]>,
+    },
+    /// `first` of `None`: deleted.
+    Head {
+        name: String,
+        life: Life,
+        first: Option<u64>,
+        retain_entries: u64,
+    },
+    Position {
+        life: Life,
+        consumer: String,
+        offset: Option<u64>,
+    },
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Head {
+    order: u64,
+    life: Life,
+    first: Option<u64>,
+    retain_entries: u64,
+}
+
+/// Facts that hold.
+#[derive(Clone, Debug, Default)]
+struct Facts {
+    entries: BTreeMap<(Life, u64), Arc<[u8]>>,
+    heads: BTreeMap<String, Head>,
+    positions: BTreeMap<(Life, String), (u64, Option<u64>)>,
+}
+
+impl Facts {
+    fn add(&mut self, order: u64, fact: &Fact) {
+        match fact.clone() {
+            Fact::Entry { life, offset, bytes } => drop(self.entries.insert((life, offset), bytes)),
+            Fact::Head { name, life, first, retain_entries } => {
+                let head = Head { order, life, first, retain_entries };
+                let known = self.heads.entry(name).or_insert(head);
+                if known.order < order {
+                    *known = head;
+                }
+            }
+            Fact::Position { life, consumer, offset } => {
+                let known = self.positions.entry((life, consumer)).or_insert((order, offset));
+                if known.0 < order {
+                    *known = (order, offset);
+                }
+            }
+        }
+    }
+
+    /// What a client finds.
+    fn state(&self) -> LogsState {
+        let live = self.heads.iter().filter_map(|(name, head)| Some((name, head, head.first?)));
+        live.map(|(name, head, first)| (name.clone(), self.log(head, first))).collect()
+    }
+
+    fn log(&self, head: &Head, first: u64) -> LogState {
+        let dense = (first..).map_while(|offset| self.entries.get(&(head.life, offset)).cloned());
+        let of_life = self.positions.range((head.life, String::new())..(head.life + 1, String::new()));
+        let positions =
+            of_life.filter_map(|((_, consumer), (_, offset))| Some((consumer.clone(), (*offset)?)));
+        LogState {
+            first,
+            entries: dense.collect(),
+            positions: positions.collect(),
+            retain_entries: head.retain_entries,
+        }
+    }
+
+    /// True if an entry is there, or given up for good.
+    fn accounts_for(&self, promise: &Promise) -> bool {
+        let Some(head) = self.heads.get(&promise.name) else { return false };
+        match head.first {
+            Some(first) if head.life == promise.life => {
+                (first..=promise.offset).all(|offset| self.entries.contains_key(&(head.life, offset)))
+            }
+            // Deleted, and perhaps made anew.
+            None => head.life >= promise.life,
+            Some(_) => head.life > promise.life,
+        }
+    }
+}
+
+/// An entry, and what a client waits for before it believes that it is kept.
+#[derive(Clone, Debug)]
+struct Promise {
+    name: String,
+    life: Life,
+    offset: u64,
+    waits: Vec<SlotId>,
+}
+
+/// The oracle of logs.
+#[derive(Clone, Debug)]
+pub struct WalOracle {
+    base: Facts,
+    /// What each writer has not acknowledged, in order.
+    pending: Vec<Vec<Vec<(u64, Fact)>>>,
+    order: u64,
+    lives: u64,
+    open: Vec<Promise>,
+    kept: Vec<Promise>,
+}
+
+impl WalOracle {
+    /// Nothing is there.
+    pub fn new(writers: usize) -> Self {
+        let pending = vec![Vec::new(); writers];
+        Self { base: Facts::default(), pending, order: 0, lives: 0, open: Vec::new(), kept: Vec::new() }
+    }
+
+    pub(crate) fn note(&mut self, writer: usize, fact: Fact) {
+        self.order += 1;
+        self.pending[writer].push(vec![(self.order, fact)]);
+    }
+
+    /// The last `count` operations of a writer count together.
+    pub(crate) fn join(&mut self, writer: usize, count: usize) {
+        let at = self.pending[writer].len() - count;
+        let joined = self.pending[writer].drain(at..).flatten().collect();
+        self.pending[writer].push(joined);
+    }
+
+    /// A life for a log that is made now.
+    pub(crate) fn begin_life(&mut self) -> Life {
+        self.lives += 1;
+        self.lives
+    }
+
+    /// The current life of a log.
+    pub(crate) fn life(&self, name: &str) -> Option<Life> {
+        let facts = self.newest_facts();
+        facts.heads.get(name).filter(|head| head.first.is_some()).map(|head| head.life)
+    }
+
+    pub(crate) fn promise(&mut self, name: &str, life: Life, offset: u64, waits: &[SlotId]) {
+        self.open.push(Promise { name: name.into(), life, offset, waits: waits.to_vec() });
+    }
+
+    /// A client believes what everything it waited for has become durable for.
+    pub(crate) fn keep_promises(&mut self, is_durable: impl Fn(SlotId) -> bool) {
+        let (kept, open) =
+            self.open.drain(..).partition(|promise| promise.waits.iter().all(|slot| is_durable(*slot)));
+        self.open = open;
+        let mut kept: Vec<Promise> = kept;
+        self.kept.append(&mut kept);
+    }
+
+    /// Operations that a writer has not acknowledged.
+    pub(crate) fn pending(&self, writer: usize) -> usize {
+        self.pending[writer].len()
+    }
+
+    /// A writer's first `count` operations are durable.
+    pub(crate) fn acknowledge(&mut self, writer: usize, count: usize) {
+        for (order, fact) in self.pending[writer].drain(..count).flatten() {
+            self.base.add(order, &fact);
+        }
+    }
+
+    fn newest_facts(&self) -> Facts {
+        let mut facts = self.base.clone();
+        self.pending.iter().flatten().flatten().for_each(|(order, fact)| facts.add(*order, fact));
+        facts
+    }
+
+    /// What is there if nothing is lost.
+    pub fn newest(&self) -> LogsState {
+        self.newest_facts().state()
+    }
+
+    /// What is there in any case.
+    pub(crate) fn acknowledged(&self) -> LogsState {
+        self.base.state()
+    }
+
+    /// Wants what was found to be what some crash may leave.
+    ///
+    /// # Errors
+    /// What was found instead.
+    pub fn judge(&self, found: &LogsState) -> Result<(), Violation> {
+        let mut closest = None;
+        for facts in self.crashes() {
+            if facts.state() != *found {
+                continue;
+            }
+            match self.kept.iter().find(|promise| !facts.accounts_for(promise)) {
+                None => return Ok(()),
+                Some(broken) => closest = Some(broken.clone()),
+            }
+        }
+        if let Some(broken) = closest {
+            return Err(Violation(format!("a client was told of {broken:?}, and it is gone")));
+        }
+        let shown = |state: &LogsState| summary(state);
+        Err(Violation(format!(
+            "no crash leaves\n  {}\nacknowledged:\n  {}\nwith everything:\n  {}",
+            shown(found),
+            shown(&self.acknowledged()),
+            shown(&self.newest())
+        )))
+    }
+
+    /// The facts of every crash: of each writer, the first few of its operations that are pending.
+    fn crashes(&self) -> impl Iterator<Item = Facts> + '_ {
+        let counts: Vec<usize> = self.pending.iter().map(|pending| pending.len() + 1).collect();
+        let total: usize = counts.iter().product();
+        (0..total).map(move |mut number| {
+            let mut facts = self.base.clone();
+            for (pending, count) in self.pending.iter().zip(&counts) {
+                pending[..number % count].iter().flatten().for_each(|(order, fact)| facts.add(*order, fact));
+                number /= count;
+            }
+            facts
+        })
+    }
+
+    /// Goes on from what was found.
+    pub fn collapse(&mut self, found: &LogsState) {
+        *self = Self { order: 1, ..Self::new(self.pending.len()) };
+        for (name, log) in found {
+            let life = self.begin_life();
+            let (first, retain_entries) = (Some(log.first), log.retain_entries);
+            let mut facts = vec![Fact::Head { name: name.clone(), life, first, retain_entries }];
+            let entries = (log.first..).zip(&log.entries);
+            facts.extend(entries.map(|(offset, bytes)| Fact::Entry {
+                life,
+                offset,
+                bytes: Arc::clone(bytes),
+            }));
+            facts.extend(log.positions.iter().map(|(consumer, offset)| Fact::Position {
+                life,
+                consumer: consumer.clone(),
+                offset: Some(*offset),
+            }));
+            facts.iter().for_each(|fact| self.base.add(1, fact));
+        }
+    }
+
+    /// Wants what a running system shows to be between what is acknowledged and everything.
+    pub(crate) fn check_shown(&self, shown: &LogsState) -> Result<(), Violation> {
+        let newest = self.newest();
+        for (name, log) in shown {
+            let Some(all) = newest.get(name) else {
+                return Err(Violation(format!("log {name} is shown and was deleted")));
+            };
+            ensure!(
+                log.first == all.first && all.entries.starts_with(&log.entries),
+                "log {name} shows something else: {} for {}",
+                summary(shown),
+                summary(&newest)
+            );
+        }
+        for (name, log) in self.acknowledged() {
+            let (Some(all), Some(now)) = (newest.get(&name), shown.get(&name)) else { continue };
+            let same_life = self.life(&name) == self.base.heads.get(&name).map(|head| head.life);
+            let end = log.first + log.entries.len() as u64;
+            ensure!(
+                !same_life
+                    || now.first + now.entries.len() as u64 >= end.min(all.first + all.entries.len() as u64),
+                "log {name} does not show what is acknowledged"
+            );
+        }
+        Ok(())
+    }
+}
+
+fn summary(state: &LogsState) -> String {
+    let log = |(name, log): (&String, &LogState)| {
+        let bytes: Vec<String> = log.entries.iter().map(|bytes| crc_of(bytes)).collect();
+        format!("{name}: {}+{} {:?} {}", log.first, log.entries.len(), log.positions, bytes.join(","))
+    };
+    state.iter().map(log).collect::<Vec<_>>().join("; ")
+}
+
+fn crc_of(bytes: &[u8]) -> String {
+    let sum = bytes.iter().fold(0u16, |sum, byte| sum.rotate_left(3) ^ u16::from(*byte));
+    format!("{}:{sum:04x}", bytes.len())
+}

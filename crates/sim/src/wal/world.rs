@@ -1,0 +1,476 @@
+//! Logs and an engine in one simulated region, their workers, and the oracle that follows.
+
+use super::op::LogOp;
+use super::oracle::{Fact, LogState, LogsState, WalOracle};
+use crate::op::{Piece, value};
+use crate::violation::{Violation, ensure};
+use crate::world::Setup;
+use landfall_heap::{
+    CompactGoal, Compacted, Compactor, HeapError, NewRegion, Owner, OwnerBySpace, Source, Tenant, Writer,
+    spaces,
+};
+use landfall_kv::{Engine, KvError, SetRequest};
+use landfall_media::sim::{SimMedia, SimOptions};
+use landfall_media::{Dirty, Extent, Media, RUN_SIZE, Site};
+use landfall_wal::{LogRecovery, Logs, ReadLimit, Settings, WalError};
+use std::sync::Arc;
+
+/// Unacknowledged operations of a writer before it commits: bounds what the oracle must consider.
+const PENDING_MAX: usize = 10;
+/// Attempts at an operation that must wait for a commit.
+const ATTEMPTS: usize = 4;
+/// Entries read at a time: small, so that logs have several pages.
+const PAGE: ReadLimit = ReadLimit { entries: 7, bytes: 100_000 };
+/// Steps in which compaction must come to rest.
+const REST_STEPS: usize = 2000;
+/// Slabs that an empty region may keep: slack, the last victim, prepared ones.
+const SLACK_SLABS: u32 = 6;
+const GOAL: CompactGoal = CompactGoal { data_ratio: 1.0, slab_ratio: 1.0 };
+const RESTLESS: [CompactGoal; 2] =
+    [CompactGoal { data_ratio: -1e6, slab_ratio: 1e9 }, CompactGoal { data_ratio: 1e9, slab_ratio: -1e6 }];
+
+struct Worker {
+    writer: Writer,
+    in_flight: Option<(Dirty, usize)>,
+}
+
+/// Logs and an engine on a simulated medium, their workers, and the oracle.
+pub struct WalWorld {
+    setup: Setup,
+    /// The medium.
+    pub media: Arc<SimMedia>,
+    /// The engine beside.
+    pub engine: Engine,
+    /// The logs.
+    pub logs: Logs,
+    workers: Vec<Worker>,
+    compactor: Compactor,
+    /// What may be found.
+    pub oracle: WalOracle,
+    /// What compaction has done in this life of the region.
+    pub compacted: Compacted,
+}
+
+fn name(log: usize) -> String {
+    format!("log-{log}")
+}
+
+fn consumer(number: usize) -> String {
+    format!("consumer-{number}")
+}
+
+/// Opens a region and wants no damage found.
+pub(crate) fn open(media: &Arc<SimMedia>) -> Result<(Engine, Logs), Violation> {
+    let recovery = Arc::new(LogRecovery::default());
+    let tenants: Vec<Arc<dyn Tenant>> = vec![Arc::clone(&recovery) as Arc<dyn Tenant>];
+    let media = Arc::clone(media) as Arc<dyn Media>;
+    let (engine, found) = landfall_kv::Recovery::run_with(media, 4, tenants)?;
+    ensure!(found.damaged.is_empty() && found.corrected.is_empty(), "recovery found damage: {found:?}");
+    let (logs, found) = recovery.open(engine.heap())?;
+    ensure!(found.damaged == 0 && found.notes.is_empty(), "recovery of logs found damage: {found:?}");
+    Ok((engine, logs))
+}
+
+/// Reads every log from its first entry to the last that is durable.
+pub(crate) fn observe(logs: &Logs) -> Result<LogsState, Violation> {
+    let mut state = LogsState::new();
+    for log in logs.logs(None, usize::MAX) {
+        state.insert(log.name.clone(), read(logs, &log.name, log.first)?);
+    }
+    Ok(state)
+}
+
+fn read(logs: &Logs, name: &str, first: u64) -> Result<LogState, Violation> {
+    let (settings, _) = logs.settings(name.as_bytes())?;
+    let mut log = LogState { first, retain_entries: settings.retain_entries, ..LogState::default() };
+    let mut from = first;
+    loop {
+        let page = logs.read(name.as_bytes(), from, PAGE)?;
+        for (offset, item) in page.entries {
+            ensure!(offset == first + log.entries.len() as u64, "log {name} skips to {offset}");
+            let item = item.map_err(|error| Violation::from(error).during(format!("{name} {offset}")))?;
+            log.entries.push(item.to_vec()?.into());
+        }
+        from = page.next;
+        if from == page.end {
+            break;
+        }
+    }
+    let positions = logs.positions(name.as_bytes())?;
+    log.positions = positions.into_iter().map(|(consumer, offset, _)| (consumer, offset)).collect();
+    Ok(log)
+}
+
+impl WalWorld {
+    /// A new, empty region. `prepare` acts on the medium before anything is written.
+    ///
+    /// # Errors
+    /// The region cannot be created or opened.
+    pub fn create(setup: Setup, prepare: impl FnOnce(&SimMedia)) -> Result<Self, Violation> {
+        let options = SimOptions { deferred: setup.deferred };
+        let media = SimMedia::new(u64::from(setup.runs) * RUN_SIZE, options);
+        prepare(&media);
+        landfall_heap::create(&*media, &NewRegion { salt: [42; 16], hash_seed: 7, created_ms: 1 })?;
+        Self::open(setup, media, WalOracle::new(setup.writers))
+    }
+
+    /// Opens what is on `media`, without judging it.
+    ///
+    /// # Errors
+    /// What recovery found instead.
+    pub fn open(setup: Setup, media: Arc<SimMedia>, oracle: WalOracle) -> Result<Self, Violation> {
+        let (engine, logs) = open(&media)?;
+        let heap = Arc::clone(engine.heap());
+        let worker = |id| Worker { writer: Writer::new(Arc::clone(&heap), id as u8), in_flight: None };
+        let workers = (0..setup.writers).map(worker).collect();
+        let compactor = Compactor::new(heap.clone());
+        Ok(Self { setup, media, engine, logs, workers, compactor, oracle, compacted: Compacted::default() })
+    }
+
+    /// What it is made of.
+    pub fn setup(&self) -> Setup {
+        self.setup
+    }
+
+    /// A medium that holds `image`, as a restart finds it.
+    pub fn medium(&self, image: Vec<u8>) -> Arc<SimMedia> {
+        SimMedia::from_image(image, SimOptions { deferred: self.setup.deferred })
+    }
+
+    /// Executes one operation, and tells the oracle.
+    ///
+    /// # Errors
+    /// What happened and must not.
+    pub fn run(&mut self, op: &LogOp) -> Result<(), Violation> {
+        self.dispatch(op).map_err(|violation| violation.during(format!("{op:?}")))?;
+        for writer in 0..self.workers.len() {
+            if self.oracle.pending(writer) > PENDING_MAX {
+                self.commit(writer)?;
+            }
+        }
+        self.keep_promises();
+        Ok(())
+    }
+
+    fn keep_promises(&mut self) {
+        // Past the moment of the crash that is being simulated nobody hears of anything.
+        if self.media.frozen().is_none() {
+            let heap = Arc::clone(self.engine.heap());
+            self.oracle.keep_promises(|slot| heap.is_durable(slot));
+        }
+    }
+
+    fn dispatch(&mut self, op: &LogOp) -> Result<(), Violation> {
+        match *op {
+            LogOp::Append { writer, log, ref values } => self.append(writer, log, values),
+            LogOp::Land { writer, log, value } => self.land(writer, log, value),
+            LogOp::Trim { writer, log, eighths } => self.trim(writer, log, eighths),
+            LogOp::Delete { writer, log } => self.delete(writer, log),
+            LogOp::Position { writer, log, consumer, forgets } => {
+                self.position(writer, log, consumer, forgets)
+            }
+            LogOp::Settings { writer, log, retain_entries } => self.settings(writer, log, retain_entries),
+            LogOp::Retain { writer } => self.retain(writer),
+            LogOp::Sweep { limit } => {
+                self.logs.sweep(limit);
+                Ok(())
+            }
+            LogOp::Engine { writer, value } => self.use_engine(writer, value),
+            LogOp::Commit { writer } => self.commit(writer),
+            LogOp::BeginCommit { writer } => {
+                self.begin(writer);
+                Ok(())
+            }
+            LogOp::FinishCommit { writer } => self.finish(writer),
+            LogOp::Compact { slabs } => self.compact(RESTLESS[usize::from(slabs)]).map(|_| ()),
+            LogOp::Mark => Ok(self.engine.heap().mark_slabs(1).map(|_| ())?),
+            LogOp::Check => self.check_shown(),
+        }
+    }
+
+    /// Runs a command, committing and trying again while it must wait. A full region does nothing.
+    fn execute<T>(
+        &mut self,
+        writer: usize,
+        mut command: impl FnMut(&Logs, &mut Writer) -> Result<T, WalError>,
+    ) -> Result<Option<T>, Violation> {
+        for _ in 0..ATTEMPTS {
+            match command(&self.logs, &mut self.workers[writer].writer) {
+                Ok(done) => return Ok(Some(done)),
+                Err(WalError::Heap(HeapError::Full) | WalError::NoLog | WalError::NoConsumer) => {
+                    return Ok(None);
+                }
+                Err(WalError::Wait(_)) => self.commit_all()?,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(Violation(format!("a command still waits after {ATTEMPTS} commits")))
+    }
+
+    fn append(&mut self, writer: usize, log: usize, pieces: &[Piece]) -> Result<(), Violation> {
+        let values: Vec<Arc<[u8]>> = pieces.iter().map(|piece| value(*piece)).collect();
+        let sources: Vec<Source<'_>> = values.iter().map(|value| Source::Bytes(value)).collect();
+        self.append_sources(writer, log, &sources, &values)
+    }
+
+    fn append_sources(
+        &mut self,
+        writer: usize,
+        log: usize,
+        sources: &[Source<'_>],
+        values: &[Arc<[u8]>],
+    ) -> Result<(), Violation> {
+        let name = name(log);
+        let expected = self.oracle.newest().get(&name).map_or(0, |log| log.first + log.entries.len() as u64);
+        let known = self.oracle.life(&name);
+        let done = self.execute(writer, |logs, writer| logs.append(writer, name.as_bytes(), sources, 5))?;
+        let life = match known {
+            Some(life) => life,
+            // It came to be, if only that.
+            None if self.logs.stats_of(name.as_bytes()).is_ok() => {
+                let life = self.oracle.begin_life();
+                let head = Fact::Head { name: name.clone(), life, first: Some(0), retain_entries: 0 };
+                self.oracle.note(writer, head);
+                life
+            }
+            None => return Ok(()),
+        };
+        let Some(done) = done else { return Ok(()) };
+        ensure!(done.first == expected, "{name} gave offset {}, not {expected}", done.first);
+        ensure!(!done.waits.is_empty(), "an append that waits for nothing");
+        for (offset, bytes) in (done.first..).zip(values) {
+            self.oracle.note(writer, Fact::Entry { life, offset, bytes: Arc::clone(bytes) });
+            self.oracle.promise(&name, life, offset, &done.waits);
+        }
+        self.oracle.join(writer, values.len());
+        Ok(())
+    }
+
+    fn land(&mut self, writer: usize, log: usize, piece: Piece) -> Result<(), Violation> {
+        let heap = Arc::clone(self.engine.heap());
+        let Some(run) = heap.take_landing_run() else { return Ok(()) };
+        let bytes = value(piece);
+        self.media.store(run + 7, &bytes)?;
+        let extents = [Extent::new(run + 7, bytes.len() as u32)];
+        heap.runs().hold(extents[0]);
+        let done = self.append_sources(
+            writer,
+            log,
+            &[Source::Landed { extents: &extents, crc: None }],
+            &[Arc::clone(&bytes)],
+        );
+        heap.runs().release(extents[0]);
+        heap.retire_landing_run(run);
+        done
+    }
+
+    /// What the log is now, and its life.
+    fn now(&self, log: usize) -> Option<(LogState, u64)> {
+        let name = name(log);
+        Some((self.oracle.newest().get(&name)?.clone(), self.oracle.life(&name)?))
+    }
+
+    fn note_head(&mut self, writer: usize, log: usize, life: u64, first: Option<u64>, retain_entries: u64) {
+        self.oracle.note(writer, Fact::Head { name: name(log), life, first, retain_entries });
+    }
+
+    fn trim(&mut self, writer: usize, log: usize, eighths: u64) -> Result<(), Violation> {
+        let Some((now, life)) = self.now(log) else { return Ok(()) };
+        let before = now.first + now.entries.len() as u64 * eighths / 8;
+        let done = self.execute(writer, |logs, writer| logs.trim(writer, name(log).as_bytes(), before, 5))?;
+        if let Some((first, _)) = done {
+            ensure!(first == before, "trimmed to {before}, {first} is the first");
+            if before > now.first {
+                self.note_head(writer, log, life, Some(first), now.retain_entries);
+            }
+        }
+        Ok(())
+    }
+
+    fn delete(&mut self, writer: usize, log: usize) -> Result<(), Violation> {
+        let known = self.now(log);
+        let done = self.execute(writer, |logs, writer| logs.delete(writer, name(log).as_bytes(), 5))?;
+        match (done, known) {
+            (Some(Some(_)), Some((_, life))) => self.note_head(writer, log, life, None, 0),
+            (Some(deleted), known) => {
+                ensure!(
+                    deleted.is_some() == known.is_some(),
+                    "log {log} was there and is not, or is and was not"
+                );
+            }
+            (None, _) => {}
+        }
+        Ok(())
+    }
+
+    fn position(&mut self, writer: usize, log: usize, number: usize, forgets: bool) -> Result<(), Violation> {
+        let (log_name, consumer) = (name(log), consumer(number));
+        let Some((_, life)) = self.now(log) else { return Ok(()) };
+        let offset = self.logs.stats_of(log_name.as_bytes())?.next;
+        let done = self.execute(writer, |logs, writer| {
+            let (log, consumer) = (log_name.as_bytes(), consumer.as_bytes());
+            if forgets {
+                logs.delete_position(writer, log, consumer, 5).map(|done| done.is_some())
+            } else {
+                logs.commit_position(writer, log, consumer, offset, 5).map(|_| true)
+            }
+        })?;
+        if done == Some(true) {
+            let offset = (!forgets).then_some(offset);
+            self.oracle.note(writer, Fact::Position { life, consumer, offset });
+        }
+        Ok(())
+    }
+
+    fn settings(&mut self, writer: usize, log: usize, retain_entries: u64) -> Result<(), Violation> {
+        let Some((now, life)) = self.now(log) else { return Ok(()) };
+        let settings = Settings { retain_entries, ..Settings::default() };
+        let done = self
+            .execute(writer, |logs, writer| logs.set_settings(writer, name(log).as_bytes(), settings, 5))?;
+        if done.is_some() {
+            self.note_head(writer, log, life, Some(now.first), retain_entries);
+        }
+        Ok(())
+    }
+
+    fn retain(&mut self, writer: usize) -> Result<(), Violation> {
+        for log in 0..super::op::LOGS {
+            // One at a time, so that the oracle learns what a step has done even if the next has to wait.
+            let Some((now, life)) = self.now(log) else { continue };
+            let _ = self.execute(writer, |logs, writer| logs.retain(writer, 0))?;
+            let first = self.logs.stats_of(name(log).as_bytes())?.first;
+            let keeps =
+                now.first + now.entries.len() as u64 - now.retain_entries.min(now.entries.len() as u64);
+            ensure!(now.retain_entries == 0 || first <= keeps, "log {log} keeps less than it is set to");
+            if first > now.first {
+                self.note_head(writer, log, life, Some(first), now.retain_entries);
+            }
+        }
+        Ok(())
+    }
+
+    fn use_engine(&mut self, writer: usize, piece: Option<Piece>) -> Result<(), Violation> {
+        let bytes = piece.map(value);
+        for _ in 0..ATTEMPTS {
+            let writer = &mut self.workers[writer].writer;
+            let done = match &bytes {
+                Some(bytes) => self.engine.set(
+                    writer,
+                    &SetRequest {
+                        space: 0,
+                        key: b"beside",
+                        key_at: None,
+                        value: Source::Bytes(bytes),
+                        expiry_ms: 0,
+                        arrival_ns: 5,
+                    },
+                ),
+                None => self.engine.flush_all(writer, 5),
+            };
+            match done {
+                Ok(_) | Err(KvError::Heap(HeapError::Full)) => return Ok(()),
+                Err(KvError::Wait(_)) => self.commit_all()?,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends every worker's batch.
+    ///
+    /// # Errors
+    /// A fence failed.
+    pub fn commit_all(&mut self) -> Result<(), Violation> {
+        (0..self.workers.len()).try_for_each(|writer| self.commit(writer))
+    }
+
+    fn commit(&mut self, writer: usize) -> Result<(), Violation> {
+        for _ in 0..3 {
+            self.finish(writer)?;
+            self.begin(writer);
+        }
+        self.finish(writer)
+    }
+
+    fn begin(&mut self, writer: usize) {
+        let acknowledges = self.oracle.pending(writer);
+        let worker = &mut self.workers[writer];
+        if worker.in_flight.is_none()
+            && let Some(dirty) = worker.writer.begin_commit()
+        {
+            worker.in_flight = Some((dirty, acknowledges));
+        }
+    }
+
+    fn finish(&mut self, writer: usize) -> Result<(), Violation> {
+        let worker = &mut self.workers[writer];
+        let Some((mut dirty, acknowledges)) = worker.in_flight.take() else { return Ok(()) };
+        let outcome = self.media.fence(&mut dirty, Site::Commit);
+        worker.writer.finish_commit(outcome)?;
+        self.logs.after_commit(writer as u8);
+        if self.media.frozen().is_none() {
+            self.oracle.acknowledge(writer, acknowledges);
+        }
+        Ok(())
+    }
+
+    /// One step of compaction; true when there was nothing to do.
+    fn compact(&mut self, goal: CompactGoal) -> Result<bool, Violation> {
+        let others: [(_, &dyn Owner); 1] = [(spaces::LOGS, &self.logs)];
+        let owner = OwnerBySpace { rest: &self.engine, others: &others };
+        match self.compactor.step(&owner, goal, 1 << 20) {
+            Ok(done) => {
+                self.compacted.moved_records += done.moved_records;
+                self.compacted.freed_slabs += done.freed_slabs;
+                Ok(done.rests)
+            }
+            Err(HeapError::Full) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// What readers see at once lies between what is acknowledged and everything.
+    fn check_shown(&self) -> Result<(), Violation> {
+        let shown = observe(&self.logs)?;
+        if self.media.frozen().is_some() { Ok(()) } else { self.oracle.check_shown(&shown) }
+    }
+
+    /// With everything committed, readers see everything.
+    ///
+    /// # Errors
+    /// What differs.
+    pub fn check(&self) -> Result<(), Violation> {
+        let found = observe(&self.logs)?;
+        ensure!(found == self.oracle.newest(), "a running system shows something else");
+        Ok(())
+    }
+
+    /// Deletes every log and everything beside, compacts, and wants all space back.
+    ///
+    /// # Errors
+    /// What is left.
+    pub fn empty(&mut self) -> Result<(), Violation> {
+        self.commit_all()?;
+        self.check()?;
+        for log in 0..super::op::LOGS {
+            self.delete(0, log)?;
+        }
+        self.use_engine(0, None)?;
+        self.commit_all()?;
+        self.logs.sweep(usize::MAX);
+        ensure!(self.logs.unswept() == 0, "entries of deleted logs are kept");
+        let mut steps = 0;
+        while !self.compact(GOAL)? {
+            steps += 1;
+            ensure!(steps < REST_STEPS, "compaction has not come to rest after {REST_STEPS} steps");
+        }
+        let runs = self.engine.heap().runs();
+        ensure!(runs.live_bytes() == 0, "{} live bytes are left", runs.live_bytes());
+        let (counts, open) = (runs.counts(), self.workers.len() as u32 + 1);
+        ensure!(counts.data <= open && counts.slab <= open + SLACK_SLABS, "an empty region takes {counts:?}");
+        // Deleted logs' ends and the flush mark may remain, until what they hide is gone from the medium.
+        let most = super::op::LOGS as u64 + 1;
+        ensure!(runs.live_slots() <= most, "{} records are live, at most {most} need be", runs.live_slots());
+        Ok(())
+    }
+}

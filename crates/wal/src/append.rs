@@ -1,0 +1,111 @@
+//! Appending: a record each that refers to where the bytes are.
+
+use crate::error::WalError;
+use crate::format::{check_log_name, entry_key};
+use crate::log::Log;
+use crate::logs::{HeadChange, Logs, Waits};
+use landfall_heap::layout::GROUP_RECORDS_MAX;
+use landfall_heap::{Entry, Kind, Source, Writer, spaces};
+use smallvec::SmallVec;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Offsets go up to here: what is above marks a log that has ended.
+const OFFSET_MAX: u64 = u64::MAX - 2;
+
+/// Entries that were appended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Appended {
+    /// Offset of the first; the others follow.
+    pub first: u64,
+    /// How many.
+    pub count: usize,
+    /// Acknowledge once all of these are durable.
+    pub waits: Waits,
+}
+
+impl Logs {
+    /// Appends entries that count together or not at all, in this order, one behind the other.
+    ///
+    /// Bytes that have landed are referred to where they are. Entries that other writers have appended
+    /// before and not made durable are among what must be waited for: nothing is acknowledged before
+    /// everything in front of it is durable.
+    ///
+    /// # Errors
+    /// [`WalError::BadName`], [`WalError::BadCount`], [`WalError::Wait`], [`WalError::Damaged`]; full, too
+    /// large, closed. No entry is appended then.
+    pub fn append(
+        &self,
+        writer: &mut Writer,
+        name: &[u8],
+        values: &[Source<'_>],
+        arrival_ns: u64,
+    ) -> Result<Appended, WalError> {
+        let name = check_log_name(name)?;
+        if !(1..=GROUP_RECORDS_MAX).contains(&values.len()) {
+            return Err(WalError::BadCount { count: values.len(), max: GROUP_RECORDS_MAX });
+        }
+        loop {
+            let log = self.find_or_create(writer, name, arrival_ns)?;
+            match self.append_to(writer, &log, values, arrival_ns) {
+                // Deleted since it was found: the name is free.
+                Err(WalError::NoLog) => {}
+                done => return done,
+            }
+        }
+    }
+
+    fn append_to(
+        &self,
+        writer: &mut Writer,
+        log: &Arc<Log>,
+        values: &[Source<'_>],
+        arrival_ns: u64,
+    ) -> Result<Appended, WalError> {
+        let mut state = log.state.lock();
+        state.check()?;
+        let (first, count) = (state.next(), values.len());
+        if first > OFFSET_MAX - count as u64 {
+            return Err(WalError::Exhausted { what: "offset" });
+        }
+        if state.head_is_due {
+            // Before the first entry that takes the offset of one that never was acknowledged.
+            let change = HeadChange::of(&state);
+            self.write_head(writer, log, &mut state, change, arrival_ns)?;
+        }
+        let keys: SmallVec<[[u8; 12]; 4]> =
+            (first..first + count as u64).map(|offset| entry_key(log.number, offset)).collect();
+        let entries: SmallVec<[Entry<'_>; 4]> = (first..)
+            .zip(keys.iter().zip(values))
+            .map(|(offset, (key, value))| Entry {
+                kind: Kind::Put,
+                space: spaces::LOG,
+                hash: self.heap.hash(spaces::LOG, key),
+                key,
+                key_at: None,
+                value: *value,
+                arrival_ns,
+                expiry_ms: offset,
+                aux: log.number,
+            })
+            .collect();
+        let slots = writer.append_group(&entries)?;
+        slots.iter().for_each(|slot| state.slots.push(*slot));
+        state.bytes += values.iter().map(len).sum::<u64>();
+        if state.note_writer(writer.id(), first + count as u64 - 1) {
+            self.list(writer.id(), log);
+        }
+        let mut waits = Waits::new();
+        state.pending(&self.heap, |slot| waits.push(slot));
+        self.counters.appended.fetch_add(count as u64, Ordering::Relaxed);
+        Ok(Appended { first, count, waits })
+    }
+}
+
+fn len(value: &Source<'_>) -> u64 {
+    match value {
+        Source::None => 0,
+        Source::Bytes(bytes) => bytes.len() as u64,
+        Source::Landed { extents, .. } => extents.iter().map(|extent| u64::from(extent.len)).sum(),
+    }
+}

@@ -1,0 +1,141 @@
+//! One log: where its entries are, and who waits for more.
+
+use crate::error::WalError;
+use crate::format::{Cut, Settings};
+use crate::slots::Slots;
+use landfall_heap::{Damage, Heap, SlotId};
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicU64;
+
+/// A log. Its name is the key under which [`crate::Logs`] keeps it.
+#[derive(Debug)]
+pub(crate) struct Log {
+    pub(crate) number: u32,
+    pub(crate) name: Box<str>,
+    /// Hash of its head's key.
+    pub(crate) hash: u64,
+    pub(crate) state: Mutex<State>,
+    /// Who waits for the log to grow: a bit each.
+    pub(crate) watchers: AtomicU64,
+}
+
+/// The newest entry of one writer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ByWriter {
+    pub(crate) writer: u8,
+    /// Its offset.
+    pub(crate) last: u64,
+    /// The log is on the writer's list of those that its commits make grow.
+    pub(crate) is_listed: bool,
+}
+
+/// A consumer's position.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Position {
+    pub(crate) slot: SlotId,
+    pub(crate) offset: u64,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    /// Offset of the first entry.
+    pub(crate) first: u64,
+    pub(crate) slots: Slots,
+    /// Entries below are known durable, and so is everything before them.
+    pub(crate) durable: u64,
+    /// Bytes of the entries.
+    pub(crate) bytes: u64,
+    /// Entries that cannot be read, by offset.
+    pub(crate) unreadable: BTreeMap<u64, SlotId>,
+    pub(crate) head: SlotIdOrNone,
+    /// The head on the medium does not say yet what `cut` says.
+    pub(crate) head_is_due: bool,
+    pub(crate) settings: Settings,
+    pub(crate) cut: Cut,
+    pub(crate) positions: BTreeMap<Box<str>, Position>,
+    pub(crate) by_writer: SmallVec<[ByWriter; 2]>,
+    /// Deleted: whoever still has it looks it up again.
+    pub(crate) ended: bool,
+    /// Its head cannot be read.
+    pub(crate) damaged: Option<Damage>,
+    pub(crate) unreadable_head: Option<SlotId>,
+}
+
+/// A slot, [`SlotId::NONE`] by default.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SlotIdOrNone(pub(crate) SlotId);
+
+impl Default for SlotIdOrNone {
+    fn default() -> Self {
+        Self(SlotId::NONE)
+    }
+}
+
+impl Log {
+    pub(crate) fn new(number: u32, name: &str, hash: u64, state: State) -> Self {
+        Self { number, name: name.into(), hash, state: Mutex::new(state), watchers: AtomicU64::new(0) }
+    }
+}
+
+impl State {
+    /// Offset of the entry that comes next.
+    pub(crate) fn next(&self) -> u64 {
+        self.first + self.slots.len() as u64
+    }
+
+    /// The slot of an entry.
+    pub(crate) fn slot(&self, offset: u64) -> Option<SlotId> {
+        self.slots.get(usize::try_from(offset.checked_sub(self.first)?).ok()?)
+    }
+
+    pub(crate) fn set_slot(&mut self, offset: u64, slot: SlotId) {
+        self.slots.set((offset - self.first) as usize, slot);
+    }
+
+    /// Offset up to which entries may be shown: these, and all before them, are durable.
+    pub(crate) fn durable(&mut self, heap: &Heap) -> u64 {
+        self.durable = self.durable.max(self.first);
+        while self.slot(self.durable).is_some_and(|slot| heap.is_durable(slot)) {
+            self.durable += 1;
+        }
+        self.durable
+    }
+
+    /// Fails where nothing may be served.
+    pub(crate) fn check(&self) -> Result<(), WalError> {
+        match self.damaged {
+            Some(what) => Err(WalError::Damaged { what }),
+            None if self.ended => Err(WalError::NoLog),
+            None => Ok(()),
+        }
+    }
+
+    /// Slots that must be durable before the newest entry counts: the newest entries of every writer, and the
+    /// head.
+    pub(crate) fn pending(&mut self, heap: &Heap, mut visit: impl FnMut(SlotId)) {
+        if !heap.is_durable(self.head.0) {
+            visit(self.head.0);
+        }
+        if self.durable(heap) == self.next() {
+            return;
+        }
+        let newest = self.by_writer.iter().filter_map(|by| self.slot(by.last));
+        newest.filter(|slot| !heap.is_durable(*slot)).for_each(visit);
+    }
+
+    /// Notes a writer's newest entry; true if the log is to be put on the writer's list.
+    pub(crate) fn note_writer(&mut self, writer: u8, last: u64) -> bool {
+        match self.by_writer.iter_mut().find(|by| by.writer == writer) {
+            Some(by) => {
+                by.last = last;
+                !std::mem::replace(&mut by.is_listed, true)
+            }
+            None => {
+                self.by_writer.push(ByWriter { writer, last, is_listed: true });
+                true
+            }
+        }
+    }
+}

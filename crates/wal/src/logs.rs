@@ -1,0 +1,371 @@
+//! All logs of a region.
+
+use crate::bounds::{Bound, Bounds};
+use crate::error::WalError;
+use crate::format::{Cut, ENDED, Head, Settings, check_log_name};
+use crate::log::{Log, SlotIdOrNone, State};
+use landfall_heap::{FEATURE_LOGS, Heap, HeapError, SlotId, Writer, spaces};
+use parking_lot::{Mutex, RwLock};
+use smallvec::SmallVec;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+/// Writers that a region has at most.
+const WRITERS: usize = 256;
+/// Log numbers go up to here.
+const NUMBER_MAX: u32 = u32::MAX - 1;
+
+/// Slots that must be durable before a call is acknowledged, or what it returned is shown.
+pub type Waits = SmallVec<[SlotId; 4]>;
+
+/// Counts for `INFO` and `/metrics`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WalStats {
+    /// Logs.
+    pub logs: u64,
+    /// Entries, those included that are not durable yet.
+    pub entries: u64,
+    /// Bytes of these.
+    pub bytes: u64,
+    /// Entries appended since the region was opened.
+    pub appended: u64,
+    /// Entries read since then.
+    pub read: u64,
+    /// Entries trimmed since then, by retention, too.
+    pub trimmed: u64,
+    /// DRAM that says where entries are, bytes.
+    pub index_bytes: u64,
+}
+
+/// One log, as a list shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogStats {
+    /// Its name.
+    pub name: String,
+    /// Offset of the first entry.
+    pub first: u64,
+    /// Offset behind the last entry that is durable.
+    pub next: u64,
+    /// Bytes of its entries, those included that are not durable yet.
+    pub bytes: u64,
+    /// Consumers with a position.
+    pub consumers: u64,
+    /// Show the rest once this is durable.
+    pub slot: SlotId,
+}
+
+/// Entries that no log holds any more, and the record because of which.
+#[derive(Debug)]
+pub(crate) struct Doomed {
+    pub(crate) slots: Vec<SlotId>,
+    pub(crate) cause: SlotId,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) appended: AtomicU64,
+    pub(crate) read: AtomicU64,
+    pub(crate) trimmed: AtomicU64,
+}
+
+/// Logs by name over one heap. Shared by all workers; each writes through its own [`Writer`].
+///
+/// Offsets of a log count from 0 and are never given twice, whatever is trimmed and whenever the machine
+/// stops. A log comes to be with the first append to it.
+#[derive(Debug)]
+pub struct Logs {
+    pub(crate) heap: Arc<Heap>,
+    pub(crate) names: RwLock<BTreeMap<Box<str>, Arc<Log>>>,
+    pub(crate) numbers: RwLock<HashMap<u32, Arc<Log>>>,
+    pub(crate) next_number: AtomicU32,
+    pub(crate) bounds: Mutex<Bounds>,
+    pub(crate) doomed: Mutex<VecDeque<Doomed>>,
+    /// Logs that the next commits of each writer will make grow.
+    pub(crate) growing: Box<[Growing]>,
+    pub(crate) counters: Counters,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Growing {
+    /// The list holds something.
+    pub(crate) any: AtomicBool,
+    pub(crate) logs: Mutex<Vec<Arc<Log>>>,
+}
+
+impl Logs {
+    pub(crate) fn new(heap: Arc<Heap>, next_number: u32) -> Self {
+        Self {
+            heap,
+            names: RwLock::default(),
+            numbers: RwLock::default(),
+            next_number: AtomicU32::new(next_number),
+            bounds: Mutex::default(),
+            doomed: Mutex::default(),
+            growing: (0..WRITERS).map(|_| Growing::default()).collect(),
+            counters: Counters::default(),
+        }
+    }
+
+    /// The heap below.
+    pub fn heap(&self) -> &Arc<Heap> {
+        &self.heap
+    }
+
+    pub(crate) fn find(&self, name: &[u8]) -> Result<Arc<Log>, WalError> {
+        let name = check_log_name(name)?;
+        self.names.read().get(name).cloned().ok_or(WalError::NoLog)
+    }
+
+    pub(crate) fn by_number(&self, number: u32) -> Option<Arc<Log>> {
+        self.numbers.read().get(&number).cloned()
+    }
+
+    pub(crate) fn add(&self, log: &Arc<Log>) {
+        self.names.write().insert(log.name.clone(), Arc::clone(log));
+        self.numbers.write().insert(log.number, Arc::clone(log));
+    }
+
+    /// The log of a name that has been checked, made if there is none.
+    pub(crate) fn find_or_create(
+        &self,
+        writer: &mut Writer,
+        name: &str,
+        arrival_ns: u64,
+    ) -> Result<Arc<Log>, WalError> {
+        if let Some(log) = self.names.read().get(name) {
+            return Ok(Arc::clone(log));
+        }
+        self.create(writer, name, arrival_ns)
+    }
+
+    fn create(&self, writer: &mut Writer, name: &str, arrival_ns: u64) -> Result<Arc<Log>, WalError> {
+        if !self.heap.has_room() {
+            return Err(HeapError::Full.into());
+        }
+        // Outside of locks that readers need: it writes the superblock, once in a region's life.
+        self.heap.require_features(FEATURE_LOGS)?;
+        let mut names = self.names.write();
+        if let Some(log) = names.get(name) {
+            return Ok(Arc::clone(log));
+        }
+        let number = self.next_number.load(Ordering::Relaxed);
+        if number > NUMBER_MAX {
+            return Err(WalError::Exhausted { what: "log number" });
+        }
+        let hash = self.heap.hash(spaces::LOG, name.as_bytes());
+        let bound = Bound { space: spaces::LOG, hash, key: name.as_bytes(), number, mark: 0, value: &[] };
+        let head = bound.append(writer, arrival_ns)?;
+        self.next_number.store(number + 1, Ordering::Relaxed);
+        self.bounds.lock().supersede(writer, hash, None);
+        let state = State { head: SlotIdOrNone(head), ..State::default() };
+        let log = Arc::new(Log::new(number, name, hash, state));
+        names.insert(log.name.clone(), Arc::clone(&log));
+        self.numbers.write().insert(number, Arc::clone(&log));
+        Ok(log)
+    }
+
+    /// Writes a new head of a log, with what `state` is to be.
+    pub(crate) fn write_head(
+        &self,
+        writer: &mut Writer,
+        log: &Log,
+        state: &mut State,
+        next: HeadChange,
+        arrival_ns: u64,
+    ) -> Result<SlotId, WalError> {
+        let value = Head { settings: next.settings, cut: next.cut }.encode();
+        let bound = Bound {
+            space: spaces::LOG,
+            hash: log.hash,
+            key: log.name.as_bytes(),
+            number: log.number,
+            mark: next.first,
+            value: &value,
+        };
+        let head = bound.append(writer, arrival_ns)?;
+        let old = Some(state.head.0).filter(|old| *old != SlotId::NONE);
+        self.bounds.lock().supersede(writer, log.hash, old);
+        state.head = SlotIdOrNone(head);
+        (state.settings, state.cut) = (next.settings, next.cut);
+        state.head_is_due = false;
+        Ok(head)
+    }
+
+    /// Puts a log on the list of those that this writer's commits make grow.
+    pub(crate) fn list(&self, writer: u8, log: &Arc<Log>) {
+        let growing = &self.growing[usize::from(writer)];
+        growing.logs.lock().push(Arc::clone(log));
+        growing.any.store(true, Ordering::Release);
+    }
+
+    /// A commit of this writer has completed: who waits for logs that it has made grow, a bit each. They
+    /// wait no more.
+    pub fn after_commit(&self, writer: u8) -> u64 {
+        let growing = &self.growing[usize::from(writer)];
+        if !growing.any.load(Ordering::Acquire) {
+            return 0;
+        }
+        let mut wake = 0;
+        let mut logs = std::mem::take(&mut *growing.logs.lock());
+        logs.retain(|log| {
+            wake |= log.watchers.swap(0, Ordering::AcqRel);
+            self.still_grows(writer, log)
+        });
+        growing.any.store(!logs.is_empty(), Ordering::Release);
+        *growing.logs.lock() = logs;
+        wake
+    }
+
+    /// True while the writer's newest entry waits for a later commit.
+    fn still_grows(&self, writer: u8, log: &Log) -> bool {
+        let mut state = log.state.lock();
+        let Some(at) = state.by_writer.iter().position(|by| by.writer == writer) else { return false };
+        let slot = state.slot(state.by_writer[at].last);
+        let pending = slot.is_some_and(|slot| !self.heap.is_durable(slot));
+        state.by_writer[at].is_listed = pending;
+        pending
+    }
+
+    /// Asks to be told, by [`Self::after_commit`], when the log grows: `watcher` is a number below 64. True if
+    /// an entry at `from` may be read already.
+    ///
+    /// # Errors
+    /// [`WalError::NoLog`], [`WalError::BadName`], [`WalError::Damaged`].
+    pub fn watch(&self, name: &[u8], from: u64, watcher: u8) -> Result<bool, WalError> {
+        let log = self.find(name)?;
+        log.watchers.fetch_or(1 << watcher, Ordering::AcqRel);
+        let mut state = log.state.lock();
+        state.check()?;
+        Ok(state.durable(&self.heap) > from)
+    }
+
+    /// How long a log keeps its entries, and the slot to wait for before it is shown.
+    ///
+    /// # Errors
+    /// As [`Self::watch`].
+    pub fn settings(&self, name: &[u8]) -> Result<(Settings, SlotId), WalError> {
+        let log = self.find(name)?;
+        let state = log.state.lock();
+        state.check()?;
+        Ok((state.settings, state.head.0))
+    }
+
+    /// Changes how long a log keeps its entries. Acknowledge once the slots are durable.
+    ///
+    /// # Errors
+    /// As [`Self::watch`]; [`WalError::Wait`], closed.
+    pub fn set_settings(
+        &self,
+        writer: &mut Writer,
+        name: &[u8],
+        settings: Settings,
+        arrival_ns: u64,
+    ) -> Result<Waits, WalError> {
+        let log = self.find(name)?;
+        let mut state = log.state.lock();
+        state.check()?;
+        let change = HeadChange { settings, ..HeadChange::of(&state) };
+        let head = self.write_head(writer, &log, &mut state, change, arrival_ns)?;
+        Ok(Waits::from_slice(&[head]))
+    }
+
+    /// Ends a log; its name may be used anew, with offsets from 0. `None` if there is none. Acknowledge once
+    /// the slots are durable.
+    ///
+    /// # Errors
+    /// [`WalError::BadName`], [`WalError::Wait`], closed.
+    pub fn delete(
+        &self,
+        writer: &mut Writer,
+        name: &[u8],
+        arrival_ns: u64,
+    ) -> Result<Option<Waits>, WalError> {
+        let name = check_log_name(name)?;
+        let mut names = self.names.write();
+        let Some(log) = names.get(name).cloned() else { return Ok(None) };
+        let mut state = log.state.lock();
+        let end = HeadChange { first: ENDED, settings: Settings::default(), cut: Cut::default() };
+        let head = self.write_head(writer, &log, &mut state, end, arrival_ns)?;
+        state.ended = true;
+        state.unreadable_head.take().into_iter().for_each(|slot| writer.supersede(slot));
+        let all = state.slots.len();
+        self.doom(writer, &mut state, all, head);
+        let mut bounds = self.bounds.lock();
+        bounds.bury(log.hash, head, log.number, spaces::LOG);
+        for position in std::mem::take(&mut state.positions).into_values() {
+            writer.supersede(position.slot);
+        }
+        bounds.end_positions(writer, log.number);
+        drop(bounds);
+        if state.note_writer(writer.id(), ENDED) {
+            self.list(writer.id(), &log);
+        }
+        names.remove(name);
+        self.numbers.write().remove(&log.number);
+        Ok(Some(Waits::from_slice(&[head])))
+    }
+
+    /// One log.
+    ///
+    /// # Errors
+    /// As [`Self::watch`].
+    pub fn stats_of(&self, name: &[u8]) -> Result<LogStats, WalError> {
+        let log = self.find(name)?;
+        let mut state = log.state.lock();
+        state.check()?;
+        Ok(self.describe(&log, &mut state))
+    }
+
+    fn describe(&self, log: &Log, state: &mut State) -> LogStats {
+        LogStats {
+            name: log.name.to_string(),
+            first: state.first,
+            next: state.durable(&self.heap),
+            bytes: state.bytes,
+            consumers: state.positions.len() as u64,
+            slot: state.head.0,
+        }
+    }
+
+    /// Up to `count` logs in order of their names, those after `after` only.
+    pub fn logs(&self, after: Option<&str>, count: usize) -> Vec<LogStats> {
+        let names = self.names.read();
+        let from = after.map_or(std::ops::Bound::Unbounded, std::ops::Bound::Excluded);
+        let some = names.range::<str, _>((from, std::ops::Bound::Unbounded)).take(count);
+        some.map(|(_, log)| self.describe(log, &mut log.state.lock())).collect()
+    }
+
+    /// Counts over all logs.
+    pub fn stats(&self) -> WalStats {
+        let mut stats = WalStats {
+            appended: self.counters.appended.load(Ordering::Relaxed),
+            read: self.counters.read.load(Ordering::Relaxed),
+            trimmed: self.counters.trimmed.load(Ordering::Relaxed),
+            ..WalStats::default()
+        };
+        for log in self.names.read().values() {
+            let state = log.state.lock();
+            stats.logs += 1;
+            stats.entries += state.slots.len() as u64;
+            stats.bytes += state.bytes;
+            stats.index_bytes += state.slots.memory_bytes();
+        }
+        stats
+    }
+}
+
+/// What a new head says.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HeadChange {
+    pub(crate) first: u64,
+    pub(crate) settings: Settings,
+    pub(crate) cut: Cut,
+}
+
+impl HeadChange {
+    /// What the head says now.
+    pub(crate) fn of(state: &State) -> Self {
+        Self { first: state.first, settings: state.settings, cut: state.cut }
+    }
+}

@@ -1,0 +1,111 @@
+//! Positions of consumers: how far each has come in a log, kept durably.
+
+use crate::bounds::Bound;
+use crate::error::WalError;
+use crate::format::{CONSUMER_BYTES_MAX, ENDED, check_name, position_key};
+use crate::log::{Log, Position};
+use crate::logs::{Logs, Waits};
+use landfall_heap::{SlotId, Writer, spaces};
+
+impl Logs {
+    /// Keeps how far a consumer has come: `offset` is the entry that it reads next. Acknowledge once the
+    /// slots are durable.
+    ///
+    /// # Errors
+    /// [`WalError::OutOfRange`] beyond the last durable entry; [`WalError::NoLog`], [`WalError::BadName`],
+    /// [`WalError::Damaged`], [`WalError::Wait`], closed.
+    pub fn commit_position(
+        &self,
+        writer: &mut Writer,
+        name: &[u8],
+        consumer: &[u8],
+        offset: u64,
+        arrival_ns: u64,
+    ) -> Result<Waits, WalError> {
+        let (log, consumer) = self.consumer(name, consumer)?;
+        let mut state = log.state.lock();
+        state.check()?;
+        let next = state.durable(&self.heap);
+        if offset > next {
+            return Err(WalError::OutOfRange { offset, first: state.first, next });
+        }
+        let old = state.positions.get(consumer).map(|known| known.slot);
+        let slot = self.write_position(writer, &log, consumer, offset, old, arrival_ns)?;
+        state.positions.insert(consumer.into(), Position { slot, offset });
+        Ok(Waits::from_slice(&[slot, state.head.0]))
+    }
+
+    fn consumer<'c>(
+        &self,
+        name: &[u8],
+        consumer: &'c [u8],
+    ) -> Result<(std::sync::Arc<Log>, &'c str), WalError> {
+        let log = self.find(name)?;
+        Ok((log, check_name("consumer name", consumer, CONSUMER_BYTES_MAX)?))
+    }
+
+    fn write_position(
+        &self,
+        writer: &mut Writer,
+        log: &Log,
+        consumer: &str,
+        mark: u64,
+        old: Option<SlotId>,
+        arrival_ns: u64,
+    ) -> Result<SlotId, WalError> {
+        let key = position_key(log.number, consumer);
+        let hash = self.heap.hash(spaces::LOG_POSITION, &key);
+        let (space, number) = (spaces::LOG_POSITION, log.number);
+        let slot = Bound { space, hash, key: &key, number, mark, value: &[] }.append(writer, arrival_ns)?;
+        let mut bounds = self.bounds.lock();
+        bounds.supersede(writer, hash, old);
+        if mark == ENDED {
+            bounds.bury(hash, slot, number, space);
+        }
+        Ok(slot)
+    }
+
+    /// How far a consumer has come, and the slot to wait for before it is shown.
+    ///
+    /// # Errors
+    /// [`WalError::NoConsumer`], [`WalError::NoLog`], [`WalError::BadName`], [`WalError::Damaged`].
+    pub fn position(&self, name: &[u8], consumer: &[u8]) -> Result<(u64, SlotId), WalError> {
+        let (log, consumer) = self.consumer(name, consumer)?;
+        let state = log.state.lock();
+        state.check()?;
+        let position = state.positions.get(consumer).ok_or(WalError::NoConsumer)?;
+        Ok((position.offset, position.slot))
+    }
+
+    /// Every consumer of a log with its position, and the slots to wait for before they are shown.
+    ///
+    /// # Errors
+    /// [`WalError::NoLog`], [`WalError::BadName`], [`WalError::Damaged`].
+    pub fn positions(&self, name: &[u8]) -> Result<Vec<(String, u64, SlotId)>, WalError> {
+        let log = self.find(name)?;
+        let state = log.state.lock();
+        state.check()?;
+        let of = |(name, known): (&Box<str>, &Position)| (name.to_string(), known.offset, known.slot);
+        Ok(state.positions.iter().map(of).collect())
+    }
+
+    /// Forgets a consumer; `None` if there was none. Acknowledge once the slots are durable.
+    ///
+    /// # Errors
+    /// As [`Self::commit_position`].
+    pub fn delete_position(
+        &self,
+        writer: &mut Writer,
+        name: &[u8],
+        consumer: &[u8],
+        arrival_ns: u64,
+    ) -> Result<Option<Waits>, WalError> {
+        let (log, consumer) = self.consumer(name, consumer)?;
+        let mut state = log.state.lock();
+        state.check()?;
+        let Some(old) = state.positions.get(consumer).map(|known| known.slot) else { return Ok(None) };
+        let slot = self.write_position(writer, &log, consumer, ENDED, Some(old), arrival_ns)?;
+        state.positions.remove(consumer);
+        Ok(Some(Waits::from_slice(&[slot])))
+    }
+}

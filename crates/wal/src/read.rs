@@ -1,0 +1,104 @@
+//! Reading: durable entries, checked, where they lie.
+
+use crate::error::WalError;
+use crate::log::State;
+use crate::logs::Logs;
+use landfall_heap::{Damage, Item, SlotId};
+use std::sync::atomic::Ordering;
+
+/// Entries that one call reads at most: the log's lock is held meanwhile.
+const PAGE_ENTRIES_MAX: usize = 1024;
+
+/// How much a read returns at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadLimit {
+    /// Entries.
+    pub entries: usize,
+    /// Bytes of entries, but always one entry.
+    pub bytes: u64,
+}
+
+/// Consecutive entries.
+#[derive(Debug)]
+pub struct Page<'h> {
+    /// Each with its offset; one that fails its checksum is not shown.
+    pub entries: Vec<(u64, Result<Item<'h>, WalError>)>,
+    /// Where to go on.
+    pub next: u64,
+    /// Offset of the log's first entry.
+    pub first: u64,
+    /// Offset behind the last durable entry.
+    pub end: u64,
+    /// Show this once the record is durable: what was trimmed may rest on it.
+    pub slot: SlotId,
+}
+
+impl Logs {
+    /// Reads durable entries from `from` on. Right behind the last one there are none.
+    ///
+    /// # Errors
+    /// [`WalError::NoLog`], [`WalError::OutOfRange`], [`WalError::BadName`], [`WalError::Damaged`].
+    pub fn read(&self, name: &[u8], from: u64, limit: ReadLimit) -> Result<Page<'_>, WalError> {
+        let page = self.page(name, from, limit)?;
+        self.counters.read.fetch_add(page.entries.len() as u64, Ordering::Relaxed);
+        Ok(page)
+    }
+
+    /// The same, not counted.
+    pub(crate) fn page(&self, name: &[u8], from: u64, limit: ReadLimit) -> Result<Page<'_>, WalError> {
+        let log = self.find(name)?;
+        let mut state = log.state.lock();
+        state.check()?;
+        let (first, end) = (state.first, state.durable(&self.heap));
+        if !(first..=end).contains(&from) {
+            return Err(WalError::OutOfRange { offset: from, first, next: end });
+        }
+        let mut page = Page { entries: Vec::new(), next: from, first, end, slot: state.head.0 };
+        let (mut bytes, most) = (0, limit.entries.min(PAGE_ENTRIES_MAX));
+        while page.next < end && page.entries.len() < most {
+            let item = self.hold(&state, page.next);
+            let len = item.as_ref().map_or(0, |item| item.len as u64);
+            if !page.entries.is_empty() && bytes + len > limit.bytes {
+                break;
+            }
+            bytes += len;
+            page.entries.push((page.next, item));
+            page.next += 1;
+        }
+        drop(state);
+        for (_, item) in &mut page.entries {
+            check(item)?;
+        }
+        Ok(page)
+    }
+
+    /// Reads one durable entry.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn get(&self, name: &[u8], offset: u64) -> Result<(Item<'_>, SlotId), WalError> {
+        let page = self.read(name, offset, ReadLimit { entries: 1, bytes: 0 })?;
+        match page.entries.into_iter().next() {
+            Some((_, item)) => Ok((item?, page.slot)),
+            None => Err(WalError::OutOfRange { offset, first: page.first, next: page.end }),
+        }
+    }
+
+    /// Holds an entry under the lock of its log.
+    fn hold(&self, state: &State, offset: u64) -> Result<Item<'_>, WalError> {
+        let slot = state.slot(offset).filter(|slot| *slot != SlotId::NONE);
+        let slot = slot.ok_or(WalError::Damaged { what: Damage::RecordChecksum })?;
+        let view = self.heap.record(slot)?;
+        Ok(Item::hold(&self.heap, slot, &view)?)
+    }
+}
+
+/// Turns an entry whose bytes fail their checksum into an error.
+fn check(item: &mut Result<Item<'_>, WalError>) -> Result<(), WalError> {
+    if let Ok(held) = item
+        && !held.verify()?
+    {
+        *item = Err(WalError::Damaged { what: Damage::ValueChecksum });
+    }
+    Ok(())
+}

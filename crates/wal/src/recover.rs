@@ -1,0 +1,330 @@
+//! Opening: the heap's records become logs again.
+//!
+//! In a region that logs share with the key-value engine, [`LogRecovery`] is one of the engine's recovery's
+//! tenants, and [`LogRecovery::open`] follows it. [`LogRecovery::run`] opens a region that holds logs alone.
+
+mod settle;
+
+use crate::bounds::{Bounds, Tomb, is_end};
+use crate::error::WalError;
+use crate::format::{parse_entry_key, parse_position_key};
+use crate::log::{Log, SlotIdOrNone, State};
+use crate::logs::{HeadChange, Logs};
+use crate::moves::agrees;
+use crate::slots::Slots;
+use landfall_heap::{
+    DamagedSlot, Found, Heap, HeapError, Judge, Kind, Opening, RecordView, SlotId, Tenant, Writer, spaces,
+};
+use landfall_media::Media;
+use parking_lot::Mutex;
+use settle::{LogFound, Settled};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Lists that entries are gathered in; a slab's all go to one.
+const STRIPES: usize = 32;
+/// Records named to the visitor at once.
+const VISITED_AT_ONCE: usize = 4096;
+/// Writer of heads for logs that have lost theirs; workers count from 0.
+const RECOVERY_ID: u8 = 252;
+
+/// What recovery of logs found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Recovered {
+    /// Logs.
+    pub logs: u64,
+    /// Entries.
+    pub entries: u64,
+    /// Entries that never were acknowledged: something before them is missing.
+    pub unacknowledged: u64,
+    /// Entries that cannot be read.
+    pub damaged: u64,
+    /// Notes for people.
+    pub notes: Vec<String>,
+}
+
+/// A record of an entry.
+#[derive(Clone, Copy, Debug)]
+struct EntryFound {
+    number: u32,
+    len: u32,
+    offset: u64,
+    seq: u64,
+    slot: SlotId,
+}
+
+/// The newest record of a head or position so far.
+#[derive(Clone, Debug)]
+struct BoundFound {
+    slot: SlotId,
+    version: (u64, u32),
+    space: u8,
+    number: u32,
+    mark: u64,
+    key: Vec<u8>,
+    value: Option<Vec<u8>>,
+}
+
+#[derive(Debug, Default)]
+struct BoundsFound {
+    newest: HashMap<u64, BoundFound>,
+    stale: HashMap<u64, u32>,
+    /// First offset of each log, by its number.
+    firsts: HashMap<u32, u64>,
+    number_max: u32,
+}
+
+impl BoundsFound {
+    fn add(&mut self, hash: u64, new: BoundFound) {
+        if new.space == spaces::LOG {
+            let first = self.firsts.entry(new.number).or_default();
+            *first = (*first).max(new.mark);
+        }
+        let known = match self.newest.entry(hash) {
+            std::collections::hash_map::Entry::Vacant(vacant) => {
+                vacant.insert(new);
+                return;
+            }
+            std::collections::hash_map::Entry::Occupied(known) => known.into_mut(),
+        };
+        *self.stale.entry(hash).or_default() += 1;
+        if new.version > known.version {
+            *known = new;
+        }
+    }
+}
+
+/// Logs being opened.
+#[derive(Debug)]
+pub struct LogRecovery {
+    bounds: Mutex<BoundsFound>,
+    stripes: [Mutex<Vec<EntryFound>>; STRIPES],
+    damaged: Mutex<Vec<DamagedSlot>>,
+    settled: Mutex<Settled>,
+    next_visited: AtomicUsize,
+}
+
+impl Default for LogRecovery {
+    fn default() -> Self {
+        Self {
+            bounds: Mutex::default(),
+            stripes: std::array::from_fn(|_| Mutex::default()),
+            damaged: Mutex::default(),
+            settled: Mutex::default(),
+            next_visited: AtomicUsize::new(0),
+        }
+    }
+}
+
+impl Judge for LogRecovery {
+    fn is_superseded(&self, _: &Heap, found: &Found) -> bool {
+        let bounds = self.bounds.lock();
+        match found.kind {
+            Kind::Put => bounds.firsts.get(&found.aux).is_some_and(|first| *first > found.expiry_ms),
+            _ => bounds.newest.get(&found.hash).is_some_and(|known| known.version.0 > found.seq),
+        }
+    }
+
+    fn lacks_bound(&self, found: &Found) -> bool {
+        found.kind == Kind::Put && !self.bounds.lock().firsts.contains_key(&found.aux)
+    }
+}
+
+impl Tenant for LogRecovery {
+    fn owns(&self, space: u8) -> bool {
+        spaces::LOGS.contains(&space)
+    }
+
+    fn restart(&self) {
+        *self.bounds.lock() = BoundsFound::default();
+        self.stripes.iter().for_each(|stripe| stripe.lock().clear());
+        self.damaged.lock().clear();
+    }
+
+    fn take(&self, heap: &Heap, found: &Found, view: &RecordView<'_>) {
+        let Ok(key) = heap.key(view) else { return };
+        if found.kind == Kind::Put {
+            if agrees(key, found.aux, found.expiry_ms) {
+                let entry = EntryFound {
+                    number: found.aux,
+                    len: view.value_len() as u32,
+                    offset: found.expiry_ms,
+                    seq: found.seq,
+                    slot: found.slot,
+                };
+                self.stripes[found.slot.run().0 as usize % STRIPES].lock().push(entry);
+            }
+            return;
+        }
+        let bound = BoundFound {
+            slot: found.slot,
+            version: (found.seq, found.rev),
+            space: found.space,
+            number: found.aux,
+            mark: found.expiry_ms,
+            key: key.to_vec(),
+            value: heap.value_bytes(found.slot, view).ok().map(std::borrow::Cow::into_owned),
+        };
+        let mut bounds = self.bounds.lock();
+        bounds.number_max = bounds.number_max.max(found.aux);
+        bounds.add(found.hash, bound);
+    }
+
+    fn take_damaged(&self, damaged: &DamagedSlot) {
+        self.damaged.lock().push(damaged.clone());
+    }
+
+    fn settle(&self, heap: &Heap) -> Result<(), HeapError> {
+        let bounds = std::mem::take(&mut *self.bounds.lock());
+        let damaged = std::mem::take(&mut *self.damaged.lock());
+        let mut entries: Vec<EntryFound> = Vec::new();
+        self.stripes.iter().for_each(|stripe| entries.append(&mut stripe.lock()));
+        *self.settled.lock() = settle::settle(heap, bounds, entries, &damaged)?;
+        Ok(())
+    }
+
+    fn current_some(&self, visit: &mut dyn FnMut(SlotId)) -> bool {
+        let from = self.next_visited.fetch_add(VISITED_AT_ONCE, Ordering::Relaxed);
+        let some: Vec<SlotId> = {
+            let settled = self.settled.lock();
+            settled.current.iter().skip(from).take(VISITED_AT_ONCE).copied().collect()
+        };
+        some.iter().for_each(|slot| visit(*slot));
+        !some.is_empty()
+    }
+
+    fn describe(&self, space: u8, key: &[u8]) -> String {
+        let settled = self.settled.lock();
+        let name = |number: u32| match settled.logs.iter().find(|log| log.number == number) {
+            Some(log) => format!("log {}", log.name),
+            None => format!("log number {number}"),
+        };
+        match (parse_entry_key(key), parse_position_key(key)) {
+            (Some((number, offset)), _) if space == spaces::LOG => {
+                format!("{}, offset {offset}", name(number))
+            }
+            (_, Some((number, consumer))) if space == spaces::LOG_POSITION => {
+                format!("{}, consumer {consumer}", name(number))
+            }
+            _ => format!("log {}", key.escape_ascii()),
+        }
+    }
+}
+
+impl LogRecovery {
+    /// Ends recovery: the logs, once the heap is open.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub fn open(&self, heap: &Arc<Heap>) -> Result<(Logs, Recovered), WalError> {
+        let settled = std::mem::take(&mut *self.settled.lock());
+        let logs = Logs::new(Arc::clone(heap), settled.number_max.saturating_add(1));
+        *logs.bounds.lock() = Bounds { stale: settled.stale, tombs: settled.tombs };
+        let mut lost = Vec::new();
+        for found in settled.logs {
+            let unreadable = found.unreadable.values().chain(&found.unreadable_head);
+            unreadable.for_each(|slot| heap.adopt_damaged(*slot));
+            let needs_head = found.head == SlotId::NONE && found.damaged.is_none();
+            let log = Arc::new(revive(heap, found));
+            logs.add(&log);
+            if needs_head {
+                lost.push(log);
+            }
+        }
+        write_heads(&logs, &lost)?;
+        Ok((logs, settled.report))
+    }
+
+    /// Opens a region that holds logs and nothing else.
+    ///
+    /// # Errors
+    /// All the ways in which the region cannot be opened; [`HeapError::Foreign`] if something else is in it.
+    pub fn run(media: Arc<dyn Media>) -> Result<(Logs, Recovered), WalError> {
+        let recovery = Self::default();
+        let mut opening = Opening::begin(media)?;
+        let mut foreign = None;
+        for unit in opening.units() {
+            let heap = opening.heap();
+            let scanned = opening.scan(unit, |found, view| {
+                if recovery.owns(found.space) {
+                    recovery.take(heap, &found, view);
+                } else if found.seq > 0 {
+                    foreign = Some(found.space);
+                }
+            })?;
+            scanned.damaged.iter().for_each(|slot| recovery.take_damaged(slot));
+        }
+        if let Some(space) = foreign {
+            return Err(HeapError::Foreign { space }.into());
+        }
+        let mut accepted = Vec::new();
+        opening.resolve(&recovery, |found, _| accepted.push(found))?;
+        let heap = opening.heap();
+        for found in accepted.iter().filter(|found| recovery.owns(found.space)) {
+            recovery.take(heap, found, &heap.record(found.slot)?);
+        }
+        recovery.settle(heap)?;
+        let mut slots = Vec::new();
+        while recovery.current_some(&mut |slot| slots.push(slot)) {}
+        for slot in slots {
+            match opening.adopt(slot, &heap.record(slot)?) {
+                // It stays, and is answered with an error when it is read.
+                Ok(()) | Err(HeapError::Damaged { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        recovery.open(&opening.finish()?)
+    }
+}
+
+/// A log as it goes on.
+fn revive(heap: &Heap, found: LogFound) -> Log {
+    let mut slots = Slots::default();
+    found.slots.iter().for_each(|slot| slots.push(*slot));
+    let mut cut = found.cut;
+    if let Some(offset) = found.cut_at {
+        (cut.offset, cut.seq) = (offset, heap.draw_seq());
+    }
+    let state = State {
+        first: found.first,
+        slots,
+        bytes: found.bytes,
+        unreadable: found.unreadable,
+        head: SlotIdOrNone(found.head),
+        settings: found.settings,
+        cut,
+        head_is_due: found.cut_at.is_some() || found.head == SlotId::NONE,
+        positions: found.positions,
+        damaged: found.damaged,
+        unreadable_head: found.unreadable_head,
+        ..State::default()
+    };
+    let hash = heap.hash(spaces::LOG, found.name.as_bytes());
+    Log::new(found.number, &found.name, hash, state)
+}
+
+/// Writes heads for logs that have lost theirs. Where there is no room for them, the next append does it.
+fn write_heads(logs: &Logs, lost: &[Arc<Log>]) -> Result<(), WalError> {
+    if lost.is_empty() {
+        return Ok(());
+    }
+    let mut writer = Writer::new(Arc::clone(&logs.heap), RECOVERY_ID);
+    for log in lost {
+        let mut state = log.state.lock();
+        let change = HeadChange::of(&state);
+        match logs.write_head(&mut writer, log, &mut state, change, 0) {
+            Ok(_) => {}
+            Err(WalError::Heap(HeapError::Full)) => break,
+            Err(WalError::Wait(_)) => writer.commit_now()?,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(writer.commit_now()?)
+}
+
+/// The tomb that a bound is, if something older is on the medium.
+fn tomb(found: &BoundFound, stale: u32) -> Option<Tomb> {
+    let needed = is_end(found.mark) && stale > 0;
+    needed.then_some(Tomb { slot: found.slot, number: found.number, space: found.space })
+}

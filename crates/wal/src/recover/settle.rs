@@ -1,0 +1,290 @@
+//! Deciding what is current, once every record has been read. The rules: `docs/format/wal.md`.
+
+use super::{BoundFound, BoundsFound, EntryFound, Recovered, tomb};
+use crate::bounds::{Tomb, is_end};
+use crate::format::{Cut, Head, Settings, parse_entry_key, parse_position_key};
+use crate::log::Position;
+use landfall_heap::{Damage, DamagedSlot, Heap, HeapError, SlotId, spaces};
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+/// A log that was found.
+#[derive(Debug)]
+pub(super) struct LogFound {
+    pub(super) number: u32,
+    pub(super) name: String,
+    pub(super) head: SlotId,
+    pub(super) first: u64,
+    pub(super) settings: Settings,
+    pub(super) cut: Cut,
+    /// Entries from here on never were acknowledged, and the head does not say so yet.
+    pub(super) cut_at: Option<u64>,
+    pub(super) slots: Vec<SlotId>,
+    pub(super) bytes: u64,
+    pub(super) unreadable: BTreeMap<u64, SlotId>,
+    pub(super) positions: BTreeMap<Box<str>, Position>,
+    pub(super) damaged: Option<Damage>,
+    /// A head that cannot be read.
+    pub(super) unreadable_head: Option<SlotId>,
+}
+
+/// Everything that is current.
+#[derive(Debug, Default)]
+pub(super) struct Settled {
+    pub(super) logs: Vec<LogFound>,
+    pub(super) stale: HashMap<u64, u32>,
+    pub(super) tombs: HashMap<u64, Tomb>,
+    /// Slots of current records.
+    pub(super) current: Vec<SlotId>,
+    pub(super) number_max: u32,
+    pub(super) report: Recovered,
+}
+
+/// Slots that cannot be read, by what can be told of them.
+#[derive(Debug, Default)]
+struct Unreadable {
+    /// Entries by number and offset.
+    entries: BTreeMap<(u32, u64), SlotId>,
+    /// Heads, by the name of their log.
+    heads: BTreeMap<String, (SlotId, Damage)>,
+    /// Others: each may be an entry.
+    unnamed: u64,
+}
+
+impl Unreadable {
+    fn new(damaged: &[DamagedSlot]) -> Self {
+        let mut unreadable = Self::default();
+        for slot in damaged {
+            match &slot.named {
+                None => unreadable.unnamed += 1,
+                Some((spaces::LOG, key, _)) => match (parse_entry_key(key), std::str::from_utf8(key)) {
+                    (Some(entry), _) if is_binary(key) => {
+                        unreadable.entries.insert(entry, slot.slot);
+                    }
+                    (_, Ok(name)) => {
+                        unreadable.heads.insert(name.to_owned(), (slot.slot, slot.what));
+                    }
+                    _ => unreadable.unnamed += 1,
+                },
+                Some(_) => {}
+            }
+        }
+        unreadable
+    }
+}
+
+/// True for a key that is no name.
+fn is_binary(key: &[u8]) -> bool {
+    crate::format::check_log_name(key).is_err()
+}
+
+pub(super) fn settle(
+    heap: &Heap,
+    bounds: BoundsFound,
+    mut entries: Vec<EntryFound>,
+    damaged: &[DamagedSlot],
+) -> Result<Settled, HeapError> {
+    let mut unreadable = Unreadable::new(damaged);
+    let number_max =
+        entries.iter().map(|entry| entry.number).fold(bounds.number_max, |max, number| max.max(number));
+    let mut settled = Settled { number_max, stale: bounds.stale, ..Settled::default() };
+    let mut positions = settled.take_bounds(bounds.newest, &unreadable);
+    entries.sort_unstable_by_key(|entry| (entry.number, entry.offset, entry.seq));
+    settled.add_lost(&entries, &unreadable, &bounds.firsts);
+    let of_number: HashMap<u32, &[EntryFound]> =
+        entries.chunk_by(|a, b| a.number == b.number).map(|some| (some[0].number, some)).collect();
+    for log in &mut settled.logs {
+        let entries = of_number.get(&log.number).copied().unwrap_or_default();
+        let void = log.take_entries(heap, entries, &mut unreadable)?;
+        log.positions = positions.remove(&log.number).unwrap_or_default();
+        settled.report.logs += 1;
+        settled.report.entries += log.slots.len() as u64;
+        settled.report.damaged += log.unreadable.len() as u64;
+        settled.report.unacknowledged += void;
+        settled.current.extend(log.slots.iter().filter(|slot| **slot != SlotId::NONE));
+        settled.current.extend(Some(log.head).filter(|head| *head != SlotId::NONE));
+        settled.current.extend(log.positions.values().map(|position| position.slot));
+    }
+    settled.current.extend(settled.tombs.values().map(|tomb| tomb.slot));
+    // In order of slots: records are read fastest where they lie one after the other.
+    settled.current.sort_unstable();
+    Ok(settled)
+}
+
+impl Settled {
+    /// Sorts heads, positions and tombs out; positions by the number of their log.
+    fn take_bounds(
+        &mut self,
+        newest: HashMap<u64, BoundFound>,
+        unreadable: &Unreadable,
+    ) -> HashMap<u32, BTreeMap<Box<str>, Position>> {
+        let is_live = |bound: &BoundFound| bound.space == spaces::LOG && !is_end(bound.mark);
+        let live: HashSet<u32> = newest.values().filter(|b| is_live(b)).map(|b| b.number).collect();
+        let mut positions: HashMap<u32, BTreeMap<Box<str>, Position>> = HashMap::new();
+        for (hash, bound) in newest {
+            if is_live(&bound) {
+                self.add_log(&bound);
+                continue;
+            }
+            if bound.space == spaces::LOG_POSITION && !live.contains(&bound.number) {
+                // Without its log it says nothing, and neither do older ones.
+                self.stale.remove(&hash);
+                continue;
+            }
+            if !is_end(bound.mark) {
+                if let Some((number, consumer)) = parse_position_key(&bound.key) {
+                    let position = Position { slot: bound.slot, offset: bound.mark };
+                    positions.entry(number).or_default().insert(consumer.into(), position);
+                }
+                continue;
+            }
+            let stale = self.stale.entry(hash).or_default();
+            match tomb(&bound, *stale) {
+                Some(tomb) => {
+                    self.tombs.insert(hash, tomb);
+                }
+                // It has done its work; its own record is on the medium still.
+                None => *stale = 1,
+            }
+        }
+        for (name, (slot, what)) in &unreadable.heads {
+            let found = self.logs.iter().position(|log| log.name == *name);
+            let at = found.unwrap_or_else(|| {
+                self.number_max = self.number_max.saturating_add(1);
+                self.logs.push(LogFound::new(self.number_max, name.clone()));
+                self.logs.len() - 1
+            });
+            // An older head must not pass for one that cannot be read: what was trimmed would come back.
+            (self.logs[at].damaged, self.logs[at].unreadable_head) = (Some(*what), Some(*slot));
+            self.report.notes.push(format!("log {name}: its head is damaged ({what}); it is not served"));
+        }
+        positions
+    }
+
+    fn add_log(&mut self, bound: &BoundFound) {
+        let name = String::from_utf8_lossy(&bound.key).into_owned();
+        let head = bound.value.as_deref().map_or(Err(Damage::ValueChecksum), Head::decode);
+        if let Err(what) = head {
+            self.report.notes.push(format!("log {name}: its head is damaged ({what}); it is not served"));
+        }
+        let Head { settings, cut } = head.unwrap_or_default();
+        self.logs.push(LogFound {
+            head: bound.slot,
+            first: bound.mark,
+            settings,
+            cut,
+            damaged: head.err(),
+            ..LogFound::new(bound.number, name)
+        });
+    }
+
+    /// Entries without a head were never acknowledged, or their log was deleted, unless a head has been lost to
+    /// damage: then they are kept under a name that says so.
+    fn add_lost(&mut self, entries: &[EntryFound], unreadable: &Unreadable, heads: &HashMap<u32, u64>) {
+        if unreadable.heads.is_empty() {
+            return;
+        }
+        for some in entries.chunk_by(|a, b| a.number == b.number) {
+            let (number, first) = (some[0].number, some[0].offset);
+            if heads.contains_key(&number) {
+                continue;
+            }
+            let name = format!("lost:{number}");
+            self.report.notes.push(format!("entries whose log has lost its head are kept as log {name}"));
+            self.logs.push(LogFound { first, ..LogFound::new(number, name) });
+        }
+    }
+}
+
+impl LogFound {
+    /// A log of which nothing but the name is known.
+    fn new(number: u32, name: String) -> Self {
+        Self {
+            number,
+            name,
+            head: SlotId::NONE,
+            first: 0,
+            settings: Settings::default(),
+            cut: Cut::default(),
+            cut_at: None,
+            slots: Vec::new(),
+            bytes: 0,
+            unreadable: BTreeMap::new(),
+            positions: BTreeMap::new(),
+            damaged: None,
+            unreadable_head: None,
+        }
+    }
+
+    /// Takes the entries that count: from the first offset on, without a gap. How many were never
+    /// acknowledged, because something before them is missing.
+    fn take_entries(
+        &mut self,
+        heap: &Heap,
+        entries: &[EntryFound],
+        unreadable: &mut Unreadable,
+    ) -> Result<u64, HeapError> {
+        let from = entries.partition_point(|entry| entry.offset < self.first);
+        let counts = |entry: &&EntryFound| entry.offset < self.cut.offset || entry.seq >= self.cut.seq;
+        let known: Vec<EntryFound> = entries[from..].iter().filter(counts).copied().collect();
+        let mut void = 0;
+        for same in known.chunk_by(|a, b| a.offset == b.offset) {
+            let offset = same[0].offset;
+            if self.cut_at.is_some() || !self.fill_gap(offset, unreadable) {
+                self.cut_at.get_or_insert(self.first + self.slots.len() as u64);
+                void += 1;
+                continue;
+            }
+            let entry = newest(heap, same)?;
+            self.bytes += u64::from(entry.len);
+            self.slots.push(entry.slot);
+        }
+        // What cannot be read at the end may have been acknowledged.
+        while self.cut_at.is_none() && self.take_unreadable(unreadable) {}
+        Ok(void)
+    }
+
+    fn next(&self) -> u64 {
+        self.first + self.slots.len() as u64
+    }
+
+    /// Closes the gap before `offset` with entries that cannot be read; false if something is missing.
+    fn fill_gap(&mut self, offset: u64, unreadable: &mut Unreadable) -> bool {
+        while self.next() < offset {
+            if self.take_unreadable(unreadable) {
+                continue;
+            }
+            // A slot that nobody can name may have been this entry.
+            if offset - self.next() > unreadable.unnamed {
+                return false;
+            }
+            unreadable.unnamed -= 1;
+            self.slots.push(SlotId::NONE);
+        }
+        true
+    }
+
+    /// Takes the next entry if it is one that cannot be read.
+    fn take_unreadable(&mut self, unreadable: &mut Unreadable) -> bool {
+        let next = self.next();
+        let Some(slot) = unreadable.entries.remove(&(self.number, next)) else { return false };
+        self.unreadable.insert(next, slot);
+        self.slots.push(SlotId::NONE);
+        true
+    }
+}
+
+/// Of several records of one entry the highest version and revision.
+fn newest(heap: &Heap, same: &[EntryFound]) -> Result<EntryFound, HeapError> {
+    let [first, rest @ ..] = same else { unreachable!("a chunk is not empty") };
+    let (mut newest, mut version) = (*first, (first.seq, 0));
+    if !rest.is_empty() {
+        version.1 = heap.record(first.slot)?.rev();
+    }
+    for entry in rest {
+        let of_entry = (entry.seq, heap.record(entry.slot)?.rev());
+        if of_entry > version {
+            (newest, version) = (*entry, of_entry);
+        }
+    }
+    Ok(newest)
+}

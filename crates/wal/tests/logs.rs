@@ -1,0 +1,312 @@
+//! What logs promise, one promise a test.
+
+mod common;
+
+use common::{ALL, all, append, crash, open, region, writer};
+use landfall_heap::{CompactGoal, Compactor, CopyPath, HeapError, Source};
+use landfall_media::{Extent, Media};
+use landfall_wal::{LogRecovery, ReadLimit, Settings, WalError};
+use std::sync::Arc;
+
+#[test]
+fn offsets_count_from_zero_and_entries_are_read_once_durable() {
+    let logs = open(&region());
+    let mut writer = writer(&logs, 0);
+    let done = logs.append(&mut writer, b"a", &[Source::Bytes(b"x"), Source::Bytes(&[7; 5000])], 1).unwrap();
+    assert_eq!((done.first, done.count), (0, 2));
+    assert!(!done.waits.is_empty() && done.waits.iter().any(|slot| !logs.heap().is_durable(*slot)));
+    assert_eq!(logs.read(b"a", 0, ALL).unwrap().entries.len(), 0, "not durable yet");
+    writer.commit_now().unwrap();
+    assert!(done.waits.iter().all(|slot| logs.heap().is_durable(*slot)));
+    assert_eq!(all(&logs, "a").unwrap(), (0, vec![b"x".to_vec(), vec![7; 5000]]));
+    assert_eq!(logs.get(b"a", 1).unwrap().0.len, 5000);
+    assert_eq!(append(&logs, &mut writer, "a", b"y"), 2);
+    assert_eq!(append(&logs, &mut writer, "b", b"z"), 0, "each log counts for itself");
+}
+
+#[test]
+fn what_landed_is_logged_by_reference() {
+    let logs = open(&region());
+    let mut writer = writer(&logs, 0);
+    let heap = Arc::clone(logs.heap());
+    let run = heap.take_landing_run().unwrap();
+    let pieces = [Extent::new(run + 100, 600), Extent::new(run + 4000, 500)];
+    pieces.iter().enumerate().for_each(|(at, piece)| {
+        heap.media().store(piece.off, &vec![at as u8 + 1; piece.len as usize]).unwrap();
+        heap.runs().hold(*piece);
+    });
+    logs.append(&mut writer, b"a", &[Source::Landed { extents: &pieces, crc: None }], 1).unwrap();
+    writer.commit_now().unwrap();
+    let (item, _) = logs.get(b"a", 0).unwrap();
+    assert_eq!(item.extents(), pieces, "where they landed");
+    assert!(CopyPath::ALL.iter().all(|(path, _)| heap.copies.get(*path) == 0));
+}
+
+#[test]
+fn reads_are_limited_and_say_where_to_go_on() {
+    let logs = open(&region());
+    let mut writer = writer(&logs, 0);
+    for _ in 0..10 {
+        append(&logs, &mut writer, "a", &[1; 100]);
+    }
+    writer.commit_now().unwrap();
+    let read = |from, entries, bytes| {
+        let page = logs.read(b"a", from, ReadLimit { entries, bytes }).unwrap();
+        (page.entries.len(), page.next, page.end)
+    };
+    assert_eq!(read(0, 3, u64::MAX), (3, 3, 10));
+    assert_eq!(read(2, 100, 250), (2, 4, 10));
+    assert_eq!(read(2, 100, 0), (1, 3, 10), "always one");
+    assert_eq!(read(10, 5, 100), (0, 10, 10), "right behind the last there is nothing yet");
+    let beyond = logs.read(b"a", 11, ALL).unwrap_err();
+    assert!(matches!(beyond, WalError::OutOfRange { offset: 11, first: 0, next: 10 }));
+}
+
+#[test]
+fn trimmed_offsets_never_come_back_nor_are_given_again() {
+    let media = region();
+    let logs = open(&media);
+    let mut writer = writer(&logs, 0);
+    for at in 0..5 {
+        append(&logs, &mut writer, "a", &[at; 3000]);
+    }
+    writer.commit_now().unwrap();
+    let live = logs.heap().runs().live_bytes();
+    assert_eq!(logs.trim(&mut writer, b"a", 5, 1).unwrap().0, 5);
+    assert!(matches!(logs.trim(&mut writer, b"a", 6, 1), Err(WalError::OutOfRange { next: 5, .. })));
+    assert_eq!(logs.sweep(100), 0, "not before the trim is durable");
+    writer.commit_now().unwrap();
+    assert_eq!((logs.sweep(100), logs.unswept()), (5, 0));
+    assert!(live >= 15_000 && logs.heap().runs().live_bytes() == 0, "their bytes are free");
+    assert!(matches!(logs.get(b"a", 4), Err(WalError::OutOfRange { first: 5, next: 5, .. })));
+    for _ in 0..2 {
+        let (_, logs) = crash(&media);
+        assert_eq!(all(&logs, "a").unwrap(), (5, vec![]));
+    }
+    let (_, logs) = crash(&media);
+    assert_eq!(append(&logs, &mut common::writer(&logs, 0), "a", b"next"), 5);
+}
+
+#[test]
+fn deleted_logs_stay_deleted_and_their_names_start_anew() {
+    let media = region();
+    let logs = open(&media);
+    let mut writer = writer(&logs, 0);
+    append(&logs, &mut writer, "a", b"old");
+    logs.commit_position(&mut writer, b"a", b"c", 0, 1).unwrap();
+    writer.commit_now().unwrap();
+    assert!(logs.delete(&mut writer, b"a", 1).unwrap().is_some());
+    assert!(logs.delete(&mut writer, b"a", 1).unwrap().is_none());
+    writer.commit_now().unwrap();
+    assert!(matches!(logs.read(b"a", 0, ALL), Err(WalError::NoLog)));
+    let (media, logs) = crash(&media);
+    assert!(matches!(logs.read(b"a", 0, ALL), Err(WalError::NoLog)));
+    let mut writer = common::writer(&logs, 0);
+    assert_eq!(append(&logs, &mut writer, "a", b"new"), 0);
+    writer.commit_now().unwrap();
+    let (_, logs) = crash(&media);
+    assert_eq!(all(&logs, "a").unwrap(), (0, vec![b"new".to_vec()]));
+    assert!(matches!(logs.position(b"a", b"c"), Err(WalError::NoConsumer)));
+}
+
+#[test]
+fn groups_survive_a_crash_whole_or_not_at_all() {
+    let media = region();
+    let logs = open(&media);
+    let mut writer = writer(&logs, 0);
+    append(&logs, &mut writer, "a", b"first");
+    writer.commit_now().unwrap();
+    logs.append(&mut writer, b"a", &[Source::Bytes(b"g1"), Source::Bytes(b"g2"), Source::Bytes(b"g3")], 1)
+        .unwrap();
+    for seed in 0..60 {
+        let image = media.crash_image_seeded(seed);
+        let image = landfall_media::sim::SimMedia::from_image(image, Default::default());
+        let (_, entries) = all(&open(&image), "a").unwrap();
+        assert!([1, 4].contains(&entries.len()), "seed {seed}: {}", entries.len());
+    }
+}
+
+#[test]
+fn positions_are_kept_and_bounded_by_what_is_durable() {
+    let media = region();
+    let logs = open(&media);
+    let mut writer = writer(&logs, 0);
+    append(&logs, &mut writer, "a", b"x");
+    let early = logs.commit_position(&mut writer, b"a", b"mirror", 1, 1);
+    assert!(matches!(early, Err(WalError::OutOfRange { next: 0, .. })));
+    writer.commit_now().unwrap();
+    logs.commit_position(&mut writer, b"a", b"mirror", 1, 1).unwrap();
+    logs.commit_position(&mut writer, b"a", b"other", 0, 1).unwrap();
+    assert!(logs.delete_position(&mut writer, b"a", b"other", 1).unwrap().is_some());
+    writer.commit_now().unwrap();
+    let (_, logs) = crash(&media);
+    assert_eq!(logs.position(b"a", b"mirror").unwrap().0, 1);
+    assert!(matches!(logs.position(b"a", b"other"), Err(WalError::NoConsumer)));
+    assert_eq!(logs.positions(b"a").unwrap().len(), 1);
+}
+
+#[test]
+fn logs_keep_what_they_are_set_to_keep() {
+    let media = region();
+    let logs = open(&media);
+    let mut writer = writer(&logs, 0);
+    for at in 0..10u64 {
+        logs.append(&mut writer, b"a", &[Source::Bytes(&[1; 100])], at * 1_000_000).unwrap();
+    }
+    writer.commit_now().unwrap();
+    let mut keeps = |settings, now_ms| {
+        logs.set_settings(&mut writer, b"a", settings, 1).unwrap();
+        logs.retain(&mut writer, now_ms).unwrap();
+        writer.commit_now().unwrap();
+        logs.stats_of(b"a").unwrap().first
+    };
+    assert_eq!(keeps(Settings { retain_bytes: 850, ..Default::default() }, 0), 2);
+    assert_eq!(keeps(Settings { retain_entries: 6, ..Default::default() }, 0), 4);
+    let aged = Settings { retain_ms: 5, ..Default::default() };
+    assert_eq!(keeps(aged, 11), 6);
+    let (_, logs) = crash(&media);
+    assert_eq!(logs.settings(b"a").unwrap().0, aged);
+    assert_eq!(logs.stats_of(b"a").unwrap().first, 6);
+}
+
+#[test]
+fn an_entry_behind_one_that_was_lost_never_was() {
+    let media = region();
+    let logs = open(&media);
+    let (mut one, mut other) = (writer(&logs, 0), writer(&logs, 1));
+    append(&logs, &mut one, "a", b"0");
+    one.commit_now().unwrap();
+    append(&logs, &mut one, "a", b"lost");
+    let behind = logs.append(&mut other, b"a", &[Source::Bytes(b"behind")], 1).unwrap();
+    other.commit_now().unwrap();
+    assert!(behind.waits.iter().any(|slot| !logs.heap().is_durable(*slot)), "it waits for the other writer");
+    assert_eq!(all(&logs, "a").unwrap().1.len(), 1, "and is not shown before");
+    let (media, logs) = crash(&media);
+    assert_eq!(all(&logs, "a").unwrap().1, [b"0"]);
+    // Its offset is given anew; it must not come back behind what takes the lost one's.
+    let mut writer = common::writer(&logs, 0);
+    assert_eq!(append(&logs, &mut writer, "a", b"1"), 1);
+    writer.commit_now().unwrap();
+    let (media, logs) = crash(&media);
+    assert_eq!(all(&logs, "a").unwrap().1, [b"0", b"1"]);
+    let (_, logs) = crash(&media);
+    assert_eq!(append(&logs, &mut common::writer(&logs, 0), "a", b"2"), 2);
+}
+
+#[test]
+fn readers_are_told_when_a_log_grows_whoever_makes_it_grow() {
+    let logs = open(&region());
+    let (mut one, mut other) = (writer(&logs, 0), writer(&logs, 1));
+    append(&logs, &mut one, "a", b"0");
+    one.commit_now().unwrap();
+    assert_eq!(logs.after_commit(0), 0, "nobody waits");
+    assert!(logs.watch(b"a", 0, 5).unwrap(), "there already");
+    assert!(!logs.watch(b"a", 1, 5).unwrap());
+    append(&logs, &mut one, "a", b"1");
+    append(&logs, &mut other, "a", b"2");
+    other.commit_now().unwrap();
+    assert_eq!(logs.after_commit(1), 1 << 5);
+    assert!(!logs.watch(b"a", 1, 5).unwrap(), "what is in front is not durable");
+    one.commit_now().unwrap();
+    assert_eq!(logs.after_commit(0), 1 << 5);
+    assert!(logs.watch(b"a", 2, 5).unwrap());
+}
+
+#[test]
+fn compaction_moves_entries_and_keeps_what_they_hold() {
+    let media = region();
+    let logs = open(&media);
+    let mut writer = writer(&logs, 0);
+    let value = |at: u64| vec![at as u8; 3000];
+    for at in 0..1000 {
+        append(&logs, &mut writer, "a", &value(at));
+        append(&logs, &mut writer, if at % 4 == 0 { "keep" } else { "drop" }, &value(at));
+    }
+    logs.commit_position(&mut writer, b"a", b"c", 0, 1).unwrap();
+    writer.commit_now().unwrap();
+    logs.delete(&mut writer, b"drop", 1).unwrap();
+    logs.trim(&mut writer, b"a", 900, 1).unwrap();
+    writer.commit_now().unwrap();
+    drop(writer);
+    logs.sweep(usize::MAX);
+    let mut compactor = Compactor::new(Arc::clone(logs.heap()));
+    let goal = CompactGoal { data_ratio: 1.0, slab_ratio: 1.0 };
+    let mut moved = 0;
+    for _ in 0..200 {
+        moved += compactor.step(&logs, goal, 1 << 20).unwrap().moved_records;
+    }
+    assert!(moved > 100, "{moved}");
+    drop(compactor);
+    let check = |logs: &landfall_wal::Logs| {
+        let (first, entries) = all(logs, "a").unwrap();
+        assert_eq!((first, entries.len()), (900, 100));
+        assert!(entries.iter().zip(900..).all(|(entry, at)| *entry == value(at)));
+        let kept = all(logs, "keep").unwrap().1;
+        assert!(kept.len() == 250 && kept.iter().zip(0..).all(|(entry, at)| *entry == value(at * 4)));
+        assert_eq!(logs.position(b"a", b"c").unwrap().0, 0);
+        assert!(matches!(logs.read(b"drop", 0, ALL), Err(WalError::NoLog)));
+    };
+    check(&logs);
+    check(&crash(&media).1);
+}
+
+#[test]
+fn full_regions_refuse_appends_and_still_trim() {
+    let logs = open(&region());
+    let mut writer = writer(&logs, 0);
+    let full = (0..).find_map(|_| logs.append(&mut writer, b"a", &[Source::Bytes(&[5; 500_000])], 1).err());
+    assert!(matches!(full, Some(WalError::Heap(HeapError::Full))), "{full:?}");
+    writer.commit_now().unwrap();
+    assert!(matches!(logs.append(&mut writer, b"b", &[Source::Bytes(b"x")], 1), Err(WalError::Heap(_))));
+    let next = logs.stats_of(b"a").unwrap().next;
+    logs.trim(&mut writer, b"a", next, 1).unwrap();
+    writer.commit_now().unwrap();
+    logs.sweep(usize::MAX);
+    assert_eq!(append(&logs, &mut writer, "a", &[6; 500_000]), next);
+}
+
+#[test]
+fn damaged_entries_are_told_and_never_served() {
+    let media = region();
+    let logs = open(&media);
+    let mut writer = writer(&logs, 0);
+    let slots: Vec<_> = (0..4)
+        .map(|at| {
+            *logs.append(&mut writer, b"a", &[Source::Bytes(&[at; 900])], 1).unwrap().waits.last().unwrap()
+        })
+        .collect();
+    writer.commit_now().unwrap();
+    logs.heap().mark_slabs(1).unwrap();
+    let extent = logs.get(b"a", 1).unwrap().0.extents()[0];
+    media.damage(extent.off + 5, 0x10);
+    assert!(matches!(logs.get(b"a", 1), Err(WalError::Damaged { .. })));
+    assert!(matches!(logs.read(b"a", 0, ALL).unwrap().entries[1].1, Err(WalError::Damaged { .. })));
+    // Two bits of a record cannot be corrected.
+    media.damage(slots[2].off() + 41, 0x81);
+    let (logs, found) = LogRecovery::run(Arc::clone(&media) as Arc<dyn Media>).unwrap();
+    assert_eq!((found.entries, found.damaged), (4, 1), "{found:?}");
+    for (offset, whole) in [(0, true), (1, false), (2, false), (3, true)] {
+        assert_eq!(logs.get(b"a", offset).is_ok(), whole, "{offset}");
+    }
+    let mut writer = common::writer(&logs, 0);
+    assert_eq!(append(&logs, &mut writer, "a", b"x"), 4);
+    logs.trim(&mut writer, b"a", 3, 1).unwrap();
+    writer.commit_now().unwrap();
+    writer.commit_now().unwrap();
+    let (_, logs) = crash(&media);
+    assert_eq!(all(&logs, "a").unwrap().0, 3, "trimmed, the damage is gone");
+}
+
+#[test]
+fn names_and_counts_out_of_bounds_are_refused() {
+    let logs = open(&region());
+    let mut writer = writer(&logs, 0);
+    for bad in [&b""[..], b"a/b", b"..", &[b'x'; 49]] {
+        assert!(matches!(logs.append(&mut writer, bad, &[Source::None], 1), Err(WalError::BadName { .. })));
+    }
+    assert!(matches!(logs.append(&mut writer, b"a", &[], 1), Err(WalError::BadCount { .. })));
+    let many = vec![Source::None; 9000];
+    assert!(matches!(logs.append(&mut writer, b"a", &many, 1), Err(WalError::BadCount { .. })));
+    assert!(matches!(logs.trim(&mut writer, b"a", 0, 1), Err(WalError::NoLog)));
+    assert!(matches!(logs.watch(b"a", 0, 0), Err(WalError::NoLog)));
+}
