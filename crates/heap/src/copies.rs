@@ -19,11 +19,13 @@ pub enum CopyPath {
     List,
     /// Unparsed bytes of a slow client copied out of landing space.
     Stalled,
+    /// A small value that came in packets of its own, copied beside others.
+    Consolidated,
 }
 
 impl CopyPath {
     /// Every path with the label that `/metrics` shows.
-    pub const ALL: [(Self, &'static str); 7] = [
+    pub const ALL: [(Self, &'static str); 8] = [
         (Self::Inline, "inline"),
         (Self::Placed, "placed"),
         (Self::Key, "key"),
@@ -31,6 +33,7 @@ impl CopyPath {
         (Self::Reply, "reply"),
         (Self::List, "list"),
         (Self::Stalled, "stalled"),
+        (Self::Consolidated, "consolidated"),
     ];
 }
 

@@ -5,12 +5,12 @@ use crate::crc;
 use crate::error::{Damage, HeapError};
 use crate::layout::{RECORD_SIZE, RunId, SLOTS_PER_RUN, SlotId};
 use crate::record::{
-    Draft, EXTENT_SIZE, ExtentList, Fields, KeyPlace, Kind, RecordView, Seal, Slot, ValuePlace,
+    Check, Draft, EXTENT_SIZE, ExtentList, Fields, KeyPlace, Kind, RecordView, Seal, Slot, ValuePlace,
 };
 use crate::runs::{RunUse, Runs};
-use crate::superblock::Geometry;
+use crate::superblock::{FEATURE_SUMS_ONLY, Geometry};
 use crate::table::{self, RunWord};
-use landfall_media::{Dirty, Extent, Media, MediaError, RUN_SIZE, Site};
+use landfall_media::{CommitMode, Dirty, Extent, Media, MediaError, RUN_SIZE, Site, Sum};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::borrow::Cow;
@@ -52,6 +52,18 @@ struct Copying {
     copy: Option<SlotId>,
 }
 
+/// What certifies values that land from now on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Integrity {
+    /// A CRC-32C of each value, computed when it is stored: one fence a batch.
+    #[default]
+    Crc32c,
+    /// The sums derived from the checksums of the packets that brought it, where they are known; nothing is
+    /// computed again. A torn write could pass 16 bits by chance, so that the data of each record are made
+    /// durable before it is written: one fence more for each record.
+    Tcp,
+}
+
 /// The persistent packet heap over one region.
 ///
 /// Shared by all workers. Each worker appends through its own [`crate::Writer`].
@@ -75,6 +87,10 @@ pub struct Heap {
     /// How many are being copied, so that workers need no lock while the compactor rests.
     copying_count: AtomicUsize,
     landing_reserve: AtomicU32,
+    /// [`Integrity::Tcp`].
+    trusts_sums: AtomicBool,
+    /// Landed values up to this length are copied beside others.
+    consolidated_max: AtomicU32,
     /// Counts of payload bytes that user space copied, by path.
     pub copies: Copies,
 }
@@ -105,6 +121,8 @@ impl Heap {
             has_uncounted: AtomicBool::new(false),
             copying_count: AtomicUsize::new(0),
             landing_reserve: AtomicU32::new(LANDING_RESERVE_RUNS),
+            trusts_sums: AtomicBool::new(false),
+            consolidated_max: AtomicU32::new(0),
             copies: Copies::default(),
         }
     }
@@ -138,6 +156,37 @@ impl Heap {
         *superblock = next;
         self.features.store(next.features, Ordering::Release);
         Ok(())
+    }
+
+    /// Chooses what certifies values from now on.
+    ///
+    /// # Errors
+    /// The medium's.
+    ///
+    /// # Panics
+    /// For [`Integrity::Tcp`] on a medium that commits by device writes: there each record would cost a sync.
+    pub fn set_integrity(&self, integrity: Integrity) -> Result<(), MediaError> {
+        if integrity == Integrity::Tcp {
+            assert_eq!(self.media.commit_mode(), CommitMode::Immediate, "sums alone need cheap fences");
+            self.require_features(FEATURE_SUMS_ONLY)?;
+        }
+        self.trusts_sums.store(integrity == Integrity::Tcp, Ordering::Release);
+        Ok(())
+    }
+
+    /// Has landed values of up to `bytes` copied beside others from now on: for transports that give each packet
+    /// frames of its own, which small values would waste.
+    pub fn consolidate_up_to(&self, bytes: u32) {
+        self.consolidated_max.store(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn consolidated_max(&self) -> u64 {
+        u64::from(self.consolidated_max.load(Ordering::Relaxed))
+    }
+
+    /// True if the sums of these extents are to certify them.
+    pub(crate) fn may_trust_sums(&self, extents: &[Extent]) -> bool {
+        self.trusts_sums.load(Ordering::Acquire) && extents.iter().all(|extent| extent.sum().is_some())
     }
 
     /// Runs and frames: counts, references, live bytes.
@@ -306,14 +355,23 @@ impl Heap {
     /// [`HeapError::Damaged`]; the medium's.
     pub fn verify_value(&self, slot: SlotId, view: &RecordView<'_>) -> Result<Extents, HeapError> {
         let extents = self.value_extents(slot, view)?;
-        let crc = match view.value() {
-            ValuePlace::Inline(bytes) => crc::of(bytes),
-            _ => self.crc_of(&extents)?,
+        let holds = match view.value() {
+            ValuePlace::Inline(bytes) => view.check() == Check::Crc(crc::of(bytes)),
+            _ => self.holds(&extents, view.check())?,
         };
-        if crc == view.value_crc() {
-            Ok(extents)
-        } else {
-            Err(HeapError::Damaged { slot, what: Damage::ValueChecksum })
+        if holds { Ok(extents) } else { Err(HeapError::Damaged { slot, what: Damage::ValueChecksum }) }
+    }
+
+    /// True when the bytes of `extents` are what `check` certifies.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub fn holds(&self, extents: &[Extent], check: Check) -> Result<bool, MediaError> {
+        match check {
+            Check::Crc(crc) => Ok(self.crc_of(extents)? == crc),
+            Check::Sums => extents.iter().try_fold(true, |holds, extent| {
+                Ok(holds && extent.sum() == Some(Sum::of(self.media.bytes(*extent)?)))
+            }),
         }
     }
 

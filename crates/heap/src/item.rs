@@ -4,7 +4,7 @@ use crate::crc;
 use crate::error::HeapError;
 use crate::heap::Heap;
 use crate::layout::SlotId;
-use crate::record::{RecordView, ValuePlace};
+use crate::record::{Check, RecordView, ValuePlace};
 use landfall_media::{Extent, MediaError};
 use smallvec::SmallVec;
 use std::borrow::Cow;
@@ -55,8 +55,8 @@ pub struct Item<'h> {
     pub expiry_ms: u64,
     /// Length, bytes.
     pub len: usize,
-    /// CRC-32C of the value.
-    pub crc: u32,
+    /// What certifies the value.
+    pub check: Check,
     body: Body,
 }
 
@@ -79,7 +79,7 @@ impl<'h> Item<'h> {
             arrival_ns: view.arrival_ns(),
             expiry_ms: view.expiry_ms(),
             len: view.value_len(),
-            crc: view.value_crc(),
+            check: view.check(),
             body,
         })
     }
@@ -89,11 +89,10 @@ impl<'h> Item<'h> {
     /// # Errors
     /// The medium's.
     pub fn verify(&self) -> Result<bool, MediaError> {
-        let crc = match &self.body {
-            Body::Inline(bytes) => crc::of(bytes),
-            body => self.heap.crc_of(body.extents())?,
-        };
-        Ok(crc == self.crc)
+        match &self.body {
+            Body::Inline(bytes) => Ok(self.check == Check::Crc(crc::of(bytes))),
+            body => self.heap.holds(body.extents(), self.check),
+        }
     }
 
     /// The value if it lives in its record.
@@ -115,13 +114,17 @@ impl<'h> Item<'h> {
         body.extents().iter().copied().for_each(give);
     }
 
-    /// CRC-32C of the value with the bytes of `more` after it; only those are read.
+    /// CRC-32C of the value with the bytes of `more` after it; only those are read, if it has a CRC-32C.
     ///
     /// # Errors
     /// The medium's.
     pub fn crc_with(&self, more: &[Extent]) -> Result<u32, MediaError> {
         let append = |sum, extent: &Extent| Ok(crc::append(sum, self.heap.media().bytes(*extent)?));
-        more.iter().try_fold(self.crc, append)
+        let crc = match self.check {
+            Check::Crc(crc) => crc,
+            Check::Sums => self.heap.crc_of(self.extents())?,
+        };
+        more.iter().try_fold(crc, append)
     }
 
     /// The value as owned bytes.
@@ -173,6 +176,6 @@ impl<'h> Item<'h> {
     ) -> Self {
         let body =
             inline.map_or_else(|| Body::of(extents), |bytes| Body::Inline(InlineBytes::from_slice(bytes)));
-        Self { heap, slot: SlotId::NONE, seq: 0, arrival_ns: 0, expiry_ms, len, crc, body }
+        Self { heap, slot: SlotId::NONE, seq: 0, arrival_ns: 0, expiry_ms, len, check: Check::Crc(crc), body }
     }
 }

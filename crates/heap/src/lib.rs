@@ -28,10 +28,10 @@ mod writer;
 pub use compact::{CompactGoal, Compacted, Compactor, Gone, Named, Owner};
 pub use copies::{Copies, CopyPath};
 pub use error::{Damage, HeapError};
-pub use heap::{Extents, Heap};
+pub use heap::{Extents, Heap, Integrity};
 pub use item::Item;
 pub use layout::{FRAME_SIZE, KEY_BYTES_MAX, RECORD_SIZE, RunId, SLOTS_PER_RUN, SlotId, VALUE_BYTES_MAX};
-pub use record::{ExtentList, Group, KeyPlace, Kind, RecordView, Slot, ValuePlace};
+pub use record::{Check, ExtentList, Group, KeyPlace, Kind, RecordView, Slot, ValuePlace};
 pub use recover::{
     DamagedCopies, DamagedSlot, Found, Judge, NewRegion, Opening, Resolved, ScanUnit, Scanned, create,
 };

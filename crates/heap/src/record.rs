@@ -43,7 +43,8 @@ const FLAG_KEY_INLINE: u8 = 2;
 const FLAG_VALUE_INLINE: u8 = 4;
 const FLAG_INDIRECT: u8 = 8;
 const FLAG_SUMS: u8 = 16;
-const FLAGS_KNOWN: u8 = 31;
+const FLAG_SUMS_ONLY: u8 = 32;
+const FLAGS_KNOWN: u8 = 63;
 
 #[repr(C)]
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Clone, Copy)]
@@ -100,6 +101,25 @@ pub enum ValuePlace<'a> {
     Extents(ExtentList<'a>),
     /// In frames, by way of a stored list of extents that ends in a CRC-32C.
     Indirect(Extent),
+}
+
+/// What certifies a value that lies in frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Check {
+    /// Its CRC-32C.
+    Crc(u32),
+    /// The one's-complement sums of its extents, which are all known. The data were durable before the record.
+    Sums,
+}
+
+impl Check {
+    /// The CRC-32C, if there is one.
+    pub fn crc(self) -> Option<u32> {
+        match self {
+            Self::Crc(crc) => Some(crc),
+            Self::Sums => None,
+        }
+    }
 }
 
 /// Encoded extents, `EXTENT_SIZE` bytes each.
@@ -242,22 +262,29 @@ impl Draft {
 
     /// The value, in frames.
     #[inline]
-    pub fn value_extents(&mut self, extents: &[Extent], crc: u32) {
+    pub fn value_extents(&mut self, extents: &[Extent], check: Check) {
         self.raw.extents = u8::try_from(extents.len()).expect("the body holds five extents at most");
         self.raw.value_len.set(extents.iter().map(|extent| extent.len).sum());
-        self.raw.value_crc.set(crc);
+        self.set_check(check);
         if extents.iter().any(|extent| extent.sum().is_some()) {
             self.raw.flags |= FLAG_SUMS;
         }
         extents.iter().for_each(|extent| self.put(&encoded_extent(*extent)));
     }
 
+    fn set_check(&mut self, check: Check) {
+        match check {
+            Check::Crc(crc) => self.raw.value_crc.set(crc),
+            Check::Sums => self.raw.flags |= FLAG_SUMS_ONLY,
+        }
+    }
+
     /// The value of `len` bytes, in frames that a stored list of extents names.
-    pub fn value_indirect(&mut self, list: Extent, len: u32, crc: u32) {
+    pub fn value_indirect(&mut self, list: Extent, len: u32, check: Check) {
         self.raw.flags |= FLAG_INDIRECT;
         self.raw.extents = 1;
         self.raw.value_len.set(len);
-        self.raw.value_crc.set(crc);
+        self.set_check(check);
         self.put(&encoded_extent(list));
     }
 
@@ -422,9 +449,9 @@ impl<'a> RecordView<'a> {
         self.raw.value_len.get() as usize
     }
 
-    /// CRC-32C of the value.
-    pub fn value_crc(&self) -> u32 {
-        self.raw.value_crc.get()
+    /// What certifies the value.
+    pub fn check(&self) -> Check {
+        if self.raw.flags & FLAG_SUMS_ONLY != 0 { Check::Sums } else { Check::Crc(self.raw.value_crc.get()) }
     }
 
     /// Arrival of the packet, Unix nanoseconds.
@@ -563,7 +590,7 @@ mod tests {
         });
         draft.group(GROUP);
         draft.key_inline(key);
-        draft.value_extents(extents, 5);
+        draft.value_extents(extents, Check::Crc(5));
         draft.seal(SlotId(5), 4, seal())
     }
 
@@ -595,7 +622,7 @@ mod tests {
         let Slot::Record(view) = parse(5, 1 << 48) else { panic!("not read back") };
         assert_eq!((view.seq(), view.rev(), view.space(), view.kind()), (77, 2, 3, Kind::Put));
         assert_eq!((view.arrival_ns(), view.expiry_ms(), view.aux()), (6, 7, 8));
-        assert_eq!((view.value_len(), view.value_crc(), view.durable_before()), (1024, 5, 4));
+        assert_eq!((view.value_len(), view.check(), view.durable_before()), (1024, Check::Crc(5), 4));
         assert_eq!(view.group(), Some(GROUP));
         assert_eq!(view.key(), KeyPlace::Inline(b"key"));
         let ValuePlace::Extents(list) = view.value() else { panic!("the value lies in frames") };

@@ -15,8 +15,10 @@ const SIZE: usize = 128;
 
 /// Must-know feature: the region may hold records of logs.
 pub const FEATURE_LOGS: u32 = 1;
+/// Must-know feature: values may be certified by the sums of their extents alone.
+pub const FEATURE_SUMS_ONLY: u32 = 2;
 /// Must-know features this code knows.
-const KNOWN_INCOMPATIBLE: u32 = FEATURE_LOGS;
+const KNOWN_INCOMPATIBLE: u32 = FEATURE_LOGS | FEATURE_SUMS_ONLY;
 /// Read-only-if-unknown features this code knows.
 const KNOWN_READ_ONLY: u32 = 0;
 

@@ -12,9 +12,9 @@ use crate::layout::{
 };
 use crate::place::Fill;
 use crate::record::{
-    Draft, EXTENT_SIZE, Fields, Group, KeyPlace, Kind, RecordView, ValuePlace, encoded_extent,
+    Check, Draft, EXTENT_SIZE, Fields, Group, KeyPlace, Kind, RecordView, ValuePlace, encoded_extent,
 };
-use landfall_media::{CommitMode, Dirty, Extent, LINE_SIZE, MediaError, RUN_SIZE, Site};
+use landfall_media::{CommitMode, Dirty, Extent, LINE_SIZE, MediaError, RUN_SIZE, Site, Sum};
 use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -346,7 +346,7 @@ impl Writer {
             Source::Bytes(bytes) if bytes.len() <= draft.room() => self.inline_value(bytes, draft),
             Source::Bytes(bytes) => {
                 let extents = self.place(bytes, CopyPath::Placed, &mut pieces.held)?;
-                self.refer_to(&extents, crc::of(bytes), draft, pieces)?;
+                self.refer_to(&extents, Check::Crc(crc::of(bytes)), draft, pieces)?;
             }
             Source::Landed { extents, crc } => self.place_landed(extents, crc, draft, pieces)?,
         }
@@ -373,25 +373,56 @@ impl Writer {
             self.inline_value(&bytes, draft);
             return Ok(());
         }
-        let crc = match crc {
-            Some(crc) => crc,
-            None => self.heap.crc_of(extents)?,
+        if total_len(extents) <= self.heap.consolidated_max() {
+            return self.consolidate(extents, draft, pieces);
+        }
+        let check = match crc {
+            Some(crc) => Check::Crc(crc),
+            None if self.heap.may_trust_sums(extents) => {
+                self.order_data(extents)?;
+                Check::Sums
+            }
+            None => Check::Crc(self.heap.crc_of(extents)?),
         };
         extents.iter().for_each(|extent| self.flush_data(*extent));
-        self.refer_to(extents, crc, draft, pieces)
+        self.refer_to(extents, check, draft, pieces)
+    }
+
+    /// Copies a small value that came in packets of its own beside others: its frames would be wasted on it.
+    fn consolidate(
+        &mut self,
+        extents: &[Extent],
+        draft: &mut Draft,
+        pieces: &mut Pieces,
+    ) -> Result<(), HeapError> {
+        let mut bytes: SmallVec<[u8; 512]> = SmallVec::new();
+        for extent in extents {
+            bytes.extend_from_slice(self.heap.media.bytes(*extent)?);
+        }
+        let placed = self.place(&bytes, CopyPath::Consolidated, &mut pieces.held)?;
+        self.refer_to(&placed, Check::Crc(crc::of(&bytes)), draft, pieces)
+    }
+
+    /// Makes data durable at once: what 16 bits alone certify must not be torn when its record is believed.
+    fn order_data(&mut self, extents: &[Extent]) -> Result<(), MediaError> {
+        let mut dirty = Dirty::new();
+        for extent in extents {
+            self.heap.media.flush(&mut dirty, self.sites.data, *extent);
+        }
+        self.heap.media.fence(&mut dirty, Site::Order)
     }
 
     /// Lets the record refer to `extents`: in its body where they fit, by a stored list elsewhere.
     fn refer_to(
         &mut self,
         extents: &[Extent],
-        crc: u32,
+        check: Check,
         draft: &mut Draft,
         pieces: &mut Pieces,
     ) -> Result<(), HeapError> {
         pieces.refers.extend_from_slice(extents);
         if extents.len() * EXTENT_SIZE <= draft.room() {
-            draft.value_extents(extents, crc);
+            draft.value_extents(extents, check);
             return Ok(());
         }
         let mut list = Vec::with_capacity(extents.len() * EXTENT_SIZE + 4);
@@ -399,7 +430,7 @@ impl Writer {
         list.extend_from_slice(&crc::of(&list).to_le_bytes());
         let at = self.place_contiguous(&list, CopyPath::List, &mut pieces.held)?;
         pieces.refers.push(at);
-        draft.value_indirect(at, total_len(extents) as u32, crc);
+        draft.value_indirect(at, total_len(extents) as u32, check);
         Ok(())
     }
 
@@ -490,7 +521,7 @@ impl Writer {
             }
         }
         match view.value() {
-            ValuePlace::Inline(bytes) => draft.value_inline(bytes, view.value_crc()),
+            ValuePlace::Inline(bytes) => draft.value_inline(bytes, view.check().crc().unwrap_or_default()),
             _ => self.move_value(slot, view, moves_data, &mut draft, pieces)?,
         }
         self.write_record(draft, &pieces.refers)
@@ -514,7 +545,14 @@ impl Writer {
                 extents.push(piece);
             }
         }
-        self.refer_to(&joined(&extents), view.value_crc(), draft, pieces)
+        if view.check() != Check::Sums {
+            return self.refer_to(&joined(&extents), view.check(), draft, pieces);
+        }
+        // The compactor has verified the value: the sums of its new pieces certify the same bytes.
+        for extent in extents.iter_mut().filter(|extent| extent.sum().is_none()) {
+            *extent = extent.with_sum(Some(Sum::of(heap.media.bytes(*extent)?)));
+        }
+        self.refer_to(&extents, Check::Sums, draft, pieces)
     }
 
     /// Takes back records appended in this batch: their slots become empty again.
@@ -606,7 +644,7 @@ fn by_run(extent: Extent) -> impl Iterator<Item = Extent> {
     let mut rest = extent;
     std::iter::from_fn(move || {
         let len = (RUN_SIZE - rest.off % RUN_SIZE).min(u64::from(rest.len)) as u32;
-        let piece = Extent::new(rest.off, len);
+        let piece = if len == rest.len { rest } else { Extent::new(rest.off, len) };
         rest = Extent::new(rest.off + u64::from(len), rest.len - len);
         (len > 0).then_some(piece)
     })

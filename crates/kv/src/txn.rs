@@ -231,7 +231,7 @@ impl<'e> Txn<'e> {
     pub fn put_item(&mut self, space: u8, key: &[u8], item: &Item<'_>, expiry_ms: u64) {
         match item.inline() {
             Some(bytes) => self.put_bytes(space, key, bytes.to_vec(), expiry_ms),
-            None => self.put_landed(space, key, None, item.extents(), Some(item.crc), expiry_ms),
+            None => self.put_landed(space, key, None, item.extents(), item.check.crc(), expiry_ms),
         }
     }
 

@@ -3,8 +3,8 @@
 use crate::{fail, sys};
 use clap::Args;
 use landfall_server::config::{
-    Config, ConfigError, FileConfig, LogFormat, Size, XdpConfig, parse_address, parse_mac, parse_media,
-    parse_own_address, parse_spin, parse_transport, parse_xdp_mode,
+    Config, ConfigError, FileConfig, LogFormat, Size, XdpConfig, parse_address, parse_integrity, parse_mac,
+    parse_media, parse_own_address, parse_spin, parse_transport, parse_xdp_mode,
 };
 use landfall_server::{Server, ServerError};
 use std::path::{Path, PathBuf};
@@ -99,6 +99,9 @@ pub(crate) struct ServeArgs {
     /// Longest HTTP head [default: 64KiB]
     #[arg(long, value_name = "SIZE")]
     max_header: Option<Size>,
+    /// What certifies values: crc32c, or tcp: the sums of the packets that brought them, over --xdp [default: crc32c]
+    #[arg(long, value_name = "MODE")]
+    integrity: Option<String>,
     /// Bytes a second that the background scrub checks; 0: none [default: 16MiB]
     #[arg(long, value_name = "SIZE")]
     scrub_rate: Option<Size>,
@@ -193,6 +196,7 @@ impl ServeArgs {
         set(&mut config.max_pipeline, self.max_pipeline.or(file.max_pipeline));
         set(&mut config.max_output, self.max_output.or(file.max_output));
         set(&mut config.max_header, self.max_header.or(file.max_header));
+        set(&mut config.integrity, parse(self.integrity.or(file.integrity), parse_integrity)?);
         set(&mut config.scrub_rate, self.scrub_rate.or(file.scrub_rate));
         set(&mut config.resp, parse(self.resp.or(file.resp), parse_address)?);
         set(&mut config.http, parse(self.http.or(file.http), parse_address)?);

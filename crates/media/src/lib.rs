@@ -69,6 +69,8 @@ impl MediaKind {
 pub enum Site {
     /// Value and key bytes that a record refers to.
     Data,
+    /// The fence between data that only their sums certify and the record that refers to them.
+    Order,
     /// A record itself.
     Record,
     /// The fence that lets a batch of records be acknowledged.
@@ -99,8 +101,9 @@ pub enum Site {
 
 impl Site {
     /// Every site, for tests that leave out one at a time.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Data,
+        Self::Order,
         Self::Record,
         Self::Commit,
         Self::MoveData,

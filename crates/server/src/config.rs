@@ -1,5 +1,6 @@
 //! What the server can be told: one struct, from flags or from a TOML file with the same names.
 
+use landfall_heap::Integrity;
 use landfall_media::{FlushInstruction, MediaRequest};
 use landfall_sockets::TransportRequest;
 use serde::{Deserialize, Deserializer};
@@ -88,6 +89,12 @@ pub enum ConfigError {
         /// Where and what.
         message: String,
     },
+    /// Misuse: sums alone need data to be durable before their record.
+    #[error(
+        "--integrity tcp makes the data of each record durable before the record, which on this medium is a sync of its \
+         own: it is for persistent memory; use crc32c here"
+    )]
+    SlowFences,
     /// Misuse: reachable from other machines, without a password.
     #[error(
         "{address} is reachable from other machines, and no password is set: give --password-file, or --insecure-no-password if that is really meant"
@@ -162,6 +169,8 @@ pub struct Config {
     pub max_header: Size,
     /// Bytes a second that the background scrub checks; zero: none.
     pub scrub_rate: Size,
+    /// What certifies values.
+    pub integrity: Integrity,
     /// Execute writes but store nothing: for measuring what storing costs.
     pub discard: bool,
 }
@@ -191,6 +200,7 @@ impl Default for Config {
             max_output: Size(4 << 20),
             max_header: Size(64 << 10),
             scrub_rate: Size(16 << 20),
+            integrity: Integrity::Crc32c,
             discard: false,
         }
     }
@@ -277,6 +287,8 @@ pub struct FileConfig {
     /// `--max-header`
     #[serde(deserialize_with = "parsed")]
     pub max_header: Option<Size>,
+    /// `--integrity`
+    pub integrity: Option<String>,
     /// `--scrub-rate`
     #[serde(deserialize_with = "parsed")]
     pub scrub_rate: Option<Size>,
@@ -338,6 +350,18 @@ pub fn parse_transport(text: &str) -> Result<TransportRequest, ConfigError> {
         _ => {
             Err(ConfigError::Value { what: "transport", text: text.into(), expected: "auto, uring or epoll" })
         }
+    }
+}
+
+/// Reads what certifies values.
+///
+/// # Errors
+/// [`ConfigError::Value`].
+pub fn parse_integrity(text: &str) -> Result<Integrity, ConfigError> {
+    match text {
+        "crc32c" => Ok(Integrity::Crc32c),
+        "tcp" => Ok(Integrity::Tcp),
+        _ => Err(ConfigError::Value { what: "integrity mode", text: text.into(), expected: "crc32c or tcp" }),
     }
 }
 

@@ -65,6 +65,7 @@ impl Server {
         config.check_exposure()?;
         let store = store::open(&config)?;
         store.engine.heap().reserve_landing(config.workers as u32);
+        set_up_heap(&config, store.engine.heap())?;
         let listeners = Listeners::bind(&config)?;
         let opened = open_transports(&config, &store)?;
         let at = |listeners: &[TcpListener], configured: Option<SocketAddr>| match opened.own_address {
@@ -181,6 +182,21 @@ impl Server {
         maintenance::leave_clean(&self.shared);
         Ok(outcome?)
     }
+}
+
+/// Values up to this length that came in packets of their own are copied beside others: a quarter of a frame.
+const CONSOLIDATED_MAX: u32 = 512;
+
+/// How values are kept, as the settings and the transport want it.
+fn set_up_heap(config: &Config, heap: &landfall_heap::Heap) -> Result<(), ServerError> {
+    if config.xdp.is_some() {
+        heap.consolidate_up_to(CONSOLIDATED_MAX);
+    }
+    let slow = heap.media().commit_mode() == landfall_media::CommitMode::Deferred;
+    if config.integrity == landfall_heap::Integrity::Tcp && slow {
+        return Err(ConfigError::SlowFences.into());
+    }
+    heap.set_integrity(config.integrity).map_err(|error| StoreError::from(error).into())
 }
 
 /// Makes a worker's transport, on the worker's thread.

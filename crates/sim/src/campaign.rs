@@ -72,8 +72,9 @@ impl Campaign {
 
     fn new(seed: u64, plan: Plan) -> Result<Self, Violation> {
         let mut rng = Rng::new(seed);
-        let setup =
-            Setup { runs: rng.between(32, 36) as u32, writers: rng.between(1, 2), deferred: rng.one_in(2) };
+        let (runs, writers) = (rng.between(32, 36) as u32, rng.between(1, 2));
+        let deferred = rng.one_in(2);
+        let setup = Setup { runs, writers, deferred, sums: !deferred && rng.one_in(2) };
         let world = World::create(setup, |media| lie(media, plan.skip))?;
         let workload = Workload::new(rng.draw(), setup.writers, setup.deferred);
         Ok(Self { plan, rng, world, workload, summary: Summary::default(), history: Vec::new() })

@@ -32,6 +32,8 @@ pub struct Setup {
     pub writers: usize,
     /// Fences are device I/O: batches overlap.
     pub deferred: bool,
+    /// What lands carries its sums, and nothing else certifies it; not with `deferred`.
+    pub sums: bool,
 }
 
 impl Setup {
@@ -102,6 +104,10 @@ impl World {
 
     fn around(setup: Setup, media: Arc<SimMedia>, engine: Engine, oracle: Oracle, now_ms: u64) -> Self {
         let heap = Arc::clone(engine.heap());
+        if setup.sums {
+            // An error latches the medium, which the next write reports.
+            let _ = heap.set_integrity(landfall_heap::Integrity::Tcp);
+        }
         let worker = |id| Worker { writer: Writer::new(Arc::clone(&heap), id as u8), in_flight: None };
         let workers = (0..setup.writers).map(worker).collect();
         let compactor = Compactor::new(Arc::clone(&heap));

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 /// Seeds that may pass before a lie is noticed.
 const SEEDS_MAX: u64 = 10;
-const SETUP: Setup = Setup { runs: 32, writers: 2, deferred: false };
+const SETUP: Setup = Setup { runs: 32, writers: 2, deferred: false, sums: false };
 const NOW_MS: u64 = 1_000;
 const COMPACT_DATA: Op = Op::Compact { budget: 1 << 20, slabs: false };
 const COMPACT_SLABS: Op = Op::Compact { budget: 1 << 20, slabs: true };
@@ -20,8 +20,9 @@ const COMPACT_SLABS: Op = Op::Compact { budget: 1 << 20, slabs: true };
 /// A trace written for the sites that random work seldom depends on.
 type Trace = fn(Option<Site>) -> Result<(), Violation>;
 
-const TRACES: [(&str, Trace); 5] = [
+const TRACES: [(&str, Trace); 6] = [
     ("a crash after a commit", commit),
+    ("data whose sum the bytes before them have, too", order),
     ("what recovery rejected stays rejected", erase),
     ("a run that was a slab becomes one again", reuse_slab),
     ("moved data, with the old place used again", move_data),
@@ -123,6 +124,35 @@ fn erase(skip: Option<Site>) -> Result<(), Violation> {
     let mut world = go_on(&world, image, skip)?;
     world.run_all(&[set(0, 4, 13), Op::Commit { writer: 0 }])?;
     crash(world, skip).map(|_| ())
+}
+
+/// A value lands where other bytes with the same sum lie, and only its record gets through.
+fn order(skip: Option<Site>) -> Result<(), Violation> {
+    const LEN: usize = 640;
+    let setup = Setup { sums: true, ..SETUP };
+    let mut world = World::create(setup, |media| lie(media, skip))?;
+    let (name, piece) = (landfall_sim::key(1), Piece { len: LEN, seed: 5 });
+    let heap = Arc::clone(world.engine.heap());
+    let run = heap.take_landing_run().expect("a new region has room");
+    let mut turned = landfall_sim::value(piece).to_vec();
+    turned.chunks_exact_mut(4).for_each(|word| word.rotate_left(2));
+    let at = Extent::new(run + name.bytes.len() as u64 + 3, LEN as u32);
+    let mut dirty = landfall_media::Dirty::new();
+    world.media.store(at.off, &turned)?;
+    world.media.flush(&mut dirty, Site::MoveData, at);
+    world.media.fence(&mut dirty, Site::MoveCommit)?;
+    heap.retire_landing_run(run);
+    drop(heap);
+    world.run(&Op::Land { writer: 0, key: 1, value: piece, pieces: 1 })?;
+    let mut image = world.media.crash_state().durable_image();
+    let data = run / LINE_SIZE..(run + RUN_SIZE) / LINE_SIZE;
+    let record: Vec<u64> = pending_lines(&world).into_iter().filter(|line| !data.contains(line)).collect();
+    assert!(!record.is_empty(), "a record waits for its fence");
+    for line in record {
+        let at = Extent::new(line * LINE_SIZE, LINE_SIZE as u32);
+        image[at.off as usize..at.end() as usize].copy_from_slice(world.media.bytes(at)?);
+    }
+    go_on(&world, image, skip).map(|_| ())
 }
 
 /// Lines that differ between the image and what is durable.

@@ -10,7 +10,7 @@ use landfall_sim::{Op, Oracle, Piece, Setup, Violation, World, Write};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-const SETUP: Setup = Setup { runs: 32, writers: 1, deferred: false };
+const SETUP: Setup = Setup { runs: 32, writers: 1, deferred: false, sums: false };
 const NOW_MS: u64 = 1_000;
 /// Pending lines up to which every subset is tried.
 const LINES_MAX: usize = 6;

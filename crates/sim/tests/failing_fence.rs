@@ -64,7 +64,7 @@ fn trace() -> Vec<Op> {
 
 /// The world at the moment of the failure; `None` if there are not that many fences after the region was made.
 fn run_until_failure(deferred: bool, fence: u64) -> Option<World> {
-    let setup = Setup { runs: 32, writers: 1, deferred };
+    let setup = Setup { runs: 32, writers: 1, deferred, sums: false };
     let mut world = World::create(setup, |_| {}).expect("a new region");
     world.media.fail_at(world.media.ops().fences + fence);
     for op in trace().into_iter().filter(|op| deferred || !matches!(op, Op::BeginCommit { .. })) {

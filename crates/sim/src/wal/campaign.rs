@@ -61,8 +61,12 @@ impl WalCampaign {
 
     fn new(seed: u64, plan: Plan) -> Result<Self, Violation> {
         let mut rng = Rng::new(seed);
-        let setup =
-            Setup { runs: rng.between(32, 36) as u32, writers: rng.between(1, 2), deferred: rng.one_in(2) };
+        let setup = Setup {
+            runs: rng.between(32, 36) as u32,
+            writers: rng.between(1, 2),
+            deferred: rng.one_in(2),
+            sums: false,
+        };
         let world = WalWorld::create(setup, |media| lie(media, plan))?;
         let workload = LogWorkload::new(rng.draw(), setup.writers, setup.deferred);
         Ok(Self { plan, rng, world, workload, summary: WalSummary::default(), history: Vec::new() })

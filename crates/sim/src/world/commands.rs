@@ -8,7 +8,7 @@ use crate::violation::{Violation, ensure};
 use landfall_heap::{HeapError, Source, Writer};
 use landfall_kv::{Engine, KvError, SetRequest, TxnKey};
 use landfall_media::sim::SimMedia;
-use landfall_media::{Extent, Media, RUN_SIZE};
+use landfall_media::{Extent, Media, RUN_SIZE, Sum};
 use std::sync::Arc;
 
 /// Attempts at an operation that must wait for a commit.
@@ -240,7 +240,7 @@ impl Landed {
         let mut at = run + key.bytes.len() as u64 + 3;
         for piece in value.chunks(value.len().div_ceil(pieces).max(1)) {
             media.store(at, piece)?;
-            landed.value.push(Extent::new(at, piece.len() as u32));
+            landed.value.push(Extent::new(at, piece.len() as u32).with_sum(Some(Sum::of(piece))));
             at += piece.len() as u64 + 77;
         }
         Ok(landed)
