@@ -1,9 +1,10 @@
-//! The one binary: `landfall serve`, `check`, `demo`, `bench`.
+//! The one binary: `landfall serve`, `wal`, `check`, `demo`, `bench`.
 
 mod check;
 mod demo;
 mod serve;
 mod sys;
+mod wal;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -20,6 +21,8 @@ struct Cli {
 enum Command {
     /// Serve a store over RESP (Redis's protocol) and HTTP.
     Serve(serve::ServeArgs),
+    /// Write-ahead logs: serve them, append, read, tail, trim, list.
+    Wal(Box<wal::WalArgs>),
     /// Verify every record and value of a region that no server has open.
     Check(check::CheckArgs),
     /// Write real data while the server is killed again and again; show that nothing acknowledged is lost.
@@ -31,6 +34,7 @@ enum Command {
 fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Serve(args) => serve::run(args),
+        Command::Wal(args) => wal::run(*args),
         Command::Check(args) => check::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Bench(args) => landfall_bench::run(&args),

@@ -39,8 +39,8 @@ impl Text {
 
 type Section = fn(&mut Text, &Shared);
 
-/// Every section, in the order shown; the last is ours and shown by default, too.
-const SECTIONS: [(&str, &str, Section); 9] = [
+/// Every section, in the order shown; the last two are ours and shown by default, too.
+const SECTIONS: [(&str, &str, Section); 10] = [
     ("server", "Server", server),
     ("clients", "Clients", clients),
     ("memory", "Memory", memory),
@@ -50,6 +50,7 @@ const SECTIONS: [(&str, &str, Section); 9] = [
     ("cpu", "CPU", cpu),
     ("keyspace", "Keyspace", keyspace),
     ("landfall", "Landfall", landfall),
+    ("logs", "Logs", logs),
 ];
 
 const EVERYTHING: [&str; 3] = ["all", "everything", "default"];
@@ -217,6 +218,17 @@ fn landfall(text: &mut Text, shared: &Shared) {
     maintenance(text, shared);
     text.line("discard", u8::from(shared.config.discard));
     text.line("closed", media.closed().unwrap_or_else(|| "no".into()).replace(['\r', '\n'], " "));
+}
+
+fn logs(text: &mut Text, shared: &Shared) {
+    let stats = shared.logs.stats();
+    text.line("logs", stats.logs);
+    text.line("log_entries", stats.entries);
+    text.line("log_bytes", stats.bytes);
+    text.line("log_entries_appended", stats.appended);
+    text.line("log_entries_read", stats.read);
+    text.line("log_entries_trimmed", stats.trimmed);
+    text.line("log_index_bytes", stats.index_bytes);
 }
 
 fn commits(text: &mut Text, shared: &Shared) {
