@@ -9,7 +9,9 @@ mod show;
 use clap::Args;
 use landfall_kv::{Check, Checked, KvError};
 use landfall_media::{Media, MediaError, OpenOptions};
-use landfall_server::store::{StoreError, finish_on_all_cores, region_path};
+use landfall_server::store::{RecoverError, StoreError, finish_on_all_cores, region_path};
+use landfall_wal::LogRecovery;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -42,6 +44,14 @@ pub(crate) enum CheckError {
         /// Why.
         source: KvError,
     },
+    /// The same, from a repair.
+    #[error("{}: {source}", path.display())]
+    Repair {
+        /// The region.
+        path: PathBuf,
+        /// Why.
+        source: RecoverError,
+    },
     /// No clock or randomness to be had.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -56,6 +66,8 @@ pub(crate) struct Outcome {
     pub(crate) medium: String,
     /// What was found.
     pub(crate) found: Checked,
+    /// What people call records of logs, by space and key.
+    pub(crate) names: Names,
     /// What was done about it, in words.
     pub(crate) repairs: Option<Vec<String>>,
     /// What was found after the repair.
@@ -81,7 +93,8 @@ pub(crate) fn run(args: &CheckArgs) -> ExitCode {
 /// # Errors
 /// [`CheckError`].
 pub(crate) fn find_damage(region: &Path) -> Result<Vec<String>, CheckError> {
-    Ok(show::damage_lines(&check(region, false)?.found))
+    let outcome = check(region, false)?;
+    Ok(show::damage_lines(&outcome.found, &outcome.names))
 }
 
 fn check(region: &Path, repairs: bool) -> Result<Outcome, CheckError> {
@@ -90,17 +103,26 @@ fn check(region: &Path, repairs: bool) -> Result<Outcome, CheckError> {
     let medium = media.describe();
     let inspection = inspect(&media).map_err(|source| CheckError::Region { path: path.clone(), source })?;
     let found = inspection.report();
-    let mut outcome = Outcome { path, medium, found, repairs: None, after: None };
+    let names = names(&inspection, &found);
+    let mut outcome = Outcome { path, medium, found, names, repairs: None, after: None };
     if repairs {
         let done = repair::repair(media, &inspection, &outcome.found);
         drop(inspection);
         let path = outcome.path.clone();
-        outcome.repairs = Some(done.map_err(|source| CheckError::Region { path: path.clone(), source })?);
+        outcome.repairs = Some(done.map_err(|source| CheckError::Repair { path: path.clone(), source })?);
         // Opened anew, so that what is judged is what a restart would read.
         let after = inspect(&open(&path, true)?).map_err(|source| CheckError::Region { path, source })?;
         outcome.after = Some(after.report());
     }
     Ok(outcome)
+}
+
+/// What people call records of logs, by space and key.
+pub(crate) type Names = BTreeMap<(u8, Vec<u8>), String>;
+
+fn names(check: &Check, found: &Checked) -> Names {
+    let named = found.findings.iter().filter_map(|finding| finding.named.clone());
+    named.filter_map(|(space, key)| Some(((space, key.clone()), check.describe(space, &key)?))).collect()
 }
 
 fn open(path: &Path, read_only: bool) -> Result<Arc<dyn Media>, MediaError> {
@@ -110,7 +132,7 @@ fn open(path: &Path, read_only: bool) -> Result<Arc<dyn Media>, MediaError> {
 
 /// Reads and judges the whole region, on all cores.
 fn inspect(media: &Arc<dyn Media>) -> Result<Check, KvError> {
-    let mut check = Check::begin(Arc::clone(media))?;
+    let mut check = Check::begin_with(Arc::clone(media), vec![Arc::new(LogRecovery::default())])?;
     finish_on_all_cores(|| check.scan_some())?;
     check.settle()?;
     finish_on_all_cores(|| check.verify_some())?;

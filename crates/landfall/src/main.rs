@@ -1,10 +1,11 @@
-//! The one binary: `landfall serve`, `check`, `stats`, `demo`, `bench`.
+//! The one binary: `landfall serve`, `wal`, `check`, `stats`, `demo`, `bench`.
 
 mod check;
 mod demo;
 mod serve;
 mod stats;
 mod sys;
+mod wal;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -21,6 +22,8 @@ struct Cli {
 enum Command {
     /// Serve a store over RESP (Redis's protocol) and HTTP.
     Serve(serve::ServeArgs),
+    /// Write-ahead logs: serve them, append, read, tail, trim, list.
+    Wal(Box<wal::WalArgs>),
     /// Verify every record and value of a region that no server has open.
     Check(check::CheckArgs),
     /// Show what a running server counts: the sections of INFO, packets dropped among them.
@@ -34,6 +37,7 @@ enum Command {
 fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Serve(args) => serve::run(args),
+        Command::Wal(args) => wal::run(*args),
         Command::Check(args) => check::run(&args),
         Command::Stats(args) => stats::run(&args),
         Command::Demo(args) => demo::run(&args),

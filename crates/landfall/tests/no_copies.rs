@@ -10,6 +10,8 @@ use std::collections::BTreeMap;
 const LEN: usize = 1024;
 /// Values written.
 const COUNT: u64 = 50;
+/// Seeds of entries of logs.
+const LOG_SEEDS: u64 = 10_000;
 
 #[test]
 fn kibibyte_values_are_stored_and_sent_without_a_copy() {
@@ -32,6 +34,14 @@ fn stored_and_sent(place: &Place, transport: &str) {
         assert_eq!(resp.call(&[b"GET", key.as_bytes()]).unwrap(), Reply::Bulk(value.clone()));
         assert_eq!(http.call("PUT", &format!("/kv/http:{seed}"), "", &value).unwrap().status, 201);
         assert_eq!(http.call("GET", &format!("/kv/http:{seed}"), "", b"").unwrap().body, value);
+        let (log_resp, log_http) = (pattern(LOG_SEEDS + seed, LEN), pattern(2 * LOG_SEEDS + seed, LEN));
+        assert_eq!(resp.call(&[b"LF.APPEND", b"resp", &log_resp]).unwrap(), Reply::Int(seed as i64));
+        assert_eq!(http.call("POST", "/wal/http", "", &log_http).unwrap().status, 201);
+        let offset = seed.to_string();
+        let entry = Reply::Array(vec![Reply::Int(seed as i64), Reply::Bulk(log_resp)]);
+        let read = resp.call(&[b"LF.READ", b"resp", offset.as_bytes()]).unwrap();
+        assert_eq!(read, Reply::Array(vec![entry]));
+        assert_eq!(http.call("GET", &format!("/wal/http/{seed}"), "", b"").unwrap().body, log_http);
     }
     assert_eq!(copies(&server.metrics()), before, "{transport}");
     assert!(server.stop().success());
@@ -39,6 +49,13 @@ fn stored_and_sent(place: &Place, transport: &str) {
     for seed in [0, COUNT / 2, COUNT - 1] {
         around(&region, &pattern(seed, LEN), b"$1024\r\n", "the client's own bytes before the value");
         around(&region, &pattern(seed, LEN), b"\r\n\r\n", "the end of the HTTP head before the body");
+        around(
+            &region,
+            &pattern(LOG_SEEDS + seed, LEN),
+            b"$1024\r\n",
+            "the client's own bytes before the entry",
+        );
+        around(&region, &pattern(2 * LOG_SEEDS + seed, LEN), b"\r\n\r\n", "the HTTP head before the entry");
     }
 }
 

@@ -17,6 +17,7 @@ mod error;
 mod format;
 mod log;
 mod logs;
+mod lost;
 mod moves;
 mod positions;
 mod read;

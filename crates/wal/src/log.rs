@@ -90,7 +90,16 @@ impl State {
         self.slots.get(usize::try_from(offset.checked_sub(self.first)?).ok()?)
     }
 
+    /// The slot of an entry, or of the record that says that it is lost.
+    pub(crate) fn entry_slot(&self, offset: u64) -> Option<SlotId> {
+        self.unreadable.get(&offset).copied().or_else(|| self.slot(offset))
+    }
+
     pub(crate) fn set_slot(&mut self, offset: u64, slot: SlotId) {
+        if let Some(known) = self.unreadable.get_mut(&offset) {
+            *known = slot;
+            return;
+        }
         self.slots.set((offset - self.first) as usize, slot);
     }
 

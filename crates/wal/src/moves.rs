@@ -20,7 +20,7 @@ impl Logs {
     fn what(&self, slot: SlotId) -> Option<What> {
         let view = self.heap.record(slot).ok()?;
         let log = || self.by_number(view.aux());
-        if view.kind() == Kind::Put {
+        if matches!(view.kind(), Kind::Put | Kind::Tombstone) {
             return Some(What::Entry(log()?, view.mark()));
         }
         if is_end(view.mark()) {
@@ -41,7 +41,7 @@ impl Logs {
 /// The slot that a log holds of what a record is, to be changed.
 fn current(state: &mut State, what: &What, then: impl FnOnce(SlotId) -> Option<SlotId>) -> bool {
     let slot = match what {
-        What::Entry(_, offset) => state.slot(*offset),
+        What::Entry(_, offset) => state.entry_slot(*offset),
         What::Head(_) => Some(state.head.0),
         What::Position(_, consumer) => state.positions.get(consumer).map(|known| known.slot),
         What::Tomb => None,

@@ -52,6 +52,8 @@ struct EntryFound {
     offset: u64,
     seq: u64,
     slot: SlotId,
+    /// It says that the entry is lost.
+    lost: bool,
 }
 
 /// The newest record of a head or position so far.
@@ -144,7 +146,7 @@ impl Tenant for LogRecovery {
 
     fn take(&self, heap: &Heap, found: &Found, view: &RecordView<'_>) {
         let Ok(key) = heap.key(view) else { return };
-        if found.kind == Kind::Put {
+        if matches!(found.kind, Kind::Put | Kind::Tombstone) {
             if agrees(key, found.aux, found.expiry_ms) {
                 let entry = EntryFound {
                     number: found.aux,
@@ -152,6 +154,7 @@ impl Tenant for LogRecovery {
                     offset: found.expiry_ms,
                     seq: found.seq,
                     slot: found.slot,
+                    lost: found.kind == Kind::Tombstone,
                 };
                 self.stripes[found.slot.run().0 as usize % STRIPES].lock().push(entry);
             }

@@ -4,11 +4,12 @@
 //! The order matters. Once an unreadable slot is cleared nothing bars its key any more, so that an older
 //! version, if the medium still has one, would come back to life: its tombstone must be durable before.
 
-use landfall_heap::{Damage, Heap, Writer};
+use landfall_heap::{Damage, Heap, Writer, spaces};
 use landfall_kv::{Check, Checked, Engine, Finding, KvError};
 use landfall_media::Media;
 use landfall_server::shared::now_ns;
-use landfall_server::store;
+use landfall_server::store::{self, RecoverError};
+use landfall_wal::Logs;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -21,9 +22,13 @@ const BATCH: usize = 256;
 type Name = (u8, Vec<u8>);
 
 /// Repairs what was found; says in words what was done.
-pub(super) fn repair(media: Arc<dyn Media>, check: &Check, found: &Checked) -> Result<Vec<String>, KvError> {
+pub(super) fn repair(
+    media: Arc<dyn Media>,
+    check: &Check,
+    found: &Checked,
+) -> Result<Vec<String>, RecoverError> {
     let names = names(check, found)?;
-    let (engine, recovered) = store::recover(media, SHARDS)?;
+    let (engine, logs, recovered) = store::recover(media, SHARDS)?;
     let mut done = recovered.notes;
     let corrected =
         recovered.corrected.iter().map(|slot| format!("record {}: one flipped bit corrected", slot.0));
@@ -31,9 +36,11 @@ pub(super) fn repair(media: Arc<dyn Media>, check: &Check, found: &Checked) -> R
     if recovered.resolved.rejected > 0 {
         done.push(format!("{} records that were never acknowledged dropped", recovered.resolved.rejected));
     }
-    bury(&engine, &names, &mut done)?;
+    let (of_logs, of_keys) = names.into_iter().partition(|(space, _)| spaces::LOGS.contains(space));
+    bury(&engine, &of_keys, &mut done)?;
+    give_up(&logs, &of_logs, &mut done)?;
     clear(engine.heap(), found, &mut done)?;
-    engine.heap().mark_slabs(1)?;
+    engine.heap().mark_slabs(1).map_err(KvError::from)?;
     Ok(done)
 }
 
@@ -57,6 +64,25 @@ fn bury(engine: &Engine, names: &BTreeSet<Name>, done: &mut Vec<String>) -> Resu
         }
     }
     writer.commit_now()?;
+    Ok(())
+}
+
+/// Says durably which entries are lost, before their slots are cleared: what comes behind them stays. A log
+/// whose head cannot be read is deleted.
+fn give_up(logs: &Logs, names: &BTreeSet<Name>, done: &mut Vec<String>) -> Result<(), RecoverError> {
+    let mut writer = Writer::new(Arc::clone(logs.heap()), 0);
+    let entries: Vec<(u32, u64)> =
+        names.iter().filter_map(|(space, key)| Logs::entry_of(*space, key)).collect();
+    done.extend(logs.mark_lost(&mut writer, &entries)?);
+    for (_, name) in names.iter().filter(|(space, _)| *space == spaces::LOG) {
+        if logs.settings(name).is_err() && logs.delete(&mut writer, name, now_ns()).is_ok_and(|d| d.is_some())
+        {
+            done.push(format!("log {}: dropped", name.escape_ascii()));
+        }
+    }
+    writer.commit_now().map_err(KvError::from)?;
+    // Completing a batch may leave slots to clear.
+    writer.commit_now().map_err(KvError::from)?;
     Ok(())
 }
 

@@ -1,6 +1,6 @@
 //! What a check has found: lines for people, or one JSON object.
 
-use super::{CheckError, Outcome};
+use super::{CheckError, Names, Outcome};
 use landfall_kv::{Checked, Finding};
 use serde::Serialize;
 
@@ -28,6 +28,7 @@ struct Counts {
     slabs: u64,
     records: u64,
     keys: u64,
+    log_entries: u64,
     tombstones: u64,
     stale: u64,
     unacknowledged: u64,
@@ -56,6 +57,7 @@ impl Counts {
             slabs: found.slabs,
             records: found.records,
             keys: found.keys,
+            log_entries: found.log_entries,
             tombstones: found.tombstones,
             stale: found.stale,
             unacknowledged: found.unacknowledged,
@@ -122,13 +124,14 @@ fn text(outcome: &Outcome) -> String {
         ("bytes in use", found.used_bytes),
         ("bytes live", found.live_bytes),
         ("keys", found.keys),
+        ("entries of logs", found.log_entries),
         ("records", found.records),
         ("  replaced by newer ones", found.stale),
         ("  tombstones", found.tombstones),
         ("never acknowledged", found.unacknowledged),
     ];
     rows.iter().for_each(|(name, value)| out.push_str(&format!("  {name:<26} {value:>14}\n")));
-    damage_lines(found).iter().for_each(|line| out.push_str(&format!("! {line}\n")));
+    damage_lines(found, &outcome.names).iter().for_each(|line| out.push_str(&format!("! {line}\n")));
     outcome.repairs.iter().flatten().for_each(|line| out.push_str(&format!("repaired: {line}\n")));
     out.push_str(&verdict(outcome));
     out
@@ -146,7 +149,7 @@ fn verdict(outcome: &Outcome) -> String {
 }
 
 /// Everything damaged, a line each.
-pub(super) fn damage_lines(found: &Checked) -> Vec<String> {
+pub(super) fn damage_lines(found: &Checked, names: &Names) -> Vec<String> {
     let mut lines = Vec::new();
     let copies = &found.copies;
     if copies.superblocks > 0 {
@@ -159,7 +162,7 @@ pub(super) fn damage_lines(found: &Checked) -> Vec<String> {
     lines.extend(
         found.correctable.iter().map(|slot| format!("record {}: one flipped bit, correctable", slot.0)),
     );
-    lines.extend(found.findings.iter().map(finding_line));
+    lines.extend(found.findings.iter().map(|finding| finding_line(finding, names)));
     let more = lines.len().saturating_sub(LINES_MAX);
     if more > 0 {
         lines.truncate(LINES_MAX);
@@ -168,8 +171,9 @@ pub(super) fn damage_lines(found: &Checked) -> Vec<String> {
     lines
 }
 
-fn finding_line(finding: &Finding) -> String {
+fn finding_line(finding: &Finding, names: &Names) -> String {
     let name = match &finding.named {
+        Some(named) if names.contains_key(named) => names[named].clone(),
         Some((space, key)) => format!("database {space}, key {}", quoted(key)),
         None => "a key that cannot be told".into(),
     };

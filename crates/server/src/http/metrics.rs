@@ -5,6 +5,7 @@ use crate::process;
 use crate::shared::{COMMIT_BOUNDS_US, Counters, Shared, now_ns};
 use landfall_heap::{CopyPath, Heap};
 use landfall_kv::{Engine, Stats};
+use landfall_wal::WalStats;
 use std::fmt::{Display, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -20,6 +21,7 @@ pub(super) fn text(ctx: &Context<'_>) -> String {
     network(&mut text, ctx.shared);
     brake(&mut text, ctx.shared);
     keys(&mut text, ctx.engine, &ctx.engine.stats());
+    logs(&mut text, &ctx.logs.stats());
     region(&mut text, ctx.engine.heap());
     recovery(&mut text, ctx.shared);
     process_usage(&mut text, ctx.shared);
@@ -170,6 +172,16 @@ fn keys(text: &mut Text, engine: &Engine, stats: &Stats) {
     text.gauge("records_stale", "Records on the medium that are not current.", stats.stale);
     text.gauge("index_bytes", "Memory of the index, estimated, key bytes not counted.", stats.index_bytes);
     text.counter("expired_keys_total", "Keys purged because they expired.", engine.expired_keys());
+}
+
+fn logs(text: &mut Text, stats: &WalStats) {
+    text.gauge("logs", "Logs.", stats.logs);
+    text.gauge("log_entries", "Entries of logs.", stats.entries);
+    text.gauge("log_bytes", "Bytes of these.", stats.bytes);
+    text.gauge("log_index_bytes", "Memory that says where entries are.", stats.index_bytes);
+    text.counter("log_entries_appended_total", "Entries appended to logs.", stats.appended);
+    text.counter("log_entries_read_total", "Entries read from logs.", stats.read);
+    text.counter("log_entries_trimmed_total", "Entries trimmed, by retention, too.", stats.trimmed);
 }
 
 fn region(text: &mut Text, heap: &Heap) {

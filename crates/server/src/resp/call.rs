@@ -4,7 +4,7 @@ use super::Session;
 use super::table::Spec;
 use super::words::Words;
 use crate::args::Arg;
-use crate::context::{Context, resp_error};
+use crate::context::{Context, Tail, resp_error};
 use crate::reply::Reply;
 use crate::shared::{Shared, count};
 use landfall_heap::layout::GROUP_RECORDS_MAX;
@@ -24,6 +24,8 @@ const STAGED_COPY_MAX: usize = 64;
 pub(super) enum Fail {
     /// It must be executed again, once the slot is durable; without one, after the next commit.
     Wait(Option<SlotId>),
+    /// The same, once a log has grown.
+    Tail(Tail),
     /// The error to reply with.
     Error(Cow<'static, str>),
 }
@@ -55,7 +57,7 @@ impl Fail {
     pub(super) fn write(&self, protocol: Protocol, reply: &mut Reply<'_>) {
         let text = match self {
             Self::Error(text) => text,
-            Self::Wait(_) => "ERR the command has to wait where it cannot",
+            Self::Wait(_) | Self::Tail(_) => "ERR the command has to wait where it cannot",
         };
         Writer::new(reply.bytes(), protocol).error(text);
     }

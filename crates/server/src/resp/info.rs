@@ -39,8 +39,8 @@ impl Text {
 
 type Section = fn(&mut Text, &Shared);
 
-/// Every section, in the order shown; the last two are ours and shown by default, too.
-const SECTIONS: [(&str, &str, Section); 10] = [
+/// Every section, in the order shown; the last three are ours and shown by default, too.
+const SECTIONS: [(&str, &str, Section); 11] = [
     ("server", "Server", server),
     ("clients", "Clients", clients),
     ("memory", "Memory", memory),
@@ -51,6 +51,7 @@ const SECTIONS: [(&str, &str, Section); 10] = [
     ("keyspace", "Keyspace", keyspace),
     ("landfall", "Landfall", landfall),
     ("network", "Network", network),
+    ("logs", "Logs", logs),
 ];
 
 const EVERYTHING: [&str; 3] = ["all", "everything", "default"];
@@ -223,6 +224,17 @@ fn landfall(text: &mut Text, shared: &Shared) {
     maintenance(text, shared);
     text.line("discard", u8::from(shared.config.discard));
     text.line("closed", media.closed().unwrap_or_else(|| "no".into()).replace(['\r', '\n'], " "));
+}
+
+fn logs(text: &mut Text, shared: &Shared) {
+    let stats = shared.logs.stats();
+    text.line("logs", stats.logs);
+    text.line("log_entries", stats.entries);
+    text.line("log_bytes", stats.bytes);
+    text.line("log_entries_appended", stats.appended);
+    text.line("log_entries_read", stats.read);
+    text.line("log_entries_trimmed", stats.trimmed);
+    text.line("log_index_bytes", stats.index_bytes);
 }
 
 fn commits(text: &mut Text, shared: &Shared) {

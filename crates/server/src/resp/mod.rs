@@ -19,6 +19,7 @@ mod info;
 mod inspect;
 mod introspection;
 mod keys;
+mod logs;
 mod multi;
 mod numbers;
 mod options;
@@ -153,6 +154,10 @@ impl Session {
             if let Fail::Wait(slot) = fail {
                 reply.rewind();
                 return Outcome::Wait(slot);
+            }
+            if let Fail::Tail(tail) = fail {
+                reply.rewind();
+                return Outcome::Tail(tail);
             }
             self.write_failure(shared, &fail, reply);
         }

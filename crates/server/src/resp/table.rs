@@ -131,7 +131,7 @@ impl Spec {
     }
 }
 
-const FAMILIES: [&[Spec]; 15] = [
+const FAMILIES: [&[Spec]; 16] = [
     super::strings::SPECS,
     super::numbers::SPECS,
     super::append::SPECS,
@@ -147,6 +147,7 @@ const FAMILIES: [&[Spec]; 15] = [
     super::settings::SPECS,
     super::info::SPECS,
     super::inspect::SPECS,
+    super::logs::SPECS,
 ];
 
 const COUNT: usize = {

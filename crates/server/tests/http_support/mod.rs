@@ -5,7 +5,6 @@
 
 use landfall_heap::{CopyPath, NewRegion, Writer};
 use landfall_http::{Limits, Parser, Progress};
-use landfall_kv::Recovery;
 use landfall_media::sim::{SimMedia, SimOptions};
 use landfall_media::{Chain, Extent, Media, RUN_SIZE, Segment};
 use landfall_server::config::{Config, Size};
@@ -13,6 +12,7 @@ use landfall_server::context::{Context, Outcome};
 use landfall_server::http::HttpSession;
 use landfall_server::reply::Outbox;
 use landfall_server::shared::{ChosenTransport, Counters, Shared};
+use landfall_server::store::recover;
 use landfall_sockets::{ConnId, Outgoing, Part};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -53,11 +53,12 @@ impl Rig {
 
     /// A server over a region that exists: what a restart finds.
     pub fn over(media: Arc<SimMedia>, config: Config) -> Self {
-        let (engine, recovered) = Recovery::run(Arc::clone(&media) as Arc<dyn Media>, 4).unwrap();
+        let (engine, logs, recovered) = recover(Arc::clone(&media) as Arc<dyn Media>, 4).unwrap();
         let writer = Writer::new(Arc::clone(engine.heap()), 0);
         let shared = Shared {
             config,
             engine,
+            logs,
             recovered,
             recovery_ns: 1_500_000,
             counters: Counters::default(),
@@ -126,11 +127,13 @@ impl Rig {
         let mut ctx = Context {
             shared: &self.shared,
             engine: &self.shared.engine,
+            logs: &self.shared.logs,
             writer: &mut self.writer,
             now_ms: self.now_ms,
             arrival_ns: self.now_ms * 1_000_000,
             conn: ConnId(1),
             worker: 0,
+            tail: None,
         };
         let mut reply = self.outbox.begin(&heap, self.round);
         match parser.next(chain, 0) {
@@ -163,11 +166,13 @@ impl Rig {
         let mut ctx = Context {
             shared: &self.shared,
             engine: &self.shared.engine,
+            logs: &self.shared.logs,
             writer: &mut self.writer,
             now_ms: self.now_ms,
             arrival_ns: self.now_ms * 1_000_000,
             conn: ConnId(1),
             worker: 0,
+            tail: None,
         };
         let mut reply = self.outbox.begin(&heap, self.round);
         let outcome = self.session.pump(&mut ctx, &mut reply);

@@ -2,7 +2,6 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use landfall_heap::{NewRegion, Writer};
-use landfall_kv::Recovery;
 use landfall_media::sim::{SimMedia, SimOptions};
 use landfall_media::{Chain, Extent, RUN_SIZE, Segment};
 use landfall_resp::{Command, Limits, Parser};
@@ -11,6 +10,7 @@ use landfall_server::context::{Context, Outcome};
 use landfall_server::reply::Outbox;
 use landfall_server::resp::Session;
 use landfall_server::shared::{ChosenTransport, Counters, Shared, now_ns};
+use landfall_server::store::recover;
 use landfall_sockets::{ConnId, Outgoing, Part};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -33,10 +33,11 @@ pub fn shared_on(config: Config, options: SimOptions) -> (Shared, Arc<SimMedia>)
     let media = SimMedia::new(REGION_BYTES, options);
     let new = NewRegion { salt: [7; 16], hash_seed: 42, created_ms: 1 };
     landfall_heap::create(&*media, &new).unwrap();
-    let (engine, recovered) = Recovery::run(media.clone(), SHARDS).unwrap();
+    let (engine, logs, recovered) = recover(media.clone(), SHARDS).unwrap();
     let shared = Shared {
         config,
         engine,
+        logs,
         recovered,
         recovery_ns: 0,
         counters: Counters::default(),
@@ -154,11 +155,13 @@ impl<'s> Worker<'s> {
         let mut context = Context {
             shared: self.shared,
             engine: &self.shared.engine,
+            logs: &self.shared.logs,
             writer: &mut self.writer,
             now_ms: self.now_ns / 1_000_000,
             arrival_ns: self.now_ns,
             conn: ConnId(1),
             worker: 0,
+            tail: None,
         };
         let mut reply = self.outbox.begin(&heap, self.round);
         let outcome = self.session.execute(&mut context, &command, chain, &mut reply);

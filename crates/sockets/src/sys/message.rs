@@ -146,6 +146,7 @@ fn piece(bytes: &[u8], region: Region, part: Part, skip: usize) -> libc::iovec {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use landfall_media::Extent;
 
     /// A reply of 300 stored bytes around 10 protocol bytes, over an image at address 4096.
     fn loaded() -> (Message, Region) {

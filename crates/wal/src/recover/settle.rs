@@ -236,7 +236,10 @@ impl LogFound {
             }
             let entry = newest(heap, same)?;
             self.bytes += u64::from(entry.len);
-            self.slots.push(entry.slot);
+            if entry.lost {
+                self.unreadable.insert(offset, entry.slot);
+            }
+            self.slots.push(if entry.lost { SlotId::NONE } else { entry.slot });
         }
         // What cannot be read at the end may have been acknowledged.
         while self.cut_at.is_none() && self.take_unreadable(unreadable) {}

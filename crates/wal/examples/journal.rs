@@ -1,0 +1,91 @@
+//! A journal as a library: durable entries in a file, a device or shared memory, without a server.
+//!
+//! `cargo run -p landfall-wal --example journal -- /dev/shm/journal.region`
+#![allow(clippy::print_stdout, reason = "it is a command-line example")]
+
+use landfall_heap::{NewRegion, Source, Writer, create};
+use landfall_media::{Extent, Media, OpenOptions, RUN_SIZE, open};
+use landfall_wal::{LogRecovery, Logs, ReadLimit, Settings, WalError};
+use std::error::Error;
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+const CAPACITY: u64 = 64 * RUN_SIZE;
+const LOG: &[u8] = b"journal";
+const CONSUMER: &[u8] = b"mirror";
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let path = std::env::args().nth(1).ok_or("usage: journal PATH")?;
+    let (logs, found) = LogRecovery::run(open_or_create(Path::new(&path))?)?;
+    println!("{} logs with {} entries found", found.logs, found.entries);
+
+    let mut writer = Writer::new(Arc::clone(logs.heap()), 0);
+    let done =
+        logs.append(&mut writer, LOG, &[Source::Bytes(b"begun"), Source::Bytes(b"ended")], now_ns())?;
+    append_where_it_landed(&logs, &mut writer)?;
+    writer.commit_now()?;
+    let durable = done.waits.iter().all(|slot| logs.heap().is_durable(*slot));
+    println!("offsets {} and {}, durable: {durable}", done.first, done.first + 1);
+
+    mirror(&logs, &mut writer)?;
+    // A journal of the last thousand entries.
+    logs.set_settings(&mut writer, LOG, Settings { retain_entries: 1000, ..Settings::default() }, now_ns())?;
+    logs.retain(&mut writer, now_ns() / 1_000_000)?;
+    writer.commit_now()?;
+    logs.sweep(usize::MAX);
+    // So that the next start need not look at the data of the last batch.
+    logs.heap().mark_slabs(1)?;
+    Ok(())
+}
+
+fn open_or_create(path: &Path) -> Result<Arc<dyn Media>, Box<dyn Error>> {
+    let opened = open(path, &OpenOptions { create: Some(CAPACITY), ..OpenOptions::default() })?;
+    if opened.created {
+        let mut random = [0; 24];
+        std::fs::File::open("/dev/urandom")?.read_exact(&mut random)?;
+        let (salt, seed) = random.split_at(16);
+        let (salt, hash_seed) = (salt.try_into()?, u64::from_le_bytes(seed.try_into()?));
+        create(&*opened.media, &NewRegion { salt, hash_seed, created_ms: now_ns() / 1_000_000 })?;
+    }
+    Ok(opened.media)
+}
+
+fn now_ns() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
+}
+
+/// As a transport would: bytes lie in a run that the heap has lent, and the log refers to them there.
+fn append_where_it_landed(logs: &Logs, writer: &mut Writer) -> Result<(), Box<dyn Error>> {
+    let heap = logs.heap();
+    let run = heap.take_landing_run().ok_or("no run to land in")?;
+    let landed = Extent::new(run, 1000);
+    heap.media().store(landed.off, &[b'.'; 1000])?;
+    heap.runs().hold(landed);
+    logs.append(writer, LOG, &[Source::Landed { extents: &[landed], crc: None }], now_ns())?;
+    heap.runs().release(landed);
+    heap.retire_landing_run(run);
+    Ok(())
+}
+
+/// Reads what is new since the last run, and keeps how far it has come.
+fn mirror(logs: &Logs, writer: &mut Writer) -> Result<(), WalError> {
+    let mut next = match logs.position(LOG, CONSUMER) {
+        Ok((offset, _)) => offset,
+        Err(WalError::NoConsumer) => logs.stats_of(LOG)?.first,
+        Err(error) => return Err(error),
+    };
+    loop {
+        let page = logs.read(LOG, next, ReadLimit { entries: 100, bytes: 1 << 20 })?;
+        for (offset, entry) in page.entries {
+            println!("{offset}: {} bytes", entry?.len);
+        }
+        next = page.next;
+        if next == page.end {
+            break;
+        }
+    }
+    logs.commit_position(writer, LOG, CONSUMER, next, now_ns())?;
+    writer.commit_now().map_err(WalError::from)
+}

@@ -1,0 +1,73 @@
+//! Saying durably that entries are lost, so that what comes behind them stays.
+
+use crate::error::WalError;
+use crate::format::entry_key;
+use crate::log::Log;
+use crate::logs::Logs;
+use landfall_heap::{Entry, Kind, SlotId, Source, Writer, spaces};
+use std::sync::Arc;
+
+impl Logs {
+    /// Writes for every entry that cannot be read, and for those of `damaged` (log numbers and offsets), a record
+    /// that says so: once they are durable, the slots that cannot be read may be cleared. Says in words which.
+    /// For offline repair.
+    ///
+    /// # Errors
+    /// Full, closed.
+    pub fn mark_lost(&self, writer: &mut Writer, damaged: &[(u32, u64)]) -> Result<Vec<String>, WalError> {
+        let logs: Vec<Arc<Log>> = self.names.read().values().cloned().collect();
+        let mut done = Vec::new();
+        for log in logs {
+            let named = damaged.iter().filter(|(number, _)| *number == log.number).map(|(_, offset)| *offset);
+            let mut offsets: Vec<u64> = named.collect();
+            {
+                let state = log.state.lock();
+                offsets.retain(|offset| state.slot(*offset).is_some());
+                let unread = (state.first..state.next()).filter(|at| state.slot(*at) == Some(SlotId::NONE));
+                offsets.extend(unread);
+            }
+            offsets.sort_unstable();
+            offsets.dedup();
+            for offset in offsets {
+                self.mark_one(writer, &log, offset)?;
+                done.push(format!("log {}, offset {offset}: lost", log.name));
+            }
+        }
+        Ok(done)
+    }
+
+    fn mark_one(&self, writer: &mut Writer, log: &Log, offset: u64) -> Result<(), WalError> {
+        let key = entry_key(log.number, offset);
+        let mut state = log.state.lock();
+        let entry = Entry {
+            kind: Kind::Tombstone,
+            space: spaces::LOG,
+            hash: self.heap.hash(spaces::LOG, &key),
+            key: &key,
+            key_at: None,
+            value: Source::None,
+            arrival_ns: 0,
+            expiry_ms: offset,
+            aux: log.number,
+        };
+        let slot = match writer.append(&entry) {
+            Err(landfall_heap::HeapError::Busy) => {
+                writer.commit_now()?;
+                writer.append(&entry)?
+            }
+            slot => slot?,
+        };
+        if let Some(old) = state.entry_slot(offset).filter(|old| *old != SlotId::NONE) {
+            writer.supersede(old);
+        }
+        state.unreadable.remove(&offset);
+        state.set_slot(offset, SlotId::NONE);
+        state.unreadable.insert(offset, slot);
+        Ok(())
+    }
+
+    /// Number and offset of an entry, from the key of its record.
+    pub fn entry_of(space: u8, key: &[u8]) -> Option<(u32, u64)> {
+        (space == spaces::LOG).then(|| crate::format::parse_entry_key(key)).flatten()
+    }
+}
