@@ -26,6 +26,8 @@ pub(crate) struct Report {
     pub(crate) refused: u64,
     /// Keys read back and judged.
     pub(crate) verified: u64,
+    /// Offline checks that found the region whole.
+    pub(crate) checks: u64,
     /// Acknowledged writes that were not there.
     pub(crate) lost: u64,
     /// Values that nobody wrote.
@@ -95,6 +97,7 @@ impl Report {
             ("writes acknowledged", self.acknowledged.to_string()),
             ("writes refused: full", self.refused.to_string()),
             ("keys verified", self.verified.to_string()),
+            ("offline checks, clean", self.checks.to_string()),
             ("bytes compacted", self.compacted_bytes.to_string()),
             ("restart, median / max", format!("{} / {} ms", self.restart_ms_median, self.restart_ms_max)),
             ("lost", self.lost.to_string()),
