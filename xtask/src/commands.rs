@@ -59,7 +59,7 @@ pub(crate) const COMMANDS: &[Command] = &[
     },
     Command {
         name: "vm",
-        usage: "vm [--cycles N] [--seed S] [--mode devdax|fsdax|all] [--transport sockets|xdp|all] [--kernel DEB] [--keep]",
+        usage: "vm [--cycles N] [--seed S] [--mode devdax|fsdax|eadr|all] [--transport sockets|xdp|all] [--kernel DEB] [--keep]",
         about: "the real server in a virtual machine with persistent memory, killed with it again and again",
         run: vm::command,
     },

@@ -3,7 +3,7 @@
 use super::Stop;
 use super::cpio::Archive;
 use super::kernel::Kernel;
-use super::modules::load_order;
+use super::modules::{load_more, load_order};
 use super::plan::{MEDIA, NETWORKS};
 use crate::error::Error;
 use crate::process::{self, Keep};
@@ -48,19 +48,30 @@ pub(super) fn build(kernel: &Kernel, binary: &Path, scratch: &Path, into: &Path)
     fs::write(into, archive.finish()).map_err(|e| Error::file("write", into, e).into())
 }
 
+/// Modules, and a list in order for every guest (`modules/base`) and for each network (`modules/NETWORK`).
 fn add_modules(kernel: &Kernel, archive: &mut Archive) -> Result<(), Stop> {
     let text =
         |name: &str| read(&kernel.modules.join(name)).map(|b| String::from_utf8_lossy(&b).into_owned());
-    let more: Vec<&str> = NETWORKS.iter().flat_map(|network| network.modules).copied().collect();
-    let order = load_order(&text("modules.dep")?, &text("modules.builtin")?, &more);
-    let order = order.map_err(|name| Stop::Skip(format!("this kernel has no module {name}")))?;
+    let (dep, builtin) = (text("modules.dep")?, text("modules.builtin")?);
+    let lacks = |name| Stop::Skip(format!("this kernel has no module {name}"));
+    let base = load_order(&dep, &builtin).map_err(lacks)?;
+    add_list("base", &base, kernel, archive)?;
+    for network in NETWORKS {
+        let mut more = load_more(&dep, &builtin, network.modules).map_err(lacks)?;
+        more.retain(|path| !base.contains(path));
+        add_list(network.name, &more, kernel, archive)?;
+    }
+    Ok(())
+}
+
+fn add_list(name: &str, paths: &[String], kernel: &Kernel, archive: &mut Archive) -> Result<(), Error> {
     let mut names = String::new();
-    for path in order {
+    for path in paths {
         let (name, bytes) = module(&kernel.modules.join(path))?;
         archive.file(&format!("modules/{name}"), &bytes);
         names.push_str(&format!("{name}\n"));
     }
-    archive.file("modules/order", names.as_bytes());
+    archive.file(&format!("modules/{name}"), names.as_bytes());
     Ok(())
 }
 

@@ -41,7 +41,8 @@ impl Machine<'_> {
         let boot = format!("console=ttyS1 quiet panic=-1 -- {} {}", medium.name, network.name);
         let words = [
             // TCG runs wherever QEMU does; nested KVM does not.
-            "-M q35,nvdimm=on -accel tcg,thread=multi -cpu max -smp 2 -m 768M,slots=2,maxmem=2G".to_owned(),
+            format!("-M q35,nvdimm=on,nvdimm-persistence={}", medium.domain),
+            "-accel tcg,thread=multi -cpu max -smp 2 -m 768M,slots=2,maxmem=2G".to_owned(),
             "-display none -nodefaults -no-reboot -serial stdio".to_owned(),
             format!("-chardev {}", quoted(&format!("file,id=log,append=on,path={}", option(self.log)))),
             "-serial chardev:log".to_owned(),

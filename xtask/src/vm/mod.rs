@@ -21,7 +21,7 @@ use crate::process::{self, Keep};
 use crate::workspace::Workspace;
 use kernel::Kernel;
 use machine::{Machine, address_of};
-use plan::{Guest, Network, guests};
+use plan::{Guest, Medium, Network, guests};
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -166,7 +166,7 @@ impl Campaign {
         demo.args(["--seed", &seed, "--server"]).arg(server);
         let limit = CYCLE_LIMIT.saturating_mul(u32::try_from(self.cycles.max(2)).unwrap_or(u32::MAX));
         let report = crash::demonstrate(&mut demo, limit)?;
-        Ok(served_from(medium.kind, &report)?)
+        Ok(served_from(medium, &report)?)
     }
 
     fn again(&self, (medium, network): Guest) -> String {
@@ -208,13 +208,15 @@ fn in_build(network: &Network, binary: &Path) -> Result<Result<(), String>, Erro
     Ok(if has { Ok(()) } else { Err(format!("not in this build: `landfall serve` has no {flag}")) })
 }
 
-/// The server must have found the medium that the guest was made for: anything else would show nothing.
-fn served_from(kind: &str, report: &Json) -> Result<(), Error> {
-    let medium = report.text("medium").unwrap_or("nothing");
-    if medium.starts_with(kind) {
+/// The server must have found the medium that the guest was made for, and flush as it must be flushed there:
+/// anything else would show nothing.
+fn served_from(meant: &Medium, report: &Json) -> Result<(), Error> {
+    let found = report.text("medium").unwrap_or("nothing");
+    if found.starts_with(meant.kind) && found.ends_with(meant.flush) {
         return Ok(());
     }
-    Err(Error::Found(format!("the region should have been on {kind} but was on {medium}")))
+    let Medium { kind, flush, .. } = meant;
+    Err(Error::Found(format!("the region should have been on `{kind} …{flush}` but was on `{found}`")))
 }
 
 #[cfg(test)]
@@ -240,9 +242,12 @@ mod tests {
     #[test]
     fn region_on_another_medium_is_no_proof() {
         let report = |medium: &str| Json::parse(&format!("{{\"medium\": \"{medium}\"}}")).unwrap();
-        assert!(served_from("fs-dax:", &report("fs-dax: survives; flush clwb")).is_ok());
-        for other in ["file: survives", "volatile (tmpfs): no", ""] {
-            assert!(served_from("fs-dax:", &report(other)).is_err(), "{other}");
+        let fsdax = plan::MEDIA.iter().find(|medium| medium.name == "fsdax").unwrap();
+        assert!(served_from(fsdax, &report("fs-dax: survives; flush clwb")).is_ok());
+        for other in
+            ["file: survives", "fs-dax: survives; flush clflush", "device-dax: survives; flush clwb", ""]
+        {
+            assert!(served_from(fsdax, &report(other)).is_err(), "{other}");
         }
     }
 

@@ -6,20 +6,29 @@ const NEEDED: &[&str] = &["nfit", "nd_pmem", "device_dax", "dax_pmem", "ext4", "
 const WELCOME: &[&str] = &["crc32c_generic", "crc32c_intel"];
 
 /// Paths of the files to load, below the folder of `modules.dep`, each after those that it depends on.
-/// `dep` is `modules.dep`, `builtin` is `modules.builtin`, `more` are modules needed beside the usual ones.
+/// `dep` is `modules.dep`, `builtin` is `modules.builtin`.
 ///
 /// # Errors
 /// The name of a module that this kernel neither has built in nor as a file.
-pub(super) fn load_order(dep: &str, builtin: &str, more: &[&str]) -> Result<Vec<String>, String> {
+pub(super) fn load_order(dep: &str, builtin: &str) -> Result<Vec<String>, String> {
+    let mut order = load_more(dep, builtin, NEEDED)?;
+    WELCOME.iter().filter_map(|wanted| line_of(dep, wanted)).for_each(|line| add(line, &mut order));
+    Ok(order)
+}
+
+/// The same for modules of one's choice.
+///
+/// # Errors
+/// As [`load_order`].
+pub(super) fn load_more(dep: &str, builtin: &str, modules: &[&str]) -> Result<Vec<String>, String> {
     let mut order: Vec<String> = Vec::new();
-    for wanted in NEEDED.iter().chain(more) {
+    for wanted in modules {
         match line_of(dep, wanted) {
             Some(line) => add(line, &mut order),
             None if builtin.lines().any(|path| is(path, wanted)) => {}
             None => return Err((*wanted).to_owned()),
         }
     }
-    WELCOME.iter().filter_map(|wanted| line_of(dep, wanted)).for_each(|line| add(line, &mut order));
     Ok(order)
 }
 
@@ -62,7 +71,7 @@ kernel/n/veth.ko:
 
     #[test]
     fn modules_come_after_those_that_they_depend_on_and_once() {
-        let order = load_order(DEP, "kernel/fs/ext4/ext4.ko\n", &["veth"]).unwrap();
+        let order = load_order(DEP, "kernel/fs/ext4/ext4.ko\n").unwrap();
         let names: Vec<&str> = order.iter().map(|path| path.rsplit('/').next().unwrap()).collect();
         let expected = [
             "libnvdimm.ko",
@@ -74,7 +83,6 @@ kernel/n/veth.ko:
             "virtio.ko",
             "virtio_pci.ko",
             "virtio-net.ko",
-            "veth.ko",
             "crc32c-intel.ko",
         ];
         assert_eq!(names, expected);
@@ -82,7 +90,7 @@ kernel/n/veth.ko:
 
     #[test]
     fn module_that_the_kernel_lacks_is_named() {
-        assert_eq!(load_order(DEP, "", &[]).unwrap_err(), "ext4");
-        assert_eq!(load_order(DEP, "kernel/fs/ext4/ext4.ko", &["bridge"]).unwrap_err(), "bridge");
+        assert_eq!(load_order(DEP, "").unwrap_err(), "ext4");
+        assert_eq!(load_more(DEP, "", &["veth", "bridge"]).unwrap_err(), "bridge");
     }
 }

@@ -9,6 +9,10 @@ pub(super) struct Medium {
     pub(super) name: &'static str,
     /// How the server's start line begins when it has found it.
     pub(super) kind: &'static str,
+    /// How the start line ends: how stores are flushed there.
+    pub(super) flush: &'static str,
+    /// What the platform promises to drain on a power loss, as QEMU's `nvdimm-persistence` names it.
+    pub(super) domain: &'static str,
     /// Size of the NVDIMM, MiB, a multiple of 16 (the alignment of a region): small, so that the compactor is busy.
     pub(super) size_mib: u32,
     /// The fragment.
@@ -32,8 +36,31 @@ pub(super) struct Network {
 
 /// Every medium. A namespace on it is 2 MiB smaller, and ext4 needs some for itself.
 pub(super) const MEDIA: &[Medium] = &[
-    Medium { name: "devdax", kind: "device-dax:", size_mib: 80, script: include_str!("guest/devdax.sh") },
-    Medium { name: "fsdax", kind: "fs-dax:", size_mib: 96, script: include_str!("guest/fsdax.sh") },
+    Medium {
+        name: "devdax",
+        kind: "device-dax:",
+        flush: "; flush clwb",
+        domain: "mem-ctrl",
+        size_mib: 80,
+        script: include_str!("guest/devdax.sh"),
+    },
+    Medium {
+        name: "fsdax",
+        kind: "fs-dax:",
+        flush: "; flush clwb",
+        domain: "mem-ctrl",
+        size_mib: 96,
+        script: include_str!("guest/fsdax.sh"),
+    },
+    // A platform that drains its caches: the server must find out, and flush nothing.
+    Medium {
+        name: "eadr",
+        kind: "device-dax:",
+        flush: "; flush none needed (eADR)",
+        domain: "cpu",
+        size_mib: 80,
+        script: include_str!("guest/devdax.sh"),
+    },
 ];
 
 /// Every network. A UMEM cannot lie on fs-DAX: the kernel does not pin its pages for long.
@@ -41,7 +68,7 @@ pub(super) const NETWORKS: &[Network] = &[
     Network {
         name: "sockets",
         flag: None,
-        media: &["devdax", "fsdax"],
+        media: &["devdax", "fsdax", "eadr"],
         modules: &[],
         script: include_str!("guest/sockets.sh"),
     },
@@ -99,7 +126,7 @@ mod tests {
 
     #[test]
     fn without_a_choice_every_pair_that_works_is_run() {
-        assert_eq!(names(None, None), ["devdax/sockets", "fsdax/sockets", "devdax/xdp"]);
+        assert_eq!(names(None, None), ["devdax/sockets", "fsdax/sockets", "eadr/sockets", "devdax/xdp"]);
         assert_eq!(names(Some("all"), Some("xdp")), ["devdax/xdp"]);
         assert_eq!(names(Some("fsdax"), None), ["fsdax/sockets"]);
     }

@@ -30,6 +30,8 @@ use verify::Seen;
 
 /// How long clients write before the kill, milliseconds.
 const LOAD_MS: (u64, u64) = (200, 600);
+/// The same where the server is elsewhere: an emulated machine is slow, and takes seconds to start again.
+const LOAD_ELSEWHERE_MS: (u64, u64) = (600, 1800);
 /// One restart in this many is killed during recovery first.
 const RECOVERY_KILL_PERCENT: u64 = 20;
 /// Longest that a server lives that is killed during recovery, milliseconds.
@@ -146,6 +148,7 @@ impl Demo<'_> {
         let mut server = self.start()?;
         self.report.medium.clone_from(&server.medium);
         for cycle in 1..=self.args.cycles {
+            let begun = Instant::now();
             self.report.cycles = cycle;
             self.progress();
             let seen = self.load_and_kill(server)?;
@@ -156,6 +159,7 @@ impl Demo<'_> {
             self.report.restarts.push(server.took);
             self.count_checks(&server.checks);
             self.verify(&server, &seen)?;
+            self.report.took.push(begun.elapsed());
         }
         self.stop(server)
     }
@@ -215,7 +219,11 @@ impl Demo<'_> {
     fn load_and_kill(&mut self, server: Server) -> Result<Seen, ChildError> {
         let (resp, http) = (server.resp, server.http);
         let over = AtomicBool::new(false);
-        let pause = Duration::from_millis(self.rng.between(LOAD_MS.0, LOAD_MS.1));
+        let (least, most) = match self.program {
+            Program::Own => LOAD_MS,
+            Program::Elsewhere(_) => LOAD_ELSEWHERE_MS,
+        };
+        let pause = Duration::from_millis(self.rng.between(least, most));
         let keys = verify::watched(&self.clients);
         let seed = self.rng.next();
         let (killed, (seen, torn)) = std::thread::scope(|scope| {

@@ -42,6 +42,8 @@ pub(crate) struct Report {
     pub(crate) restart_ms_median: f64,
     /// The longest, milliseconds.
     pub(crate) restart_ms_max: f64,
+    /// From load to verified, the middle cycle, milliseconds.
+    pub(crate) cycle_ms_median: f64,
     /// How long all of it took.
     pub(crate) seconds: f64,
     /// Everything wrong, in words; the first of it.
@@ -50,6 +52,8 @@ pub(crate) struct Report {
     pub(crate) failures: Vec<String>,
     #[serde(skip)]
     pub(crate) restarts: Vec<Duration>,
+    #[serde(skip)]
+    pub(crate) took: Vec<Duration>,
 }
 
 impl Report {
@@ -81,10 +85,12 @@ impl Report {
     /// Computes what is derived from the single restarts.
     pub(crate) fn close(&mut self, took: Duration) {
         self.restarts.sort_unstable();
+        self.took.sort_unstable();
         let ms =
             |took: Option<&Duration>| took.map_or(0.0, |took| (took.as_secs_f64() * 10_000.0).round() / 10.0);
         self.restart_ms_median = ms(self.restarts.get(self.restarts.len() / 2));
         self.restart_ms_max = ms(self.restarts.last());
+        self.cycle_ms_median = ms(self.took.get(self.took.len() / 2));
         self.seconds = (took.as_secs_f64() * 10.0).round() / 10.0;
     }
 
@@ -100,6 +106,7 @@ impl Report {
             ("offline checks, clean", self.checks.to_string()),
             ("bytes compacted", self.compacted_bytes.to_string()),
             ("restart, median / max", format!("{} / {} ms", self.restart_ms_median, self.restart_ms_max)),
+            ("cycle, median", format!("{} ms", self.cycle_ms_median)),
             ("lost", self.lost.to_string()),
             ("torn", self.torn.to_string()),
             ("resurrected", self.resurrected.to_string()),

@@ -11,7 +11,6 @@ shift 2
 /bin/busybox mount -t sysfs sys /sys
 /bin/busybox mount -t devtmpfs dev /dev
 /bin/busybox mount -t tmpfs tmp /tmp
-# Applets come last: busybox has an `ip` that knows neither bridges nor veth.
 /bin/busybox --install -s /applets
 export PATH=/bin:/applets
 exec </dev/null >/dev/ttyS0 2>/dev/ttyS1
@@ -24,9 +23,9 @@ fail() {
     poweroff -f
 }
 
-while read -r module; do
+for module in $(cat /modules/base "/modules/$network"); do
     insmod "/modules/$module" || fail "cannot load $module"
-done </modules/order
+done
 
 # Each fragment is one choice: the medium sets `dir` and `old`, the network `reach`.
 . "/guest/$medium.sh"

@@ -3,16 +3,17 @@
 # The server's stack owns 10.0.2.15; the kernel has no address of its own. Frames reach it from the host's
 # TCP through the card, the bridge and the pair, as they would from a neighbour on a wire.
 
+# By its path: busybox has an `ip` of its own, and prefers it.
 network_up() {
     reach="--xdp veth0 --ip 10.0.2.15/24 --resp 10.0.2.15:6479 --http 10.0.2.15:6480 --insecure-no-password"
-    ip link add veth0 type veth peer name veth1 || return
-    ip link add br0 type bridge || return
+    /bin/ip link add veth0 type veth peer name veth1 || return
+    /bin/ip link add br0 type bridge || return
     # No frame that the kernel makes may leave without its checksum: the server's stack verifies them.
     ethtool -K veth1 tx off >&2
     for port in eth0 veth1; do
-        ip link set "$port" master br0 || return
+        /bin/ip link set "$port" master br0 || return
     done
     for port in eth0 veth0 veth1 br0; do
-        ip link set "$port" up || return
+        /bin/ip link set "$port" up || return
     done
 }
