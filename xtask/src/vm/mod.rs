@@ -38,6 +38,10 @@ const CAPACITY: &str = "64MiB";
 const CYCLE_LIMIT: Duration = Duration::from_secs(90);
 /// Asking the binary for its flags.
 const HELP_LIMIT: Duration = Duration::from_secs(20);
+/// What kernels and servers say when something happened that never should.
+const COMPLAINTS: &[&str] = &["BUG:", "Oops", "Kernel panic", "Call Trace", "panicked at", "ERROR", "SIGBUS"];
+/// Of these, how many are shown.
+const COMPLAINTS_SHOWN: usize = 10;
 
 const GRAMMAR: Grammar =
     Grammar { values: &["cycles", "seed", "mode", "transport", "kernel"], switches: &["keep"], words_max: 0 };
@@ -160,13 +164,14 @@ impl Campaign {
         let (medium, network) = guest;
         println!("\n{} over {}, {} cycles; {}", medium.name, network.name, self.cycles, self.again(guest));
         let (cycles, seed) = (self.cycles.to_string(), self.seed.to_string());
-        let server = machine(guest, folder, kernel, initrd)?;
+        let (server, log) = machine(guest, folder, kernel, initrd)?;
         let mut demo = Command::new(binary);
         demo.args(["demo", "--json", "--media", "dax", "--capacity", CAPACITY, "--cycles", &cycles]);
         demo.args(["--seed", &seed, "--server"]).arg(server);
         let limit = CYCLE_LIMIT.saturating_mul(u32::try_from(self.cycles.max(2)).unwrap_or(u32::MAX));
         let report = crash::demonstrate(&mut demo, limit)?;
-        Ok(served_from(medium, &report)?)
+        served_from(medium, &report)?;
+        Ok(quiet(&log)?)
     }
 
     fn again(&self, (medium, network): Guest) -> String {
@@ -179,8 +184,8 @@ impl Campaign {
     }
 }
 
-/// Writes the machine of a guest, with blank memory; the path of its script.
-fn machine(guest: Guest, folder: &Path, kernel: &Kernel, initrd: &Path) -> Result<PathBuf, Error> {
+/// Writes the machine of a guest, with blank memory; the paths of its script and its log.
+fn machine(guest: Guest, folder: &Path, kernel: &Kernel, initrd: &Path) -> Result<(PathBuf, PathBuf), Error> {
     let folder = folder.join(guest.1.name);
     fs::create_dir_all(&folder).map_err(|e| Error::file("create", &folder, e))?;
     let (nvdimm, log, path) = (folder.join("nvdimm"), folder.join("guest.log"), folder.join("start"));
@@ -197,7 +202,7 @@ fn machine(guest: Guest, folder: &Path, kernel: &Kernel, initrd: &Path) -> Resul
     let written = fs::write(&path, machine.script())
         .and_then(|()| fs::set_permissions(&path, fs::Permissions::from_mode(0o755)));
     written.map_err(|e| Error::file("write", &path, e))?;
-    Ok(path)
+    Ok((path, log))
 }
 
 /// Whether the binary has the network; if not, what to say.
@@ -217,6 +222,22 @@ fn served_from(meant: &Medium, report: &Json) -> Result<(), Error> {
     }
     let Medium { kind, flush, .. } = meant;
     Err(Error::Found(format!("the region should have been on `{kind} …{flush}` but was on `{found}`")))
+}
+
+/// Neither the guest's kernel nor the server may have met what should never happen, even where it went unnoticed.
+fn quiet(log: &Path) -> Result<(), Error> {
+    let bytes = fs::read(log).map_err(|e| Error::file("read", log, e))?;
+    let text = String::from_utf8_lossy(&bytes);
+    let complaints: Vec<&str> = text.lines().filter(|line| complains(line)).collect();
+    complaints.iter().take(COMPLAINTS_SHOWN).for_each(|line| println!("  guest: {line}"));
+    match complaints.len() {
+        0 => Ok(()),
+        n => Err(Error::Found(format!("{n} complaints in {}", log.display()))),
+    }
+}
+
+fn complains(line: &str) -> bool {
+    COMPLAINTS.iter().any(|word| line.contains(word))
 }
 
 #[cfg(test)]
@@ -249,6 +270,14 @@ mod tests {
         {
             assert!(served_from(fsdax, &report(other)).is_err(), "{other}");
         }
+    }
+
+    #[test]
+    fn panics_in_the_guest_are_complaints_and_progress_is_none() {
+        for line in ["[    3.1] BUG: unable to handle page fault", "thread 'main' panicked at src/x.rs:1:1"] {
+            assert!(complains(line), "{line}");
+        }
+        assert!(!complains("2026 INFO recovered keys=399 damaged=0"));
     }
 
     #[test]
