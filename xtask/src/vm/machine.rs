@@ -40,9 +40,10 @@ impl Machine<'_> {
         let nvdimm = format!("id=nv0,share=on,mem-path={},size={}M", option(self.nvdimm), medium.size_mib);
         let boot = format!("console=ttyS1 quiet panic=-1 -- {} {}", medium.name, network.name);
         let words = [
-            // TCG runs wherever QEMU does; nested KVM does not.
+            // TCG runs wherever QEMU does; nested KVM does not. QEMU 7.2 gets the flags of `cmpxchg16b` wrong, with
+            // which later kernels allocate memory: without it they find another way.
             format!("-M q35,nvdimm=on,nvdimm-persistence={}", medium.domain),
-            "-accel tcg,thread=multi -cpu max -smp 2 -m 768M,slots=2,maxmem=2G".to_owned(),
+            "-accel tcg,thread=multi -cpu max,cx16=off -smp 2 -m 768M,slots=2,maxmem=2G".to_owned(),
             "-display none -nodefaults -no-reboot -serial stdio".to_owned(),
             format!("-chardev {}", quoted(&format!("file,id=log,append=on,path={}", option(self.log)))),
             "-serial chardev:log".to_owned(),
