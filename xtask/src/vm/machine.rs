@@ -55,10 +55,11 @@ impl Machine<'_> {
             format!("-initrd {}", quoted(&self.initrd.display().to_string())),
             format!("-append {}\" $*\"", quoted(&boot)),
         ];
+        let log = quoted(&self.log.display().to_string());
         let words = words.join(" \\\n    ");
         format!(
             "#!/bin/sh\n# Flags of `landfall serve`, such as --workers 2, may follow.\n\
-             echo 'resp: {address}:{RESP_PORT}'\necho 'http: {address}:{HTTP_PORT}'\n\
+             echo '=== boot' >>{log}\necho 'resp: {address}:{RESP_PORT}'\necho 'http: {address}:{HTTP_PORT}'\n\
              exec qemu-system-x86_64 \\\n    {words}\n"
         )
     }

@@ -22,6 +22,8 @@ const READY_MAX: Duration = Duration::from_secs(60);
 const STOP_MAX: Duration = Duration::from_secs(20);
 /// Lines of start-up output that wait to be read.
 const LINES_MAX: usize = 64;
+/// How often a program is tried that ends without a word: emulators crash now and then while a kernel boots.
+const SILENT_STARTS_MAX: u32 = 3;
 /// What a check of a whole region says.
 const CLEAN: &str = "clean";
 
@@ -87,6 +89,8 @@ pub(crate) struct Server {
     pub(crate) took: Duration,
     /// What offline checks before this start have said.
     pub(crate) checks: Checks,
+    /// Tries before this one that ended without a word, before there was any server.
+    pub(crate) silent_starts: u32,
 }
 
 /// Results of offline checks that a server's program has made.
@@ -112,7 +116,7 @@ impl Server {
     /// Starts a server and waits until it is ready.
     pub(crate) fn start(program: &Program, arguments: &[OsString], log: &Path) -> Result<Self, ChildError> {
         let begun = Instant::now();
-        let mut server = Self::spawn(program, arguments, log)?;
+        let mut server = Self::start_only(program, arguments, log)?;
         server.wait_for("ready", begun, log)?;
         server.took = begun.elapsed();
         Ok(server)
@@ -124,11 +128,26 @@ impl Server {
         arguments: &[OsString],
         log: &Path,
     ) -> Result<Self, ChildError> {
-        let mut server = Self::spawn(program, arguments, log)?;
-        if let Program::Elsewhere(_) = program {
-            server.wait_for("starting", Instant::now(), log)?;
+        let mut silent_starts = 0;
+        loop {
+            let mut server = Self::spawn(program, arguments, log)?;
+            server.silent_starts = silent_starts;
+            let begun = Instant::now();
+            match program {
+                Program::Own => return Ok(server),
+                Program::Elsewhere(_) => match server.wait_for("starting", begun, log) {
+                    Ok(()) => return Ok(server),
+                    Err(_) if server.ended_silently() && silent_starts + 1 < SILENT_STARTS_MAX => {}
+                    Err(error) => return Err(error),
+                },
+            }
+            silent_starts += 1;
         }
-        Ok(server)
+    }
+
+    fn ended_silently(&mut self) -> bool {
+        let said = self.checks.clean > 0 || !self.checks.damage.is_empty();
+        !said && matches!(self.child.try_wait(), Ok(Some(_)))
     }
 
     fn spawn(program: &Program, arguments: &[OsString], log: &Path) -> Result<Self, ChildError> {
@@ -153,6 +172,7 @@ impl Server {
             medium: String::new(),
             took: Duration::ZERO,
             checks: Checks::default(),
+            silent_starts: 0,
         })
     }
 
@@ -267,6 +287,19 @@ mod tests {
         server.kill().unwrap();
         let doomed = Server::start_only(&program, &[], &dir.path().join("log")).unwrap();
         doomed.kill().unwrap();
+    }
+
+    #[test]
+    fn program_that_ends_without_a_word_is_tried_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("elsewhere");
+        let script =
+            "#!/bin/sh\n[ -e $0.tried ] || { touch $0.tried; exit 0; }\necho starting\nexec sleep 60\n";
+        std::fs::write(&path, script).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).unwrap();
+        let server = Server::start_only(&Program::Elsewhere(path), &[], &dir.path().join("log")).unwrap();
+        assert_eq!(server.silent_starts, 1);
+        server.kill().unwrap();
     }
 
     #[test]

@@ -146,6 +146,7 @@ impl Demo<'_> {
 
     fn try_run(&mut self) -> Result<(), ChildError> {
         let mut server = self.start()?;
+        self.report.silent_starts += server.silent_starts;
         self.report.medium.clone_from(&server.medium);
         for cycle in 1..=self.args.cycles {
             let begun = Instant::now();
@@ -157,6 +158,7 @@ impl Demo<'_> {
             }
             server = self.restart()?;
             self.report.restarts.push(server.took);
+            self.report.silent_starts += server.silent_starts;
             self.count_checks(&server.checks);
             self.verify(&server, &seen)?;
             self.report.took.push(begun.elapsed());
@@ -196,6 +198,7 @@ impl Demo<'_> {
         if self.rng.chance(RECOVERY_KILL_PERCENT) {
             let arguments = self.arguments();
             let doomed = Server::start_only(&self.program, &arguments, &self.log)?;
+            self.report.silent_starts += doomed.silent_starts;
             self.count_checks(&doomed.checks);
             std::thread::sleep(Duration::from_millis(self.rng.below(RECOVERY_KILL_MS_MAX)));
             doomed.kill()?;

@@ -18,6 +18,8 @@ pub(crate) struct Report {
     pub(crate) cycles: u32,
     /// Of these, during recovery.
     pub(crate) killed_in_recovery: u32,
+    /// Machines elsewhere that ended before they started a server.
+    pub(crate) silent_starts: u32,
     /// Writes sent.
     pub(crate) sent: u64,
     /// Writes acknowledged.

@@ -50,6 +50,8 @@ mapping() {
 }
 
 [ "$old" = no ] || check
+# In the log, this tells complaints of the emulator's boot from those that count.
+echo "=== starting" >&2
 echo starting
 mkfifo /tmp/lines
 # shellcheck disable=SC2086
