@@ -29,9 +29,9 @@ pub(super) struct Kernel {
 /// # Errors
 /// [`Stop::Skip`] where there is none to be had, [`Stop::Failed`] where a package is not what it should be.
 pub(super) fn obtain(cache: &Path, given: Option<&Path>) -> Result<Kernel, Stop> {
-    fs::create_dir_all(cache).map_err(|e| Error::file("create", cache, e))?;
     if let Some(package) = given {
-        return unpack(package, cache);
+        // Apart from the others: what was asked for once does not become what is used without asking.
+        return unpack(package, &cache.join("given"));
     }
     if let Some(kernel) = cached(cache) {
         return Ok(kernel);
@@ -101,6 +101,7 @@ fn is_package(path: &Path) -> bool {
 }
 
 fn unpack(package: &Path, cache: &Path) -> Result<Kernel, Stop> {
+    fs::create_dir_all(cache).map_err(|e| Error::file("create", cache, e))?;
     let name = package.file_stem().unwrap_or_default();
     let folder = cache.join(name);
     if let Some(kernel) = Kernel::in_folder(&folder) {
@@ -164,6 +165,8 @@ mod tests {
         make("k0/boot/vmlinuz-0");
         let before = cached(&cache);
         make("k0/lib/modules/0/modules.dep");
+        make("given/k9/boot/vmlinuz-9");
+        make("given/k9/lib/modules/9/modules.dep");
         let after = cached(&cache);
         fs::remove_dir_all(&cache).unwrap();
         assert_eq!(before, None);
