@@ -62,7 +62,7 @@ while read -r line; do
     case $line in
         resp:* | http:*) ;;
         ready) mapping; echo ready ;;
-        *) echo "$line" ;;
+        *) echo "$line" && echo "$line" >&2 ;;
     esac
 done </tmp/lines
 wait "$server" || fail "the server ended with $?"
