@@ -128,6 +128,13 @@ fn unpack(package: &Path, cache: &Path) -> Result<Kernel, Stop> {
 }
 
 impl Kernel {
+    /// Its version, as far as features go by it.
+    pub(super) fn version(&self) -> (u32, u32) {
+        let name = self.modules.file_name().unwrap_or_default().to_string_lossy();
+        let mut numbers = name.split(|c: char| !c.is_ascii_digit()).map(|digits| digits.parse().unwrap_or(0));
+        (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
+    }
+
     fn in_folder(folder: &Path) -> Option<Self> {
         let version = Self::version_in(folder)?;
         let image = folder.join("boot").join(format!("vmlinuz-{version}"));
@@ -150,6 +157,16 @@ mod tests {
         let listed = "linux-image-cloud-amd64\n  Depends: linux-image-6.1.0-9-cloud-amd64\n  Suggests: x\n";
         assert_eq!(kernel_of(listed), Some("linux-image-6.1.0-9-cloud-amd64"));
         assert_eq!(kernel_of("linux-image-cloud-amd64\n"), None);
+    }
+
+    #[test]
+    fn version_is_read_from_the_folder_of_modules() {
+        for (name, version) in
+            [("6.1.0-56-cloud-amd64", (6, 1)), ("6.12.95+deb12-amd64", (6, 12)), ("x", (0, 0))]
+        {
+            let kernel = Kernel { image: PathBuf::new(), modules: Path::new("lib/modules").join(name) };
+            assert_eq!(kernel.version(), version);
+        }
     }
 
     #[test]

@@ -144,7 +144,7 @@ impl Campaign {
         let initrd = folder.join("initrd");
         image::build(kernel, binary, folder, &initrd)?;
         for (medium, network) in &self.guests {
-            if let Err(why) = in_build(network, binary)? {
+            if let Err(why) = in_build(network, binary)?.and_then(|()| in_kernel(network, kernel)) {
                 match self.insists {
                     true => return Err(Error::Found(why).into()),
                     false => println!("\nSKIPPED {} over {}: {why}", medium.name, network.name),
@@ -214,6 +214,17 @@ fn in_build(network: &Network, binary: &Path) -> Result<Result<(), String>, Erro
     let help = process::must(Command::new(binary).args(["serve", "--help"]), Keep::Both, HELP_LIMIT)?.stdout;
     let has = help.split_whitespace().any(|word| word == flag);
     Ok(if has { Ok(()) } else { Err(format!("not in this build: `landfall serve` has no {flag}")) })
+}
+
+/// Whether the guest's kernel is new enough for the network; if not, what to say.
+fn in_kernel(network: &Network, kernel: &Kernel) -> Result<(), String> {
+    let ((major, minor), (its_major, its_minor)) = (network.linux, kernel.version());
+    if (its_major, its_minor) >= (major, minor) {
+        return Ok(());
+    }
+    Err(format!(
+        "it needs Linux {major}.{minor}, and the guest has {its_major}.{its_minor}: give a later one with --kernel"
+    ))
 }
 
 /// The server must have found the medium that the guest was made for, and flush as it must be flushed there:
@@ -287,6 +298,15 @@ mod tests {
         assert!(complaints(&boot("2026 INFO recovered keys=399 damaged=0")).is_empty());
         let crashed_early = format!("=== boot\n[    2.0] Oops: int3\n{}", boot("ready"));
         assert!(complaints(&crashed_early).is_empty());
+    }
+
+    #[test]
+    fn kernel_that_is_too_old_for_a_network_is_told_with_what_to_do() {
+        let xdp = plan::NETWORKS.iter().find(|network| network.name == "xdp").unwrap();
+        let kernel = |name: &str| Kernel { image: PathBuf::new(), modules: PathBuf::from(name) };
+        assert!(in_kernel(xdp, &kernel("6.12.95+deb12-cloud-amd64")).is_ok());
+        let why = in_kernel(xdp, &kernel("6.1.0-56-cloud-amd64")).unwrap_err();
+        assert!(why.contains("6.6") && why.contains("--kernel"), "{why}");
     }
 
     #[test]

@@ -26,6 +26,8 @@ pub(super) struct Network {
     pub(super) name: &'static str,
     /// The flag of `landfall serve` without which a build does not have it.
     pub(super) flag: Option<&'static str>,
+    /// The first Linux that it works with.
+    pub(super) linux: (u32, u32),
     /// Media on which the kernel lets it work.
     pub(super) media: &'static [&'static str],
     /// Kernel modules that it needs.
@@ -68,6 +70,7 @@ pub(super) const NETWORKS: &[Network] = &[
     Network {
         name: "sockets",
         flag: None,
+        linux: (5, 15),
         media: &["devdax", "fsdax", "eadr"],
         modules: &[],
         script: include_str!("guest/sockets.sh"),
@@ -75,6 +78,8 @@ pub(super) const NETWORKS: &[Network] = &[
     Network {
         name: "xdp",
         flag: Some("--xdp"),
+        // Scatter-gather for AF_XDP.
+        linux: (6, 6),
         media: &["devdax"],
         modules: &["veth", "bridge"],
         script: include_str!("guest/xdp.sh"),

@@ -6,7 +6,10 @@
 # By its path: busybox has an `ip` of its own, and prefers it.
 network_up() {
     reach="--xdp veth0 --ip 10.0.2.15/24 --resp 10.0.2.15:6479 --http 10.0.2.15:6480 --insecure-no-password"
-    /bin/ip link add veth0 type veth peer name veth1 || return
+    # The demonstration asks for at most two workers, and each needs a queue.
+    queues="numrxqueues 2 numtxqueues 2"
+    # shellcheck disable=SC2086
+    /bin/ip link add veth0 $queues type veth peer name veth1 $queues || return
     /bin/ip link add br0 type bridge || return
     # No frame that the kernel makes may leave without its checksum: the server's stack verifies them.
     ethtool -K veth1 tx off >&2
