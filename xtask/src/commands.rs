@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::workspace::Workspace;
-use crate::{campaign, ci, peers, sans_io, tidy};
+use crate::{campaign, ci, peers, sans_io, tidy, vm};
 
 /// One developer command.
 pub(crate) struct Command {
@@ -56,6 +56,12 @@ pub(crate) const COMMANDS: &[Command] = &[
         usage: "sim [--seeds N] [--seed S]",
         about: "run the simulator's tests over many seeds",
         run: campaign::sim::command,
+    },
+    Command {
+        name: "vm",
+        usage: "vm [--cycles N] [--seed S] [--mode devdax|fsdax|eadr|all] [--transport sockets|xdp|all] [--kernel DEB] [--keep]",
+        about: "the real server in a virtual machine with persistent memory, killed with it again and again",
+        run: vm::command,
     },
 ];
 

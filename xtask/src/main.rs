@@ -19,6 +19,7 @@ mod process;
 mod sans_io;
 mod source;
 mod tidy;
+mod vm;
 mod workspace;
 
 use std::process::ExitCode;

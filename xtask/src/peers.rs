@@ -1,4 +1,5 @@
-//! The programs that tests compare against or drive clients with. None is needed to build.
+//! Programs that are not ours: those that tests compare against or drive clients with, and what other commands
+//! list for themselves. None is needed to build.
 
 use crate::error::Error;
 use crate::process::{self, Keep};
@@ -12,15 +13,19 @@ const INSTALL_LIMIT: Duration = Duration::from_secs(240);
 const PROBE_LIMIT: Duration = Duration::from_secs(20);
 
 /// A program, the Debian package that has it, and what cannot be tested without it.
-struct Peer {
-    name: &'static str,
-    package: &'static str,
-    skipped: &'static str,
-    /// Arguments after which the program exits with 0.
-    probe: &'static [&'static str],
+pub(crate) struct Peer {
+    /// What people call it.
+    pub(crate) name: &'static str,
+    /// The Debian package.
+    pub(crate) package: &'static str,
+    /// What cannot be tested without it.
+    pub(crate) skipped: &'static str,
+    /// A command that exits with 0 where the program is there.
+    pub(crate) probe: &'static [&'static str],
 }
 
-const PEERS: &[Peer] = &[
+/// What the tests of `ci` use.
+pub(crate) const PEERS: &[Peer] = &[
     Peer {
         name: "redis-server",
         package: "redis-server",
@@ -60,7 +65,7 @@ const PEERS: &[Peer] = &[
 /// # Errors
 /// [`Error::Found`] where a peer is missing and cannot be installed.
 pub(crate) fn command(_workspace: &Workspace, _line: &[String]) -> Result<(), Error> {
-    match ensure()? {
+    match ensure(PEERS) {
         None => Ok(()),
         Some(missing) => Err(Error::Found(missing)),
     }
@@ -68,23 +73,20 @@ pub(crate) fn command(_workspace: &Workspace, _line: &[String]) -> Result<(), Er
 
 /// Installs what is missing where that is allowed. Gives, in words, what is missing still and what cannot
 /// be tested therefore.
-///
-/// # Errors
-/// [`Error::Environment`] where a program cannot be started for a reason other than its absence.
-pub(crate) fn ensure() -> Result<Option<String>, Error> {
-    let mut missing = absent();
+pub(crate) fn ensure(peers: &'static [Peer]) -> Option<String> {
+    let mut missing = absent(peers);
     if !missing.is_empty() {
         match may_install() {
             Ok(()) => install(&missing),
             Err(why) => println!("  not installing: {why}"),
         }
-        missing = absent();
+        missing = absent(peers);
     }
-    for peer in PEERS {
+    for peer in peers {
         let here = !missing.iter().any(|m| m.name == peer.name);
         println!("  {:<16} {}", peer.name, if here { "present" } else { "MISSING" });
     }
-    Ok((!missing.is_empty()).then(|| describe(&missing)))
+    (!missing.is_empty()).then(|| describe(&missing))
 }
 
 fn describe(missing: &[&Peer]) -> String {
@@ -92,8 +94,8 @@ fn describe(missing: &[&Peer]) -> String {
     format!("missing {}", each.collect::<Vec<_>>().join("; "))
 }
 
-fn absent() -> Vec<&'static Peer> {
-    PEERS.iter().filter(|peer| !present(peer)).collect()
+fn absent(peers: &'static [Peer]) -> Vec<&'static Peer> {
+    peers.iter().filter(|peer| !present(peer)).collect()
 }
 
 fn present(peer: &Peer) -> bool {

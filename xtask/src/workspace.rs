@@ -17,6 +17,8 @@ const TEXT_BYTES_MAX: u64 = 2 << 20;
 pub(crate) struct Workspace {
     /// Absolute path of the root.
     pub(crate) root: PathBuf,
+    /// Absolute path of cargo's folder for what it builds.
+    pub(crate) target: PathBuf,
     /// Packages, in cargo's order.
     pub(crate) packages: Vec<Package>,
 }
@@ -74,8 +76,10 @@ impl Workspace {
         let mut metadata = process::cargo();
         metadata.args(["metadata", "--no-deps", "--offline", "--format-version", "1"]).current_dir(&root);
         let printed = process::must(&mut metadata, Keep::Both, LIST_LIMIT)?.stdout;
-        let packages = Json::parse(&printed)?.list("packages").iter().map(Package::read).collect();
-        Ok(Self { root, packages })
+        let metadata = Json::parse(&printed)?;
+        let target = PathBuf::from(metadata.text("target_directory").unwrap_or("target"));
+        let packages = metadata.list("packages").iter().map(Package::read).collect();
+        Ok(Self { root, target, packages })
     }
 
     /// The package that lies in `crates/<folder>`.

@@ -87,7 +87,7 @@ impl<'w> Context<'w> {
 }
 
 fn peers(_context: &mut Context<'_>, _tally: &mut Tally) -> Result<Verdict, Error> {
-    let missing = peers::ensure()?;
+    let missing = peers::ensure(peers::PEERS);
     Ok(missing.map_or(Verdict::Passed, Verdict::Skipped))
 }
 

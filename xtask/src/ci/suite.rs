@@ -192,6 +192,7 @@ mod tests {
         };
         let workspace = Workspace {
             root: "/x".into(),
+            target: "/x/target".into(),
             packages: vec![package("landfall", "/x/l/Cargo.toml"), package("landfall-kv", "/x/k/Cargo.toml")],
         };
         let mut suite = Suite::default();

@@ -1,10 +1,17 @@
-//! The server under test: this executable, started with `serve`, killed by its own process id.
+//! The server under test: this executable, started with `serve`, or a program that starts one elsewhere (in a
+//! virtual machine); killed by its own process id.
+//!
+//! Such a program is given the flags of `landfall serve` that the demonstration chooses. It knows the region and
+//! the addresses itself, becomes the process whose death is the crash, and prints the lines of `landfall serve`,
+//! with the addresses at which the server is reached from here. Beside them it prints `starting` just before the
+//! server starts, and `check: clean`, or `check:` and what is wrong, after each offline check of the region: one
+//! before every start but the first, one after an orderly stop.
 
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
@@ -15,6 +22,32 @@ const READY_MAX: Duration = Duration::from_secs(60);
 const STOP_MAX: Duration = Duration::from_secs(20);
 /// Lines of start-up output that wait to be read.
 const LINES_MAX: usize = 64;
+/// How often a program is tried that ends without a word: emulators crash now and then while a kernel boots.
+const SILENT_STARTS_MAX: u32 = 3;
+/// What a check of a whole region says.
+const CLEAN: &str = "clean";
+
+/// What is started as the server.
+#[derive(Clone, Debug)]
+pub(crate) enum Program {
+    /// This executable.
+    Own,
+    /// A program that starts one elsewhere.
+    Elsewhere(PathBuf),
+}
+
+impl Program {
+    fn command(&self) -> io::Result<Command> {
+        Ok(match self {
+            Self::Own => {
+                let mut own = Command::new(std::env::current_exe()?);
+                own.arg("serve");
+                own
+            }
+            Self::Elsewhere(path) => Command::new(path),
+        })
+    }
+}
 
 /// Why a server did not start, or did not stop.
 #[derive(Debug, thiserror::Error)]
@@ -54,30 +87,73 @@ pub(crate) struct Server {
     pub(crate) medium: String,
     /// From start to ready.
     pub(crate) took: Duration,
+    /// What offline checks before this start have said.
+    pub(crate) checks: Checks,
+    /// Tries before this one that ended without a word, before there was any server.
+    pub(crate) silent_starts: u32,
+}
+
+/// Results of offline checks that a server's program has made.
+#[derive(Debug, Default)]
+pub(crate) struct Checks {
+    /// Checks that found nothing wrong.
+    pub(crate) clean: u64,
+    /// Everything that the others have said.
+    pub(crate) damage: Vec<String>,
+}
+
+impl Checks {
+    fn take_line(&mut self, line: &str) {
+        match line.strip_prefix("check: ") {
+            Some(CLEAN) => self.clean += 1,
+            Some(damage) if self.damage.len() < LINES_MAX => self.damage.push(damage.to_owned()),
+            _ => {}
+        }
+    }
 }
 
 impl Server {
     /// Starts a server and waits until it is ready.
-    pub(crate) fn start(arguments: &[OsString], log: &Path) -> Result<Self, ChildError> {
+    pub(crate) fn start(program: &Program, arguments: &[OsString], log: &Path) -> Result<Self, ChildError> {
         let begun = Instant::now();
-        let mut server = Self::spawn(arguments, log)?;
-        loop {
-            let left = READY_MAX.saturating_sub(begun.elapsed());
-            match server.lines.recv_timeout(left) {
-                Ok(line) if line == "ready" => break,
-                Ok(line) => server.take_line(&line),
-                Err(why) => return Err(server.not_ready(begun, why, log)),
-            }
-        }
+        let mut server = Self::start_only(program, arguments, log)?;
+        server.wait_for("ready", begun, log)?;
         server.took = begun.elapsed();
         Ok(server)
     }
 
-    /// Starts a server and waits for nothing.
-    pub(crate) fn spawn(arguments: &[OsString], log: &Path) -> Result<Self, ChildError> {
+    /// Starts a server and waits until it is about to open its region.
+    pub(crate) fn start_only(
+        program: &Program,
+        arguments: &[OsString],
+        log: &Path,
+    ) -> Result<Self, ChildError> {
+        let mut silent_starts = 0;
+        loop {
+            let mut server = Self::spawn(program, arguments, log)?;
+            server.silent_starts = silent_starts;
+            let begun = Instant::now();
+            match program {
+                Program::Own => return Ok(server),
+                Program::Elsewhere(_) => match server.wait_for("starting", begun, log) {
+                    Ok(()) => return Ok(server),
+                    Err(_) if server.ended_silently() && silent_starts + 1 < SILENT_STARTS_MAX => {}
+                    Err(error) => return Err(error),
+                },
+            }
+            silent_starts += 1;
+        }
+    }
+
+    fn ended_silently(&mut self) -> bool {
+        let said = self.checks.clean > 0 || !self.checks.damage.is_empty();
+        !said && matches!(self.child.try_wait(), Ok(Some(_)))
+    }
+
+    fn spawn(program: &Program, arguments: &[OsString], log: &Path) -> Result<Self, ChildError> {
         let log = File::options().create(true).append(true).open(log)?;
-        let mut command = Command::new(std::env::current_exe()?);
-        command.arg("serve").args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
+        let mut command = program.command()?;
+        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
         let mut child = command.spawn()?;
         let stdout = child.stdout.take();
         let (send, lines) = sync_channel(LINES_MAX);
@@ -88,7 +164,28 @@ impl Server {
             }
         });
         let nowhere = SocketAddr::from(([127, 0, 0, 1], 0));
-        Ok(Self { child, lines, resp: nowhere, http: nowhere, medium: String::new(), took: Duration::ZERO })
+        Ok(Self {
+            child,
+            lines,
+            resp: nowhere,
+            http: nowhere,
+            medium: String::new(),
+            took: Duration::ZERO,
+            checks: Checks::default(),
+            silent_starts: 0,
+        })
+    }
+
+    /// Takes lines until `awaited` comes.
+    fn wait_for(&mut self, awaited: &str, begun: Instant, log: &Path) -> Result<(), ChildError> {
+        loop {
+            let left = READY_MAX.saturating_sub(begun.elapsed());
+            match self.lines.recv_timeout(left) {
+                Ok(line) if line == awaited => return Ok(()),
+                Ok(line) => self.take_line(&line),
+                Err(why) => return Err(self.not_ready(begun, why, log)),
+            }
+        }
     }
 
     fn take_line(&mut self, line: &str) {
@@ -99,6 +196,8 @@ impl Server {
             self.http = http;
         } else if let Some((_, medium)) = line.split_once(" on ").filter(|_| line.starts_with("landfall ")) {
             self.medium = medium.to_owned();
+        } else {
+            self.checks.take_line(line);
         }
     }
 
@@ -112,7 +211,8 @@ impl Server {
             },
         };
         let log = std::fs::read_to_string(log).unwrap_or_default();
-        let tail: Vec<&str> = log.lines().rev().take(5).collect();
+        let damage = self.checks.damage.iter().map(String::as_str);
+        let tail: Vec<&str> = log.lines().rev().take(5).chain(damage).collect();
         ChildError::NotReady { waited: begun.elapsed(), ending, log: format!("{tail:?}") }
     }
 
@@ -124,12 +224,16 @@ impl Server {
         early.map_or(Ok(()), |status| Err(ChildError::Stop { ending: format!("ended by itself: {status}") }))
     }
 
-    /// Waits for the end of a server that was asked to stop.
-    pub(crate) fn wait(mut self) -> Result<(), ChildError> {
+    /// Waits for the end of a server that was asked to stop; what checks after its end have said.
+    pub(crate) fn wait(mut self) -> Result<Checks, ChildError> {
         let until = Instant::now() + STOP_MAX;
         while Instant::now() < until {
             match self.child.try_wait()? {
-                Some(status) if status.success() => return Ok(()),
+                Some(status) if status.success() => {
+                    let mut checks = Checks::default();
+                    self.lines.iter().for_each(|line| checks.take_line(&line));
+                    return Ok(checks);
+                }
                 Some(status) => return Err(ChildError::Stop { ending: status.to_string() }),
                 None => std::thread::sleep(Duration::from_millis(10)),
             }
@@ -143,5 +247,66 @@ impl Drop for Server {
         // Already gone is fine.
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    /// A program that prints what a server elsewhere prints, and sleeps.
+    fn elsewhere(dir: &Path, lines: &[&str]) -> Program {
+        let path = dir.join("elsewhere");
+        let script = format!("#!/bin/sh\nprintf '%s\\n' '{}'\nexec sleep 60\n", lines.join("' '"));
+        std::fs::write(&path, script).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).unwrap();
+        Program::Elsewhere(path)
+    }
+
+    #[test]
+    fn lines_of_a_server_elsewhere_are_understood() {
+        let dir = tempfile::tempdir().unwrap();
+        let lines = [
+            "check: clean",
+            "check: run 7: torn",
+            "starting",
+            "landfall 0.1.0 on device-dax: survives",
+            "resp: 127.1.2.3:45",
+            "http: 127.1.2.3:46",
+            "ready",
+        ];
+        let program = elsewhere(dir.path(), &lines);
+        let server = Server::start(&program, &[], &dir.path().join("log")).unwrap();
+        assert_eq!((server.resp.to_string().as_str(), server.http.port()), ("127.1.2.3:45", 46));
+        assert_eq!(server.medium, "device-dax: survives");
+        assert_eq!(
+            (server.checks.clean, server.checks.damage.as_slice()),
+            (1, &["run 7: torn".to_owned()][..])
+        );
+        server.kill().unwrap();
+        let doomed = Server::start_only(&program, &[], &dir.path().join("log")).unwrap();
+        doomed.kill().unwrap();
+    }
+
+    #[test]
+    fn program_that_ends_without_a_word_is_tried_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("elsewhere");
+        let script =
+            "#!/bin/sh\n[ -e $0.tried ] || { touch $0.tried; exit 0; }\necho starting\nexec sleep 60\n";
+        std::fs::write(&path, script).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).unwrap();
+        let server = Server::start_only(&Program::Elsewhere(path), &[], &dir.path().join("log")).unwrap();
+        assert_eq!(server.silent_starts, 1);
+        server.kill().unwrap();
+    }
+
+    #[test]
+    fn server_elsewhere_that_ends_early_is_not_ready() {
+        let dir = tempfile::tempdir().unwrap();
+        let ended = Program::Elsewhere("/bin/false".into());
+        let refused = Server::start(&ended, &[], &dir.path().join("log"));
+        assert!(matches!(refused, Err(ChildError::NotReady { .. })));
     }
 }

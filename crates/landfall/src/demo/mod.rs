@@ -16,7 +16,7 @@ pub(crate) mod wire;
 pub(crate) use wire::{Reply, Resp};
 
 use crate::{check, fail};
-use child::{ChildError, Server};
+use child::{Checks, ChildError, Program, Server};
 use clap::Args;
 use landfall_server::config::Size;
 use load::Client;
@@ -32,6 +32,8 @@ use verify::Seen;
 
 /// How long clients write before the kill, milliseconds.
 const LOAD_MS: (u64, u64) = (200, 600);
+/// The same where the server is elsewhere: an emulated machine is slow, and takes seconds to start again.
+const LOAD_ELSEWHERE_MS: (u64, u64) = (600, 1800);
 /// One restart in this many is killed during recovery first.
 const RECOVERY_KILL_PERCENT: u64 = 20;
 /// Longest that a server lives that is killed during recovery, milliseconds.
@@ -70,6 +72,9 @@ pub(crate) struct DemoArgs {
     /// Print one JSON object instead of a table
     #[arg(long)]
     json: bool,
+    /// Program that starts the server elsewhere, such as in a virtual machine, and dies with it: for `cargo xtask vm`
+    #[arg(long, value_name = "PROGRAM", hide = true, conflicts_with = "dir")]
+    server: Option<PathBuf>,
 }
 
 /// Runs the demonstration.
@@ -92,6 +97,7 @@ fn show(report: &Report, json: bool) -> ExitCode {
 /// The store under test, and everything known about it.
 struct Demo<'a> {
     args: &'a DemoArgs,
+    program: Program,
     dir: PathBuf,
     log: PathBuf,
     rng: Rng,
@@ -113,7 +119,8 @@ fn demonstrate(args: &DemoArgs) -> Result<Report, ChildError> {
     let clients = (0..args.clients.clamp(1, CLIENTS_MAX)).map(|number| Client::new(number, seed)).collect();
     let report = Report { seed, ..Report::default() };
     let log = temporary.path().join("server.log");
-    let mut demo = Demo { args, dir, log, rng: Rng::new(seed), clients, report };
+    let program = args.server.clone().map_or(Program::Own, Program::Elsewhere);
+    let mut demo = Demo { args, program, dir, log, rng: Rng::new(seed), clients, report };
     demo.run();
     demo.report.close(begun.elapsed());
     Ok(demo.report)
@@ -141,17 +148,22 @@ impl Demo<'_> {
 
     fn try_run(&mut self) -> Result<(), ChildError> {
         let mut server = self.start()?;
+        self.report.silent_starts += server.silent_starts;
         self.report.medium.clone_from(&server.medium);
         for cycle in 1..=self.args.cycles {
+            let begun = Instant::now();
             self.report.cycles = cycle;
             self.progress();
             let seen = self.load_and_kill(server)?;
-            if cycle % CHECK_EVERY == 0 {
+            if cycle.is_multiple_of(CHECK_EVERY) {
                 self.check_offline();
             }
             server = self.restart()?;
             self.report.restarts.push(server.took);
+            self.report.silent_starts += server.silent_starts;
+            self.count_checks(&server.checks);
             self.verify(&server, &seen)?;
+            self.report.took.push(begun.elapsed());
         }
         self.stop(server)
     }
@@ -168,25 +180,28 @@ impl Demo<'_> {
         let turn = if self.rng.chance(50) { "auto" } else { "epoll" };
         let transport = self.args.transport.as_deref().unwrap_or(turn);
         let capacity = self.args.capacity.to_string();
-        let mut arguments: Vec<OsString> = vec!["--dir".into(), self.dir.clone().into()];
-        let rest = ["--capacity", &capacity, "--media", &self.args.media, "--transport", transport];
-        arguments.extend(rest.map(OsString::from));
-        arguments.extend(
-            ["--resp", "127.0.0.1:0", "--http", "127.0.0.1:0", "--workers", &workers].map(OsString::from),
-        );
+        let common = ["--capacity", &capacity, "--media", &self.args.media, "--transport", transport];
+        let mut arguments: Vec<OsString> = common.map(OsString::from).to_vec();
+        arguments.extend(["--workers", &workers].map(OsString::from));
+        if let Program::Own = self.program {
+            arguments.extend(["--dir".into(), self.dir.clone().into()]);
+            arguments.extend(["--resp", "127.0.0.1:0", "--http", "127.0.0.1:0"].map(OsString::from));
+        }
         arguments
     }
 
     fn start(&mut self) -> Result<Server, ChildError> {
         let arguments = self.arguments();
-        Server::start(&arguments, &self.log)
+        Server::start(&self.program, &arguments, &self.log)
     }
 
     /// Starts the server again; sometimes a first try is killed in the middle of recovery.
     fn restart(&mut self) -> Result<Server, ChildError> {
         if self.rng.chance(RECOVERY_KILL_PERCENT) {
             let arguments = self.arguments();
-            let doomed = Server::spawn(&arguments, &self.log)?;
+            let doomed = Server::start_only(&self.program, &arguments, &self.log)?;
+            self.report.silent_starts += doomed.silent_starts;
+            self.count_checks(&doomed.checks);
             std::thread::sleep(Duration::from_millis(self.rng.below(RECOVERY_KILL_MS_MAX)));
             doomed.kill()?;
             self.report.killed_in_recovery += 1;
@@ -194,11 +209,26 @@ impl Demo<'_> {
         self.start()
     }
 
+    /// A server elsewhere comes with a check of its region: it must be there, and find nothing wrong.
+    fn count_checks(&mut self, checks: &Checks) {
+        self.report.checks += checks.clean;
+        for damage in &checks.damage {
+            self.report.violate(Wrong::Torn, &format!("landfall check: {damage}"));
+        }
+        if matches!(self.program, Program::Elsewhere(_)) && checks.clean == 0 && checks.damage.is_empty() {
+            self.report.fail("the region was not checked before the server was started again");
+        }
+    }
+
     /// Lets the clients write, and kills the server in the middle of it.
     fn load_and_kill(&mut self, server: Server) -> Result<Seen, ChildError> {
         let (resp, http) = (server.resp, server.http);
         let over = AtomicBool::new(false);
-        let pause = Duration::from_millis(self.rng.between(LOAD_MS.0, LOAD_MS.1));
+        let (least, most) = match self.program {
+            Program::Own => LOAD_MS,
+            Program::Elsewhere(_) => LOAD_ELSEWHERE_MS,
+        };
+        let pause = Duration::from_millis(self.rng.between(least, most));
         let keys = verify::watched(&self.clients);
         let seed = self.rng.next();
         let (killed, (seen, torn)) = std::thread::scope(|scope| {
@@ -231,9 +261,12 @@ impl Demo<'_> {
 
     /// The offline check must find nothing wrong with what a crash has left, and must leave it alone.
     fn check_offline(&mut self) {
+        if let Program::Elsewhere(_) = self.program {
+            return;
+        }
         let path = self.dir.join(landfall_server::store::REGION_NAME);
         match check::find_damage(&path) {
-            Ok(damage) if damage.is_empty() => {}
+            Ok(damage) if damage.is_empty() => self.report.checks += 1,
             Ok(damage) => self.report.violate(Wrong::Torn, &format!("landfall check: {}", damage.join("; "))),
             Err(error) => self.report.fail(&format!("landfall check: {error}")),
         }
@@ -244,7 +277,8 @@ impl Demo<'_> {
         let mut resp = Resp::connect(server.resp, REQUEST_MAX)?;
         resp.push(&[b"SHUTDOWN"]);
         resp.flush()?;
-        server.wait()?;
+        let checks = server.wait()?;
+        self.count_checks(&checks);
         self.check_offline();
         Ok(())
     }
@@ -276,6 +310,7 @@ mod tests {
             transport: None,
             clients: 1,
             json: true,
+            server: None,
         };
         assert!(matches!(demonstrate(&args), Err(ChildError::Start(_))));
     }

@@ -18,6 +18,8 @@ pub(crate) struct Report {
     pub(crate) cycles: u32,
     /// Of these, during recovery.
     pub(crate) killed_in_recovery: u32,
+    /// Machines elsewhere that ended before they started a server.
+    pub(crate) silent_starts: u32,
     /// Writes sent.
     pub(crate) sent: u64,
     /// Writes acknowledged.
@@ -26,6 +28,8 @@ pub(crate) struct Report {
     pub(crate) refused: u64,
     /// Keys read back and judged.
     pub(crate) verified: u64,
+    /// Offline checks that found the region whole.
+    pub(crate) checks: u64,
     /// Acknowledged writes that were not there.
     pub(crate) lost: u64,
     /// Values that nobody wrote.
@@ -40,6 +44,8 @@ pub(crate) struct Report {
     pub(crate) restart_ms_median: f64,
     /// The longest, milliseconds.
     pub(crate) restart_ms_max: f64,
+    /// From load to verified, the middle cycle, milliseconds.
+    pub(crate) cycle_ms_median: f64,
     /// How long all of it took.
     pub(crate) seconds: f64,
     /// Everything wrong, in words; the first of it.
@@ -48,6 +54,8 @@ pub(crate) struct Report {
     pub(crate) failures: Vec<String>,
     #[serde(skip)]
     pub(crate) restarts: Vec<Duration>,
+    #[serde(skip)]
+    pub(crate) took: Vec<Duration>,
 }
 
 impl Report {
@@ -79,10 +87,12 @@ impl Report {
     /// Computes what is derived from the single restarts.
     pub(crate) fn close(&mut self, took: Duration) {
         self.restarts.sort_unstable();
+        self.took.sort_unstable();
         let ms =
             |took: Option<&Duration>| took.map_or(0.0, |took| (took.as_secs_f64() * 10_000.0).round() / 10.0);
         self.restart_ms_median = ms(self.restarts.get(self.restarts.len() / 2));
         self.restart_ms_max = ms(self.restarts.last());
+        self.cycle_ms_median = ms(self.took.get(self.took.len() / 2));
         self.seconds = (took.as_secs_f64() * 10.0).round() / 10.0;
     }
 
@@ -95,8 +105,10 @@ impl Report {
             ("writes acknowledged", self.acknowledged.to_string()),
             ("writes refused: full", self.refused.to_string()),
             ("keys verified", self.verified.to_string()),
+            ("offline checks, clean", self.checks.to_string()),
             ("bytes compacted", self.compacted_bytes.to_string()),
             ("restart, median / max", format!("{} / {} ms", self.restart_ms_median, self.restart_ms_max)),
+            ("cycle, median", format!("{} ms", self.cycle_ms_median)),
             ("lost", self.lost.to_string()),
             ("torn", self.torn.to_string()),
             ("resurrected", self.resurrected.to_string()),

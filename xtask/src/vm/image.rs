@@ -1,0 +1,144 @@
+//! The guest's first file system: scripts, kernel modules, the binary, and the programs and libraries needed.
+
+use super::Stop;
+use super::cpio::Archive;
+use super::kernel::Kernel;
+use super::modules::{load_more, load_order};
+use super::plan::{MEDIA, NETWORKS};
+use crate::error::Error;
+use crate::process::{self, Keep};
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+const INIT: &str = include_str!("guest/init.sh");
+/// Programs of the host that the guest uses; applets of busybox stand in for all others.
+const PROGRAMS: &[&str] = &["busybox", "ndctl", "mkfs.ext4", "ip", "ethtool"];
+/// Folders of programs that a user's PATH may lack.
+const MORE_FOLDERS: &[&str] = &["/usr/sbin", "/sbin"];
+/// Reading, stripping or unpacking one file.
+const FILE_LIMIT: Duration = Duration::from_secs(60);
+
+/// Writes the file system of a guest that runs `binary` to `into`. `scratch` is a folder for what is in between.
+///
+/// # Errors
+/// [`Stop::Skip`] for a program or a module that is not there, [`Stop::Failed`] for files that cannot be read.
+pub(super) fn build(kernel: &Kernel, binary: &Path, scratch: &Path, into: &Path) -> Result<(), Stop> {
+    let mut archive = Archive::default();
+    archive.program("init", INIT.as_bytes());
+    let fragments =
+        MEDIA.iter().map(|m| (m.name, m.script)).chain(NETWORKS.iter().map(|n| (n.name, n.script)));
+    for (name, script) in fragments {
+        archive.file(&format!("guest/{name}.sh"), script.as_bytes());
+    }
+    add_modules(kernel, &mut archive)?;
+    let mut libraries = BTreeSet::new();
+    for name in PROGRAMS {
+        let path = find(name).ok_or_else(|| Stop::Skip(format!("no program {name}")))?;
+        archive.program(&format!("bin/{name}"), &read(&path)?);
+        libraries.extend(libraries_of(&path)?);
+    }
+    archive.program("bin/landfall", &read(&stripped(binary, scratch))?);
+    libraries.extend(libraries_of(binary)?);
+    for library in &libraries {
+        archive.program(library.trim_start_matches('/'), &read(Path::new(library))?);
+    }
+    fs::write(into, archive.finish()).map_err(|e| Error::file("write", into, e).into())
+}
+
+/// Modules, and a list in order for every guest (`modules/base`) and for each network (`modules/NETWORK`).
+fn add_modules(kernel: &Kernel, archive: &mut Archive) -> Result<(), Stop> {
+    let text =
+        |name: &str| read(&kernel.modules.join(name)).map(|b| String::from_utf8_lossy(&b).into_owned());
+    let (dep, builtin) = (text("modules.dep")?, text("modules.builtin")?);
+    let lacks = |name| Stop::Skip(format!("this kernel has no module {name}"));
+    let base = load_order(&dep, &builtin).map_err(lacks)?;
+    add_list("base", &base, kernel, archive)?;
+    for network in NETWORKS {
+        let mut more = load_more(&dep, &builtin, network.modules).map_err(lacks)?;
+        more.retain(|path| !base.contains(path));
+        add_list(network.name, &more, kernel, archive)?;
+    }
+    Ok(())
+}
+
+fn add_list(name: &str, paths: &[String], kernel: &Kernel, archive: &mut Archive) -> Result<(), Error> {
+    let mut names = String::new();
+    for path in paths {
+        let (name, bytes) = module(&kernel.modules.join(path))?;
+        archive.file(&format!("modules/{name}"), &bytes);
+        names.push_str(&format!("{name}\n"));
+    }
+    archive.file(&format!("modules/{name}"), names.as_bytes());
+    Ok(())
+}
+
+/// A module's name and bytes, unpacked: not every busybox can.
+fn module(path: &Path) -> Result<(String, Vec<u8>), Error> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let unpackers = [(".xz", "xz"), (".zst", "zstd"), (".gz", "gzip")];
+    let Some((name, unpacker)) = unpackers.iter().find_map(|(end, by)| Some((name.strip_suffix(end)?, by)))
+    else {
+        return Ok((name, read(path)?));
+    };
+    let mut command = Command::new(unpacker);
+    command.args(["-d", "-c"]).arg(path);
+    let output = command.output();
+    let output = output.map_err(|e| Error::file("unpack", path, e))?;
+    if output.status.success() {
+        return Ok((name.to_owned(), output.stdout));
+    }
+    Err(Error::Program { line: process::line(&command), ending: format!("ended with {}", output.status) })
+}
+
+/// The binary without what only debuggers need, where that can be had: the guest's kernel unpacks it at each boot.
+fn stripped(binary: &Path, scratch: &Path) -> PathBuf {
+    let small = scratch.join("landfall.stripped");
+    let mut strip = Command::new("strip");
+    strip.arg("-o").arg(&small).arg(binary);
+    let done = process::run(&mut strip, Keep::Both, FILE_LIMIT).is_ok_and(|finished| finished.success);
+    if done { small } else { binary.to_owned() }
+}
+
+fn libraries_of(program: &Path) -> Result<Vec<String>, Error> {
+    let listed = process::run(Command::new("ldd").arg(program), Keep::Both, FILE_LIMIT)?;
+    // A failure means that the program is linked statically.
+    Ok(if listed.success { libraries(&listed.stdout) } else { Vec::new() })
+}
+
+/// The paths in what `ldd` prints.
+fn libraries(listed: &str) -> Vec<String> {
+    listed.split_whitespace().filter(|word| word.starts_with('/')).map(str::to_owned).collect()
+}
+
+fn find(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = std::env::split_paths(&path).chain(MORE_FOLDERS.iter().map(PathBuf::from));
+    folders.map(|folder| folder.join(name)).find(|path| path.is_file())
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, Error> {
+    fs::read(path).map_err(|e| Error::file("read", path, e))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libraries_are_read_from_ldd() {
+        let listed = "\tlinux-vdso.so.1 (0x00007f)\n\tlibc.so.6 => /lib/x/libc.so.6 (0x00007f)\n\t/lib64/ld.so.2 (0x0)\n";
+        assert_eq!(libraries(listed), ["/lib/x/libc.so.6", "/lib64/ld.so.2"]);
+    }
+
+    #[test]
+    fn scripts_of_the_guest_are_ones_that_a_shell_accepts() {
+        let fragments = MEDIA.iter().map(|m| m.script).chain(NETWORKS.iter().map(|n| n.script));
+        for script in fragments.chain([INIT]) {
+            let mut shell = Command::new("sh");
+            assert!(shell.args(["-n", "-c", script]).status().unwrap().success(), "{script}");
+        }
+    }
+}
