@@ -182,7 +182,7 @@ impl Server {
             (client.replies_due, client.sending) = (0, true);
             self.transport.send(&mut self.runs, conn, out);
         } else if client.eof {
-            self.transport.close(&mut self.frames, conn);
+            self.transport.close(&mut self.runs, conn);
         }
     }
 
