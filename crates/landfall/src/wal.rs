@@ -84,7 +84,7 @@ enum WalCommand {
         server: ServerArgs,
     },
     /// Serve, with the flags of `landfall serve`
-    Serve(ServeArgs),
+    Serve(Box<ServeArgs>),
 }
 
 #[derive(Debug, Args)]
@@ -136,7 +136,7 @@ fn io_error(what: impl Into<String>) -> impl FnOnce(io::Error) -> WalCliError {
 pub(crate) fn run(args: WalArgs) -> ExitCode {
     let command = match args.command {
         None => return serve::run(args.serve),
-        Some(WalCommand::Serve(flags)) => return serve::run(flags),
+        Some(WalCommand::Serve(flags)) => return serve::run(*flags),
         Some(command) => command,
     };
     match talk(command) {
@@ -223,8 +223,9 @@ fn append_group(client: &mut Client, log: &str, values: &[Vec<u8>]) -> Result<()
     let mut words: Vec<&[u8]> = vec![b"LF.APPEND", log.as_bytes()];
     words.extend(values.iter().map(Vec::as_slice));
     match client.call(&words)? {
-        Reply::Int(first) => (0..values.len() as i64)
-            .try_for_each(|at| print_line(first.saturating_add(at).to_string().as_bytes())),
+        Reply::Int(first) => {
+            (first..).zip(values).try_for_each(|(offset, _)| print_line(offset.to_string().as_bytes()))
+        }
         other => Err(WalCliError::Reply(other)),
     }
 }

@@ -35,10 +35,10 @@ fn stored_and_sent(place: &Place, transport: &str) {
         assert_eq!(http.call("PUT", &format!("/kv/http:{seed}"), "", &value).unwrap().status, 201);
         assert_eq!(http.call("GET", &format!("/kv/http:{seed}"), "", b"").unwrap().body, value);
         let (log_resp, log_http) = (pattern(LOG_SEEDS + seed, LEN), pattern(2 * LOG_SEEDS + seed, LEN));
-        assert_eq!(resp.call(&[b"LF.APPEND", b"resp", &log_resp]).unwrap(), Reply::Int(seed as i64));
+        assert_eq!(resp.call(&[b"LF.APPEND", b"resp", &log_resp]).unwrap(), Reply::Int(seed.cast_signed()));
         assert_eq!(http.call("POST", "/wal/http", "", &log_http).unwrap().status, 201);
         let offset = seed.to_string();
-        let entry = Reply::Array(vec![Reply::Int(seed as i64), Reply::Bulk(log_resp)]);
+        let entry = Reply::Array(vec![Reply::Int(seed.cast_signed()), Reply::Bulk(log_resp)]);
         let read = resp.call(&[b"LF.READ", b"resp", offset.as_bytes()]).unwrap();
         assert_eq!(read, Reply::Array(vec![entry]));
         assert_eq!(http.call("GET", &format!("/wal/http/{seed}"), "", b"").unwrap().body, log_http);

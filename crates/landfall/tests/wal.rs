@@ -232,7 +232,7 @@ fn verify(
         let found = read_all(server, &name);
         let first = found.keys().next().copied().unwrap_or(last + 1);
         let end = found.keys().next_back().map_or(first, |end| end + 1);
-        assert_eq!(found.len() as i64, end - first, "{name} has no gap");
+        assert_eq!(i64::try_from(found.len()).unwrap(), end - first, "{name} has no gap");
         assert!(end > *last, "{name} ends at {end}, {last} was acknowledged");
         let floor = trimmed.get(&log).copied().unwrap_or(0);
         assert!(first >= floor, "{name} begins with {first}, trimmed to {floor}");
@@ -322,7 +322,7 @@ fn damaged_entries_are_found_named_and_given_up_without_those_behind_them() {
     for seed in 0..6 {
         assert_eq!(
             server.resp().call(&[b"LF.APPEND", b"a", &pattern(seed, 1000)]).unwrap(),
-            Reply::Int(seed as i64)
+            Reply::Int(seed.cast_signed())
         );
     }
     assert!(server.stop().success());
@@ -346,7 +346,9 @@ fn damaged_entries_are_found_named_and_given_up_without_those_behind_them() {
     for (offset, whole) in [(0, true), (1, true), (2, false), (3, true), (4, false), (5, true)] {
         let reply = server.call(&["LF.READ", "a", &offset.to_string(), "COUNT", "1"]);
         match whole {
-            true => assert_eq!(reply, Reply::Array(vec![entry(offset, pattern(offset as u64, 1000))])),
+            true => {
+                assert_eq!(reply, Reply::Array(vec![entry(offset, pattern(offset.cast_unsigned(), 1000))]))
+            }
             false => assert!(error_text(&reply).starts_with("DAMAGED"), "{reply:?}"),
         }
     }

@@ -4,7 +4,7 @@
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use landfall_heap::{NewRegion, Source, Writer, create};
-use landfall_media::{Dirty, Extent, Media, OpenOptions, RUN_SIZE, Site, open};
+use landfall_media::{Dirty, Extent, OpenOptions, RUN_SIZE, Site, open};
 use landfall_wal::{LogRecovery, Logs};
 use std::path::PathBuf;
 use std::sync::Arc;

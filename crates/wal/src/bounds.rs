@@ -2,7 +2,7 @@
 
 use crate::format::ENDED;
 use landfall_heap::{Entry, Heap, HeapError, Kind, SlotId, Source, Writer, spaces};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 /// A bound to write.
 #[derive(Clone, Copy, Debug)]
@@ -45,8 +45,8 @@ pub(crate) struct Tomb {
 #[derive(Debug, Default)]
 pub(crate) struct Bounds {
     /// Records that are not current, by hash of their key. While there are any, the key's tomb stays.
-    pub(crate) stale: HashMap<u64, u32>,
-    pub(crate) tombs: HashMap<u64, Tomb>,
+    pub(crate) stale: BTreeMap<u64, u32>,
+    pub(crate) tombs: BTreeMap<u64, Tomb>,
 }
 
 impl Bounds {

@@ -7,7 +7,7 @@ use crate::log::{Log, SlotIdOrNone, State};
 use landfall_heap::{FEATURE_LOGS, Heap, HeapError, SlotId, Writer, spaces};
 use parking_lot::{Mutex, RwLock};
 use smallvec::SmallVec;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
@@ -77,7 +77,7 @@ pub(crate) struct Counters {
 pub struct Logs {
     pub(crate) heap: Arc<Heap>,
     pub(crate) names: RwLock<BTreeMap<Box<str>, Arc<Log>>>,
-    pub(crate) numbers: RwLock<HashMap<u32, Arc<Log>>>,
+    pub(crate) numbers: RwLock<BTreeMap<u32, Arc<Log>>>,
     pub(crate) next_number: AtomicU32,
     pub(crate) bounds: Mutex<Bounds>,
     pub(crate) doomed: Mutex<VecDeque<Doomed>>,

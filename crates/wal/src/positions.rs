@@ -85,8 +85,8 @@ impl Logs {
         let log = self.find(name)?;
         let state = log.state.lock();
         state.check()?;
-        let of = |(name, known): (&Box<str>, &Position)| (name.to_string(), known.offset, known.slot);
-        Ok(state.positions.iter().map(of).collect())
+        let known = state.positions.iter();
+        Ok(known.map(|(name, known)| (name.to_string(), known.offset, known.slot)).collect())
     }
 
     /// Forgets a consumer; `None` if there was none. Acknowledge once the slots are durable.

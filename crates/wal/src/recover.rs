@@ -18,7 +18,7 @@ use landfall_heap::{
 use landfall_media::Media;
 use parking_lot::Mutex;
 use settle::{LogFound, Settled};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -70,10 +70,10 @@ struct BoundFound {
 
 #[derive(Debug, Default)]
 struct BoundsFound {
-    newest: HashMap<u64, BoundFound>,
-    stale: HashMap<u64, u32>,
+    newest: BTreeMap<u64, BoundFound>,
+    stale: BTreeMap<u64, u32>,
     /// First offset of each log, by its number.
-    firsts: HashMap<u32, u64>,
+    firsts: BTreeMap<u32, u64>,
     number_max: u32,
 }
 
@@ -84,11 +84,11 @@ impl BoundsFound {
             *first = (*first).max(new.mark);
         }
         let known = match self.newest.entry(hash) {
-            std::collections::hash_map::Entry::Vacant(vacant) => {
+            std::collections::btree_map::Entry::Vacant(vacant) => {
                 vacant.insert(new);
                 return;
             }
-            std::collections::hash_map::Entry::Occupied(known) => known.into_mut(),
+            std::collections::btree_map::Entry::Occupied(known) => known.into_mut(),
         };
         *self.stale.entry(hash).or_default() += 1;
         if new.version > known.version {

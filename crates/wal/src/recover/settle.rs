@@ -5,7 +5,7 @@ use crate::bounds::{Tomb, is_end};
 use crate::format::{Cut, Head, Settings, parse_entry_key, parse_position_key};
 use crate::log::Position;
 use landfall_heap::{Damage, DamagedSlot, Heap, HeapError, SlotId, spaces};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A log that was found.
 #[derive(Debug)]
@@ -31,8 +31,8 @@ pub(super) struct LogFound {
 #[derive(Debug, Default)]
 pub(super) struct Settled {
     pub(super) logs: Vec<LogFound>,
-    pub(super) stale: HashMap<u64, u32>,
-    pub(super) tombs: HashMap<u64, Tomb>,
+    pub(super) stale: BTreeMap<u64, u32>,
+    pub(super) tombs: BTreeMap<u64, Tomb>,
     /// Slots of current records.
     pub(super) current: Vec<SlotId>,
     pub(super) number_max: u32,
@@ -90,7 +90,7 @@ pub(super) fn settle(
     let mut positions = settled.take_bounds(bounds.newest, &unreadable);
     entries.sort_unstable_by_key(|entry| (entry.number, entry.offset, entry.seq));
     settled.add_lost(&entries, &unreadable, &bounds.firsts);
-    let of_number: HashMap<u32, &[EntryFound]> =
+    let of_number: BTreeMap<u32, &[EntryFound]> =
         entries.chunk_by(|a, b| a.number == b.number).map(|some| (some[0].number, some)).collect();
     for log in &mut settled.logs {
         let entries = of_number.get(&log.number).copied().unwrap_or_default();
@@ -114,12 +114,12 @@ impl Settled {
     /// Sorts heads, positions and tombs out; positions by the number of their log.
     fn take_bounds(
         &mut self,
-        newest: HashMap<u64, BoundFound>,
+        newest: BTreeMap<u64, BoundFound>,
         unreadable: &Unreadable,
-    ) -> HashMap<u32, BTreeMap<Box<str>, Position>> {
+    ) -> BTreeMap<u32, BTreeMap<Box<str>, Position>> {
         let is_live = |bound: &BoundFound| bound.space == spaces::LOG && !is_end(bound.mark);
-        let live: HashSet<u32> = newest.values().filter(|b| is_live(b)).map(|b| b.number).collect();
-        let mut positions: HashMap<u32, BTreeMap<Box<str>, Position>> = HashMap::new();
+        let live: BTreeSet<u32> = newest.values().filter(|b| is_live(b)).map(|b| b.number).collect();
+        let mut positions: BTreeMap<u32, BTreeMap<Box<str>, Position>> = BTreeMap::new();
         for (hash, bound) in newest {
             if is_live(&bound) {
                 self.add_log(&bound);
@@ -179,7 +179,7 @@ impl Settled {
 
     /// Entries without a head were never acknowledged, or their log was deleted, unless a head has been lost to
     /// damage: then they are kept under a name that says so.
-    fn add_lost(&mut self, entries: &[EntryFound], unreadable: &Unreadable, heads: &HashMap<u32, u64>) {
+    fn add_lost(&mut self, entries: &[EntryFound], unreadable: &Unreadable, heads: &BTreeMap<u32, u64>) {
         if unreadable.heads.is_empty() {
             return;
         }

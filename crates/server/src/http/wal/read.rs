@@ -12,6 +12,9 @@ use landfall_http::Request;
 use landfall_wal::{Page, ReadLimit, WalError};
 use std::io::Write as _;
 
+/// Entries with their offsets.
+type Entries<'h> = Vec<(u64, Item<'h>)>;
+
 /// What a read was asked for.
 struct Params {
     from: From,
@@ -100,7 +103,7 @@ pub(super) fn read(
 }
 
 /// The entries up to the first that is damaged, with where they begin and where to go on.
-fn whole(page: Page<'_>) -> Result<(u64, u64, Vec<(u64, Item<'_>)>), Failure> {
+fn whole(page: Page<'_>) -> Result<(u64, u64, Entries<'_>), Failure> {
     let from = page.next - page.entries.len() as u64;
     let mut items = Vec::with_capacity(page.entries.len());
     for (offset, item) in page.entries {
