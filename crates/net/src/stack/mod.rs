@@ -27,7 +27,7 @@ use std::net::{IpAddr, SocketAddr};
 use table::Table;
 
 /// Packets without a connection (resets, ARP, ICMP, datagrams) that wait to be sent, at most.
-const UNCONNECTED_MAX: usize = 1024;
+pub(crate) const UNCONNECTED_MAX: usize = 1024;
 /// Challenges (RFC 5961, 7) and ICMP messages (RFC 1812, 4.3.2.8) a second.
 const CHALLENGES_PER_SECOND: u32 = 100;
 const ICMP_PER_SECOND: u32 = 1000;
@@ -196,7 +196,7 @@ impl Stack {
         let remote_mac = self.neighbours.get(next_hop);
         let path = Path { tuple, local_mac: self.config.mac, remote_mac: remote_mac.unwrap_or_default() };
         let (iss, offset) = (self.secret.isn(now, &tuple), self.secret.timestamp_offset(&tuple));
-        let id = self.insert(Tcb::opening(now, &self.config, path, iss, offset));
+        let id = self.insert(Tcb::opening(&self.config, path, iss, offset));
         if remote_mac.is_none() {
             self.neighbours.wait(next_hop, id);
             self.solicit(now, next_hop);
@@ -430,6 +430,7 @@ impl Stack {
             stats: &mut self.stats,
             waiting_frames: self.waiting_frames,
             challenges_left: &mut self.limits.challenges,
+            replies: &mut self.control,
         };
         let out = work(tcb, &mut context);
         self.waiting_frames = self.waiting_frames + tcb.waiting_frames() - before;
@@ -441,6 +442,7 @@ impl Stack {
         let Some(how) = self.table.get(id).and_then(|tcb| tcb.ended) else { return };
         let farewell = self.with_quietly(now, frames, id, |tcb, context| {
             let farewell = tcb.farewell(context);
+            tcb.deliver_rest(context);
             tcb.release(context.frames);
             farewell
         });

@@ -54,6 +54,15 @@ pub(crate) struct Delivered {
     pub(crate) rtt: Option<Duration>,
 }
 
+/// What a look for losses has found.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Found {
+    /// Something is lost that was not known to be.
+    pub(crate) any: bool,
+    /// When to look again: something may turn out to be lost then.
+    pub(crate) again: Option<Instant>,
+}
+
 /// The latest segment known to have arrived (RFC 8985, 6.2).
 #[derive(Clone, Copy, Debug)]
 struct Latest {
@@ -169,20 +178,25 @@ impl InFlight {
 
     /// A duplicate acknowledgement of a peer without SACK: some segment after the first has arrived
     /// (RFC 5681, 3.2: the window is inflated by what has left the network).
-    pub(crate) fn acknowledge_duplicate(&mut self, now: Instant) -> Delivered {
-        let mut told = Delivered::default();
-        let next = self.sent.iter().skip(1).position(|sent| !sent.sacked && !sent.lost);
-        if let Some(index) = next.map(|index| index + 1) {
-            let sent = self.sent[index];
-            self.mark_sacked(index);
-            told.bytes += sent.len;
-            let _ = now;
-        }
-        told
+    pub(crate) fn acknowledge_duplicate(&mut self) -> Delivered {
+        Delivered { bytes: self.report_next(), ..Delivered::default() }
     }
 
-    /// Without SACK, what duplicate acknowledgements stood for is not known: all of it may be missing.
-    pub(crate) fn forget_duplicates(&mut self) {
+    /// Some segment after the first has arrived: as good as any is the next that is not known to have. Its length.
+    fn report_next(&mut self) -> u32 {
+        let next = self.sent.iter().skip(1).position(|sent| !sent.sacked && !sent.lost);
+        let Some(index) = next.map(|index| index + 1) else { return 0 };
+        self.mark_sacked(index);
+        self.sent[index].len
+    }
+
+    /// True if the peer has reported the first segment, which it has not acknowledged.
+    pub(crate) fn first_is_reported(&self) -> bool {
+        self.sent.front().is_some_and(|first| first.sacked)
+    }
+
+    /// What the peer has reported, or what its duplicate acknowledgements stood for, may be missing after all.
+    pub(crate) fn forget_reports(&mut self) {
         for index in 0..self.sent.len() {
             if self.sent[index].sacked {
                 self.sent[index].sacked = false;
@@ -223,16 +237,16 @@ impl InFlight {
     }
 
     /// Marks what is lost: sent well before something that has arrived (RFC 8985, 6.2 step 5), or three
-    /// segments before it (RFC 6675, 4). When to look again, if something may turn out to be lost later.
+    /// segments before it (RFC 6675, 4).
     pub(crate) fn detect_losses(
         &mut self,
         now: Instant,
         srtt: Duration,
         recovering: bool,
-    ) -> Option<Instant> {
-        let latest = self.latest?;
+    ) -> Found {
+        let mut found = Found::default();
+        let Some(latest) = self.latest else { return found };
         let grace = self.reordering_window(srtt, recovering);
-        let mut again: Option<Instant> = None;
         for index in 0..self.sent.len() {
             let sent = self.sent[index];
             if !sent.in_flight() || !sent.before(latest.at, latest.end) {
@@ -245,11 +259,12 @@ impl InFlight {
             let due = sent.at + latest.rtt + grace;
             if due <= now {
                 self.mark_lost(index);
+                found.any = true;
             } else {
-                again = Some(again.map_or(due, |at| at.min(due)));
+                found.again = Some(found.again.map_or(due, |at| at.min(due)));
             }
         }
-        again
+        found
     }
 
     /// How much later than others a segment may arrive (RFC 8985, 6.2 step 4).
@@ -266,6 +281,18 @@ impl InFlight {
         if self.sent.front().is_some_and(Sent::in_flight) {
             self.mark_lost(0);
         }
+    }
+
+    /// A partial acknowledgement without SACK: the segment that is the first now is missing (RFC 6582, 3.2, 5). If
+    /// a duplicate was counted for it, it stood for a later one.
+    pub(crate) fn lose_next_hole(&mut self) {
+        if let Some(first) = self.sent.front_mut().filter(|first| first.sacked) {
+            first.sacked = false;
+            self.sacked -= 1;
+            self.pipe += first.len;
+            self.report_next();
+        }
+        self.lose_first();
     }
 
     /// A timeout: everything that the peer has not reported is lost (RFC 6298, 5.4; RFC 6675, 5.1).
