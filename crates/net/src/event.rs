@@ -67,3 +67,18 @@ pub enum Event {
         arrival_ns: u64,
     },
 }
+
+impl Event {
+    /// The connection that it is about.
+    pub fn conn(&self) -> Option<ConnId> {
+        match self {
+            Self::Accepted { conn, .. }
+            | Self::Connected { conn }
+            | Self::Received { conn, .. }
+            | Self::Writable { conn }
+            | Self::Eof { conn }
+            | Self::Ended { conn, .. } => Some(*conn),
+            Self::Datagram { .. } => None,
+        }
+    }
+}

@@ -125,6 +125,9 @@ impl Stack {
                 Ok(Received::Done)
             }
             Icmpv6Repr::Ndisc(NdiscRepr::NeighborAdvert { target_addr, lladdr, .. }) => {
+                if target_addr.is_multicast() || !self.asks_for(target_addr.into()) {
+                    return Err(Drop::NotOurs);
+                }
                 let told = lladdr.filter(|mac| mac.len() == 6).map(|mac| {
                     let mut known = [0; 6];
                     known.copy_from_slice(mac.as_bytes());

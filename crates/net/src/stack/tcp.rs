@@ -12,7 +12,7 @@ use crate::tcp::segment::{self, Segment};
 use crate::tcp::seq::Seq;
 use crate::tcp::{Agreed, Context, Numbers, Tcb, cookie};
 use crate::time::Instant;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 /// How long after the last cookie was sent one may come back.
@@ -29,7 +29,8 @@ pub(super) struct Addressed {
 pub(super) fn parse(arrival: &Arrival<'_>) -> Result<Addressed, Drop> {
     let ip = &arrival.ip;
     let (from_port, to_port) = segment::ports(ip.payload).ok_or(Drop::Malformed)?;
-    if from_port == 0 || to_port == 0 || ip.from.is_multicast() || ip.from.is_unspecified() {
+    let broadcast = ip.from == IpAddr::from([255; 4]);
+    if from_port == 0 || to_port == 0 || ip.from.is_multicast() || ip.from.is_unspecified() || broadcast {
         return Err(Drop::Malformed);
     }
     let pseudo = pseudo_sum(ip.from, ip.to, PROTOCOL_TCP, ip.payload.len());

@@ -36,7 +36,7 @@ impl Tcb {
         }
         self.grow(context, told);
         self.arm_window_probe(context.now);
-        if self.wants_room && self.queued() * 2 <= context.config.send_queue {
+        if self.wants_room && !self.orphaned && self.queued() * 2 <= context.config.send_queue {
             self.wants_room = false;
             context.events.push_back(Event::Writable { conn: context.id });
         }

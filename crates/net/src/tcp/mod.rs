@@ -154,6 +154,8 @@ pub(crate) struct Tcb {
     /// The application has let go of it.
     pub(crate) orphaned: bool,
     pub(crate) ended: Option<Ended>,
+    /// Nothing can be sent yet: the peer's hardware address is not known.
+    pub(crate) unresolved: bool,
     // Sending (RFC 9293, 3.3.1).
     iss: Seq,
     snd_una: Seq,

@@ -112,6 +112,7 @@ impl Tcb {
             state: State::SynSent,
             orphaned: false,
             ended: None,
+            unresolved: false,
             iss,
             snd_una: iss,
             snd_nxt: iss,

@@ -129,6 +129,7 @@ impl InFlight {
             }
             self.lost -= u32::from(first.lost);
         }
+        self.check();
         told
     }
 
@@ -173,6 +174,7 @@ impl InFlight {
                 }
             }
         }
+        self.check();
         told
     }
 
@@ -293,6 +295,7 @@ impl InFlight {
             self.report_next();
         }
         self.lose_first();
+        self.check();
     }
 
     /// A timeout: everything that the peer has not reported is lost (RFC 6298, 5.4; RFC 6675, 5.1).
@@ -324,6 +327,7 @@ impl InFlight {
             self.sent.insert(index + 1, rest);
             self.lost += 1;
         }
+        self.check();
         Some((sent.seq, self.sent[index].len))
     }
 
@@ -343,6 +347,7 @@ impl InFlight {
         sent.at = now;
         self.lost -= 1;
         self.pipe += sent.len;
+        self.check();
     }
 
     /// The last segment that the peer has not reported, for a probe (RFC 8985, 7.3): it counts as lost.
@@ -355,6 +360,22 @@ impl InFlight {
             None => false,
         }
     }
+
+    /// Checks the counts against what they count.
+    #[cfg(debug_assertions)]
+    fn check(&self) {
+        let count = |which: fn(&Sent) -> bool| self.sent.iter().filter(|sent| which(sent)).count() as u32;
+        assert_eq!(self.lost, count(|sent| sent.lost));
+        assert_eq!(self.sacked, count(|sent| sent.sacked));
+        assert_eq!(count(|sent| sent.lost && sent.sacked), 0);
+        assert_eq!(self.pipe, self.sent.iter().filter(|sent| sent.in_flight()).map(|sent| sent.len).sum());
+        for (one, next) in self.sent.iter().zip(self.sent.iter().skip(1)) {
+            assert!(one.end() == next.seq && one.len > 0, "segments follow each other");
+        }
+    }
+
+    #[cfg(not(debug_assertions))]
+    const fn check(&self) {}
 
     /// Forgets everything.
     pub(crate) fn clear(&mut self) {
