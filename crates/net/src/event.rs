@@ -1,8 +1,8 @@
 //! What a stack reports.
 
 use crate::tcp::Ended;
+use core::net::SocketAddr;
 use landfall_media::{Extent, Sum};
-use std::net::SocketAddr;
 
 /// A connection of a stack. Never used again for another connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -3,9 +3,9 @@
 use crate::address::ETHERNET_HEADER;
 use crate::config::Mac;
 use crate::stats::Drop;
+use core::net::IpAddr;
 use landfall_media::Sum;
 use smoltcp::wire::{EthernetAddress, EthernetFrame, EthernetProtocol, IpProtocol, Ipv4Packet, Ipv6Packet};
-use std::net::IpAddr;
 
 /// Time to live of what we send (RFC 1700's default).
 const HOP_LIMIT: u8 = 64;

@@ -23,7 +23,7 @@ fn talking(seed: u64) -> World {
     let client = world.connect();
     world.run_until(|world| world.accepted().is_some());
     let server = world.accepted().unwrap();
-    let bytes: Vec<u8> = (0..3000).map(|i| i as u8).collect();
+    let bytes: Vec<u8> = (0..3000_u32).map(|i| i as u8).collect();
     world.hosts[0].stack.send_bytes(client, &bytes).unwrap();
     world.run_for(Duration::from_millis(1));
     assert!(world.hosts[1].send(server, &bytes, 700, true));
@@ -90,13 +90,36 @@ fn any_bytes_as_a_frame() {
 #[derive(Debug, TypeGenerator)]
 enum Change {
     /// Delivered as it is, or with other fields.
-    Segment { flags: u8, seq: i8, seq_far: i32, ack: i8, window: u16, payload: u8, options: Vec<u8> },
+    Segment {
+        flags: u8,
+        seq: i8,
+        seq_far: i32,
+        ack: i8,
+        window: u16,
+        payload: u8,
+        options: Vec<u8>,
+    },
     /// Sequence numbers near what the stack expects, with any flags and a well-formed option.
-    Near { flags: u8, seq: i16, ack: i16, len: u16, option: u8, value: [u8; 8] },
+    Near {
+        flags: u8,
+        seq: i16,
+        ack: i16,
+        len: u16,
+        option: u8,
+        value: [u8; 8],
+    },
     /// One byte of the frame.
-    Byte { at: u16, value: u8 },
+    Byte {
+        at: u16,
+        value: u8,
+    },
     /// From another port: strays, SYNs, cookies.
-    Elsewhere { port: u8, flags: u8, seq: u32, ack: u32 },
+    Elsewhere {
+        port: u8,
+        flags: u8,
+        seq: u32,
+        ack: u32,
+    },
     /// The application does something.
     Call(u8),
     Wait(u16),

@@ -79,7 +79,8 @@ impl Run {
             return;
         }
         let from = side.sent.len();
-        let bytes: Vec<u8> = (from..from + usize::from(len % 8000)).map(|i| (i * 7 + i / 251) as u8).collect();
+        let bytes: Vec<u8> =
+            (from..from + usize::from(len % 8000)).map(|i| (i * 7 + i / 251) as u8).collect();
         let host = &mut self.world.hosts[host];
         let taken = match piece {
             None => host.stack.send_bytes(conn, &bytes).is_ok(),
@@ -152,7 +153,12 @@ impl Run {
     fn check_prefixes(&self) {
         for host in 0..2 {
             let (sent, got) = (&self.sides[1 - host].sent, self.arrived(host));
-            assert!(sent.starts_with(got), "host {host} got {} of {} bytes, not as sent", got.len(), sent.len());
+            assert!(
+                sent.starts_with(got),
+                "host {host} got {} of {} bytes, not as sent",
+                got.len(),
+                sent.len()
+            );
         }
     }
 
@@ -175,14 +181,19 @@ impl Run {
             }
         }
         let gone = self.world.run_until(|world| world.hosts.iter().all(|host| host.stack.counts().0 == 0));
-        assert!(gone, "connections that never end: {:?}", self.world.hosts.each_ref().map(|h| h.stack.counts()));
+        assert!(
+            gone,
+            "connections that never end: {:?}",
+            self.world.hosts.each_ref().map(|h| h.stack.counts())
+        );
         self.check_prefixes();
         // A link that is cut before the handshake is through may end it on either side.
         if !self.aborted && self.sides[1].conn.is_some() {
             for host in 0..2 {
                 assert_eq!(self.arrived(host).len(), self.sides[1 - host].sent.len(), "host {host}");
             }
-            let ends = self.world.hosts.each_ref().map(|h| h.ended.iter().map(|(_, how)| *how).collect::<Vec<_>>());
+            let ends =
+                self.world.hosts.each_ref().map(|h| h.ended.iter().map(|(_, how)| *how).collect::<Vec<_>>());
             // Timeouts may have grown to as long as TIME-WAIT lasts: a last FIN that is sent again finds nobody.
             let fine = |ended: &Vec<Ended>| matches!(ended[..], [Ended::Closed | Ended::Reset]);
             assert!(ends.iter().all(fine) && ends.contains(&vec![Ended::Closed]), "{ends:?}");

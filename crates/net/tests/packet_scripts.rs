@@ -1,6 +1,8 @@
 //! Packet scripts: what the stack sends, and when, for what arrives. The scripts are in `tests/scripts`; the
 //! format is described at the head of `tests/script/mod.rs`.
 
+#![allow(clippy::cast_sign_loss, reason = "sequence numbers and timestamps wrap")]
+
 mod script;
 mod support;
 

@@ -114,11 +114,25 @@ impl Pair {
             socket.connect(interface.context(), SocketAddr::new(address(0), 80), 5000).unwrap();
         }
         let socket = sockets.add(socket);
-        let faults = Faults { loss: case.loss, reordering: case.loss, duplication: case.loss, ..Faults::NONE };
+        let faults =
+            Faults { loss: case.loss, reordering: case.loss, duplication: case.loss, ..Faults::NONE };
         let faults = Faults { reorder_by: Duration::from_micros(300), ..faults };
         let network = Network::new(case.seed, faults);
         let (got, sent) = (Vec::new(), [0, 0]);
-        Self { now, ours, device, interface, sockets, socket, network, conn, got, sent, eof: false, over: false }
+        Self {
+            now,
+            ours,
+            device,
+            interface,
+            sockets,
+            socket,
+            network,
+            conn,
+            got,
+            sent,
+            eof: false,
+            over: false,
+        }
     }
 
     fn time(&self) -> SmolInstant {
@@ -211,7 +225,8 @@ fn run(case: &Case) {
         pair.ours.stack.handle_time(pair.now, &mut pair.ours.arena);
     }
     let received = pair.conn.and_then(|conn| pair.ours.received.get(&conn)).cloned().unwrap_or_default();
-    let what = format!("seed {} sent {:?}, got {} and {}", case.seed, pair.sent, pair.got.len(), received.len());
+    let what =
+        format!("seed {} sent {:?}, got {} and {}", case.seed, pair.sent, pair.got.len(), received.len());
     assert!(done(&pair), "not done: {what}");
     assert!(pair.eof && pair.got == there && received == back, "{what}");
     assert_eq!(pair.ours.arena.held(), 0);

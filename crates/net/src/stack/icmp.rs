@@ -10,12 +10,12 @@ use crate::ip;
 use crate::stats::Drop;
 use crate::tcp::seq::Seq;
 use crate::time::Instant;
+use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::wire::{
     EthernetAddress, Icmpv4Message, Icmpv4Packet, Icmpv6Message, Icmpv6Packet, Icmpv6Repr,
     NdiscNeighborFlags, NdiscRepr, RawHardwareAddress,
 };
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 const PROTOCOL_ICMP: u8 = 1;
 const PROTOCOL_ICMPV6: u8 = 58;

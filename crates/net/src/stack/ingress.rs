@@ -6,9 +6,9 @@ use crate::frames::Frames;
 use crate::ip::{IpPacket, parse_v4, parse_v6};
 use crate::stats::Drop;
 use crate::time::Instant;
+use core::net::IpAddr;
 use landfall_media::Extent;
 use smoltcp::wire::{EthernetFrame, EthernetProtocol};
-use std::net::IpAddr;
 
 const PROTOCOL_ICMP: u8 = 1;
 const PROTOCOL_ICMPV6: u8 = 58;
@@ -109,7 +109,8 @@ impl Stack {
         };
         // Groups, of the link (RFC 1122, 3.3.6) or of IP (RFC 9293, 3.9.2.3), concern neighbour discovery only.
         let alone = frame.dst_addr().is_unicast() && self.config.addresses.contains(&ip.to);
-        if !alone && !(ip.protocol == PROTOCOL_ICMPV6 && self.is_ours(ip.to)) {
+        let discovery = ip.protocol == PROTOCOL_ICMPV6 && self.is_ours(ip.to);
+        if !alone && !discovery {
             return Err(Drop::NotOurs);
         }
         let off = off + (ETHERNET_HEADER + ip.payload_at) as u64;

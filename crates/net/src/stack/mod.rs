@@ -19,11 +19,11 @@ use crate::tcp::isn::Secret;
 use crate::tcp::time_wait::TimeWait;
 use crate::tcp::{Context, Ended, Tcb};
 use crate::time::Instant;
+use core::net::{IpAddr, SocketAddr};
 use landfall_media::{Extent, Sum};
 use neighbours::Neighbours;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
-use std::net::{IpAddr, SocketAddr};
 use table::Table;
 
 /// Packets without a connection (resets, ARP, ICMP, datagrams) that wait to be sent, at most.

@@ -10,11 +10,11 @@ use crate::frames::Frames;
 use crate::stats::Drop;
 use crate::tcp::Ended;
 use crate::time::Instant;
+use core::net::IpAddr;
 use smoltcp::wire::{
     ArpOperation, ArpPacket, ArpRepr, EthernetAddress, EthernetFrame, EthernetProtocol, EthernetRepr,
 };
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::time::Duration;
 
 /// Neighbours remembered, and asked for at once.
@@ -100,9 +100,9 @@ impl Stack {
     fn send_arp(
         &mut self,
         operation: ArpOperation,
-        ours: std::net::Ipv4Addr,
+        ours: core::net::Ipv4Addr,
         to: Mac,
-        target: std::net::Ipv4Addr,
+        target: core::net::Ipv4Addr,
     ) {
         let asks = operation == ArpOperation::Request;
         let arp = ArpRepr::EthernetIpv4 {

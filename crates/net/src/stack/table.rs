@@ -83,7 +83,8 @@ impl Table {
         self.next_serial += 1;
         let id = ConnId(self.stack | serial << SLOT_BITS | u64::from(slot));
         let hash = self.hash(&tcb.path.tuple);
-        self.slots[slot as usize] = Some(Entry { id, tcb: Box::new(tcb), ready: false, looks: SmallVec::new() });
+        self.slots[slot as usize] =
+            Some(Entry { id, tcb: Box::new(tcb), ready: false, looks: SmallVec::new() });
         let (slots, seed) = (&self.slots, self.seed);
         self.by_tuple.insert_unique(hash, slot, |slot| {
             slots[*slot as usize]

@@ -12,7 +12,7 @@ use crate::tcp::segment::{self, Segment};
 use crate::tcp::seq::Seq;
 use crate::tcp::{Agreed, Context, Numbers, Tcb, cookie};
 use crate::time::Instant;
-use std::net::{IpAddr, SocketAddr};
+use core::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 /// How long after the last cookie was sent one may come back.
@@ -185,8 +185,7 @@ impl Stack {
         }
         self.backlog.remove(&path.tuple);
         let numbers = Numbers { iss: half.iss, irs: half.irs };
-        let mut tcb =
-            Tcb::accepted(now, &self.config, *path, numbers, &half.agreed, half.timestamp_offset);
+        let mut tcb = Tcb::accepted(now, &self.config, *path, numbers, &half.agreed, half.timestamp_offset);
         tcb.handshake_took(half.round_trip(now));
         self.accept(now, frames, tcb, half.tag, segment);
         Ok(Received::Done)

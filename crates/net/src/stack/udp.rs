@@ -10,9 +10,9 @@ use crate::ip;
 use crate::packet::{BYTES_MAX, Packet, PacketBuilder};
 use crate::stats::Drop;
 use crate::time::Instant;
+use core::net::{IpAddr, SocketAddr};
 use landfall_media::{Extent, Sum};
 use smoltcp::wire::UdpPacket;
-use std::net::{IpAddr, SocketAddr};
 
 /// Bytes of a UDP header.
 const HEADER_LEN: usize = 8;

@@ -50,7 +50,17 @@ impl Half {
         tag: u32,
     ) -> Self {
         let Numbers { iss, irs } = numbers;
-        Self { path, iss, irs, agreed, timestamp_offset, tag, retries: 0, due: now + RETRY_AFTER, answered: Some(now) }
+        Self {
+            path,
+            iss,
+            irs,
+            agreed,
+            timestamp_offset,
+            tag,
+            retries: 0,
+            due: now + RETRY_AFTER,
+            answered: Some(now),
+        }
     }
 
     /// How long the answer to its answer took, which comes now.

@@ -74,7 +74,7 @@ mod tests {
     use std::time::Duration;
 
     fn tuple(port: u16) -> Tuple {
-        let at = |host, port| std::net::SocketAddr::from(([10, 0, 0, host], port));
+        let at = |host, port| core::net::SocketAddr::from(([10, 0, 0, host], port));
         Tuple { local: at(1, 80), remote: at(2, port) }
     }
 

@@ -240,12 +240,7 @@ impl InFlight {
 
     /// Marks what is lost: sent well before something that has arrived (RFC 8985, 6.2 step 5), or three
     /// segments before it (RFC 6675, 4).
-    pub(crate) fn detect_losses(
-        &mut self,
-        now: Instant,
-        srtt: Duration,
-        recovering: bool,
-    ) -> Found {
+    pub(crate) fn detect_losses(&mut self, now: Instant, srtt: Duration, recovering: bool) -> Found {
         let mut found = Found::default();
         let Some(latest) = self.latest else { return found };
         let grace = self.reordering_window(srtt, recovering);

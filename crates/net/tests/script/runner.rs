@@ -215,7 +215,7 @@ impl Runner {
     fn pass(&mut self, at: Option<Instant>, stop: bool) {
         let end = at.unwrap_or(self.now + Duration::from_secs(7200));
         self.collect();
-        while !(stop && !self.out.is_empty()) {
+        while !stop || self.out.is_empty() {
             match self.host.stack.deadline() {
                 Some(due) if due <= end => {
                     self.now = self.now.max(due);
@@ -277,9 +277,10 @@ impl Runner {
 
     /// The flow that the stack's segment belongs to.
     fn flow_of(&mut self, seg: &Seg) -> (u32, Flow) {
-        let known = self.flows.iter_mut().find(|(_, flow)| {
-            flow.remote == seg.to && (flow.local == seg.from || flow.local.port() == 0)
-        });
+        let known = self
+            .flows
+            .iter_mut()
+            .find(|(_, flow)| flow.remote == seg.to && (flow.local == seg.from || flow.local.port() == 0));
         let Some((number, flow)) = known else { self.fail(&format!("a segment of no flow: {seg:?}")) };
         flow.local = seg.from;
         (*number, flow.clone())
@@ -347,9 +348,11 @@ impl Runner {
     /// The peer's handshake with a port listened on. Its SYN comes twice, so that no round trip can be measured.
     fn open(&mut self, number: u32, text: &str) {
         let options = text::options(text);
-        let window = text.split_whitespace().skip_while(|w| *w != "win").nth(1).map_or(65535, |w| {
-            w.parse().expect("win N")
-        });
+        let window = text
+            .split_whitespace()
+            .skip_while(|w| *w != "win")
+            .nth(1)
+            .map_or(65535, |w| w.parse().expect("win N"));
         let timestamps = options.iter().any(|o| matches!(o, Opt::Timestamps(..)));
         let ecn = text.contains("ecn");
         let mut syn = text::segment("S 0(0)");

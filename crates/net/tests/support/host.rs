@@ -2,7 +2,9 @@
 
 use super::arena::{Arena, FRAME};
 use landfall_media::Sum;
-use landfall_net::{BYTES_MAX, Config, DESCRIPTORS_MAX, ConnId, Event, Frames, Instant, Packet, Piece, Received, Stack};
+use landfall_net::{
+    BYTES_MAX, Config, ConnId, DESCRIPTORS_MAX, Event, Frames, Instant, Packet, Piece, Received, Stack,
+};
 use std::collections::BTreeMap;
 
 pub struct Host {

@@ -131,7 +131,7 @@ impl Seg {
         put_word(&mut out, self.to.port());
         put_long(&mut out, self.seq);
         put_long(&mut out, self.ack);
-        out.push(((20 + self.options.len()) / 4 << 4) as u8);
+        out.push((((20 + self.options.len()) / 4) << 4) as u8);
         out.push(self.flags);
         put_word(&mut out, self.window);
         put_word(&mut out, 0);
