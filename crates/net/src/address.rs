@@ -1,8 +1,8 @@
 //! Who talks to whom, and over which hardware addresses.
 
 use crate::config::Mac;
+use core::net::{IpAddr, SocketAddr};
 use landfall_media::Sum;
-use std::net::{IpAddr, SocketAddr};
 
 /// Number of TCP in IP headers.
 pub(crate) const PROTOCOL_TCP: u8 = 6;

@@ -1,6 +1,6 @@
 //! What a stack is told when it is made. Limits are configuration; none is unbounded.
 
-use std::net::IpAddr;
+use core::net::IpAddr;
 use std::time::Duration;
 
 /// A hardware address.

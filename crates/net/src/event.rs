@@ -1,8 +1,8 @@
 //! What a stack reports.
 
 use crate::tcp::Ended;
+use core::net::SocketAddr;
 use landfall_media::{Extent, Sum};
-use std::net::SocketAddr;
 
 /// A connection of a stack. Never used again for another connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -66,4 +66,19 @@ pub enum Event {
         /// When it arrived, Unix nanoseconds.
         arrival_ns: u64,
     },
+}
+
+impl Event {
+    /// The connection that it is about.
+    pub fn conn(&self) -> Option<ConnId> {
+        match self {
+            Self::Accepted { conn, .. }
+            | Self::Connected { conn }
+            | Self::Received { conn, .. }
+            | Self::Writable { conn }
+            | Self::Eof { conn }
+            | Self::Ended { conn, .. } => Some(*conn),
+            Self::Datagram { .. } => None,
+        }
+    }
 }

@@ -3,9 +3,9 @@
 use crate::address::ETHERNET_HEADER;
 use crate::config::Mac;
 use crate::stats::Drop;
+use core::net::IpAddr;
 use landfall_media::Sum;
 use smoltcp::wire::{EthernetAddress, EthernetFrame, EthernetProtocol, IpProtocol, Ipv4Packet, Ipv6Packet};
-use std::net::IpAddr;
 
 /// Time to live of what we send (RFC 1700's default).
 const HOP_LIMIT: u8 = 64;
@@ -63,12 +63,16 @@ pub(crate) fn parse_v6(bytes: &[u8]) -> Result<IpPacket<'_>, Drop> {
     let total = packet.total_len();
     let (mut protocol, mut at) = (u8::from(packet.next_header()), 40);
     for _ in 0..EXTENSIONS_MAX {
+        let header = bytes[..total].get(at..at + 4).ok_or(Drop::Malformed);
         match IpProtocol::from(protocol) {
-            IpProtocol::HopByHop | IpProtocol::Ipv6Route | IpProtocol::Ipv6Opts => {}
+            IpProtocol::HopByHop | IpProtocol::Ipv6Opts => {}
+            // With segments left it is for somebody else to pass on (RFC 8200, 4.4; RFC 5095).
+            IpProtocol::Ipv6Route if header?[3] != 0 => return Err(Drop::NotOurs),
+            IpProtocol::Ipv6Route => {}
             IpProtocol::Ipv6Frag => return Err(Drop::Fragment),
             _ => break,
         }
-        let header = bytes[..total].get(at..at + 2).ok_or(Drop::Malformed)?;
+        let header = header?;
         protocol = header[0];
         at += 8 * (usize::from(header[1]) + 1);
     }

@@ -91,6 +91,11 @@ impl<'a> PacketBuilder<'a> {
         self.descriptors + DESCRIPTORS_STEP > DESCRIPTORS_MAX || self.packet.bytes.len() >= BYTES_MAX
     }
 
+    /// Bytes that do not lie in frames for which there is room.
+    pub(crate) fn bytes_left(&self) -> usize {
+        BYTES_MAX.saturating_sub(self.packet.bytes.len())
+    }
+
     pub(crate) fn add_bytes(&mut self, bytes: &[u8]) {
         if bytes.is_empty() {
             return;

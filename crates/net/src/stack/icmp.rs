@@ -10,12 +10,12 @@ use crate::ip;
 use crate::stats::Drop;
 use crate::tcp::seq::Seq;
 use crate::time::Instant;
+use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::wire::{
     EthernetAddress, Icmpv4Message, Icmpv4Packet, Icmpv6Message, Icmpv6Packet, Icmpv6Repr,
     NdiscNeighborFlags, NdiscRepr, RawHardwareAddress,
 };
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 const PROTOCOL_ICMP: u8 = 1;
 const PROTOCOL_ICMPV6: u8 = 58;
@@ -125,6 +125,9 @@ impl Stack {
                 Ok(Received::Done)
             }
             Icmpv6Repr::Ndisc(NdiscRepr::NeighborAdvert { target_addr, lladdr, .. }) => {
+                if target_addr.is_multicast() || !self.asks_for(target_addr.into()) {
+                    return Err(Drop::NotOurs);
+                }
                 let told = lladdr.filter(|mac| mac.len() == 6).map(|mac| {
                     let mut known = [0; 6];
                     known.copy_from_slice(mac.as_bytes());

@@ -6,9 +6,9 @@ use crate::frames::Frames;
 use crate::ip::{IpPacket, parse_v4, parse_v6};
 use crate::stats::Drop;
 use crate::time::Instant;
+use core::net::IpAddr;
 use landfall_media::Extent;
 use smoltcp::wire::{EthernetFrame, EthernetProtocol};
-use std::net::IpAddr;
 
 const PROTOCOL_ICMP: u8 = 1;
 const PROTOCOL_ICMPV6: u8 = 58;
@@ -36,7 +36,7 @@ impl Stack {
         arrival_ns: u64,
     ) -> Received {
         self.stats.received += 1;
-        self.limits.roll(now);
+        self.limits.roll(now, &self.secret);
         match self.dispatch(now, frames, packet, arrival_ns) {
             Ok(received) => received,
             Err(reason) => {
@@ -78,7 +78,7 @@ impl Stack {
             }
             PROTOCOL_UDP => {
                 let datagram = super::udp::parse(&arrival)?;
-                self.receive_datagram(frames, &datagram)
+                self.receive_datagram(now, frames, &datagram)
             }
             PROTOCOL_ICMP => {
                 let message = arrival.ip.payload.to_vec();
@@ -98,13 +98,19 @@ impl Stack {
     /// Ethernet and IP; `None` for ARP.
     fn parse<'a>(&self, bytes: &'a [u8], off: u64, arrival_ns: u64) -> Result<Option<Arrival<'a>>, Drop> {
         let frame = EthernetFrame::new_checked(bytes).map_err(|_| Drop::Malformed)?;
+        if !frame.src_addr().is_unicast() {
+            return Err(Drop::Malformed);
+        }
         let ip = match frame.ethertype() {
             EthernetProtocol::Ipv4 => parse_v4(&bytes[ETHERNET_HEADER..])?,
             EthernetProtocol::Ipv6 => parse_v6(&bytes[ETHERNET_HEADER..])?,
             EthernetProtocol::Arp => return Ok(None),
             _ => return Err(Drop::Protocol),
         };
-        if !self.is_ours(ip.to) {
+        // Groups, of the link (RFC 1122, 3.3.6) or of IP (RFC 9293, 3.9.2.3), concern neighbour discovery only.
+        let alone = frame.dst_addr().is_unicast() && self.config.addresses.contains(&ip.to);
+        let discovery = ip.protocol == PROTOCOL_ICMPV6 && self.is_ours(ip.to);
+        if !alone && !discovery {
             return Err(Drop::NotOurs);
         }
         let off = off + (ETHERNET_HEADER + ip.payload_at) as u64;

@@ -19,15 +19,17 @@ use crate::tcp::isn::Secret;
 use crate::tcp::time_wait::TimeWait;
 use crate::tcp::{Context, Ended, Tcb};
 use crate::time::Instant;
+use core::net::{IpAddr, SocketAddr};
 use landfall_media::{Extent, Sum};
 use neighbours::Neighbours;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
-use std::net::{IpAddr, SocketAddr};
 use table::Table;
 
 /// Packets without a connection (resets, ARP, ICMP, datagrams) that wait to be sent, at most.
-const UNCONNECTED_MAX: usize = 1024;
+pub(crate) const UNCONNECTED_MAX: usize = 1024;
+/// Queued looks at connections that are not worth cleaning up.
+const TIMERS_CLEAN_MIN: usize = 1024;
 /// Challenges (RFC 5961, 7) and ICMP messages (RFC 1812, 4.3.2.8) a second.
 const CHALLENGES_PER_SECOND: u32 = 100;
 const ICMP_PER_SECOND: u32 = 1000;
@@ -97,7 +99,11 @@ pub struct Stack {
     /// Whole frames: ARP, ICMP, neighbour discovery.
     raw: VecDeque<Vec<u8>>,
     datagrams: VecDeque<udp::Outgoing>,
+    /// Stored bytes of the datagram that was filled last: held until the next packet is asked for.
+    lent: Option<Extent>,
     timers: BinaryHeap<Reverse<(Instant, ConnId)>>,
+    /// Length at which it is looked through.
+    timers_clean_at: usize,
     stats: Stats,
     waiting_frames: usize,
     limits: Limits,
@@ -115,10 +121,14 @@ struct Limits {
 }
 
 impl Limits {
-    fn roll(&mut self, now: Instant) {
+    fn roll(&mut self, now: Instant, secret: &Secret) {
         let second = now.millis() / 1000;
         if second != self.second {
-            *self = Self { second, challenges: CHALLENGES_PER_SECOND, icmp: ICMP_PER_SECOND };
+            // How many there are in a second cannot be foreseen: whoever forges segments would learn by counting
+            // whether one of them was challenged (CVE-2016-5696).
+            let more = secret.number(second) % u64::from(CHALLENGES_PER_SECOND);
+            let challenges = CHALLENGES_PER_SECOND / 2 + more as u32;
+            *self = Self { second, challenges, icmp: ICMP_PER_SECOND };
         }
     }
 }
@@ -142,7 +152,9 @@ impl Stack {
             control: VecDeque::new(),
             raw: VecDeque::new(),
             datagrams: VecDeque::new(),
+            lent: None,
             timers: BinaryHeap::new(),
+            timers_clean_at: TIMERS_CLEAN_MIN,
             stats: Stats::default(),
             waiting_frames: 0,
             limits: Limits { second: 0, challenges: CHALLENGES_PER_SECOND, icmp: ICMP_PER_SECOND },
@@ -193,12 +205,14 @@ impl Stack {
             return Err(ConnectError::Full);
         }
         let tuple = self.free_tuple(local, remote).ok_or(ConnectError::NoPort)?;
-        let remote_mac = self.neighbours.get(next_hop);
+        let remote_mac = self.neighbours.fresh(now, next_hop);
         let path = Path { tuple, local_mac: self.config.mac, remote_mac: remote_mac.unwrap_or_default() };
         let (iss, offset) = (self.secret.isn(now, &tuple), self.secret.timestamp_offset(&tuple));
-        let id = self.insert(Tcb::opening(now, &self.config, path, iss, offset));
-        if remote_mac.is_none() {
-            self.neighbours.wait(next_hop, id);
+        let mut tcb = Tcb::opening(&self.config, path, iss, offset);
+        tcb.unresolved = remote_mac.is_none();
+        let id = self.insert(tcb);
+        // One question for all that wait (RFC 1122, 2.3.2.1: not more than one a second).
+        if remote_mac.is_none() && self.neighbours.wait(next_hop, id) {
             self.solicit(now, next_hop);
         }
         self.settle(id);
@@ -282,14 +296,27 @@ impl Stack {
 
     /// Lets go of a connection: what is queued is still sent, and no event of it follows.
     pub fn close(&mut self, now: Instant, frames: &mut dyn Frames, conn: ConnId) {
+        self.forget_events(frames, conn);
         self.with(now, frames, conn, Tcb::orphan);
     }
 
     /// Resets a connection; no event of it follows.
     pub fn abort(&mut self, now: Instant, frames: &mut dyn Frames, conn: ConnId) {
+        self.forget_events(frames, conn);
         self.with(now, frames, conn, |tcb, _| {
             tcb.orphaned = true;
             tcb.end(Ended::Aborted);
+        });
+    }
+
+    /// Takes back what was to be reported of a connection.
+    fn forget_events(&mut self, frames: &mut dyn Frames, conn: ConnId) {
+        self.events.retain(|event| {
+            let its = event.conn() == Some(conn);
+            if let (true, Event::Received { extent, .. }) = (its, event) {
+                frames.release(*extent);
+            }
+            !its
         });
     }
 
@@ -309,7 +336,7 @@ impl Stack {
 
     /// Does what is due.
     pub fn handle_time(&mut self, now: Instant, frames: &mut dyn Frames) {
-        self.limits.roll(now);
+        self.limits.roll(now, &self.secret);
         while let Some(Reverse((_, id))) = self.timers.peek().copied().filter(|Reverse((at, _))| *at <= now) {
             self.timers.pop();
             self.table.timer_fired(id);
@@ -317,7 +344,7 @@ impl Stack {
         }
         self.time_wait.handle_time(now);
         self.handle_backlog(now);
-        self.solicit_again(now);
+        self.solicit_again(now, frames);
     }
 
     fn handle_backlog(&mut self, now: Instant) {
@@ -331,21 +358,27 @@ impl Stack {
         });
     }
 
-    /// Fills the next packet to send; false when there is none.
+    /// Fills the next packet to send; false when there is none. What a packet refers to is held at least until the
+    /// next call, of this or any other method.
     pub fn poll_transmit(&mut self, now: Instant, frames: &mut dyn Frames, packet: &mut Packet) -> bool {
-        let filled =
-            self.transmit_unconnected(packet, frames) || self.transmit_connected(now, frames, packet);
+        self.take_back(frames);
+        let filled = self.transmit_unconnected(packet) || self.transmit_connected(now, frames, packet);
         self.stats.sent += u64::from(filled);
         filled
     }
 
-    fn transmit_unconnected(&mut self, packet: &mut Packet, frames: &mut dyn Frames) -> bool {
+    /// The datagram filled last has been sent.
+    fn take_back(&mut self, frames: &mut dyn Frames) {
+        self.lent.take().into_iter().for_each(|extent| frames.release(extent));
+    }
+
+    fn transmit_unconnected(&mut self, packet: &mut Packet) -> bool {
         if let Some((path, header)) = self.control.pop_front() {
             header.emit_alone(&path, packet);
         } else if let Some(raw) = self.raw.pop_front() {
             packet.set_bytes(&raw);
         } else if let Some(datagram) = self.datagrams.pop_front() {
-            datagram.emit(packet, frames);
+            self.lent = datagram.emit(packet);
         } else {
             return false;
         }
@@ -354,7 +387,7 @@ impl Stack {
 
     fn transmit_connected(&mut self, now: Instant, frames: &mut dyn Frames, packet: &mut Packet) -> bool {
         while let Some(id) = self.ready.front().copied() {
-            let resolved = self.table.get(id).is_some_and(|tcb| tcb.path.remote_mac != [0; 6]);
+            let resolved = self.table.get(id).is_some_and(|tcb| !tcb.unresolved);
             let sent =
                 resolved && self.with_quietly(now, frames, id, |tcb, context| tcb.transmit(context, packet));
             if sent {
@@ -365,6 +398,12 @@ impl Stack {
             self.settle_timer(id);
         }
         false
+    }
+
+    /// Looks at connections that are queued: a few for each connection.
+    #[doc(hidden)]
+    pub fn timers_queued(&self) -> usize {
+        self.timers.len()
     }
 
     /// Counters so far.
@@ -393,6 +432,7 @@ impl Stack {
                 frames.release(extent);
             }
         }
+        self.take_back(frames);
         self.datagrams.drain(..).for_each(|datagram| datagram.release(frames));
     }
 
@@ -430,6 +470,7 @@ impl Stack {
             stats: &mut self.stats,
             waiting_frames: self.waiting_frames,
             challenges_left: &mut self.limits.challenges,
+            replies: &mut self.control,
         };
         let out = work(tcb, &mut context);
         self.waiting_frames = self.waiting_frames + tcb.waiting_frames() - before;
@@ -441,6 +482,7 @@ impl Stack {
         let Some(how) = self.table.get(id).and_then(|tcb| tcb.ended) else { return };
         let farewell = self.with_quietly(now, frames, id, |tcb, context| {
             let farewell = tcb.farewell(context);
+            tcb.deliver_rest(context);
             tcb.release(context.frames);
             farewell
         });
@@ -486,6 +528,12 @@ impl Stack {
     /// Queues a look at the connection for its deadline, unless an earlier one is queued.
     fn settle_timer(&mut self, id: ConnId) {
         if let Some(at) = self.table.timer_to_queue(id) {
+            if self.timers.len() >= self.timers_clean_at {
+                // Connections that are gone have left theirs behind.
+                let table = &self.table;
+                self.timers.retain(|Reverse((_, id))| table.get(*id).is_some());
+                self.timers_clean_at = (2 * self.timers.len()).max(TIMERS_CLEAN_MIN);
+            }
             self.timers.push(Reverse((at, id)));
         }
     }

@@ -6,18 +6,21 @@
 use super::Stack;
 use crate::config::Mac;
 use crate::event::ConnId;
+use crate::frames::Frames;
 use crate::stats::Drop;
 use crate::tcp::Ended;
 use crate::time::Instant;
+use core::net::IpAddr;
 use smoltcp::wire::{
     ArpOperation, ArpPacket, ArpRepr, EthernetAddress, EthernetFrame, EthernetProtocol, EthernetRepr,
 };
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::time::Duration;
 
 /// Neighbours remembered, and asked for at once.
 const KNOWN_MAX: usize = 4096;
+/// How long an address told is believed when a connection is opened.
+const FRESH: Duration = Duration::from_secs(60);
 /// Time between two questions, and how often one is asked (RFC 4861, 10).
 const RETRY: Duration = Duration::from_secs(1);
 const TRIES: u32 = 3;
@@ -25,7 +28,8 @@ const BROADCAST: Mac = [0xff; 6];
 
 #[derive(Debug, Default)]
 pub(super) struct Neighbours {
-    known: BTreeMap<IpAddr, Mac>,
+    /// Hardware addresses, and when they were told last.
+    known: BTreeMap<IpAddr, (Mac, Instant)>,
     asked: BTreeMap<IpAddr, Asked>,
 }
 
@@ -38,20 +42,27 @@ struct Asked {
 
 impl Neighbours {
     pub(super) fn get(&self, address: IpAddr) -> Option<Mac> {
-        self.known.get(&address).copied()
+        self.known.get(&address).map(|(mac, _)| *mac)
     }
 
-    pub(super) fn learn(&mut self, address: IpAddr, mac: Mac) {
+    /// The same, unless it was told so long ago that it may have changed (RFC 1122, 2.3.2.1).
+    pub(super) fn fresh(&self, now: Instant, address: IpAddr) -> Option<Mac> {
+        self.known.get(&address).filter(|(_, told)| now.since(*told) < FRESH).map(|(mac, _)| *mac)
+    }
+
+    pub(super) fn learn(&mut self, now: Instant, address: IpAddr, mac: Mac) {
         if self.known.len() >= KNOWN_MAX && !self.known.contains_key(&address) {
             self.known.pop_first();
         }
-        self.known.insert(address, mac);
+        self.known.insert(address, (mac, now));
     }
 
-    /// A connection waits for an answer.
-    pub(super) fn wait(&mut self, address: IpAddr, conn: ConnId) {
+    /// A connection waits for an answer; true if the question is new.
+    pub(super) fn wait(&mut self, address: IpAddr, conn: ConnId) -> bool {
+        let new = !self.asked.contains_key(&address);
         let asked = Asked { waiting: Vec::new(), again: Instant::default(), tries: 0 };
         self.asked.entry(address).or_insert(asked).waiting.push(conn);
+        new
     }
 
     pub(super) fn deadline(&self) -> Option<Instant> {
@@ -89,9 +100,9 @@ impl Stack {
     fn send_arp(
         &mut self,
         operation: ArpOperation,
-        ours: std::net::Ipv4Addr,
+        ours: core::net::Ipv4Addr,
         to: Mac,
-        target: std::net::Ipv4Addr,
+        target: core::net::Ipv4Addr,
     ) {
         let asks = operation == ArpOperation::Request;
         let arp = ArpRepr::EthernetIpv4 {
@@ -115,12 +126,12 @@ impl Stack {
 
     /// A neighbour's hardware address is known now: who waited for it goes on.
     pub(super) fn learnt(&mut self, now: Instant, address: IpAddr, mac: Mac) {
-        let _ = now;
-        self.neighbours.learn(address, mac);
+        self.neighbours.learn(now, address, mac);
         let Some(asked) = self.neighbours.asked.remove(&address) else { return };
         for id in asked.waiting {
             if let Some(tcb) = self.table.get_mut(id) {
                 tcb.path.remote_mac = mac;
+                tcb.unresolved = false;
                 self.make_ready(id);
             }
         }
@@ -143,25 +154,23 @@ impl Stack {
     }
 
     /// Asks again where no answer came, and gives up after a while.
-    pub(super) fn solicit_again(&mut self, now: Instant) {
+    pub(super) fn solicit_again(&mut self, now: Instant, frames: &mut dyn Frames) {
         let due = self.neighbours.asked.iter().filter(|(_, asked)| asked.again <= now);
         let due: Vec<_> = due.map(|(address, asked)| (*address, asked.tries)).collect();
         for (address, tries) in due {
             if tries < TRIES {
                 self.solicit(now, address);
             } else if let Some(asked) = self.neighbours.asked.remove(&address) {
+                // Nobody knows the peer. What was queued for it is given back.
                 for id in asked.waiting {
-                    self.give_up(id);
+                    self.with(now, frames, id, |tcb, _| tcb.end(Ended::TimedOut));
                 }
             }
         }
     }
 
-    /// A connection whose peer nobody knows; it has sent nothing and holds nothing.
-    fn give_up(&mut self, id: ConnId) {
-        if let Some(tcb) = self.table.remove(id) {
-            self.note_flow(super::FlowChange::Gone(tcb.path.tuple));
-            self.events.push_back(crate::event::Event::Ended { conn: id, how: Ended::TimedOut });
-        }
+    /// True if an answer is of use: nobody else's is believed (RFC 4861, 7.2.5).
+    pub(super) fn asks_for(&self, address: IpAddr) -> bool {
+        self.neighbours.asked.contains_key(&address) || self.neighbours.known.contains_key(&address)
     }
 }

@@ -5,6 +5,7 @@ use crate::event::ConnId;
 use crate::tcp::Tcb;
 use crate::time::Instant;
 use hashbrown::HashTable;
+use smallvec::SmallVec;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// Bits of a [`ConnId`] that say in which slot the connection is; above them a number that is never used again.
@@ -18,8 +19,9 @@ struct Entry {
     tcb: Box<Tcb>,
     /// In the list of those that may have something to send.
     ready: bool,
-    /// The earliest look at it that is queued.
-    timer: Option<Instant>,
+    /// When looks at it are queued, each earlier than the one before. A deadline that moves back costs nothing: the
+    /// look that comes too early finds nothing to do.
+    looks: SmallVec<[Instant; 4]>,
 }
 
 #[derive(Debug)]
@@ -81,7 +83,8 @@ impl Table {
         self.next_serial += 1;
         let id = ConnId(self.stack | serial << SLOT_BITS | u64::from(slot));
         let hash = self.hash(&tcb.path.tuple);
-        self.slots[slot as usize] = Some(Entry { id, tcb: Box::new(tcb), ready: false, timer: None });
+        self.slots[slot as usize] =
+            Some(Entry { id, tcb: Box::new(tcb), ready: false, looks: SmallVec::new() });
         let (slots, seed) = (&self.slots, self.seed);
         self.by_tuple.insert_unique(hash, slot, |slot| {
             slots[*slot as usize]
@@ -128,17 +131,17 @@ impl Table {
     pub(super) fn timer_to_queue(&mut self, id: ConnId) -> Option<Instant> {
         let entry = self.entry(id)?;
         let at = entry.tcb.deadline()?;
-        if entry.timer.is_some_and(|queued| queued <= at) {
+        if entry.looks.last().is_some_and(|queued| *queued <= at) {
             return None;
         }
-        entry.timer = Some(at);
+        entry.looks.push(at);
         Some(at)
     }
 
-    /// A queued look has come up.
+    /// The earliest look queued has come up.
     pub(super) fn timer_fired(&mut self, id: ConnId) {
         if let Some(entry) = self.entry(id) {
-            entry.timer = None;
+            entry.looks.pop();
         }
     }
 

@@ -8,11 +8,11 @@ use crate::frames::Frames;
 use crate::stats::Drop;
 use crate::tcp::backlog::{Half, completes, syn_ack};
 use crate::tcp::emit::Header;
-use crate::tcp::segment::{self, Flags, Segment};
+use crate::tcp::segment::{self, Segment};
 use crate::tcp::seq::Seq;
 use crate::tcp::{Agreed, Context, Numbers, Tcb, cookie};
 use crate::time::Instant;
-use std::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 /// How long after the last cookie was sent one may come back.
@@ -29,7 +29,8 @@ pub(super) struct Addressed {
 pub(super) fn parse(arrival: &Arrival<'_>) -> Result<Addressed, Drop> {
     let ip = &arrival.ip;
     let (from_port, to_port) = segment::ports(ip.payload).ok_or(Drop::Malformed)?;
-    if from_port == 0 || to_port == 0 || ip.from.is_multicast() || ip.from.is_unspecified() {
+    let broadcast = ip.from == IpAddr::from([255; 4]);
+    if from_port == 0 || to_port == 0 || ip.from.is_multicast() || ip.from.is_unspecified() || broadcast {
         return Err(Drop::Malformed);
     }
     let pseudo = pseudo_sum(ip.from, ip.to, PROTOCOL_TCP, ip.payload.len());
@@ -66,9 +67,13 @@ impl Stack {
             return self.receive_half_open(now, frames, &path, segment);
         }
         if let Some(over) = self.time_wait.get(&path.tuple).copied() {
-            if !over.yields_to(&segment) {
+            let listens = self.tag_of(path.tuple.local.port()).is_some();
+            if !listens || !over.yields_to(&segment) {
                 let answer = over.answer(now, &segment);
                 answer.into_iter().for_each(|header| self.send_control(path, header));
+                if over.begins_anew(&segment) {
+                    self.time_wait.insert(over.anew(now), self.config.time_wait_max);
+                }
                 return Ok(Received::Done);
             }
             self.time_wait.remove(&path.tuple);
@@ -161,9 +166,11 @@ impl Stack {
             // Our answer was lost, or the peer has forgotten and starts anew.
             if segment.seq == half.irs {
                 self.send_control(*path, half.answer(now, &self.config));
+                self.backlog.answered_again(&path.tuple);
                 return Ok(Received::Done);
             }
             self.backlog.remove(&path.tuple);
+            self.note_flow(FlowChange::Gone(path.tuple));
             return self.receive_syn(now, path, &segment, None);
         }
         if !completes(&half, &segment, &self.config) {
@@ -178,7 +185,9 @@ impl Stack {
         }
         self.backlog.remove(&path.tuple);
         let numbers = Numbers { iss: half.iss, irs: half.irs };
-        self.accept(now, frames, path, numbers, &half.agreed, half.tag, segment);
+        let mut tcb = Tcb::accepted(now, &self.config, *path, numbers, &half.agreed, half.timestamp_offset);
+        tcb.handshake_took(half.round_trip(now));
+        self.accept(now, frames, tcb, half.tag, segment);
         Ok(Received::Done)
     }
 
@@ -201,24 +210,16 @@ impl Stack {
         let agreed = cookie::check(&self.secret, now, &path.tuple, numbers.irs, numbers.iss, told);
         let Some(agreed) = agreed else { return false };
         self.stats.cookies_accepted += 1;
-        self.accept(now, frames, path, numbers, &agreed, tag, segment);
+        let offset = self.secret.timestamp_offset(&path.tuple);
+        let tcb = Tcb::accepted(now, &self.config, *path, numbers, &agreed, offset);
+        self.accept(now, frames, tcb, tag, segment);
         true
     }
 
-    #[expect(clippy::too_many_arguments, reason = "what a handshake has come to, in one place")]
-    fn accept(
-        &mut self,
-        now: Instant,
-        frames: &mut dyn Frames,
-        path: &Path,
-        numbers: Numbers,
-        agreed: &Agreed,
-        tag: u32,
-        segment: Segment,
-    ) {
-        let offset = self.secret.timestamp_offset(&path.tuple);
-        let id = self.insert(Tcb::accepted(now, &self.config, *path, numbers, agreed, offset));
-        self.events.push_back(Event::Accepted { conn: id, tag, remote: path.tuple.remote });
+    fn accept(&mut self, now: Instant, frames: &mut dyn Frames, tcb: Tcb, tag: u32, segment: Segment) {
+        let remote = tcb.path.tuple.remote;
+        let id = self.insert(tcb);
+        self.events.push_back(Event::Accepted { conn: id, tag, remote });
         self.with(now, frames, id, |tcb: &mut Tcb, context: &mut Context<'_>| tcb.receive(context, segment));
     }
 
@@ -240,15 +241,8 @@ impl Stack {
 
     /// Resets a peer that has a connection which we do not have.
     fn reset(&mut self, path: &Path, segment: &Segment) {
-        if segment.flags.rst {
-            return;
+        if let Some(header) = Header::reset_for(segment) {
+            self.send_control(*path, header);
         }
-        let header = if segment.flags.ack {
-            Header { seq: segment.ack, flags: Flags { rst: true, ..Flags::default() }, ..Header::default() }
-        } else {
-            let flags = Flags { rst: true, ack: true, ..Flags::default() };
-            Header { seq: Seq(0), ack: segment.seq + segment.len(), flags, ..Header::default() }
-        };
-        self.send_control(*path, header);
     }
 }

@@ -7,11 +7,12 @@ use crate::config::Mac;
 use crate::event::Event;
 use crate::frames::Frames;
 use crate::ip;
-use crate::packet::{Packet, PacketBuilder};
+use crate::packet::{BYTES_MAX, Packet, PacketBuilder};
 use crate::stats::Drop;
+use crate::time::Instant;
+use core::net::{IpAddr, SocketAddr};
 use landfall_media::{Extent, Sum};
 use smoltcp::wire::UdpPacket;
-use std::net::{IpAddr, SocketAddr};
 
 /// Bytes of a UDP header.
 const HEADER_LEN: usize = 8;
@@ -44,7 +45,9 @@ pub(super) fn parse(arrival: &Arrival<'_>) -> Result<Datagram, Drop> {
     // RFC 768: zero says that there is none; RFC 8200, 8.1: not over IPv6.
     let none = packet.checksum() == 0 && ip.from.is_ipv4();
     if !none && !total.is_zero() {
-        return Err(Drop::Checksum);
+        let pseudo = pseudo_sum(ip.from, ip.to, PROTOCOL_UDP, len);
+        let partial = Sum::of_word(packet.checksum()) == pseudo;
+        return Err(if partial { Drop::PartialChecksum } else { Drop::Checksum });
     }
     Ok(Datagram {
         mac: arrival.from_mac,
@@ -57,7 +60,8 @@ pub(super) fn parse(arrival: &Arrival<'_>) -> Result<Datagram, Drop> {
 }
 
 impl Outgoing {
-    pub(super) fn emit(self, packet: &mut Packet, frames: &mut dyn Frames) {
+    /// Fills a packet with it; the stored bytes that must be held until it is sent.
+    pub(super) fn emit(self, packet: &mut Packet) -> Option<Extent> {
         let path = &self.path;
         let mut builder = PacketBuilder::new(packet, path.header_len() + HEADER_LEN);
         builder.add_bytes(&self.bytes);
@@ -77,7 +81,7 @@ impl Outgoing {
         UdpPacket::new_unchecked(header).set_checksum(sum.checksum());
         ip::write_ethernet(&mut link[..ETHERNET_HEADER], path.local_mac, path.remote_mac, from);
         ip::write(&mut link[ETHERNET_HEADER..], from, to, PROTOCOL_UDP, len, false);
-        self.release(frames);
+        self.stored.map(|(extent, _)| extent)
     }
 
     pub(super) fn release(self, frames: &mut dyn Frames) {
@@ -90,13 +94,14 @@ impl Outgoing {
 impl Stack {
     pub(super) fn receive_datagram(
         &mut self,
+        now: Instant,
         frames: &mut dyn Frames,
         datagram: &Datagram,
     ) -> Result<Received, Drop> {
         if !self.udp_ports.contains(&datagram.to.port()) {
             return Err(Drop::NoListener);
         }
-        self.neighbours.learn(datagram.from.ip(), datagram.mac);
+        self.neighbours.learn(now, datagram.from.ip(), datagram.mac);
         frames.hold(datagram.extent);
         self.events.push_back(Event::Datagram {
             port: datagram.to.port(),
@@ -146,7 +151,8 @@ impl Stack {
         let remote_mac = self.neighbours.get(remote.ip()).ok_or(SendError::Unresolved)?;
         let stored_len = stored.map_or(0, |(extent, _)| extent.len as usize);
         let headers = crate::address::ip_header_len(local) + HEADER_LEN;
-        if headers + bytes.len() + stored_len > usize::from(self.config.mtu) {
+        let in_buffer = ETHERNET_HEADER + headers + bytes.len();
+        if headers + bytes.len() + stored_len > usize::from(self.config.mtu) || in_buffer > BYTES_MAX {
             return Err(SendError::TooLong);
         }
         if self.datagrams.len() >= UNCONNECTED_MAX {

@@ -23,6 +23,11 @@ impl Tcb {
         } else if self.is_duplicate(segment, before) && !self.sack {
             self.count_duplicate(context, &mut told);
         }
+        if self.in_flight.is_empty() || self.snd_wnd == 0 {
+            // A peer that answers probes, or has closed its window on what is on its way, may take its time
+            // (RFC 9293, 3.8.6.1 and 3.8.6).
+            self.timers.stuck_since = None;
+        }
         if segment.flags.ece && self.ecn.agreed {
             self.slow_down(context);
         }
@@ -31,7 +36,7 @@ impl Tcb {
         }
         self.grow(context, told);
         self.arm_window_probe(context.now);
-        if self.wants_room && self.queued() * 2 <= context.config.send_queue {
+        if self.wants_room && !self.orphaned && self.queued() * 2 <= context.config.send_queue {
             self.wants_room = false;
             context.events.push_back(Event::Writable { conn: context.id });
         }
@@ -44,9 +49,10 @@ impl Tcb {
     /// The cumulative acknowledgement moves on.
     fn advance(&mut self, context: &mut Context<'_>, segment: &Segment, told: &mut Delivered) {
         let ack = segment.ack;
-        if !self.sack {
-            // What the duplicates stood for is not known any more (RFC 6582).
-            self.in_flight.forget_duplicates();
+        let partial = matches!(self.recovery, Recovery::Fast(until) if ack.lt(until));
+        if !self.sack && !partial {
+            // What the duplicates stood for is not known any more.
+            self.in_flight.forget_reports();
         }
         let newly = self.in_flight.acknowledge(context.now, ack);
         told.bytes += newly.bytes;
@@ -55,13 +61,13 @@ impl Tcb {
         if let Some(rtt) = told.rtt {
             self.rtt.sample(rtt);
         }
-        self.rtt.progress();
         let until = self.offset_of(ack).min(self.queue.end());
         self.queue.acknowledge(until, context.frames);
         self.una_offset = until;
         self.snd_una = ack;
         self.dup_acks = 0;
         self.timers.stuck_since = None;
+        self.timers.orphan_progresses(context.now);
         self.leave_recovery(ack);
         // RFC 6298, 5.2 and 5.3.
         self.arm_retransmission(context.now);
@@ -73,8 +79,10 @@ impl Tcb {
     fn leave_recovery(&mut self, ack: super::Seq) {
         match self.recovery {
             Recovery::Fast(until) | Recovery::Timeout(until) if until.le(ack) => self.recovery = Recovery::No,
+            // The peer echoes the mark until data sent after it say that we slowed down (RFC 3168, 6.1.2).
+            Recovery::Marked(until) if until.lt(ack) => self.recovery = Recovery::No,
             // RFC 6582, 3.2: a partial acknowledgement tells of the next hole.
-            Recovery::Fast(_) if !self.sack => self.in_flight.lose_first(),
+            Recovery::Fast(_) if !self.sack => self.in_flight.lose_next_hole(),
             _ => {}
         }
     }
@@ -99,8 +107,8 @@ impl Tcb {
 
     fn count_duplicate(&mut self, context: &mut Context<'_>, told: &mut Delivered) {
         self.dup_acks += 1;
-        told.bytes += self.in_flight.acknowledge_duplicate(context.now).bytes;
-        if self.dup_acks == DUP_THRESH && self.recovery == Recovery::No {
+        told.bytes += self.in_flight.acknowledge_duplicate().bytes;
+        if self.dup_acks == DUP_THRESH && !self.recovery.repairs() {
             self.in_flight.lose_first();
             self.enter_recovery(context);
         }
@@ -124,17 +132,24 @@ impl Tcb {
         if !self.sack {
             return;
         }
-        let recovering = self.recovery != Recovery::No;
-        let again = self.in_flight.detect_losses(context.now, self.rtt.smoothed(), recovering);
-        self.timers.reorder = again;
-        if self.in_flight.has_lost() && self.recovery == Recovery::No {
+        let recovering = self.recovery.repairs();
+        let found = self.in_flight.detect_losses(context.now, self.rtt.smoothed(), recovering);
+        self.timers.reorder = found.again;
+        if found.any && !recovering {
             self.enter_recovery(context);
         }
     }
 
     fn enter_recovery(&mut self, context: &mut Context<'_>) {
-        context.stats.recoveries += 1;
+        // A mark that came first has told of the same congestion: once a window is enough (RFC 3168, 6.1.2).
+        if self.recovery == Recovery::No {
+            self.reduce(context);
+        }
         self.recovery = Recovery::Fast(self.snd_nxt);
+    }
+
+    fn reduce(&mut self, context: &mut Context<'_>) {
+        context.stats.recoveries += 1;
         self.congestion.reduce(self.outstanding());
         self.ecn.reduced = true;
     }
@@ -142,17 +157,15 @@ impl Tcb {
     /// RFC 3168, 6.1.2: a mark counts as a loss, once a window.
     fn slow_down(&mut self, context: &mut Context<'_>) {
         if self.recovery == Recovery::No {
-            self.recovery = Recovery::Fast(self.snd_nxt);
-            self.congestion.reduce(self.outstanding());
-            self.ecn.reduced = true;
-            context.stats.recoveries += 1;
+            self.reduce(context);
+            self.recovery = Recovery::Marked(self.snd_nxt);
         }
     }
 
     /// RFC 5681, 3.1: the window grows with what is acknowledged, if it was what limited us, and not while
     /// losses are repaired.
     fn grow(&mut self, context: &Context<'_>, told: Delivered) {
-        let repairing = matches!(self.recovery, Recovery::Fast(_));
+        let repairing = matches!(self.recovery, Recovery::Fast(_) | Recovery::Marked(_));
         if told.acked > 0 && self.window_limited && !repairing {
             self.congestion.acknowledged(context.now, told.acked, self.rtt.smoothed());
         }

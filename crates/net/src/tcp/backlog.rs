@@ -27,6 +27,17 @@ pub(crate) struct Half {
     pub(crate) tag: u32,
     retries: u32,
     due: Instant,
+    /// When it was answered, if that was once (Karn's rule: RFC 6298, 3).
+    answered: Option<Instant>,
+}
+
+/// What a handshake has told of the round-trip time (RFC 6298, 2 and 5.7).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RoundTrip {
+    Took(Duration),
+    Unknown,
+    /// Our timer expired before the answer came.
+    TimedOut,
 }
 
 impl Half {
@@ -39,7 +50,26 @@ impl Half {
         tag: u32,
     ) -> Self {
         let Numbers { iss, irs } = numbers;
-        Self { path, iss, irs, agreed, timestamp_offset, tag, retries: 0, due: now + RETRY_AFTER }
+        Self {
+            path,
+            iss,
+            irs,
+            agreed,
+            timestamp_offset,
+            tag,
+            retries: 0,
+            due: now + RETRY_AFTER,
+            answered: Some(now),
+        }
+    }
+
+    /// How long the answer to its answer took, which comes now.
+    pub(crate) fn round_trip(&self, now: Instant) -> RoundTrip {
+        match self.answered {
+            _ if self.retries > 0 => RoundTrip::TimedOut,
+            Some(at) => RoundTrip::Took(now.since(at)),
+            None => RoundTrip::Unknown,
+        }
     }
 
     /// Our answer to its SYN.
@@ -98,6 +128,13 @@ impl Backlog {
     pub(crate) fn insert(&mut self, half: Half) {
         self.next_look = Some(self.next_look.map_or(half.due, |at| at.min(half.due)));
         self.half.insert(half.path.tuple.key(), half);
+    }
+
+    /// A SYN came again, and so did its answer.
+    pub(crate) fn answered_again(&mut self, tuple: &Tuple) {
+        if let Some(half) = self.half.get_mut(&tuple.key()) {
+            half.answered = None;
+        }
     }
 
     pub(crate) fn remove(&mut self, tuple: &Tuple) -> Option<Half> {

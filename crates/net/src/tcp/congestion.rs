@@ -121,6 +121,10 @@ impl Congestion {
     /// Nothing was sent for longer than a timeout: the path is not known any more (RFC 5681, 4.1).
     pub(crate) fn idle(&mut self) {
         self.window = self.window.min(INITIAL_SEGMENTS * self.mss);
+        if let Kind::Cubic(cubic) = &mut self.kind {
+            // Idle time is no time in which the window may have grown (RFC 9438, 5.8).
+            cubic.epoch = None;
+        }
     }
 }
 

@@ -27,7 +27,9 @@ pub(crate) fn make(secret: &Secret, now: Instant, tuple: &Tuple, irs: Seq, mss: 
 pub(crate) fn timestamp(clock: u32, agreed: &Agreed) -> u32 {
     let shift = agreed.window_scale.map_or(NO_SCALE, u32::from);
     let options = shift | u32::from(agreed.sack) << 4 | u32::from(agreed.ecn) << 5;
-    clock >> OPTION_BITS << OPTION_BITS | options
+    let value = clock >> OPTION_BITS << OPTION_BITS | options;
+    // Not later than the clock: what is sent next would look old (RFC 7323, 5.3).
+    if value > clock { value.wrapping_sub(1 << OPTION_BITS) } else { value }
 }
 
 /// What had been agreed on, if `iss` is a cookie of ours for this tuple.
@@ -72,8 +74,18 @@ mod tests {
     use std::time::Duration;
 
     fn tuple(port: u16) -> Tuple {
-        let at = |host, port| std::net::SocketAddr::from(([10, 0, 0, host], port));
+        let at = |host, port| core::net::SocketAddr::from(([10, 0, 0, host], port));
         Tuple { local: at(1, 80), remote: at(2, port) }
+    }
+
+    #[test]
+    fn a_cookies_timestamp_is_never_ahead_of_the_clock() {
+        let agreed = Agreed { mss: 1448, window_scale: Some(7), sack: true, timestamp: Some(5), ecn: true };
+        for clock in [0_u32, 1, 62, 63, 64, 100, 128, u32::MAX].into_iter().chain(1000..1200) {
+            let value = timestamp(clock, &agreed);
+            assert!(clock.wrapping_sub(value) < 64, "{value} at {clock}");
+            assert_eq!(value & 63, 7 | 1 << 4 | 1 << 5);
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Segments as they leave: headers in front of payload, and the checksum over both.
 
 use super::reassembly::{BLOCKS_MAX, Block};
-use super::segment::Flags;
+use super::segment::{Flags, Segment};
 use super::seq::Seq;
 use crate::address::{ETHERNET_HEADER, PROTOCOL_TCP, Path, pseudo_sum};
 use crate::ip;
@@ -65,6 +65,19 @@ pub(crate) struct Header {
 }
 
 impl Header {
+    /// The reset that answers a segment which belongs to nothing (RFC 9293, 3.10.7.1); none for a reset.
+    pub(crate) fn reset_for(segment: &Segment) -> Option<Self> {
+        let rst = Flags { rst: true, ..Flags::default() };
+        match segment.flags {
+            Flags { rst: true, .. } => None,
+            Flags { ack: true, .. } => Some(Self { seq: segment.ack, flags: rst, ..Self::default() }),
+            _ => {
+                let flags = Flags { ack: true, ..rst };
+                Some(Self { ack: segment.seq + segment.len(), flags, ..Self::default() })
+            }
+        }
+    }
+
     /// A builder with room for all headers.
     pub(crate) fn begin<'a>(&self, path: &Path, packet: &'a mut Packet) -> PacketBuilder<'a> {
         PacketBuilder::new(packet, path.header_len() + HEADER_LEN + self.options.len())

@@ -23,6 +23,13 @@ impl Secret {
         hasher.finish()
     }
 
+    /// A hash of a number.
+    pub(crate) fn number(&self, number: u64) -> u64 {
+        let mut hasher = SipHasher13::new_with_keys(self.0[0], self.0[1]);
+        hasher.write_u64(number);
+        hasher.finish()
+    }
+
     /// RFC 6528, 3: a clock of 4 microseconds plus a hash of the connection.
     pub(crate) fn isn(&self, now: Instant, tuple: &Tuple) -> Seq {
         Seq((now.nanos() / 4000) as u32) + self.hash(tuple, 1) as u32

@@ -102,10 +102,19 @@ enum Ack {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Recovery {
     No,
+    /// A mark has cost part of the window; nothing is lost. Not again until this is acknowledged (RFC 3168, 6.1.2).
+    Marked(Seq),
     /// Losses are being repaired until this is acknowledged (RFC 6675, 5).
     Fast(Seq),
     /// The same after a timeout.
     Timeout(Seq),
+}
+
+impl Recovery {
+    /// Something was lost.
+    fn repairs(self) -> bool {
+        matches!(self, Self::Fast(_) | Self::Timeout(_))
+    }
 }
 
 /// The close that was asked for.
@@ -145,6 +154,8 @@ pub(crate) struct Tcb {
     /// The application has let go of it.
     pub(crate) orphaned: bool,
     pub(crate) ended: Option<Ended>,
+    /// Nothing can be sent yet: the peer's hardware address is not known.
+    pub(crate) unresolved: bool,
     // Sending (RFC 9293, 3.3.1).
     iss: Seq,
     snd_una: Seq,
@@ -180,6 +191,8 @@ pub(crate) struct Tcb {
     ack: Ack,
     reassembly: Reassembly,
     paused: bool,
+    /// The peer was told last of a closed window for want of frames.
+    told_full: bool,
     held_back: VecDeque<Payload>,
     held_back_bytes: u32,
     /// Sequence number of a FIN that arrived after a hole.
@@ -205,6 +218,17 @@ pub(crate) struct Context<'a> {
     pub(crate) waiting_frames: usize,
     /// Challenges that may still be sent in this second (RFC 5961, 7).
     pub(crate) challenges_left: &'a mut u32,
+    /// Segments of no connection that wait to be sent.
+    pub(crate) replies: &'a mut VecDeque<(Path, emit::Header)>,
+}
+
+impl Context<'_> {
+    /// Refuses a segment that the connection does not accept.
+    fn reset(&mut self, path: Path, segment: &segment::Segment) {
+        if self.replies.len() < crate::stack::UNCONNECTED_MAX {
+            self.replies.extend(emit::Header::reset_for(segment).map(|header| (path, header)));
+        }
+    }
 }
 
 impl Tcb {
@@ -240,10 +264,10 @@ impl Tcb {
         }
         self.fin = Fin::Queued;
         match self.state {
-            // Before the peer has answered, what was queued is still wanted.
-            State::SynSent | State::SynReceived if !self.orphaned => {}
-            State::SynSent => self.end(Ended::Aborted),
-            State::SynReceived | State::Established => self.state = State::FinWait1,
+            State::SynSent if self.orphaned => self.end(Ended::Aborted),
+            // Before the peer has acknowledged our SYN there is no other state to go to; the FIN waits.
+            State::SynSent | State::SynReceived => {}
+            State::Established => self.state = State::FinWait1,
             State::CloseWait => self.state = State::LastAck,
             _ => {}
         }
@@ -252,6 +276,10 @@ impl Tcb {
     /// The application lets go: nothing is delivered any more, and the peer has a while to take the rest.
     pub(crate) fn orphan(&mut self, context: &mut Context<'_>) {
         self.orphaned = true;
+        if !self.held_back.is_empty() {
+            // The peer must not believe that somebody has read it (RFC 9293, 3.6.1; RFC 2525, 2.17).
+            return self.end(Ended::Aborted);
+        }
         self.let_received_go(context.frames);
         self.close();
         self.timers.orphan(context.now);
@@ -296,6 +324,11 @@ impl Tcb {
     /// Segments sent and not acknowledged, in sequence numbers.
     fn outstanding(&self) -> u32 {
         self.snd_nxt.past(self.snd_una)
+    }
+
+    /// What is left of the peer's window.
+    fn offered(&self) -> u32 {
+        (self.snd_una + self.snd_wnd).past(self.snd_nxt)
     }
 
     /// Stream offset of a sequence number that is not before `snd_una`.

@@ -1,5 +1,6 @@
 //! Connections in their first state, and what both sides agree on.
 
+use super::backlog::RoundTrip;
 use super::congestion::Congestion;
 use super::queue::TransmitQueue;
 use super::reassembly::Reassembly;
@@ -89,19 +90,19 @@ impl Tcb {
     }
 
     /// A connection that we open: its SYN is to be sent.
-    pub(crate) fn opening(
-        now: Instant,
-        config: &Config,
-        path: Path,
-        iss: Seq,
-        timestamp_offset: u32,
-    ) -> Self {
+    pub(crate) fn opening(config: &Config, path: Path, iss: Seq, timestamp_offset: u32) -> Self {
         let mut tcb = Self::fresh(config, path, iss, timestamp_offset);
-        tcb.in_flight.push(now, iss, 1);
-        tcb.in_flight.lose_all();
         tcb.snd_nxt = iss + 1;
-        tcb.timers.retransmit = Some(now + tcb.rtt.rto());
         tcb
+    }
+
+    /// Learns from how long the handshake took.
+    pub(crate) fn handshake_took(&mut self, round_trip: RoundTrip) {
+        match round_trip {
+            RoundTrip::Took(time) => self.rtt.sample(time),
+            RoundTrip::TimedOut => self.rtt.handshake_timed_out(),
+            RoundTrip::Unknown => {}
+        }
     }
 
     fn fresh(config: &Config, path: Path, iss: Seq, timestamp_offset: u32) -> Self {
@@ -111,6 +112,7 @@ impl Tcb {
             state: State::SynSent,
             orphaned: false,
             ended: None,
+            unresolved: false,
             iss,
             snd_una: iss,
             snd_nxt: iss,
@@ -138,6 +140,7 @@ impl Tcb {
             ack: Ack::No,
             reassembly: Reassembly::default(),
             paused: false,
+            told_full: false,
             held_back: VecDeque::new(),
             held_back_bytes: 0,
             fin_at: None,

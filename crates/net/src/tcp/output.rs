@@ -37,7 +37,7 @@ impl Tcb {
     /// its FIN.
     pub(crate) fn farewell(&mut self, context: &mut Context<'_>) -> Option<Header> {
         let how = self.ended?;
-        if matches!(how, Ended::Aborted | Ended::TimedOut) && self.state.is_synchronized() {
+        if matches!(how, Ended::Aborted | Ended::TimedOut) && self.state != State::SynSent {
             let flags = Flags { rst: true, ack: true, ..Flags::default() };
             return Some(Header { seq: self.snd_nxt, ack: self.rcv_nxt, flags, ..Header::default() });
         }
@@ -46,17 +46,23 @@ impl Tcb {
     }
 
     fn transmit_syn(&mut self, context: &mut Context<'_>, packet: &mut Packet) -> bool {
-        let Some((seq, len)) = self.in_flight.next_lost(1) else { return false };
-        self.in_flight.resend(context.now, seq, len);
+        if self.in_flight.is_empty() {
+            self.in_flight.push(context.now, self.iss, 1);
+            self.arm_retransmission(context.now);
+        } else {
+            let Some((seq, len)) = self.in_flight.next_lost(1) else { return false };
+            self.in_flight.resend(context.now, seq, len);
+        }
         let answers = self.state == State::SynReceived;
         let config = context.config;
         let v4 = self.path.tuple.local.is_ipv4();
-        let recent = self.timestamps.map_or(0, |t| t.recent);
+        // An answer offers what the peer's SYN offered. Shifts of zero on both sides need not be told.
+        let scales = !answers || self.snd_shift > 0 || self.rcv_shift > 0;
         let options = OptionsOut {
             mss: Some(our_mss(config, v4)),
-            window_scale: Some(our_shift(config)),
-            sack_permitted: true,
-            timestamps: Some((self.timestamp(context.now), recent)),
+            window_scale: scales.then(|| our_shift(config)),
+            sack_permitted: !answers || self.sack,
+            timestamps: self.timestamps.map(|t| (self.timestamp(context.now), t.recent)),
             ..OptionsOut::default()
         };
         // RFC 3168, 6.1.1.
@@ -71,18 +77,21 @@ impl Tcb {
     /// What is lost goes first (RFC 6675, 5: C.1).
     fn transmit_lost(&mut self, context: &mut Context<'_>, packet: &mut Packet) -> bool {
         let mss = self.mss();
-        // The first segment is sent again whatever the window is: something must be on its way.
-        let room = self.in_flight.pipe() < self.congestion.window() || self.in_flight.pipe() == 0;
-        if !self.in_flight.has_lost() || !room {
+        let Some((seq, len)) = self.in_flight.next_lost(mss) else { return false };
+        // The first segment is sent again whatever the window is (RFC 5681, 3.2; RFC 6582, 3.2; RFC 6675, 5: 4.3).
+        if self.in_flight.pipe() >= self.congestion.window() && seq != self.snd_una {
+            self.window_limited = true;
             return false;
         }
-        let Some((seq, len)) = self.in_flight.next_lost(mss) else { return false };
         let with_fin = self.fin == Fin::Sent && seq + len == self.snd_nxt;
         let sent = self.transmit_data(context, packet, seq, len - u32::from(with_fin), with_fin);
         self.in_flight.resend(context.now, seq, sent);
         context.stats.retransmitted += 1;
         if self.timers.retransmit.is_none() {
             self.arm_retransmission(context.now);
+        } else if seq == self.snd_una {
+            // What is waited for gets a whole timeout from now on.
+            self.timers.retransmit = Some(context.now + self.rtt.rto());
         }
         true
     }
@@ -96,12 +105,13 @@ impl Tcb {
         let unsent = u32::try_from(self.queue.end() - start).unwrap_or(u32::MAX);
         let wants_fin = self.fin == Fin::Queued;
         if unsent == 0 && !wants_fin {
-            self.window_limited = false;
+            self.window_limited &= self.in_flight.has_lost();
             return false;
         }
         let mss = self.mss();
         let len = unsent.min(mss).min(self.usable(context.now, unsent, mss));
-        let fin = wants_fin && len == unsent;
+        // A FIN takes a place in the window.
+        let fin = wants_fin && len == unsent && len < self.offered();
         if len == 0 && !fin {
             return false;
         }
@@ -114,9 +124,12 @@ impl Tcb {
             self.timers.stuck_since = Some(context.now);
         }
         self.timers.window_probe = None;
-        // RFC 6298, 5.1; a tail probe is of the last segment.
-        if idle || self.timers.retransmit.is_none() || self.timers.tail_probe.is_some() {
+        self.timers.small_window = false;
+        // RFC 6298, 5.1: only if it is not running; a tail probe is of the last segment.
+        if idle || self.timers.retransmit.is_none() {
             self.arm_retransmission(context.now);
+        } else if self.timers.tail_probe.is_some() {
+            self.arm_tail_probe(context.now);
         }
         true
     }
@@ -127,15 +140,16 @@ impl Tcb {
         if self.in_flight.is_empty() && self.idle_for(now) {
             self.congestion.idle();
         }
-        let offered = (self.snd_una + self.snd_wnd).past(self.snd_nxt);
+        let offered = self.offered();
         let congestion = self.congestion.window().saturating_sub(self.in_flight.pipe());
         let usable = offered.min(congestion);
         let whole = unsent.min(mss);
-        self.window_limited = congestion < whole;
+        self.window_limited = congestion < whole || self.in_flight.has_lost();
         if usable >= whole {
             return usable;
         }
-        let worth = offered >= self.snd_wnd_max / 2 && congestion >= whole && offered > 0;
+        let enough = offered >= self.snd_wnd_max / 2 || self.timers.small_window;
+        let worth = enough && congestion >= whole && offered > 0;
         if worth { usable } else { 0 }
     }
 
@@ -176,10 +190,11 @@ impl Tcb {
         fin: bool,
     ) -> u32 {
         let start = self.offset_of(seq);
-        let flags = Flags { ack: true, cwr: std::mem::take(&mut self.ecn.reduced), ..Flags::default() };
-        let mut header = self.header(context, seq, flags);
-        header.flags.cwr &= self.ecn.agreed;
-        header.markable = self.ecn.agreed && seq == self.snd_nxt;
+        // RFC 3168, 6.1.2 and 6.1.5: on new data only.
+        let new = self.ecn.agreed && seq == self.snd_nxt && len > 0;
+        let cwr = new && std::mem::take(&mut self.ecn.reduced);
+        let mut header = self.header(context, seq, Flags { ack: true, cwr, ..Flags::default() });
+        header.markable = new;
         // What is reported as received takes room from the payload.
         let usual = if self.timestamps.is_some() { super::emit::TIMESTAMPS_LEN } else { 0 };
         let room = self.mss() - (header.options.len() - usual) as u32;
@@ -199,7 +214,7 @@ impl Tcb {
     /// A header with the acknowledgement that is due: sending it settles that.
     fn header(&mut self, context: &Context<'_>, seq: Seq, mut flags: Flags) -> Header {
         self.rcv_edge = self.window_to_offer(context);
-        let window = self.rcv_edge.past(self.rcv_nxt) >> self.rcv_shift;
+        let window = self.window_to_tell(context) >> self.rcv_shift;
         flags.ece = self.ecn.echo;
         let mut options = OptionsOut {
             timestamps: self.timestamps.map(|t| (self.timestamp(context.now), t.recent)),

@@ -119,15 +119,21 @@ impl TransmitQueue {
                 break;
             }
             let skip = (at - piece.start) as u32;
-            let take = (piece.len - skip).min((end - at) as u32);
+            let mut take = (piece.len - skip).min((end - at) as u32);
             match piece.from {
-                From::Bytes(place) => self.add_bytes(place + u64::from(skip), take, packet),
+                From::Bytes(place) => {
+                    take = take.min(packet.bytes_left() as u32);
+                    self.add_bytes(place + u64::from(skip), take, packet);
+                }
                 From::Stored { off, sum } => {
                     let sum = sum_of_part(Extent::new(off, piece.len), sum, skip, take, frames);
                     packet.add_stored(Extent::new(off + u64::from(skip), take), sum);
                 }
             }
             at += u64::from(take);
+            if take < piece.len - skip {
+                break;
+            }
         }
         (at - start) as u32
     }

@@ -5,6 +5,7 @@ use super::segment::Payload;
 use super::seq::Seq;
 use crate::frames::Frames;
 use crate::time::Instant;
+use std::collections::VecDeque;
 use std::time::Duration;
 
 /// Blocks that one acknowledgement reports at most (RFC 2018, 3: three beside timestamps).
@@ -37,7 +38,7 @@ impl Waiting {
 #[derive(Debug, Default)]
 pub(crate) struct Reassembly {
     /// In stream order, without overlaps.
-    waiting: Vec<Waiting>,
+    waiting: VecDeque<Waiting>,
     /// The latest arrival, for the first block reported (RFC 2018, 4).
     latest: Option<Seq>,
 }
@@ -83,11 +84,11 @@ impl Reassembly {
 
     /// Takes the piece that continues the stream at `next`, cut to what is new; its hold passes on.
     pub(crate) fn take(&mut self, next: Seq, frames: &mut dyn Frames) -> Option<Payload> {
-        while let Some(first) = self.waiting.first().copied() {
+        while let Some(first) = self.waiting.front().copied() {
             if next.lt(first.start) {
                 return None;
             }
-            self.waiting.remove(0);
+            self.waiting.pop_front();
             if next.lt(first.end()) {
                 let skip = next.past(first.start);
                 let rest = first.payload.part(skip, first.payload.extent.len - skip, frames);

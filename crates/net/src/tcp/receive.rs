@@ -35,7 +35,8 @@ impl Tcb {
         if segment.seq != self.rcv_nxt {
             return self.receive_after_hole(context, segment);
         }
-        if self.waiting_frames() >= context.config.waiting_frames_per_connection && self.paused {
+        if self.paused && self.keeps_too_much(context) {
+            self.ack = Ack::Now;
             return Err(Drop::TooMuchWaiting);
         }
         context.frames.hold(payload.extent);
@@ -76,16 +77,45 @@ impl Tcb {
     fn receive_after_hole(&mut self, context: &mut Context<'_>, segment: &Segment) -> Result<(), Drop> {
         // RFC 5681, 4.2: tell at once what is missing.
         self.ack = Ack::Now;
-        let mine = self.waiting_frames() >= context.config.waiting_frames_per_connection;
-        if mine || context.waiting_frames >= context.config.waiting_frames_max {
+        if self.keeps_too_much(context) {
             return Err(Drop::TooMuchWaiting);
         }
-        if !self.reassembly.insert(context.now, segment.seq, segment.payload, context.frames) {
-            return Err(Drop::Duplicate);
+        if self.reassembly.insert(context.now, segment.seq, segment.payload, context.frames) {
+            context.stats.out_of_order += 1;
+            self.arm_aside(context);
+        } else {
+            // Its FIN may still be news.
+            context.stats.drop(Drop::Duplicate);
         }
-        context.stats.out_of_order += 1;
-        self.arm_aside(context);
         Ok(())
+    }
+
+    /// True if this connection, or all of them together, keep as many frames as they may.
+    fn keeps_too_much(&self, context: &Context<'_>) -> bool {
+        self.waiting_frames() >= context.config.waiting_frames_per_connection
+            || context.waiting_frames >= context.config.waiting_frames_max
+    }
+
+    /// The window that a segment tells of. It is closed while a paused application leaves no frame for what may
+    /// come in it: that shrinks it, which RFC 9293, 3.8.6 discourages, but a peer that fills frames with single
+    /// bytes would otherwise retransmit in vain until it gives up. What it had been promised is still taken once
+    /// there is room.
+    pub(super) fn window_to_tell(&mut self, context: &Context<'_>) -> u32 {
+        self.told_full = self.paused && self.keeps_too_much(context);
+        if self.told_full { 0 } else { self.rcv_edge.past(self.rcv_nxt) }
+    }
+
+    /// The connection is over: what was held back is all there is, and nobody can ask for it later.
+    pub(crate) fn deliver_rest(&mut self, context: &mut Context<'_>) {
+        if self.ended == Some(Ended::Closed) && !self.orphaned && !self.held_back.is_empty() {
+            self.deliver_held_back(context);
+            context.events.push_back(Event::Eof { conn: context.id });
+        }
+    }
+
+    fn deliver_held_back(&mut self, context: &mut Context<'_>) {
+        self.held_back.drain(..).for_each(|payload| deliver(context, payload));
+        self.held_back_bytes = 0;
     }
 
     /// RFC 9293, 3.10.7.4, eighth. A FIN after a hole is remembered by its place.
@@ -126,16 +156,13 @@ impl Tcb {
             return;
         }
         let had_some = !self.held_back.is_empty();
-        while let Some(payload) = self.held_back.pop_front() {
-            deliver(context, payload);
-        }
-        self.held_back_bytes = 0;
+        self.deliver_held_back(context);
         if had_some && !self.state.receives() && !self.orphaned {
             context.events.push_back(Event::Eof { conn: context.id });
         }
         // RFC 9293, 3.8.6.2.2: a window that has opened well is told.
         let opened = self.window_to_offer(context).past(self.rcv_edge);
-        if opened >= (2 * self.mss()).min(context.config.receive_window / 2) {
+        if self.told_full || opened >= (2 * self.mss()).min(context.config.receive_window / 2) {
             self.ack = Ack::Now;
         }
     }
@@ -143,17 +170,14 @@ impl Tcb {
     /// Right edge of the window to offer: it never moves back (RFC 9293, 3.8.6).
     pub(super) fn window_to_offer(&self, context: &Context<'_>) -> Seq {
         let pressed = context.waiting_frames >= context.config.waiting_frames_max / 2;
-        let full = if pressed { WINDOW_UNDER_PRESSURE } else { context.config.receive_window };
+        let most = context.config.receive_window;
+        let full = if pressed { WINDOW_UNDER_PRESSURE.min(most) } else { most };
         let room = full.saturating_sub(self.held_back_bytes);
         let room = room.min(0xffff << self.rcv_shift);
         let edge = self.rcv_nxt + (room >> self.rcv_shift << self.rcv_shift);
         // RFC 9293, 3.8.6.2.2: no small steps.
         let step = self.mss().min(context.config.receive_window / 2);
-        if self.rcv_edge.lt(edge) && (edge.past(self.rcv_edge) >= step || self.rcv_edge.le(self.rcv_nxt)) {
-            edge
-        } else {
-            self.rcv_edge
-        }
+        if self.rcv_edge.lt(edge) && edge.past(self.rcv_edge) >= step { edge } else { self.rcv_edge }
     }
 }
 

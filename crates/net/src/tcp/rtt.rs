@@ -4,6 +4,8 @@ use std::time::Duration;
 
 /// The timeout before anything was measured (RFC 6298, 2.1).
 const RTO_INITIAL: Duration = Duration::from_secs(1);
+/// The same after a SYN was lost (RFC 6298, 5.7).
+const RTO_AFTER_LOST_SYN: Duration = Duration::from_secs(3);
 /// The longest timeout (RFC 6298, 2.5: at least 60 seconds).
 const RTO_MAX: Duration = Duration::from_secs(60);
 /// Clock granularity, G: clocks of drivers are finer.
@@ -15,13 +17,15 @@ pub(crate) struct Rtt {
     smoothed: Option<Duration>,
     variation: Duration,
     rto_min: Duration,
+    /// The timeout as long as nothing was measured.
+    initial: Duration,
     /// How often the timer has backed off (RFC 6298, 5.5).
     backoff: u32,
 }
 
 impl Rtt {
     pub(crate) fn new(rto_min: Duration) -> Self {
-        Self { smoothed: None, variation: Duration::ZERO, rto_min, backoff: 0 }
+        Self { smoothed: None, variation: Duration::ZERO, rto_min, initial: RTO_INITIAL, backoff: 0 }
     }
 
     /// A measurement (RFC 6298, 2.2 and 2.3).
@@ -39,6 +43,18 @@ impl Rtt {
         }
     }
 
+    /// The SYN, or its answer, was not acknowledged in time: the first data wait longer (RFC 6298, 5.7).
+    pub(crate) fn handshake_timed_out(&mut self) {
+        if self.smoothed.is_none() {
+            (self.initial, self.backoff) = (RTO_AFTER_LOST_SYN, 0);
+        }
+    }
+
+    /// True if the timer has expired since the last measurement.
+    pub(crate) fn has_backed_off(&self) -> bool {
+        self.backoff > 0
+    }
+
     /// The smoothed round-trip time, or the guess that goes with the first timeout.
     pub(crate) fn smoothed(&self) -> Duration {
         self.smoothed.unwrap_or(RTO_INITIAL / 3)
@@ -51,7 +67,7 @@ impl Rtt {
 
     /// How long to wait for an acknowledgement.
     pub(crate) fn rto(&self) -> Duration {
-        let base = self.smoothed.map_or(RTO_INITIAL, |smoothed| {
+        let base = self.smoothed.map_or(self.initial, |smoothed| {
             (smoothed + GRANULARITY.max(self.variation * 4)).max(self.rto_min)
         });
         base.saturating_mul(1 << self.backoff.min(16)).min(RTO_MAX)
@@ -60,11 +76,6 @@ impl Rtt {
     /// The timer has expired.
     pub(crate) fn back_off(&mut self) {
         self.backoff = (self.backoff + 1).min(16);
-    }
-
-    /// New data were acknowledged: the next timeout is the usual one again.
-    pub(crate) fn progress(&mut self) {
-        self.backoff = 0;
     }
 }
 
@@ -87,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn it_doubles_with_each_expiry_up_to_a_minute_and_recovers_with_progress() {
+    fn it_doubles_with_each_expiry_up_to_a_minute_until_something_is_measured() {
         let mut rtt = Rtt::new(200 * MS);
         rtt.sample(MS);
         let rtos: Vec<_> = (0..12)
@@ -98,7 +109,7 @@ mod tests {
             .collect();
         assert_eq!(rtos[..4], [400, 800, 1600, 3200], "(5.5)");
         assert_eq!(rtos[11], 60_000, "(2.5)");
-        rtt.progress();
-        assert_eq!(rtt.rto(), 200 * MS);
+        rtt.sample(MS);
+        assert_eq!(rtt.rto(), 200 * MS, "(5): a measurement ends the back-off");
     }
 }

@@ -54,6 +54,15 @@ pub(crate) struct Delivered {
     pub(crate) rtt: Option<Duration>,
 }
 
+/// What a look for losses has found.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Found {
+    /// Something is lost that was not known to be.
+    pub(crate) any: bool,
+    /// When to look again: something may turn out to be lost then.
+    pub(crate) again: Option<Instant>,
+}
+
 /// The latest segment known to have arrived (RFC 8985, 6.2).
 #[derive(Clone, Copy, Debug)]
 struct Latest {
@@ -120,6 +129,7 @@ impl InFlight {
             }
             self.lost -= u32::from(first.lost);
         }
+        self.check();
         told
     }
 
@@ -164,25 +174,31 @@ impl InFlight {
                 }
             }
         }
+        self.check();
         told
     }
 
     /// A duplicate acknowledgement of a peer without SACK: some segment after the first has arrived
     /// (RFC 5681, 3.2: the window is inflated by what has left the network).
-    pub(crate) fn acknowledge_duplicate(&mut self, now: Instant) -> Delivered {
-        let mut told = Delivered::default();
-        let next = self.sent.iter().skip(1).position(|sent| !sent.sacked && !sent.lost);
-        if let Some(index) = next.map(|index| index + 1) {
-            let sent = self.sent[index];
-            self.mark_sacked(index);
-            told.bytes += sent.len;
-            let _ = now;
-        }
-        told
+    pub(crate) fn acknowledge_duplicate(&mut self) -> Delivered {
+        Delivered { bytes: self.report_next(), ..Delivered::default() }
     }
 
-    /// Without SACK, what duplicate acknowledgements stood for is not known: all of it may be missing.
-    pub(crate) fn forget_duplicates(&mut self) {
+    /// Some segment after the first has arrived: as good as any is the next that is not known to have. Its length.
+    fn report_next(&mut self) -> u32 {
+        let next = self.sent.iter().skip(1).position(|sent| !sent.sacked && !sent.lost);
+        let Some(index) = next.map(|index| index + 1) else { return 0 };
+        self.mark_sacked(index);
+        self.sent[index].len
+    }
+
+    /// True if the peer has reported the first segment, which it has not acknowledged.
+    pub(crate) fn first_is_reported(&self) -> bool {
+        self.sent.front().is_some_and(|first| first.sacked)
+    }
+
+    /// What the peer has reported, or what its duplicate acknowledgements stood for, may be missing after all.
+    pub(crate) fn forget_reports(&mut self) {
         for index in 0..self.sent.len() {
             if self.sent[index].sacked {
                 self.sent[index].sacked = false;
@@ -223,16 +239,11 @@ impl InFlight {
     }
 
     /// Marks what is lost: sent well before something that has arrived (RFC 8985, 6.2 step 5), or three
-    /// segments before it (RFC 6675, 4). When to look again, if something may turn out to be lost later.
-    pub(crate) fn detect_losses(
-        &mut self,
-        now: Instant,
-        srtt: Duration,
-        recovering: bool,
-    ) -> Option<Instant> {
-        let latest = self.latest?;
+    /// segments before it (RFC 6675, 4).
+    pub(crate) fn detect_losses(&mut self, now: Instant, srtt: Duration, recovering: bool) -> Found {
+        let mut found = Found::default();
+        let Some(latest) = self.latest else { return found };
         let grace = self.reordering_window(srtt, recovering);
-        let mut again: Option<Instant> = None;
         for index in 0..self.sent.len() {
             let sent = self.sent[index];
             if !sent.in_flight() || !sent.before(latest.at, latest.end) {
@@ -245,11 +256,12 @@ impl InFlight {
             let due = sent.at + latest.rtt + grace;
             if due <= now {
                 self.mark_lost(index);
+                found.any = true;
             } else {
-                again = Some(again.map_or(due, |at| at.min(due)));
+                found.again = Some(found.again.map_or(due, |at| at.min(due)));
             }
         }
-        again
+        found
     }
 
     /// How much later than others a segment may arrive (RFC 8985, 6.2 step 4).
@@ -266,6 +278,19 @@ impl InFlight {
         if self.sent.front().is_some_and(Sent::in_flight) {
             self.mark_lost(0);
         }
+    }
+
+    /// A partial acknowledgement without SACK: the segment that is the first now is missing (RFC 6582, 3.2, 5). If
+    /// a duplicate was counted for it, it stood for a later one.
+    pub(crate) fn lose_next_hole(&mut self) {
+        if let Some(first) = self.sent.front_mut().filter(|first| first.sacked) {
+            first.sacked = false;
+            self.sacked -= 1;
+            self.pipe += first.len;
+            self.report_next();
+        }
+        self.lose_first();
+        self.check();
     }
 
     /// A timeout: everything that the peer has not reported is lost (RFC 6298, 5.4; RFC 6675, 5.1).
@@ -297,6 +322,7 @@ impl InFlight {
             self.sent.insert(index + 1, rest);
             self.lost += 1;
         }
+        self.check();
         Some((sent.seq, self.sent[index].len))
     }
 
@@ -316,6 +342,7 @@ impl InFlight {
         sent.at = now;
         self.lost -= 1;
         self.pipe += sent.len;
+        self.check();
     }
 
     /// The last segment that the peer has not reported, for a probe (RFC 8985, 7.3): it counts as lost.
@@ -328,6 +355,22 @@ impl InFlight {
             None => false,
         }
     }
+
+    /// Checks the counts against what they count.
+    #[cfg(debug_assertions)]
+    fn check(&self) {
+        let count = |which: fn(&Sent) -> bool| self.sent.iter().filter(|sent| which(sent)).count() as u32;
+        assert_eq!(self.lost, count(|sent| sent.lost));
+        assert_eq!(self.sacked, count(|sent| sent.sacked));
+        assert_eq!(count(|sent| sent.lost && sent.sacked), 0);
+        assert_eq!(self.pipe, self.sent.iter().filter(|sent| sent.in_flight()).map(|sent| sent.len).sum());
+        for (one, next) in self.sent.iter().zip(self.sent.iter().skip(1)) {
+            assert!(one.end() == next.seq && one.len > 0, "segments follow each other");
+        }
+    }
+
+    #[cfg(not(debug_assertions))]
+    const fn check(&self) {}
 
     /// Forgets everything.
     pub(crate) fn clear(&mut self) {

@@ -14,6 +14,9 @@ use std::time::Duration;
 /// implementations.
 pub(crate) const LIFETIME: Duration = Duration::from_secs(60);
 
+/// Places in the queue that are not worth cleaning up.
+const ORDER_MIN: usize = 64;
+
 /// What is remembered of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Over {
@@ -49,6 +52,16 @@ impl Over {
         plain_syn && newer
     }
 
+    /// True for the peer's FIN again: our acknowledgement was lost (RFC 9293, 3.10.7.4, eighth).
+    pub(crate) fn begins_anew(&self, segment: &Segment) -> bool {
+        segment.flags.fin && !segment.flags.rst && segment.seq + segment.len() == self.rcv_nxt
+    }
+
+    /// The same, remembered for the whole time from now on.
+    pub(crate) fn anew(self, now: Instant) -> Self {
+        Self { until: now + LIFETIME, ..self }
+    }
+
     /// A sequence number past everything that the old connection used, for the new one.
     pub(crate) fn next_iss(&self) -> Seq {
         self.snd_nxt + 0x1_0000
@@ -76,10 +89,16 @@ pub(crate) struct TimeWait {
 
 impl TimeWait {
     pub(crate) fn insert(&mut self, over: Over, max: usize) {
-        while self.over.len() >= max
+        self.over.remove(&over.path.tuple.key());
+        while self.over.len() >= max.max(1)
             && let Some((until, oldest)) = self.order.pop_front()
         {
             self.forget(until, &oldest);
+        }
+        if self.order.len() >= 2 * max.max(ORDER_MIN) {
+            // Tuples that were used again have left their old places behind.
+            let over = &self.over;
+            self.order.retain(|(until, tuple)| over.get(&tuple.key()).is_some_and(|o| o.until == *until));
         }
         self.order.push_back((over.until, over.path.tuple));
         self.over.insert(over.path.tuple.key(), over);

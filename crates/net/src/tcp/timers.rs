@@ -36,6 +36,10 @@ pub(super) struct Timers {
     orphan: Option<Instant>,
     /// Since when the peer has acknowledged nothing that it should.
     pub(super) stuck_since: Option<Instant>,
+    /// When a segment that was not acceptable was answered last.
+    pub(super) answered: Option<Instant>,
+    /// The override timer has expired: a small part of a window is used (RFC 9293, 3.8.6.2.1).
+    pub(super) small_window: bool,
     /// When data were sent last.
     pub(super) last_sent: Option<Instant>,
     /// A probe is to be sent now: one byte past the window, or before it.
@@ -52,6 +56,13 @@ pub(super) enum Probe {
 impl Timers {
     pub(super) fn orphan(&mut self, now: Instant) {
         self.orphan.get_or_insert(now + ORPHAN_MAX);
+    }
+
+    /// The peer has taken more of what was left to it.
+    pub(super) fn orphan_progresses(&mut self, now: Instant) {
+        if let Some(at) = &mut self.orphan {
+            *at = now + ORPHAN_MAX;
+        }
     }
 
     /// Something has arrived: the peer is alive.
@@ -95,15 +106,13 @@ impl Tcb {
             self.detect_losses(context);
         }
         if due(&mut self.timers.tail_probe) {
-            self.probe_tail();
+            self.probe_tail(now);
         }
         if due(&mut self.timers.retransmit) {
             self.retransmission_timeout(context);
         }
         if due(&mut self.timers.window_probe) {
-            self.timers.probe = Some(Probe::Window);
-            self.timers.window_probes += 1;
-            self.give_up_when_stuck(context);
+            self.window_probe(context);
         }
         if due(&mut self.timers.keep_alive) {
             self.keep_alive(context);
@@ -115,6 +124,17 @@ impl Tcb {
             let after = context.config.set_aside_after;
             context.stats.set_aside_bytes += self.reassembly.set_aside(now, after, context.frames);
             self.arm_aside(context);
+        }
+    }
+
+    /// The peer's window has been closed for a while, or was too small to be used.
+    fn window_probe(&mut self, context: &Context<'_>) {
+        self.timers.window_probes += 1;
+        if self.offered() > 0 {
+            self.timers.small_window = true;
+        } else {
+            self.timers.probe = Some(Probe::Window);
+            self.give_up_when_stuck(context);
         }
     }
 
@@ -140,9 +160,11 @@ impl Tcb {
         let in_flight = self.outstanding();
         self.congestion.timeout(in_flight, first);
         self.recovery = Recovery::Timeout(self.snd_nxt);
+        self.ecn.reduced = true;
         self.dup_acks = 0;
-        if !self.sack {
-            self.in_flight.forget_duplicates();
+        // A peer that reports what follows the last acknowledgement has dropped what it had (RFC 2018, 8).
+        if !self.sack || self.in_flight.first_is_reported() {
+            self.in_flight.forget_reports();
         }
         self.in_flight.lose_all();
         self.rtt.back_off();
@@ -161,9 +183,10 @@ impl Tcb {
     }
 
     /// RFC 8985, 7.3: the last segment again, before a timeout must be waited for. One probe a flight.
-    fn probe_tail(&mut self) {
-        if self.recovery == Recovery::No && !self.in_flight.has_lost() {
-            self.in_flight.lose_last();
+    fn probe_tail(&mut self, now: Instant) {
+        if !self.recovery.repairs() && !self.in_flight.has_lost() && self.in_flight.lose_last() {
+            // The probe gets as much time as any segment.
+            self.timers.retransmit = Some(now + self.rtt.rto());
         }
     }
 
@@ -179,8 +202,8 @@ impl Tcb {
     }
 
     /// RFC 8985, 7.2.
-    fn arm_tail_probe(&mut self, now: Instant) {
-        let usual = self.recovery == Recovery::No && self.sack && self.rtt.is_known();
+    pub(super) fn arm_tail_probe(&mut self, now: Instant) {
+        let usual = !self.recovery.repairs() && self.sack && self.rtt.is_known();
         if !usual || self.in_flight.has_lost() {
             self.timers.tail_probe = None;
             return;

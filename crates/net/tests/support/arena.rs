@@ -9,22 +9,35 @@ pub const FRAME: u64 = 2048;
 pub struct Arena {
     bytes: Vec<u8>,
     refs: Vec<u32>,
+    max: usize,
     next: usize,
     pub set_aside: u64,
 }
 
 impl Arena {
     pub fn new(frames: usize) -> Self {
-        Self { bytes: vec![0; frames * FRAME as usize], refs: vec![0; frames], next: 0, set_aside: 0 }
+        Self { bytes: Vec::new(), refs: Vec::new(), max: frames, next: 0, set_aside: 0 }
     }
 
     /// A free frame, held once.
     pub fn take(&mut self) -> Option<u64> {
         let count = self.refs.len();
-        let free = (0..count).map(|i| (self.next + i) % count).find(|frame| self.refs[*frame] == 0)?;
+        let free = (0..count).map(|i| (self.next + i) % count).find(|frame| self.refs[*frame] == 0);
+        let free = free.or_else(|| self.grow())?;
         self.next = free + 1;
         self.refs[free] = 1;
         Some(free as u64 * FRAME)
+    }
+
+    /// One more frame than were ever needed at once.
+    fn grow(&mut self) -> Option<usize> {
+        let frame = self.refs.len();
+        if frame == self.max {
+            return None;
+        }
+        self.refs.push(0);
+        self.bytes.resize((frame + 1) * FRAME as usize, 0);
+        Some(frame)
     }
 
     /// Puts bytes into a fresh frame at `skip`; held once.

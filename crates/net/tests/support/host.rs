@@ -1,8 +1,10 @@
 //! A host: a stack, its memory, and an application that collects what it is given.
 
-use super::arena::Arena;
+use super::arena::{Arena, FRAME};
 use landfall_media::Sum;
-use landfall_net::{Config, ConnId, Event, Frames, Instant, Packet, Piece, Received, Stack};
+use landfall_net::{
+    BYTES_MAX, Config, ConnId, DESCRIPTORS_MAX, Event, Frames, Instant, Packet, Piece, Received, Stack,
+};
 use std::collections::BTreeMap;
 
 pub struct Host {
@@ -46,13 +48,27 @@ impl Host {
             }
         }
         assert_eq!(frame.len(), self.packet.len());
+        assert!(self.packet.bytes.len() <= BYTES_MAX, "{} bytes beside frames", self.packet.bytes.len());
+        assert!(self.descriptors() <= DESCRIPTORS_MAX, "{:?}", self.packet.pieces);
         assert!(frame.len() <= usize::from(self.stack.config().mtu) + 14, "{} bytes do not fit", frame.len());
         self.sent += 1;
         Some(frame)
     }
 
+    /// Descriptors that the latest packet takes.
+    fn descriptors(&self) -> usize {
+        let of = |piece: &Piece| match piece {
+            Piece::Bytes { .. } => 1,
+            Piece::Stored(extent) => ((extent.end() - 1) / FRAME - extent.off / FRAME + 1) as usize,
+        };
+        self.packet.pieces.iter().map(of).sum()
+    }
+
     /// A frame arrives.
     pub fn deliver(&mut self, now: Instant, frame: &[u8]) {
+        if frame.is_empty() {
+            return;
+        }
         // Like AF_XDP: 256 bytes in front of the packet.
         let Some(landed) = self.arena.store(256, frame) else { return };
         let outcome = self.stack.receive(now, &mut self.arena, landed, now.nanos());

@@ -5,8 +5,10 @@
 mod arena;
 mod host;
 mod network;
+pub mod wire;
 
 pub use host::Host;
+#[allow(unused_imports, reason = "each test uses its part")]
 pub use network::{Faults, Network, Rng};
 
 use landfall_net::{Config, ConnId, Event, Instant};
