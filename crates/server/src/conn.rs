@@ -198,7 +198,7 @@ impl Conn {
             }
             let Speaks::Http { session, .. } = &mut self.speaks else { return false };
             let mut reply = self.outbox.begin(heap, core.round);
-            match session.pump(&mut core.context(self.id), &mut reply) {
+            match session.pump(&mut core.context(self.id, self.arrival_ns), &mut reply) {
                 Outcome::Done => reply.finish(),
                 Outcome::Close => {
                     reply.finish();
@@ -228,7 +228,8 @@ impl Conn {
                     }
                 }
                 let mut reply = self.outbox.begin(heap, core.round);
-                let outcome = session.execute(&mut core.context(self.id), command, chain, &mut reply);
+                let outcome =
+                    session.execute(&mut core.context(self.id, self.arrival_ns), command, chain, &mut reply);
                 parser.set_authenticated(session.is_authenticated());
                 settle(reply, outcome, command.end)
             }
@@ -237,7 +238,7 @@ impl Conn {
                 Ok(landfall_http::Progress::SendContinue) => {
                     let mut reply = self.outbox.begin(heap, core.round);
                     let refused = parser.head().is_some_and(|head| {
-                        !session.accepts_body(&mut core.context(self.id), head, &mut reply)
+                        !session.accepts_body(&mut core.context(self.id, self.arrival_ns), head, &mut reply)
                     });
                     if !refused {
                         reply.bytes().extend_from_slice(landfall_http::CONTINUE);
@@ -247,7 +248,12 @@ impl Conn {
                 }
                 Ok(landfall_http::Progress::Request(request)) => {
                     let mut reply = self.outbox.begin(heap, core.round);
-                    let outcome = session.execute(&mut core.context(self.id), &request, chain, &mut reply);
+                    let outcome = session.execute(
+                        &mut core.context(self.id, self.arrival_ns),
+                        &request,
+                        chain,
+                        &mut reply,
+                    );
                     settle(reply, outcome, request.end)
                 }
                 Err(error) => {
@@ -302,13 +308,16 @@ impl Conn {
 }
 
 impl Core<'_> {
-    pub(crate) fn context(&mut self, conn: ConnId) -> Context<'_> {
+    /// `arrival_ns` is of the packet that brought the command, or 0.
+    pub(crate) fn context(&mut self, conn: ConnId, arrival_ns: u64) -> Context<'_> {
+        // A clock that was set back must not let records arrive in the future.
+        let arrival_ns = if arrival_ns == 0 { self.now_ns } else { arrival_ns.min(self.now_ns) };
         Context {
             shared: self.shared,
             engine: &self.shared.engine,
             writer: self.writer,
             now_ms: self.now_ns / 1_000_000,
-            arrival_ns: self.now_ns,
+            arrival_ns,
             conn,
             worker: self.worker,
         }
