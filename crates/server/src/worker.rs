@@ -141,7 +141,7 @@ impl Worker {
         if self.commit.is_none() {
             self.commit_in_line();
         }
-        Ok(())
+        self.transport.shut_down(&mut self.landing)
     }
 
     fn round(&mut self) -> Result<(), TransportError> {
