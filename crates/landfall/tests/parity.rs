@@ -1,8 +1,11 @@
 //! The same operations over every transport and on every medium that is here.
 
 mod common;
+mod xdp;
 
 use common::{Place, Reply, Server, bulk, error_text, ok, pattern};
+use landfall_testbed::LinkOptions;
+use xdp::Net;
 
 #[test]
 fn operations_agree_over_both_transports_on_a_file() {
@@ -41,15 +44,35 @@ fn a_medium_that_is_not_there_is_refused() {
     }
 }
 
+#[test]
+fn operations_agree_over_xdp_on_shared_memory_and_on_a_file() {
+    let Some(net) = Net::new() else { return };
+    for place in [Place::in_memory(), Some(Place::new())].into_iter().flatten() {
+        exercise_and_restart_by(&place, || net.start(&place, &[]));
+    }
+}
+
+#[test]
+fn operations_agree_over_xdp_with_several_workers_and_over_ipv6() {
+    let options = LinkOptions { queues: 2, ..xdp::link() };
+    let Some(net) = Net::with(&options) else { return };
+    let place = Place::new();
+    exercise_and_restart_by(&place, || net.start_at(&place, xdp::OWN_V6, &["--workers", "2"]));
+}
+
 fn exercise_and_restart(place: &Place, flags: &[&str]) {
-    let server = place.start(flags);
+    exercise_and_restart_by(place, || place.start(flags));
+}
+
+fn exercise_and_restart_by(place: &Place, start: impl Fn() -> Server) {
+    let server = start();
     exercise(&server);
     remains(&server);
     server.kill();
-    let server = place.start(flags);
+    let server = start();
     remains(&server);
     assert!(server.stop().success());
-    remains(&place.start(flags));
+    remains(&start());
     assert_eq!(place.check(&[]).status.code(), Some(0), "clean after a kill");
 }
 

@@ -25,7 +25,11 @@ const LOOKS_MAX: u32 = 64;
 /// How often landing space is asked for again while there is none.
 const STARVED_RETRY: Duration = Duration::from_millis(10);
 /// How long a stopping transport waits for peers to take what is left.
-const STOP_MAX: Duration = Duration::from_millis(200);
+const STOP_MAX: Duration = Duration::from_secs(5);
+/// How long it waits for peers that have everything to close, too.
+const STOP_IDLE_MAX: Duration = Duration::from_millis(200);
+/// Closed connections that are remembered before those that are through are forgotten.
+const CLOSED_MIN: usize = 256;
 /// How often the offset between the clocks is taken anew.
 const CLOCKS_EVERY: Duration = Duration::from_secs(1);
 
@@ -50,7 +54,11 @@ pub(crate) struct PacketTransport {
     ready: Vec<Event>,
     /// Sends that were taken but not reported, because the connection's queue is full.
     unreported: Vec<(ConnId, Outgoing)>,
+    /// Connections that were closed while something was still to be sent.
+    closed: Vec<landfall_net::ConnId>,
+    closed_max: usize,
     starved: bool,
+    link_down: bool,
     partial_checksums_told: bool,
     /// Unix time less monotonic time, nanoseconds, and when it was taken.
     clock_offset: (u64, Instant),
@@ -88,14 +96,31 @@ impl PacketTransport {
             received: Vec::new(),
             ready: Vec::new(),
             unreported: Vec::new(),
+            closed: Vec::new(),
+            closed_max: CLOSED_MIN,
             starved: false,
+            link_down: false,
             partial_checksums_told: false,
             clock_offset: (unix_ns() - monotonic_ns(), now()),
         })
     }
 
-    /// Sends what the stack has, and has the kernel take it.
+    /// Sends what the stack has. While the link is down that waits, like a lost packet, and connections go on
+    /// when it is up again.
     fn flush(&mut self, frames: &mut dyn Frames) -> Result<(), XdpError> {
+        let outcome = self.flush_now(frames);
+        let down = matches!(outcome, Err(XdpError::LinkDown { .. }));
+        if std::mem::replace(&mut self.link_down, down) != down {
+            match &outcome {
+                Err(error) => tracing::warn!(%error, "nothing can be sent"),
+                Ok(()) => tracing::info!("the link is up again"),
+            }
+        }
+        if down { Ok(()) } else { outcome }
+    }
+
+    /// Sends what the stack has, and has the kernel take it.
+    fn flush_now(&mut self, frames: &mut dyn Frames) -> Result<(), XdpError> {
         let Some(socket) = &mut self.socket else { return Ok(()) };
         let now = now();
         if let Some(bounce) = &mut self.bounce {
@@ -294,6 +319,28 @@ impl PacketTransport {
         }
     }
 
+    fn remember_closed(&mut self, id: landfall_net::ConnId) {
+        if self.stack.queued(id) == 0 {
+            return;
+        }
+        self.closed.push(id);
+        if self.closed.len() > self.closed_max {
+            self.forget_closed();
+            self.closed_max = CLOSED_MIN.max(2 * self.closed.len());
+        }
+    }
+
+    fn forget_closed(&mut self) {
+        let stack = &self.stack;
+        self.closed.retain(|id| stack.queued(*id) > 0);
+    }
+
+    /// How long a stop may take, as things are.
+    fn stop_limit(&mut self) -> Duration {
+        self.forget_closed();
+        if self.closed.is_empty() { STOP_IDLE_MAX } else { STOP_MAX }
+    }
+
     /// How long to wait at most.
     fn limit(&self, wait: Wait, begun: Instant) -> Option<Duration> {
         let left = wait.timeout.map(|timeout| timeout.saturating_sub(now().since(begun)));
@@ -457,7 +504,9 @@ impl Transport for PacketTransport {
     }
 
     fn close(&mut self, frames: &mut dyn Frames, conn: ConnId) {
-        self.stack.close(now(), &mut Memory(frames), landfall_net::ConnId(conn.0));
+        let id = landfall_net::ConnId(conn.0);
+        self.stack.close(now(), &mut Memory(frames), id);
+        self.remember_closed(id);
         self.report_sent(conn);
         self.ready.push(Event::Closed { conn, error: None });
     }
@@ -480,9 +529,9 @@ impl Transport for PacketTransport {
     }
 
     fn shut_down(&mut self, frames: &mut dyn Frames) -> Result<(), TransportError> {
-        // Peers get a little time to take what was sent to them; those that are left are reset.
-        let until = now() + STOP_MAX;
-        while self.stack.counts().0 > 0 && now() < until {
+        // Peers get time to take what was sent to them, and a little to close; those that are left are reset.
+        let begun = now();
+        while self.stack.counts().0 > 0 && now() < begun + self.stop_limit() {
             self.look(frames);
             for event in self.ready.drain(..) {
                 if let Event::Received { extent, .. } = event {

@@ -397,10 +397,11 @@ pub fn parse_mac(text: &str) -> Result<Option<[u8; 6]>, ConfigError> {
     let mut mac = [0; 6];
     let mut parts = text.split(':');
     for byte in &mut mac {
-        *byte = parts.next().and_then(|part| u8::from_str_radix(part, 16).ok()).ok_or_else(bad)?;
+        let part = parts.next().filter(|part| part.len() <= 2 && !part.starts_with('+'));
+        *byte = part.and_then(|part| u8::from_str_radix(part, 16).ok()).ok_or_else(bad)?;
     }
-    // The lowest bit of the first byte says that it is an address of many.
-    if parts.next().is_some() || mac[0] & 1 == 1 { Err(bad()) } else { Ok(Some(mac)) }
+    // The lowest bit of the first byte says that it is an address of many; zeros are nobody's.
+    if parts.next().is_some() || mac[0] & 1 == 1 || mac == [0; 6] { Err(bad()) } else { Ok(Some(mac)) }
 }
 
 /// Reads how long to look for packets: microseconds, or `always`.

@@ -326,15 +326,17 @@ impl Conn {
 }
 
 impl Core<'_> {
-    /// `arrival_ns`: when the packet that arrived last did; 0 where the transport does not know.
+    /// `arrival_ns` is of the packet that brought the command, or 0.
     pub(crate) fn context(&mut self, conn: ConnId, arrival_ns: u64) -> Context<'_> {
+        // A clock that was set back must not let records arrive in the future.
+        let arrival_ns = if arrival_ns == 0 { self.now_ns } else { arrival_ns.min(self.now_ns) };
         Context {
             shared: self.shared,
             engine: &self.shared.engine,
             logs: &self.shared.logs,
             writer: self.writer,
             now_ms: self.now_ns / 1_000_000,
-            arrival_ns: if arrival_ns == 0 { self.now_ns } else { arrival_ns },
+            arrival_ns,
             conn,
             worker: self.worker,
             tail: self.tail,

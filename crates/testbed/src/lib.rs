@@ -27,7 +27,7 @@ mod sys;
 pub use host::Host;
 pub use link::LinkOptions;
 pub use middlebox::{Faults, Middlebox, Tally};
-pub use sys::Memory;
+pub use sys::{Memory, PacketSocket};
 
 use std::fmt;
 use std::process::Command;

@@ -11,6 +11,7 @@
 #[path = "../../src/demo/wire.rs"]
 pub(crate) mod wire;
 
+use landfall_testbed::Host;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
@@ -86,6 +87,11 @@ impl Place {
 
     /// Starts a server; its last words if it does not start.
     pub(crate) fn try_start(&self, flags: &[&str]) -> Result<Server, Refused> {
+        self.try_start_by(Command::new(binary()), flags)
+    }
+
+    /// The same with a command that starts the program in some way of its own.
+    pub(crate) fn try_start_by(&self, mut command: Command, flags: &[&str]) -> Result<Server, Refused> {
         let mut arguments: Vec<OsString> = vec!["--dir".into(), self.dir().into()];
         for (flag, value) in [("--capacity", "64MiB"), ("--resp", "127.0.0.1:0"), ("--http", "127.0.0.1:0")] {
             if !flags.contains(&flag) {
@@ -93,7 +99,7 @@ impl Place {
             }
         }
         arguments.extend(flags.iter().map(OsString::from));
-        Server::start(Command::new(binary()).arg("serve").args(arguments), &self.path().join("log"))
+        Server::start(command.arg("serve").args(arguments), &self.path().join("log"))
     }
 
     /// Starts a server whose writes past the first `kib` KiB of any file fail: a device that gives out.
@@ -138,6 +144,8 @@ pub(crate) struct Server {
     pub(crate) http: SocketAddr,
     /// What it printed until it was ready.
     pub(crate) lines: Vec<String>,
+    /// The host that its clients are on; `None`: this one.
+    pub(crate) clients: Option<Host>,
 }
 
 impl Server {
@@ -148,7 +156,7 @@ impl Server {
         let mut child = command.spawn().unwrap();
         let lines = follow(&mut child);
         let nowhere = SocketAddr::from(([127, 0, 0, 1], 0));
-        let mut server = Self { child, resp: nowhere, http: nowhere, lines: Vec::new() };
+        let mut server = Self { child, resp: nowhere, http: nowhere, lines: Vec::new(), clients: None };
         let until = Instant::now() + LIMIT;
         while let Ok(line) = lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
             if line == "ready" {
@@ -175,11 +183,24 @@ impl Server {
     }
 
     pub(crate) fn resp(&self) -> Resp {
-        Resp::connect(self.resp, REPLY_LIMIT).unwrap()
+        self.at_clients(|| Resp::connect(self.resp, REPLY_LIMIT)).unwrap()
     }
 
     pub(crate) fn http(&self) -> Http {
-        Http::connect(self.http, REPLY_LIMIT).unwrap()
+        self.at_clients(|| Http::connect(self.http, REPLY_LIMIT)).unwrap()
+    }
+
+    /// Does something where its clients are.
+    pub(crate) fn at_clients<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
+        match &self.clients {
+            Some(host) => host.enter(work),
+            None => work(),
+        }
+    }
+
+    /// A program that will run where its clients are.
+    pub(crate) fn client(&self, program: &str) -> Command {
+        self.clients.as_ref().map_or_else(|| Command::new(program), |host| host.command(program))
     }
 
     /// One command on a connection of its own.

@@ -11,7 +11,8 @@ mod packet;
 pub(crate) use ethtool::{Offload, disable};
 pub use memory::Memory;
 pub(crate) use namespace::{enter, new_namespace, run_inside};
-pub(crate) use packet::{PacketSocket, wait};
+pub use packet::PacketSocket;
+pub(crate) use packet::wait;
 
 use std::io;
 

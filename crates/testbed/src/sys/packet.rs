@@ -12,11 +12,14 @@ const PACKET_IGNORE_OUTGOING: libc::c_int = 23;
 
 /// A non-blocking `AF_PACKET` socket that gets every frame that arrives on one interface.
 #[derive(Debug)]
-pub(crate) struct PacketSocket(OwnedFd);
+pub struct PacketSocket(OwnedFd);
 
 impl PacketSocket {
-    /// Opens one in the calling thread's namespace, with the interface promiscuous.
-    pub(crate) fn open(interface: &str) -> io::Result<Self> {
+    /// Opens one in the calling thread's namespace (see [`crate::Host::enter`]), with the interface promiscuous.
+    ///
+    /// # Errors
+    /// What the kernel said: no such interface, no `CAP_NET_RAW`.
+    pub fn open(interface: &str) -> io::Result<Self> {
         let name = CString::new(interface)?;
         // SAFETY: the name is NUL-terminated.
         let index = unsafe { libc::if_nametoindex(name.as_ptr()) };
@@ -69,13 +72,19 @@ impl PacketSocket {
     }
 
     /// The next frame that arrived; its length, or `WouldBlock`.
-    pub(crate) fn receive(&self, into: &mut [u8]) -> io::Result<usize> {
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub fn receive(&self, into: &mut [u8]) -> io::Result<usize> {
         // SAFETY: the kernel writes at most `len` bytes into the slice.
         checked(unsafe { libc::recv(self.fd(), into.as_mut_ptr().cast(), into.len(), 0) })
     }
 
-    /// Sends one frame.
-    pub(crate) fn send(&self, frame: &[u8]) -> io::Result<()> {
+    /// Sends one frame, Ethernet header first.
+    ///
+    /// # Errors
+    /// What the kernel said: `EMSGSIZE` for more than the MTU, `ENOBUFS` when the queue is full.
+    pub fn send(&self, frame: &[u8]) -> io::Result<()> {
         // SAFETY: the kernel reads at most `len` bytes of the slice.
         checked(unsafe { libc::send(self.fd(), frame.as_ptr().cast(), frame.len(), 0) }).map(drop)
     }

@@ -1,0 +1,177 @@
+//! A server host and a client host, joined, and the server under test on the first one, over AF_XDP.
+//!
+//! The client's kernel computes checksums itself, as a network card would: veth otherwise leaves them out.
+
+#![allow(
+    dead_code,
+    unreachable_pub,
+    clippy::print_stderr,
+    reason = "each test program uses its part, and says what it skips"
+)]
+
+use crate::common::{Place, Refused, Server, binary, wait_until};
+use landfall_testbed::{Faults, Host, LinkOptions, Middlebox, PacketSocket, Testbed};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+/// The server host's address in its kernel.
+pub(crate) const SERVER: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
+/// The client host's.
+pub(crate) const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
+/// An address that the server has for itself.
+pub(crate) const OWN: &str = "10.9.0.3/24";
+pub(crate) const OWN_V6: &str = "fd09::3/64";
+pub(crate) const RESP_PORT: u16 = 6479;
+pub(crate) const HTTP_PORT: u16 = 6480;
+/// Longest that something that must come may take on a busy machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How the hosts are joined if a test does not mind.
+pub(crate) fn link() -> LinkOptions {
+    let addresses = [["10.9.0.1/24", "fd09::1/64"], ["10.9.0.2/24", "fd09::2/64"]];
+    LinkOptions { addresses: addresses.map(|of| of.map(str::to_owned).to_vec()), ..LinkOptions::default() }
+}
+
+/// Two hosts on one link.
+pub(crate) struct Net {
+    pub(crate) server: Host,
+    pub(crate) client: Host,
+    /// The server's interface.
+    pub(crate) interface: String,
+    /// The client's.
+    pub(crate) client_interface: String,
+}
+
+impl Net {
+    /// Two hosts; `None`, and it has said why, where there can be none.
+    pub(crate) fn new() -> Option<Self> {
+        Self::with(&link())
+    }
+
+    pub(crate) fn with(options: &LinkOptions) -> Option<Self> {
+        let (testbed, server, client) = hosts()?;
+        let (interface, client_interface) = testbed.link(&server, &client, options).unwrap();
+        client.disable_checksum_offload(&client_interface).unwrap();
+        Some(Self { server, client, interface, client_interface })
+    }
+
+    /// The same with a device between them.
+    pub(crate) fn through(faults: Faults) -> Option<(Self, Middlebox)> {
+        let (testbed, server, client) = hosts()?;
+        let (middlebox, interface, client_interface) =
+            testbed.middlebox(&server, &client, &link(), faults).unwrap();
+        Some((Self { server, client, interface, client_interface }, middlebox))
+    }
+
+    /// A server with an address of its own.
+    pub(crate) fn start(&self, place: &Place, flags: &[&str]) -> Server {
+        self.start_at(place, OWN, flags)
+    }
+
+    pub(crate) fn start_at(&self, place: &Place, address: &str, flags: &[&str]) -> Server {
+        self.must_start(place, &[&["--ip", address], flags].concat())
+    }
+
+    /// A server at the address of the host's kernel.
+    pub(crate) fn start_shared(&self, place: &Place, flags: &[&str]) -> Server {
+        self.must_start(place, flags)
+    }
+
+    fn must_start(&self, place: &Place, flags: &[&str]) -> Server {
+        self.try_start(place, flags).unwrap_or_else(|why| panic!("the server did not start: {why}"))
+    }
+
+    /// Starts a server on this interface, with nothing but these flags and a place to keep its data.
+    pub(crate) fn try_start(&self, place: &Place, flags: &[&str]) -> Result<Server, Refused> {
+        self.try_start_on(&self.interface, place, &[&["--insecure-no-password"], flags].concat())
+    }
+
+    pub(crate) fn try_start_on(
+        &self,
+        interface: &str,
+        place: &Place,
+        flags: &[&str],
+    ) -> Result<Server, Refused> {
+        let ports = ["--resp", "127.0.0.1:6479", "--http", "127.0.0.1:6480"];
+        let ports = if flags.contains(&"--resp") { &ports[2..] } else { &ports[..] };
+        let workers = if flags.contains(&"--workers") { &[][..] } else { &["--workers", "1"] };
+        let flags = [&["--xdp", interface], ports, workers, flags].concat();
+        let command = self.server.command(binary().to_str().unwrap());
+        let mut server = place.try_start_by(command, &flags)?;
+        server.clients = Some(self.client.clone());
+        Ok(server)
+    }
+
+    /// A socket for whole frames at the client's end.
+    pub(crate) fn frames(&self) -> PacketSocket {
+        self.client.enter(|| PacketSocket::open(&self.client_interface)).unwrap()
+    }
+
+    /// Hardware addresses of the server's and of the client's interface.
+    pub(crate) fn macs(&self) -> [[u8; 6]; 2] {
+        [mac(&self.server, &self.interface), mac(&self.client, &self.client_interface)]
+    }
+}
+
+fn hosts() -> Option<(Testbed, Host, Host)> {
+    let testbed = Testbed::new().inspect_err(|reason| eprintln!("SKIP: {reason}")).ok()?;
+    let (server, client) = (testbed.host("server").unwrap(), testbed.host("client").unwrap());
+    Some((testbed, server, client))
+}
+
+/// Read by a program in the host: `ip` knows the interfaces of its own namespace only.
+fn mac(host: &Host, interface: &str) -> [u8; 6] {
+    let output = host.command("ip").args(["-o", "link", "show", interface]).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let mac = text.split_once("link/ether ").expect("an Ethernet interface").1;
+    let bytes: Vec<u8> = mac[..17].split(':').map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect();
+    bytes.try_into().unwrap()
+}
+
+/// The address of a server as `SocketAddr`s are made from.
+pub(crate) fn own() -> IpAddr {
+    OWN.split_once('/').unwrap().0.parse().unwrap()
+}
+
+/// Waits until a sample of `/metrics` is what it should be.
+pub(crate) fn settles(server: &Server, name: &str, wanted: impl Fn(f64) -> bool) {
+    let settled = wait_until(PATIENCE, || wanted(server.metric(name)).then_some(()));
+    assert!(settled.is_some(), "{name} stays {}", server.metric(name));
+}
+
+/// A plain stream from the client's host.
+pub(crate) fn stream(server: &Server, to: SocketAddr) -> std::net::TcpStream {
+    let stream = server.at_clients(|| std::net::TcpStream::connect_timeout(&to, PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_write_timeout(Some(PATIENCE)).unwrap();
+    stream.set_nodelay(true).unwrap();
+    stream
+}
+
+/// The first place of `needle`, looked for by its first byte: regions are large.
+pub(crate) fn position(hay: &[u8], needle: &[u8]) -> Option<usize> {
+    let mut at = 0;
+    while let Some(next) = hay[at..].iter().position(|byte| *byte == needle[0]) {
+        if hay[at + next..].starts_with(needle) {
+            return Some(at + next);
+        }
+        at += next + 1;
+    }
+    None
+}
+
+/// A generator of numbers from a seed (xorshift): workloads repeat.
+pub(crate) struct Numbers(pub(crate) u64);
+
+impl Numbers {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        (self.next() >> 11) % bound
+    }
+}
