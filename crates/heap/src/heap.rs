@@ -184,6 +184,11 @@ impl Heap {
         u64::from(self.consolidated_max.load(Ordering::Relaxed))
     }
 
+    /// True in [`Integrity::Tcp`].
+    pub fn trusts_sums(&self) -> bool {
+        self.trusts_sums.load(Ordering::Acquire)
+    }
+
     /// True if the sums of these extents are to certify them.
     pub(crate) fn may_trust_sums(&self, extents: &[Extent]) -> bool {
         self.trusts_sums.load(Ordering::Acquire) && extents.iter().all(|extent| extent.sum().is_some())

@@ -1,8 +1,8 @@
 //! Replies on their way out: protocol bytes and stored values, and what must be durable first.
 
-use landfall_heap::{CopyPath, Heap, SlotId};
+use landfall_heap::{CopyPath, FRAME_SIZE, Heap, SlotId};
 use landfall_kv::Item;
-use landfall_media::Extent;
+use landfall_media::{Extent, Sum};
 use landfall_sockets::{Outgoing, Part};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
@@ -13,6 +13,27 @@ pub const REPLY_COPY_MAX: usize = 256;
 
 /// Slots that a reply waits for.
 pub type Barriers = SmallVec<[SlotId; 4]>;
+
+/// The extent of a value with `before` and `after` around it, if these bytes lie there, in the frames that the value
+/// holds. Only packets have frames of their own, of which no part is written after they have landed: their values
+/// carry sums, and others are not looked at.
+fn framed(heap: &Heap, item: &Item<'_>, before: &[u8], after: &[u8]) -> Option<Extent> {
+    let [value] = item.extents() else { return None };
+    let sum = value.sum().filter(|_| item.len > REPLY_COPY_MAX && !heap.trusts_sums())?;
+    let room_before = value.off % FRAME_SIZE;
+    let room_after = value.end().next_multiple_of(FRAME_SIZE) - value.end();
+    if room_before < before.len() as u64 || room_after < after.len() as u64 {
+        return None;
+    }
+    let whole = Extent::new(value.off - before.len() as u64, value.len + (before.len() + after.len()) as u32);
+    let bytes = heap.media().bytes(whole).ok()?;
+    if !bytes.starts_with(before) || !bytes.ends_with(after) {
+        return None;
+    }
+    let ends_at = before.len() + value.len as usize;
+    let sum = Sum::of(before).then(before.len(), sum).then(ends_at, Sum::of(after));
+    Some(whole.with_sum(Some(sum)))
+}
 
 /// A run of replies that may leave together, once what they wait for is durable.
 #[derive(Debug, Default)]
@@ -171,6 +192,21 @@ impl Reply<'_> {
             return;
         }
         item.hand_over(|extent| self.stored(extent));
+    }
+
+    /// Appends a stored value behind the protocol bytes written since `start`, and `after`. Where the packet that
+    /// brought the value has these bytes around it, as a SET's has those of the reply to a GET, all of it is sent
+    /// from there as one piece.
+    pub fn framed_item(&mut self, item: Item<'_>, start: usize, after: &[u8]) {
+        let heap = self.heap;
+        let Some(whole) = framed(heap, &item, &self.bytes()[start..], after) else {
+            self.item(item);
+            return self.bytes().extend_from_slice(after);
+        };
+        self.bytes().truncate(start);
+        self.wait_for(item.slot);
+        item.hand_over(|_| {});
+        self.stored(whole);
     }
 
     /// Appends bytes that lie in frames; the caller's hold on them goes with the reply.

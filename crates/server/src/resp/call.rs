@@ -149,9 +149,9 @@ impl<'c, 'e> Call<'c, 'e, '_> {
             self.out().null();
             return Ok(());
         };
+        let start = self.reply.bytes().len();
         self.out().bulk_header(item.len);
-        self.reply.item(item);
-        self.out().crlf();
+        self.reply.framed_item(item, start, b"\r\n");
         Ok(())
     }
 
