@@ -12,18 +12,44 @@ use support::{Faults, World, address};
 
 #[derive(Clone, Debug, TypeGenerator)]
 enum Op {
-    Send { host: bool, len: u16 },
-    Stored { host: bool, len: u16, piece: u8 },
-    Pause { host: bool },
-    Resume { host: bool },
-    ShutDown { host: bool },
-    Close { host: bool },
-    Abort { host: bool },
+    Send {
+        host: bool,
+        len: u16,
+    },
+    Stored {
+        host: bool,
+        len: u16,
+        piece: u8,
+    },
+    Pause {
+        host: bool,
+    },
+    Resume {
+        host: bool,
+    },
+    ShutDown {
+        host: bool,
+    },
+    Close {
+        host: bool,
+    },
+    Abort {
+        host: bool,
+    },
     Cut,
     Heal,
-    Faults { loss: u8, reordering: u8, duplication: u8, delay_us: u16, slow: bool },
+    Faults {
+        loss: u8,
+        reordering: u8,
+        duplication: u8,
+        delay_us: u16,
+        slow: bool,
+    },
     /// A router takes smaller packets only.
-    PathMtu { host: bool, mtu: u16 },
+    PathMtu {
+        host: bool,
+        mtu: u16,
+    },
     Millis(u16),
     Hours(u8),
 }

@@ -274,7 +274,8 @@ impl Stack {
         Ok(())
     }
 
-    /// Takes no more from a connection: what arrives is held back, and its window closes.
+    /// Takes no more from a connection: what arrives is held back, and its window closes. When both sides have
+    /// closed in the meantime, what was held back is delivered in front of [`Event::Ended`].
     pub fn pause(&mut self, conn: ConnId) {
         if let Some(tcb) = self.table.get_mut(conn) {
             tcb.pause();
@@ -294,7 +295,9 @@ impl Stack {
         }
     }
 
-    /// Lets go of a connection: what is queued is still sent, and no event of it follows.
+    /// Lets go of a connection: what is queued is still sent, while the peer takes some of it every minute, and no
+    /// event of it follows, those not polled yet included. If the peer has sent what was held back for
+    /// [`Self::pause`], or sends more, it is reset (RFC 9293, 3.6.1).
     pub fn close(&mut self, now: Instant, frames: &mut dyn Frames, conn: ConnId) {
         self.forget_events(frames, conn);
         self.with(now, frames, conn, Tcb::orphan);

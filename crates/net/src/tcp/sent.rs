@@ -280,7 +280,7 @@ impl InFlight {
         }
     }
 
-    /// A partial acknowledgement without SACK: the segment that is the first now is missing (RFC 6582, 3.2, 5). If
+    /// A partial acknowledgement without SACK: the segment that is the first now is missing (RFC 6582, 3.2, step 3). If
     /// a duplicate was counted for it, it stood for a later one.
     pub(crate) fn lose_next_hole(&mut self) {
         if let Some(first) = self.sent.front_mut().filter(|first| first.sacked) {
