@@ -118,6 +118,8 @@ struct Limits {
     second: u64,
     challenges: u32,
     icmp: u32,
+    /// Apart from echoes: whoever sends many of those must not hide us from our neighbours.
+    discovery: u32,
 }
 
 impl Limits {
@@ -128,7 +130,7 @@ impl Limits {
             // whether one of them was challenged (CVE-2016-5696).
             let more = secret.number(second) % u64::from(CHALLENGES_PER_SECOND);
             let challenges = CHALLENGES_PER_SECOND / 2 + more as u32;
-            *self = Self { second, challenges, icmp: ICMP_PER_SECOND };
+            *self = Self { second, challenges, icmp: ICMP_PER_SECOND, discovery: ICMP_PER_SECOND };
         }
     }
 }
@@ -157,7 +159,12 @@ impl Stack {
             timers_clean_at: TIMERS_CLEAN_MIN,
             stats: Stats::default(),
             waiting_frames: 0,
-            limits: Limits { second: 0, challenges: CHALLENGES_PER_SECOND, icmp: ICMP_PER_SECOND },
+            limits: Limits {
+                second: 0,
+                challenges: CHALLENGES_PER_SECOND,
+                icmp: ICMP_PER_SECOND,
+                discovery: ICMP_PER_SECOND,
+            },
             cookies_until: None,
             flows: None,
         }
