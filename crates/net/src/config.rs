@@ -46,7 +46,7 @@ pub struct Config {
     pub keep_alive: Option<Duration>,
     /// Congestion control.
     pub congestion: CongestionControl,
-    /// Whether a quarter of the congestion window's bytes is set by losses and marks (RFC 3168).
+    /// Whether packets may be marked by congested routers instead of dropped (RFC 3168).
     pub ecn: bool,
 }
 

@@ -8,7 +8,8 @@ use landfall_media::{Extent, Sum};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ConnId(pub u64);
 
-/// What a stack reports.
+/// What a stack reports. Events of one connection come in the order of its stream, and none after its
+/// [`Self::Ended`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Event {
     /// A peer has opened a connection to a port listened on.

@@ -328,3 +328,42 @@ fn segments_that_overlap_each_other_in_every_way_are_kept_once() {
         assert_nothing_is_left(&mut host, now);
     }
 }
+
+#[test]
+fn single_bytes_are_on_their_way_in_a_bounded_number_of_segments() {
+    let mut host = host(|_| {});
+    let ours = open(&mut host, START, peer(0)).unwrap();
+    let conn = accepted(&mut host)[0];
+    let mut acked = ours;
+    let mut most = 0;
+    for round in 0..20_000_u32 {
+        host.stack.send_bytes(conn, b"x").unwrap();
+        while host.transmit(START).is_some() {
+            most += 1;
+        }
+        // Enough acknowledgements for the window to grow.
+        if round < 6000 {
+            acked = ours.wrapping_add(round + 1);
+            host.deliver(START, &seg(peer(0), ACK, 1000, acked).frame());
+            most = 0;
+        }
+    }
+    assert_eq!(most, 4096);
+    // And it goes on.
+    host.deliver(START, &seg(peer(0), ACK, 1000, acked.wrapping_add(4096)).frame());
+    assert!(to(&mut host, START, peer(0)).is_some());
+    assert_nothing_is_left(&mut host, START);
+}
+
+#[test]
+fn a_limit_of_no_time_at_all_does_not_make_the_clock_stand_still() {
+    let mut host = host(|limits| limits.set_aside_after = Duration::ZERO);
+    let mut now = START;
+    let ours = open(&mut host, now, peer(0)).unwrap();
+    let mut tiny = seg(peer(0), ACK, 1002, ours);
+    tiny.payload = vec![1];
+    host.deliver(now, &tiny.frame());
+    let_pass(&mut host, &mut now, Duration::from_millis(20));
+    assert_eq!(host.stack.stats().set_aside_bytes, 1);
+    assert_nothing_is_left(&mut host, now);
+}

@@ -7,20 +7,49 @@ mod support;
 use bolero::{TypeGenerator, check};
 use landfall_net::{CongestionControl, ConnId, Ended};
 use std::time::Duration;
-use support::{Faults, World};
+use support::wire::{checksum, ip_frame, put_word, word};
+use support::{Faults, World, address};
 
 #[derive(Clone, Debug, TypeGenerator)]
 enum Op {
-    Send { host: bool, len: u16 },
-    Stored { host: bool, len: u16, piece: u8 },
-    Pause { host: bool },
-    Resume { host: bool },
-    ShutDown { host: bool },
-    Close { host: bool },
-    Abort { host: bool },
+    Send {
+        host: bool,
+        len: u16,
+    },
+    Stored {
+        host: bool,
+        len: u16,
+        piece: u8,
+    },
+    Pause {
+        host: bool,
+    },
+    Resume {
+        host: bool,
+    },
+    ShutDown {
+        host: bool,
+    },
+    Close {
+        host: bool,
+    },
+    Abort {
+        host: bool,
+    },
     Cut,
     Heal,
-    Faults { loss: u8, reordering: u8, duplication: u8, delay_us: u16, slow: bool },
+    Faults {
+        loss: u8,
+        reordering: u8,
+        duplication: u8,
+        delay_us: u16,
+        slow: bool,
+    },
+    /// A router takes smaller packets only.
+    PathMtu {
+        host: bool,
+        mtu: u16,
+    },
     Millis(u16),
     Hours(u8),
 }
@@ -32,6 +61,7 @@ struct Plan {
     window: u8,
     newreno: bool,
     ecn: bool,
+    frames: u8,
     ops: Vec<Op>,
 }
 
@@ -58,6 +88,8 @@ impl Run {
             config.ecn = plan.ecn;
             config.user_timeout = Duration::from_secs(1_000_000);
             config.keep_alive = None;
+            config.waiting_frames_per_connection = 4 + usize::from(plan.frames) * 4;
+            config.set_aside_after = Duration::from_millis(100);
             if plan.newreno {
                 config.congestion = CongestionControl::NewReno;
             }
@@ -110,6 +142,7 @@ impl Run {
                     ..Faults::ALL
                 };
             }
+            Op::PathMtu { host, mtu } => self.too_big(usize::from(*host), *mtu % 1500),
             Op::Millis(millis) => self.world.run_for(Duration::from_millis(u64::from(*millis % 3000))),
             Op::Hours(hours) => self.world.run_for(Duration::from_secs(3600 * u64::from(*hours % 4))),
             Op::Pause { host }
@@ -119,6 +152,23 @@ impl Run {
             | Op::Abort { host } => self.call(op, usize::from(*host), now),
         }
         self.check_prefixes();
+    }
+
+    /// RFC 1191, about the segment that was sent last.
+    fn too_big(&mut self, host: usize, mtu: u16) {
+        let last = &self.world.hosts[host].last;
+        if last.len() < 54 || word(last, 12) != 0x0800 {
+            return;
+        }
+        let mut message = vec![3, 4, 0, 0, 0, 0];
+        put_word(&mut message, mtu);
+        message.extend(&last[14..]);
+        let sum = checksum(&[&message]);
+        (message[2], message[3]) = ((sum >> 8) as u8, sum as u8);
+        let mut frame = ip_frame(address(1 - host), address(host), 1, 0, &message);
+        frame[5] = host as u8 + 1;
+        let now = self.world.now;
+        self.world.hosts[host].deliver(now, &frame);
     }
 
     fn call(&mut self, op: &Op, index: usize, now: landfall_net::Instant) {

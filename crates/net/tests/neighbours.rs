@@ -181,6 +181,10 @@ fn echo_requests_are_answered_a_bounded_number_of_times_a_second() {
         host.deliver(NOW, &frame);
     }
     assert!(sent(&mut host, NOW).len() <= 1000);
+    // Neighbours find us all the same.
+    let (ours, peer) = (address_v6(0), address_v6(1));
+    host.deliver(NOW, &icmp_v6(peer, group(ours), 255, &solicitation(ours)));
+    assert_eq!(sent(&mut host, NOW).len(), 1);
     let mut wrong = frame;
     wrong[40] ^= 1;
     host.deliver(NOW + Duration::from_secs(2), &wrong);

@@ -61,6 +61,7 @@ scripts! {
     frames_limit_of_a_paused_reader
     frames_limit_of_all_paused_readers
     half_open_checks
+    handshake_round_trip
     half_open_peer
     idle_restart
     karn
@@ -99,6 +100,7 @@ scripts! {
     timeout_repairs_in_slow_start
     timestamps
     user_timeout
+    window_never_moves_back
     window_scaling
     zero_window_probes
     zero_window_unanswered

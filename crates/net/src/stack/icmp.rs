@@ -103,7 +103,7 @@ impl Stack {
                 if !self.config.addresses.contains(&target_addr.into()) {
                     return Err(Drop::NotOurs);
                 }
-                self.may_send_icmp()?;
+                self.limits.discovery = self.limits.discovery.checked_sub(1).ok_or(Drop::Full)?;
                 // RFC 4861, 7.2.4: who asks without an address of its own is answered for all.
                 let (to, mac) = if from.is_unspecified() {
                     (Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1), [0x33, 0x33, 0, 0, 0, 1])

@@ -118,6 +118,8 @@ struct Limits {
     second: u64,
     challenges: u32,
     icmp: u32,
+    /// Apart from echoes: whoever sends many of those must not hide us from our neighbours.
+    discovery: u32,
 }
 
 impl Limits {
@@ -128,7 +130,7 @@ impl Limits {
             // whether one of them was challenged (CVE-2016-5696).
             let more = secret.number(second) % u64::from(CHALLENGES_PER_SECOND);
             let challenges = CHALLENGES_PER_SECOND / 2 + more as u32;
-            *self = Self { second, challenges, icmp: ICMP_PER_SECOND };
+            *self = Self { second, challenges, icmp: ICMP_PER_SECOND, discovery: ICMP_PER_SECOND };
         }
     }
 }
@@ -157,7 +159,12 @@ impl Stack {
             timers_clean_at: TIMERS_CLEAN_MIN,
             stats: Stats::default(),
             waiting_frames: 0,
-            limits: Limits { second: 0, challenges: CHALLENGES_PER_SECOND, icmp: ICMP_PER_SECOND },
+            limits: Limits {
+                second: 0,
+                challenges: CHALLENGES_PER_SECOND,
+                icmp: ICMP_PER_SECOND,
+                discovery: ICMP_PER_SECOND,
+            },
             cookies_until: None,
             flows: None,
         }
@@ -274,7 +281,8 @@ impl Stack {
         Ok(())
     }
 
-    /// Takes no more from a connection: what arrives is held back, and its window closes.
+    /// Takes no more from a connection: what arrives is held back, and its window closes. When both sides have
+    /// closed in the meantime, what was held back is delivered in front of [`Event::Ended`].
     pub fn pause(&mut self, conn: ConnId) {
         if let Some(tcb) = self.table.get_mut(conn) {
             tcb.pause();
@@ -294,7 +302,9 @@ impl Stack {
         }
     }
 
-    /// Lets go of a connection: what is queued is still sent, and no event of it follows.
+    /// Lets go of a connection: what is queued is still sent, while the peer takes some of it every minute, and no
+    /// event of it follows, those not polled yet included. If the peer has sent what was held back for
+    /// [`Self::pause`], or sends more, it is reset (RFC 9293, 3.6.1).
     pub fn close(&mut self, now: Instant, frames: &mut dyn Frames, conn: ConnId) {
         self.forget_events(frames, conn);
         self.with(now, frames, conn, Tcb::orphan);

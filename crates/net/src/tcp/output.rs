@@ -98,7 +98,7 @@ impl Tcb {
 
     /// New data, as far as both windows let (RFC 5681, 3.1; RFC 9293, 3.8.6).
     fn transmit_new(&mut self, context: &mut Context<'_>, packet: &mut Packet) -> bool {
-        if self.fin == Fin::Sent {
+        if self.fin == Fin::Sent || self.in_flight.is_full() {
             return false;
         }
         let start = self.una_offset + u64::from(self.data_outstanding());

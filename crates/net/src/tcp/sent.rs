@@ -11,6 +11,9 @@ use std::time::Duration;
 /// Duplicate acknowledgements that mean a loss (RFC 5681, 3.2; RFC 6675, 2).
 const DUP_THRESH: u32 = 3;
 
+/// Segments of one connection on their way at most, however small.
+const SEGMENTS_MAX: usize = 4096;
+
 /// One segment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sent {
@@ -96,6 +99,11 @@ impl InFlight {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.sent.is_empty()
+    }
+
+    /// True if no further segment may be on its way: each acknowledgement looks at all of them.
+    pub(crate) fn is_full(&self) -> bool {
+        self.sent.len() >= SEGMENTS_MAX
     }
 
     /// True when something is to be sent again.
@@ -280,7 +288,7 @@ impl InFlight {
         }
     }
 
-    /// A partial acknowledgement without SACK: the segment that is the first now is missing (RFC 6582, 3.2, 5). If
+    /// A partial acknowledgement without SACK: the segment that is the first now is missing (RFC 6582, 3.2, step 3). If
     /// a duplicate was counted for it, it stood for a later one.
     pub(crate) fn lose_next_hole(&mut self) {
         if let Some(first) = self.sent.front_mut().filter(|first| first.sacked) {

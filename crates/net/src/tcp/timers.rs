@@ -17,6 +17,9 @@ const WINDOW_PROBE_MAX: Duration = Duration::from_secs(60);
 /// Least time before a tail loss probe (RFC 8985, 7.2), and what a peer may add by delaying its answer.
 const TAIL_PROBE_MIN: Duration = Duration::from_millis(2);
 
+/// Least time between two looks at data that wait.
+const ASIDE_MIN: Duration = Duration::from_millis(1);
+
 /// What a connection waits for.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Timers {
@@ -143,7 +146,8 @@ impl Tcb {
         if self.reassembly.is_empty() {
             self.timers.aside = None;
         } else {
-            self.timers.aside.get_or_insert(context.now + context.config.set_aside_after);
+            let after = context.config.set_aside_after.max(ASIDE_MIN);
+            self.timers.aside.get_or_insert(context.now + after);
         }
     }
 

@@ -15,8 +15,9 @@ pub struct Host {
     pub received: BTreeMap<ConnId, Vec<u8>>,
     pub eof: Vec<ConnId>,
     pub ended: Vec<(ConnId, landfall_net::Ended)>,
-    /// Frames that were sent, decoded lazily by tests.
+    /// Frames sent, and the beginning of the last one: what a router quotes.
     pub sent: u64,
+    pub last: Vec<u8>,
 }
 
 impl Host {
@@ -30,6 +31,7 @@ impl Host {
             eof: Vec::new(),
             ended: Vec::new(),
             sent: 0,
+            last: Vec::new(),
         }
     }
 
@@ -52,6 +54,8 @@ impl Host {
         assert!(self.descriptors() <= DESCRIPTORS_MAX, "{:?}", self.packet.pieces);
         assert!(frame.len() <= usize::from(self.stack.config().mtu) + 14, "{} bytes do not fit", frame.len());
         self.sent += 1;
+        self.last.clear();
+        self.last.extend_from_slice(&frame[..frame.len().min(62)]);
         Some(frame)
     }
 
