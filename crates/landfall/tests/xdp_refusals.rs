@@ -42,7 +42,7 @@ fn settings_that_cannot_work_are_refused_with_what_to_do() {
         &["zero-copy", "`auto` or `copy`"],
     );
     says(net.try_start(&place, &["--ip", OWN, "--resp", "127.0.0.1:0"]), &["port"]);
-    says(net.try_start_on("lo", &place, &[open]), &["lo", "Ethernet"]);
+    says(net.try_start_on("lo", &place, &[open]), &["lo"]);
     assert_eq!(net.start(&place, &[]).call(&["SET", "a", "1"]), ok(), "nothing of them is left");
 }
 
