@@ -1,5 +1,7 @@
 //! Networks that lose, repeat, reorder, damage and cut packets, networks that end, and clients that vanish.
 
+#![allow(clippy::print_stderr, reason = "it says its seed")]
+
 mod common;
 mod xdp;
 

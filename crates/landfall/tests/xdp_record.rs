@@ -1,6 +1,8 @@
 //! The packet is the record: headers, request and value lie in the region as they came off the wire, nothing is
 //! copied, and a record tells when its packet arrived.
 
+#![allow(clippy::print_stderr, reason = "what is skipped is said")]
+
 mod common;
 mod xdp;
 

@@ -1,5 +1,7 @@
 //! Several workers, several queues, many connections, and flows that change their queue.
 
+#![allow(clippy::print_stderr, reason = "what is skipped is said")]
+
 mod common;
 mod xdp;
 
