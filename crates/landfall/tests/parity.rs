@@ -1,10 +1,13 @@
 //! The same operations over every transport and on every medium that is here.
 
 mod common;
+#[path = "../../server/tests/resp_support/words.rs"]
+mod words;
 mod xdp;
 
 use common::{Place, Reply, Server, bulk, error_text, ok, pattern};
 use landfall_testbed::LinkOptions;
+use std::io::{Read, Write};
 use xdp::Net;
 
 #[test]
@@ -30,6 +33,44 @@ fn operations_agree_over_both_transports_on_shared_memory() {
 fn operations_agree_with_several_workers() {
     let place = Place::new();
     exercise_and_restart(&place, &["--workers", "3"]);
+}
+
+/// The commands that are also compared with Redis.
+const COMMANDS: &str = include_str!("../../server/tests/resp_commands.txt");
+
+#[test]
+fn every_command_is_answered_over_xdp_as_over_sockets() {
+    let Some(net) = Net::new() else { return };
+    let (here, there) = (Place::new(), Place::new());
+    let replies = answers(&here.start(&[]));
+    assert!(replies.len() > 20_000, "{} bytes", replies.len());
+    let over_xdp = answers(&net.start(&there, &[]));
+    let differs = replies.iter().zip(&over_xdp).position(|(a, b)| a != b);
+    let at = differs.unwrap_or(replies.len().min(over_xdp.len())).saturating_sub(100);
+    let around = |bytes: &[u8]| bytes[at..bytes.len().min(at + 200)].escape_ascii().to_string();
+    assert!(replies == over_xdp, "sockets: {}\nxdp: {}", around(&replies), around(&over_xdp));
+}
+
+/// All replies to the commands, in one pipeline.
+fn answers(server: &Server) -> Vec<u8> {
+    // Replies whose order means nothing differ from region to region.
+    let lines = COMMANDS.lines().map(str::trim).filter(|line| !line.is_empty());
+    let lines = lines.filter(|line| !line.starts_with('#') && !line.starts_with("sorted "));
+    let mut bytes = Vec::new();
+    for words in lines.chain(["QUIT"]).map(words::words) {
+        bytes.extend_from_slice(format!("*{}\r\n", words.len()).as_bytes());
+        for word in words {
+            bytes.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
+            bytes.extend_from_slice(&[&word[..], b"\r\n"].concat());
+        }
+    }
+    let mut stream = xdp::stream(server, server.resp);
+    let mut writing = stream.try_clone().unwrap();
+    let writer = std::thread::spawn(move || writing.write_all(&bytes));
+    let mut replies = Vec::new();
+    stream.read_to_end(&mut replies).unwrap();
+    writer.join().unwrap().unwrap();
+    replies
 }
 
 #[test]

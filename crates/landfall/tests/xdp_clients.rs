@@ -1,5 +1,7 @@
 //! Clients that people use, as they come, against the server over AF_XDP.
 
+#![allow(clippy::print_stderr, reason = "what is skipped is said")]
+
 mod common;
 mod xdp;
 

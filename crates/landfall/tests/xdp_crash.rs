@@ -1,5 +1,7 @@
 //! Kill -9 while packets keep coming, and a start on what is left.
 
+#![allow(clippy::print_stderr, reason = "what is skipped is said")]
+
 mod common;
 mod xdp;
 

@@ -1,5 +1,7 @@
 //! Frames that nobody asked for, in great numbers: the server stays up, and a genuine client is served.
 
+#![allow(clippy::print_stderr, reason = "what is skipped is said")]
+
 mod common;
 mod xdp;
 

@@ -4,7 +4,7 @@ mod common;
 mod xdp;
 
 use common::{Place, Reply, Server, error_text, ok, pattern, wait_until};
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 use xdp::Net;
@@ -78,27 +78,36 @@ fn fill(server: &Server, name: &str, len: usize) -> u64 {
 }
 
 #[test]
-fn value_that_comes_a_few_bytes_a_packet_does_not_fill_the_region() {
+fn value_in_tiny_packets_does_not_take_the_region_from_others() {
     let Some(net) = Net::new() else { return };
+    // Packets carry 248 bytes, and each lands in a chunk of 2 KiB: the value takes eight times its length.
+    net.client.ip(&format!("link set {} mtu 300\n", net.client_interface)).unwrap();
     let place = Place::new();
     let server = net.start(&place, &["--capacity", "64MiB"]);
-    let value = pattern(3, 60_000);
-    let mut slow = xdp::stream(&server, server.resp);
-    slow.write_all(b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$60000\r\n").unwrap();
-    // Each packet lands in a chunk of its own: 60,000 of them would be twice the region.
-    let mut other = server.resp();
-    for (index, byte) in value.iter().enumerate() {
-        slow.write_all(&[*byte]).unwrap();
-        if index % 5000 == 0 {
-            let large = pattern(index as u64, 100_000);
-            assert_eq!(other.call(&[b"SET", b"other", &large]).unwrap(), ok(), "after {index} bytes");
+    let value = pattern(3, 12_000_000);
+    let fits = &value[..200_000];
+    assert_eq!(server.resp().call(&[b"SET", b"fits", fits]).unwrap(), ok());
+    assert!(server.resp().call(&[b"GET", b"fits"]).unwrap() == Reply::Bulk(fits.to_vec()));
+    for round in 0..3 {
+        let outcome = server.resp().call(&[b"SET", b"a", &value]);
+        match &outcome {
+            Ok(Reply::Simple(_)) => {
+                assert!(server.resp().call(&[b"GET", b"a"]).unwrap() == Reply::Bulk(value.clone()))
+            }
+            Ok(refusal) => assert!(error_text(refusal).starts_with("OOM"), "{refusal:?}"),
+            // It closes the connection while the value is still coming.
+            Err(error) => {
+                assert!(matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe), "{error}")
+            }
         }
+        let again = wait_until(xdp::PATIENCE, || {
+            (server.resp().call(&[b"SET", b"other", &pattern(4, 20_000)]).ok()? == ok()).then_some(())
+        });
+        assert!(again.is_some(), "round {round}: others find no space");
+        assert!(server.resp().call(&[b"GET", b"fits"]).unwrap() == Reply::Bulk(fits.to_vec()));
     }
-    slow.write_all(b"\r\n").unwrap();
-    let mut reply = [0; 5];
-    slow.read_exact(&mut reply).unwrap();
-    assert_eq!(&reply, b"+OK\r\n");
-    assert!(server.call(&["GET", "a"]) == Reply::Bulk(value));
+    assert!(matches!(server.call(&["DEL", "a"]), Reply::Int(_)));
+    xdp::settles(&server, FREE, |runs| runs >= 30.0);
 }
 
 #[test]

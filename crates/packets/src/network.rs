@@ -192,9 +192,14 @@ fn check_queues(settings: &Settings, interface: &Interface) -> Result<(), Packet
 
 fn choose_address(settings: &Settings, interface: &Interface) -> Result<IpAddr, PacketsError> {
     let Some(own) = settings.address else {
-        let ours =
-            interface.addresses.iter().find(|address| address.is_ipv4()).or(interface.addresses.first());
-        return ours.copied().ok_or_else(|| PacketsError::NoAddress { interface: interface.name.clone() });
+        // A link-local address, which every interface has, is no address that clients know.
+        let usable = |address: &&IpAddr| match address {
+            IpAddr::V4(v4) => !v4.is_link_local(),
+            IpAddr::V6(v6) => !v6.is_unicast_link_local(),
+        };
+        let mut ours = interface.addresses.iter().filter(usable);
+        let first = ours.clone().find(|address| address.is_ipv4()).or(ours.next());
+        return first.copied().ok_or_else(|| PacketsError::NoAddress { interface: interface.name.clone() });
     };
     if interface.addresses.contains(&own) {
         return Err(PacketsError::AddressTaken { address: own, interface: interface.name.clone() });

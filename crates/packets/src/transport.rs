@@ -57,6 +57,8 @@ pub(crate) struct PacketTransport {
     /// Connections that were closed while something was still to be sent.
     closed: Vec<landfall_net::ConnId>,
     closed_max: usize,
+    /// Packets that came to this queue and were passed on to their connection's worker.
+    passed_on: u64,
     starved: bool,
     link_down: bool,
     partial_checksums_told: bool,
@@ -98,6 +100,7 @@ impl PacketTransport {
             unreported: Vec::new(),
             closed: Vec::new(),
             closed_max: CLOSED_MIN,
+            passed_on: 0,
             starved: false,
             link_down: false,
             partial_checksums_told: false,
@@ -229,7 +232,9 @@ impl PacketTransport {
         if forwarded == Forwarded::Nobody {
             self.stack.refuse(&Memory(frames), packet);
         }
-        if forwarded != Forwarded::Yes {
+        if forwarded == Forwarded::Yes {
+            self.passed_on += 1;
+        } else {
             frames.release(packet);
         }
     }
@@ -525,7 +530,8 @@ impl Transport for PacketTransport {
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
-        counters(&self.stack, self.socket.as_ref())
+        let passed_on = ("passed_on_packets", self.passed_on);
+        std::iter::once(passed_on).chain(counters(&self.stack, self.socket.as_ref())).collect()
     }
 
     fn shut_down(&mut self, frames: &mut dyn Frames) -> Result<(), TransportError> {

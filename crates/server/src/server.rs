@@ -232,6 +232,11 @@ fn open_network(config: &Config, xdp: &XdpConfig, image: (usize, u64)) -> Result
     let port = |address: Option<SocketAddr>, tag| address.map(|address| (address.port(), tag));
     let ports: Vec<(u16, u32)> =
         [port(config.resp, LISTENER_RESP), port(config.http, LISTENER_HTTP)].into_iter().flatten().collect();
+    if ports.iter().any(|(port, _)| *port == 0) {
+        // With sockets the kernel picks one.
+        let expected = "one from 1 to 65535: with --xdp nobody picks one";
+        return Err(ConfigError::Value { what: "port to serve on", text: "0".into(), expected }.into());
+    }
     let settings = landfall_packets::Settings {
         interface: xdp.interface.clone(),
         address: xdp.address,
