@@ -146,6 +146,12 @@ impl ScanUnit {
     pub fn filled(&self) -> usize {
         self.filled as usize
     }
+
+    /// The slots above the slab's watermark that may hold records.
+    pub fn tail(&self) -> impl Iterator<Item = SlotId> + use<> {
+        let run = self.run;
+        (self.trusted..self.filled).map(move |index| SlotId::new(run, index))
+    }
 }
 
 /// What one slab's scan found besides records.

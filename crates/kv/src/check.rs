@@ -123,7 +123,9 @@ impl Check {
     /// # Errors
     /// As [`Self::begin`].
     pub fn begin_with(media: Arc<dyn Media>, tenants: Vec<Arc<dyn Tenant>>) -> Result<Self, KvError> {
+        let tenants = Tenants::new(tenants);
         let opening = Opening::begin_read_only(media)?;
+        tenants.check_features(opening.heap())?;
         let report = Checked {
             bytes: opening.heap().geometry().bytes(),
             slabs: opening.units().len() as u64,
@@ -138,7 +140,7 @@ impl Check {
             next_part: AtomicUsize::new(0),
             stale: AtomicU64::new(0),
             used: Mutex::default(),
-            tenants: Tenants::new(tenants),
+            tenants,
             report: Mutex::new(report),
         })
     }

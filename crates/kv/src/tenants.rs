@@ -2,7 +2,8 @@
 
 use crate::error::KvError;
 use landfall_heap::{
-    Damage, DamagedSlot, Found, Heap, HeapError, Judge, RecordView, Scanned, SlotId, Tenant, spaces,
+    Damage, DamagedSlot, FEATURE_LOGS, Found, Heap, HeapError, Judge, RecordView, Scanned, SlotId, Tenant,
+    spaces,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -41,6 +42,15 @@ impl Tenants {
             None => return false,
         }
         true
+    }
+
+    /// Refuses a region that says that it may hold records of a system that is not here.
+    pub(crate) fn check_features(&self, heap: &Heap) -> Result<(), KvError> {
+        let may_have_logs = heap.geometry().features & FEATURE_LOGS != 0;
+        if may_have_logs && !self.own(spaces::LOG) {
+            return Err(HeapError::Foreign { space: spaces::LOG }.into());
+        }
+        Ok(())
     }
 
     /// Refuses to go on without the owner of a record: what nobody takes would be given up.

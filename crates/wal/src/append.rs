@@ -90,8 +90,7 @@ impl Logs {
             })
             .collect();
         let slots = writer.append_group(&entries)?;
-        slots.iter().for_each(|slot| state.slots.push(*slot));
-        state.bytes += values.iter().map(len).sum::<u64>();
+        slots.iter().zip(values).for_each(|(slot, value)| state.slots.push(*slot, len(value)));
         if state.note_writer(writer.id(), first + count as u64 - 1) {
             self.list(writer.id(), log);
         }

@@ -45,8 +45,6 @@ pub(crate) struct State {
     pub(crate) slots: Slots,
     /// Entries below are known durable, and so is everything before them.
     pub(crate) durable: u64,
-    /// Bytes of the entries.
-    pub(crate) bytes: u64,
     /// Entries that cannot be read, by offset.
     pub(crate) unreadable: BTreeMap<u64, SlotId>,
     pub(crate) head: SlotIdOrNone,

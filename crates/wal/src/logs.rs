@@ -322,7 +322,7 @@ impl Logs {
             name: log.name.to_string(),
             first: state.first,
             next: state.durable(&self.heap),
-            bytes: state.bytes,
+            bytes: state.slots.bytes(),
             consumers: state.positions.len() as u64,
             slot: state.head.0,
         }
@@ -348,7 +348,7 @@ impl Logs {
             let state = log.state.lock();
             stats.logs += 1;
             stats.entries += state.slots.len() as u64;
-            stats.bytes += state.bytes;
+            stats.bytes += state.slots.bytes();
             stats.index_bytes += state.slots.memory_bytes();
         }
         stats

@@ -13,7 +13,8 @@ use crate::logs::{HeadChange, Logs};
 use crate::moves::agrees;
 use crate::slots::Slots;
 use landfall_heap::{
-    DamagedSlot, Found, Heap, HeapError, Judge, Kind, Opening, RecordView, SlotId, Tenant, Writer, spaces,
+    DamagedSlot, Found, Heap, HeapError, Judge, Kind, Opening, RecordView, Slot, SlotId, Tenant, Writer,
+    spaces,
 };
 use landfall_media::Media;
 use parking_lot::Mutex;
@@ -258,6 +259,13 @@ impl LogRecovery {
             })?;
             scanned.damaged.iter().for_each(|slot| recovery.take_damaged(slot));
         }
+        for unit in opening.units() {
+            for slot in unit.tail() {
+                let Slot::Record(view) = opening.heap().slot(slot)? else { continue };
+                foreign = foreign.or(Some(view.space()).filter(|space| !recovery.owns(*space)));
+            }
+        }
+        // Before anything is decided that only the owners of these records could decide.
         if let Some(space) = foreign {
             return Err(HeapError::Foreign { space }.into());
         }
@@ -284,7 +292,7 @@ impl LogRecovery {
 /// A log as it goes on.
 fn revive(heap: &Heap, found: LogFound) -> Log {
     let mut slots = Slots::default();
-    found.slots.iter().for_each(|slot| slots.push(*slot));
+    found.slots.iter().for_each(|(slot, len)| slots.push(*slot, u64::from(*len)));
     let mut cut = found.cut;
     if let Some(offset) = found.cut_at {
         (cut.offset, cut.seq) = (offset, heap.draw_seq());
@@ -292,7 +300,6 @@ fn revive(heap: &Heap, found: LogFound) -> Log {
     let state = State {
         first: found.first,
         slots,
-        bytes: found.bytes,
         unreadable: found.unreadable,
         head: SlotIdOrNone(found.head),
         settings: found.settings,

@@ -6,14 +6,24 @@ use std::collections::VecDeque;
 /// Entries of a chunk.
 const CHUNK: usize = 4096;
 
+#[derive(Debug)]
+struct Chunk {
+    slots: Vec<SlotId>,
+    /// Bytes of every entry before the chunk, since the queue began.
+    start_bytes: u64,
+}
+
 /// Slots of consecutive offsets; [`SlotId::NONE`] for an entry that cannot be read.
 #[derive(Debug, Default)]
 pub(crate) struct Slots {
     /// All full but the first, which may have lost its start, and the last.
-    chunks: VecDeque<Vec<SlotId>>,
+    chunks: VecDeque<Chunk>,
     /// Entries that the first chunk has lost.
     skipped: usize,
     len: usize,
+    /// Bytes of every entry before the first, and of all of them, since the queue began.
+    first_bytes: u64,
+    end_bytes: u64,
 }
 
 impl Slots {
@@ -21,12 +31,19 @@ impl Slots {
         self.len
     }
 
-    pub(crate) fn push(&mut self, slot: SlotId) {
+    /// Bytes of the entries.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.end_bytes.saturating_sub(self.first_bytes)
+    }
+
+    /// Adds an entry of `bytes` bytes.
+    pub(crate) fn push(&mut self, slot: SlotId, bytes: u64) {
         match self.chunks.back_mut() {
-            Some(chunk) if chunk.len() < CHUNK => chunk.push(slot),
-            _ => self.chunks.push_back(vec![slot]),
+            Some(chunk) if chunk.slots.len() < CHUNK => chunk.slots.push(slot),
+            _ => self.chunks.push_back(Chunk { slots: vec![slot], start_bytes: self.end_bytes }),
         }
         self.len += 1;
+        self.end_bytes += bytes;
     }
 
     fn place(&self, index: usize) -> Option<(usize, usize)> {
@@ -36,23 +53,24 @@ impl Slots {
 
     pub(crate) fn get(&self, index: usize) -> Option<SlotId> {
         let (chunk, at) = self.place(index)?;
-        Some(self.chunks[chunk][at])
+        Some(self.chunks[chunk].slots[at])
     }
 
     pub(crate) fn set(&mut self, index: usize, slot: SlotId) {
         if let Some((chunk, at)) = self.place(index) {
-            self.chunks[chunk][at] = slot;
+            self.chunks[chunk].slots[at] = slot;
         }
     }
 
-    /// Takes the first `count` out.
-    pub(crate) fn take_front(&mut self, count: usize) -> Vec<SlotId> {
+    /// Takes the first `count` out. `bytes_of` is asked about the entries of one chunk at most.
+    pub(crate) fn take_front(&mut self, count: usize, bytes_of: impl Fn(SlotId) -> u64) -> Vec<SlotId> {
         let count = count.min(self.len);
+        self.first_bytes = self.bytes_before(count, bytes_of);
         let mut taken = Vec::with_capacity(count);
         while taken.len() < count {
             let Some(front) = self.chunks.front() else { break };
-            let until = front.len().min(self.skipped + count - taken.len());
-            taken.extend_from_slice(&front[self.skipped..until]);
+            let until = front.slots.len().min(self.skipped + count - taken.len());
+            taken.extend_from_slice(&front.slots[self.skipped..until]);
             self.skipped = until;
             // A chunk that is not full yet is still pushed to.
             if self.skipped == CHUNK {
@@ -64,14 +82,21 @@ impl Slots {
         taken
     }
 
+    /// Bytes of every entry before the one at `index`, since the queue began.
+    fn bytes_before(&self, index: usize, bytes_of: impl Fn(SlotId) -> u64) -> u64 {
+        let Some((chunk, at)) = self.place(index) else { return self.end_bytes };
+        let chunk = &self.chunks[chunk];
+        chunk.start_bytes + chunk.slots[..at].iter().map(|slot| bytes_of(*slot)).sum::<u64>()
+    }
+
     #[cfg(test)]
     pub(crate) fn iter(&self) -> impl Iterator<Item = SlotId> + '_ {
-        self.chunks.iter().flatten().skip(self.skipped).copied()
+        self.chunks.iter().flat_map(|chunk| &chunk.slots).skip(self.skipped).copied()
     }
 
     /// Bytes of DRAM.
     pub(crate) fn memory_bytes(&self) -> u64 {
-        self.chunks.iter().map(|chunk| chunk.capacity() as u64 * 4 + 24).sum()
+        self.chunks.iter().map(|chunk| chunk.slots.capacity() as u64 * 4 + 32).sum()
     }
 }
 
@@ -80,6 +105,11 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    /// Entries have as many bytes as their slots say.
+    fn bytes_of(slot: SlotId) -> u64 {
+        u64::from(slot.0 % 7)
+    }
+
     proptest! {
         #[test]
         fn slots_are_a_queue(steps in prop::collection::vec((0..9000usize, 0..9000usize), 1..20)) {
@@ -87,22 +117,36 @@ mod tests {
             for (pushes, takes) in steps {
                 for _ in 0..pushes {
                     next += 1;
-                    slots.push(SlotId(next));
+                    slots.push(SlotId(next), bytes_of(SlotId(next)));
                     model.push_back(SlotId(next));
                 }
                 let middle = model.len() / 2;
                 if middle < model.len() {
-                    slots.set(middle, SlotId(u32::MAX - next));
-                    model[middle] = SlotId(u32::MAX - next);
+                    let moved = SlotId(model[middle].0 + 7_000_000);
+                    slots.set(middle, moved);
+                    model[middle] = moved;
                 }
                 prop_assert!(slots.iter().eq(model.iter().copied()));
                 let taken: Vec<SlotId> = model.drain(..takes.min(model.len())).collect();
-                prop_assert_eq!(slots.take_front(takes), taken);
+                prop_assert_eq!(slots.take_front(takes, bytes_of), taken);
                 prop_assert_eq!(slots.len(), model.len());
+                prop_assert_eq!(slots.bytes(), model.iter().map(|slot| bytes_of(*slot)).sum::<u64>());
                 for index in [0, 1, 4095, 4096, model.len()] {
                     prop_assert_eq!(slots.get(index), model.get(index).copied());
                 }
             }
         }
+    }
+
+    #[test]
+    fn taking_many_asks_about_one_chunk_at_most() {
+        let mut slots = Slots::default();
+        (1..50_000).for_each(|slot| slots.push(SlotId(slot), 1));
+        let asked = std::cell::Cell::new(0);
+        slots.take_front(40_000, |_| {
+            asked.set(asked.get() + 1);
+            1
+        });
+        assert!(asked.get() < CHUNK && slots.bytes() == 9_999, "{}", asked.get());
     }
 }

@@ -56,22 +56,21 @@ impl Logs {
 
     /// Takes the first `count` entries out of a log, to be let go once the record in `cause` is durable.
     pub(crate) fn doom(&self, writer: &mut Writer, state: &mut State, count: usize, cause: SlotId) {
-        let whole = count == state.slots.len();
-        let mut slots = state.slots.take_front(count);
+        let mut slots = state.slots.take_front(count, |slot| self.bytes_of(slot));
         slots.retain(|slot| *slot != SlotId::NONE);
-        let lens = || slots.iter().filter_map(|slot| self.heap.record(*slot).ok());
-        state.bytes = if whole {
-            0
-        } else {
-            let bytes: u64 = lens().map(|view| view.value_len() as u64).sum();
-            state.bytes.saturating_sub(bytes)
-        };
         let later = state.unreadable.split_off(&(state.first + count as u64));
         for slot in std::mem::replace(&mut state.unreadable, later).into_values() {
             writer.supersede(slot);
         }
         self.counters.trimmed.fetch_add(count as u64, Ordering::Relaxed);
         self.doomed.lock().push_back(Doomed { slots, cause });
+    }
+
+    /// Bytes of an entry; 0 for one that cannot be read.
+    fn bytes_of(&self, slot: SlotId) -> u64 {
+        let view =
+            Some(slot).filter(|slot| *slot != SlotId::NONE).and_then(|slot| self.heap.record(slot).ok());
+        view.map_or(0, |view| view.value_len() as u64)
     }
 
     /// Lets go of up to `limit` entries that are given up, durably; how many it did. To be called now
@@ -138,7 +137,7 @@ impl Logs {
     fn kept_from(&self, state: &mut State, now_ms: u64) -> u64 {
         let settings = state.settings;
         let end = state.durable(&self.heap).min(state.first + STEP_ENTRIES);
-        let (mut offset, mut bytes) = (state.first, state.bytes);
+        let (mut offset, mut bytes) = (state.first, state.slots.bytes());
         while offset < end {
             let view = state.slot(offset).and_then(|slot| self.heap.record(slot).ok());
             let len = view.map_or(0, |view| view.value_len() as u64);

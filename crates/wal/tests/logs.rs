@@ -101,7 +101,7 @@ fn deleted_logs_stay_deleted_and_their_names_start_anew() {
     assert!(matches!(logs.read(b"a", 0, ALL), Err(WalError::NoLog)));
     let (media, logs) = crash(&media);
     assert!(matches!(logs.read(b"a", 0, ALL), Err(WalError::NoLog)));
-    let mut writer = common::writer(&logs, 0);
+    let mut writer = self::writer(&logs, 0);
     assert_eq!(append(&logs, &mut writer, "a", b"new"), 0);
     writer.commit_now().unwrap();
     let (_, logs) = crash(&media);
@@ -184,7 +184,7 @@ fn an_entry_behind_one_that_was_lost_never_was() {
     let (media, logs) = crash(&media);
     assert_eq!(all(&logs, "a").unwrap().1, [b"0"]);
     // Its offset is given anew; it must not come back behind what takes the lost one's.
-    let mut writer = common::writer(&logs, 0);
+    let mut writer = writer(&logs, 0);
     assert_eq!(append(&logs, &mut writer, "a", b"1"), 1);
     writer.commit_now().unwrap();
     let (media, logs) = crash(&media);
@@ -288,7 +288,7 @@ fn damaged_entries_are_told_and_never_served() {
     for (offset, whole) in [(0, true), (1, false), (2, false), (3, true)] {
         assert_eq!(logs.get(b"a", offset).is_ok(), whole, "{offset}");
     }
-    let mut writer = common::writer(&logs, 0);
+    let mut writer = self::writer(&logs, 0);
     assert_eq!(append(&logs, &mut writer, "a", b"x"), 4);
     logs.trim(&mut writer, b"a", 3, 1).unwrap();
     writer.commit_now().unwrap();
@@ -309,4 +309,29 @@ fn names_and_counts_out_of_bounds_are_refused() {
     assert!(matches!(logs.append(&mut writer, b"a", &many, 1), Err(WalError::BadCount { .. })));
     assert!(matches!(logs.trim(&mut writer, b"a", 0, 1), Err(WalError::NoLog)));
     assert!(matches!(logs.watch(b"a", 0, 0), Err(WalError::NoLog)));
+}
+
+#[test]
+fn logs_alone_refuse_a_region_with_other_records_and_leave_it_alone() {
+    let media = region();
+    let opened =
+        landfall_heap::Opening::begin(Arc::clone(&media) as Arc<dyn Media>).unwrap().finish().unwrap();
+    let mut writer = landfall_heap::Writer::new(Arc::clone(&opened), 0);
+    let entry = landfall_heap::Entry {
+        kind: landfall_heap::Kind::Put,
+        space: 0,
+        hash: opened.hash(0, b"key"),
+        key: b"key",
+        key_at: None,
+        value: Source::Bytes(b"value"),
+        arrival_ns: 1,
+        expiry_ms: 0,
+        aux: 0,
+    };
+    writer.append(&entry).unwrap();
+    writer.commit_now().unwrap();
+    let before = media.crash_state().durable_image();
+    let refused = LogRecovery::run(Arc::clone(&media) as Arc<dyn Media>);
+    assert!(matches!(refused, Err(WalError::Heap(HeapError::Foreign { space: 0 }))), "{refused:?}");
+    assert!(media.crash_state().durable_image() == before);
 }

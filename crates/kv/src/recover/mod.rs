@@ -94,7 +94,9 @@ impl Recovery {
         tenants: Vec<Arc<dyn Tenant>>,
     ) -> Result<Self, KvError> {
         assert!(shards.is_power_of_two());
+        let tenants = Tenants::new(tenants);
         let opening = Opening::begin(media)?;
+        tenants.check_features(opening.heap())?;
         let report = Recovered { notes: opening.notes.clone(), ..Recovered::default() };
         let recovery = Self {
             current: CurrentSlots::new(opening.units()),
@@ -110,7 +112,7 @@ impl Recovery {
             pass_flush_seq: 0,
             flush_mark: Mutex::new(None),
             keyless: Mutex::new(Vec::new()),
-            tenants: Tenants::new(tenants),
+            tenants,
             report: Mutex::new(report),
         };
         recovery.clear_shards();

@@ -18,8 +18,8 @@ pub(super) struct LogFound {
     pub(super) cut: Cut,
     /// Entries from here on never were acknowledged, and the head does not say so yet.
     pub(super) cut_at: Option<u64>,
-    pub(super) slots: Vec<SlotId>,
-    pub(super) bytes: u64,
+    /// Of each entry, its bytes with it.
+    pub(super) slots: Vec<(SlotId, u32)>,
     pub(super) unreadable: BTreeMap<u64, SlotId>,
     pub(super) positions: BTreeMap<Box<str>, Position>,
     pub(super) damaged: Option<Damage>,
@@ -100,7 +100,7 @@ pub(super) fn settle(
         settled.report.entries += log.slots.len() as u64;
         settled.report.damaged += log.unreadable.len() as u64;
         settled.report.unacknowledged += void;
-        settled.current.extend(log.slots.iter().filter(|slot| **slot != SlotId::NONE));
+        settled.current.extend(log.slots.iter().map(|(slot, _)| *slot).filter(|slot| *slot != SlotId::NONE));
         settled.current.extend(Some(log.head).filter(|head| *head != SlotId::NONE));
         settled.current.extend(log.positions.values().map(|position| position.slot));
     }
@@ -207,7 +207,6 @@ impl LogFound {
             cut: Cut::default(),
             cut_at: None,
             slots: Vec::new(),
-            bytes: 0,
             unreadable: BTreeMap::new(),
             positions: BTreeMap::new(),
             damaged: None,
@@ -235,11 +234,10 @@ impl LogFound {
                 continue;
             }
             let entry = newest(heap, same)?;
-            self.bytes += u64::from(entry.len);
             if entry.lost {
                 self.unreadable.insert(offset, entry.slot);
             }
-            self.slots.push(if entry.lost { SlotId::NONE } else { entry.slot });
+            self.slots.push((if entry.lost { SlotId::NONE } else { entry.slot }, entry.len));
         }
         // What cannot be read at the end may have been acknowledged.
         while self.cut_at.is_none() && self.take_unreadable(unreadable) {}
@@ -261,7 +259,7 @@ impl LogFound {
                 return false;
             }
             unreadable.unnamed -= 1;
-            self.slots.push(SlotId::NONE);
+            self.slots.push((SlotId::NONE, 0));
         }
         true
     }
@@ -271,7 +269,7 @@ impl LogFound {
         let next = self.next();
         let Some(slot) = unreadable.entries.remove(&(self.number, next)) else { return false };
         self.unreadable.insert(next, slot);
-        self.slots.push(SlotId::NONE);
+        self.slots.push((SlotId::NONE, 0));
         true
     }
 }
