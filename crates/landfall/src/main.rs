@@ -21,13 +21,9 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Serve a store over RESP (Redis's protocol) and HTTP.
-<<<<<<< HEAD
-    Serve(serve::ServeArgs),
+    Serve(Box<serve::ServeArgs>),
     /// Write-ahead logs: serve them, append, read, tail, trim, list.
     Wal(Box<wal::WalArgs>),
-=======
-    Serve(Box<serve::ServeArgs>),
->>>>>>> e2e
     /// Verify every record and value of a region that no server has open.
     Check(check::CheckArgs),
     /// Show what a running server counts: the sections of INFO, packets dropped among them.
@@ -40,12 +36,8 @@ enum Command {
 
 fn main() -> ExitCode {
     match Cli::parse().command {
-<<<<<<< HEAD
-        Command::Serve(args) => serve::run(args),
-        Command::Wal(args) => wal::run(*args),
-=======
         Command::Serve(args) => serve::run(*args),
->>>>>>> e2e
+        Command::Wal(args) => wal::run(*args),
         Command::Check(args) => check::run(&args),
         Command::Stats(args) => stats::run(&args),
         Command::Demo(args) => demo::run(&args),
