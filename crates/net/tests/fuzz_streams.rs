@@ -62,6 +62,7 @@ struct Plan {
     newreno: bool,
     ecn: bool,
     frames: u8,
+    strip: u8,
     ops: Vec<Op>,
 }
 
@@ -94,6 +95,10 @@ impl Run {
                 config.congestion = CongestionControl::NewReno;
             }
         });
+        // MSS, window scale, SACK, timestamps.
+        let kinds = [2, 3, 4, 8].into_iter().enumerate();
+        world.network.strip =
+            kinds.filter(|(bit, _)| plan.strip >> bit & 1 == 1).map(|(_, kind)| kind).collect();
         let client = world.connect();
         let sides = [Side { conn: Some(client), ..Side::default() }, Side::default()];
         Self { world, sides, aborted: false }

@@ -5,9 +5,13 @@ use super::segment::Segment;
 use super::sent::Delivered;
 use super::{Context, Ended, Fin, Recovery, State, Tcb};
 use crate::event::Event;
+use std::time::Duration;
 
 /// Duplicate acknowledgements that mean a loss (RFC 5681, 3.2).
 const DUP_THRESH: u32 = 3;
+
+/// A timestamp that seems older, milliseconds, is not one of ours.
+const ECHO_MAX: u32 = 10 * 60 * 1000;
 
 impl Tcb {
     pub(super) fn acknowledged(&mut self, context: &mut Context<'_>, segment: &Segment) {
@@ -58,7 +62,7 @@ impl Tcb {
         told.bytes += newly.bytes;
         told.acked = newly.acked;
         told.rtt = newly.rtt.or(told.rtt);
-        if let Some(rtt) = told.rtt {
+        if let Some(rtt) = told.rtt.or_else(|| self.echoed_rtt(context, segment)) {
             self.rtt.sample(rtt);
         }
         let until = self.offset_of(ack).min(self.queue.end());
@@ -95,6 +99,14 @@ impl Tcb {
             State::Closing | State::LastAck => self.end(Ended::Closed),
             _ => {}
         }
+    }
+
+    /// The round trip by the timestamp that comes back, of a segment that may have been sent more than once
+    /// (RFC 7323, 4): in milliseconds, and so only where there is nothing better, but it ends the back-off.
+    fn echoed_rtt(&self, context: &Context<'_>, segment: &Segment) -> Option<Duration> {
+        let (_, echoed) = segment.options.timestamps.filter(|_| self.timestamps.is_some())?;
+        let millis = self.timestamp(context.now).wrapping_sub(echoed);
+        (millis < ECHO_MAX).then(|| Duration::from_millis(millis.max(1).into()))
     }
 
     /// RFC 5681, 2: nothing new in it, and something is on its way.

@@ -1,5 +1,6 @@
 //! A link that loses, repeats, reorders, corrupts, cuts short, delays and limits the rate.
 
+use super::wire::{SYN, fix_checksums, word};
 use landfall_net::Instant;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -73,6 +74,24 @@ impl Faults {
     };
 }
 
+/// Overwrites options of a SYN over IPv4 with no-operations.
+fn blank_options(frame: &mut [u8], kinds: &[u8]) {
+    let is_syn = frame.len() >= 54 && word(frame, 12) == 0x0800 && frame[23] == 6 && frame[47] & SYN != 0;
+    if !is_syn {
+        return;
+    }
+    let end = 34 + usize::from(frame[46] >> 4) * 4;
+    let mut at = 54;
+    while at < end && frame[at] != 0 {
+        let len = if frame[at] == 1 { 1 } else { usize::from(frame[at + 1]) };
+        if kinds.contains(&frame[at]) {
+            frame[at..at + len].fill(1);
+        }
+        at += len;
+    }
+    fix_checksums(frame);
+}
+
 pub struct Network {
     rng: Rng,
     pub faults: Faults,
@@ -81,6 +100,8 @@ pub struct Network {
     count: u64,
     /// When each direction's link is free again.
     free: [Instant; 2],
+    /// Kinds of TCP options that a middlebox blanks out of SYNs.
+    pub strip: Vec<u8>,
     /// The cable is cut.
     pub cut: bool,
     pub lost: u64,
@@ -95,6 +116,7 @@ impl Network {
             way: BTreeMap::new(),
             count: 0,
             free: [Instant::default(); 2],
+            strip: Vec::new(),
             cut: false,
             lost: 0,
             corrupted: 0,
@@ -106,6 +128,9 @@ impl Network {
         if self.cut || self.rng.chance(faults.loss) {
             self.lost += 1;
             return;
+        }
+        if !self.strip.is_empty() {
+            blank_options(&mut frame, &self.strip);
         }
         if self.rng.chance(faults.corruption) {
             self.corrupted += 1;
