@@ -516,6 +516,12 @@ impl Transport for PacketTransport {
         self.ready.push(Event::Closed { conn, error: None });
     }
 
+    fn reset(&mut self, frames: &mut dyn Frames, conn: ConnId) {
+        self.stack.abort(now(), &mut Memory(frames), landfall_net::ConnId(conn.0));
+        self.report_sent(conn);
+        self.ready.push(Event::Closed { conn, error: None });
+    }
+
     fn write_back(&mut self, id: u64, file: RawFd, writes: &[FileWrite]) {
         let poller = &mut self.poller;
         if let Err(error) =

@@ -596,7 +596,7 @@ impl Worker {
             conn.closed = true;
             conn.inbox.clear(&self.heap);
             conn.outbox.clear(&self.heap);
-            self.transport.close(&mut self.landing, id);
+            self.transport.reset(&mut self.landing, id);
         }
     }
 

@@ -172,6 +172,12 @@ pub trait Transport {
     /// Closes a connection at once, after at most the send in flight; [`Event::Closed`] follows.
     fn close(&mut self, frames: &mut dyn Frames, conn: ConnId);
 
+    /// Closes a connection whose peer is not waited for: where that can be chosen, what is queued is not sent and
+    /// holds no frames any more. [`Event::Closed`] follows.
+    fn reset(&mut self, frames: &mut dyn Frames, conn: ConnId) {
+        self.close(frames, conn);
+    }
+
     /// Starts writing region ranges to the file behind it and syncing it; [`Event::WrittenBack`] tells
     /// the outcome. At most one at a time.
     fn write_back(&mut self, id: u64, file: RawFd, writes: &[FileWrite]);
