@@ -1,5 +1,6 @@
 //! What the server can be told: one struct, from flags or from a TOML file with the same names.
 
+use crate::baseline::BaselineChoice;
 use landfall_media::{FlushInstruction, MediaRequest};
 use landfall_sockets::TransportRequest;
 use serde::{Deserialize, Deserializer};
@@ -162,6 +163,8 @@ pub struct Config {
     pub scrub_rate: Size,
     /// Execute writes but store nothing: for measuring what storing costs.
     pub discard: bool,
+    /// Store plain writes here instead of in the heap: for measuring what the heap costs.
+    pub baseline: Option<BaselineChoice>,
 }
 
 impl Default for Config {
@@ -190,6 +193,7 @@ impl Default for Config {
             max_header: Size(64 << 10),
             scrub_rate: Size(16 << 20),
             discard: false,
+            baseline: None,
         }
     }
 }

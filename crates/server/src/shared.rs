@@ -1,5 +1,6 @@
 //! What all workers share.
 
+use crate::baseline::Baseline;
 use crate::config::Config;
 use landfall_kv::{Engine, Recovered};
 use landfall_sockets::Waker;
@@ -118,6 +119,8 @@ pub struct Shared {
     pub config: Config,
     /// The store.
     pub engine: Engine,
+    /// What stands in for the store, in measurements.
+    pub baseline: Option<Baseline>,
     /// What recovery found at start.
     pub recovered: Recovered,
     /// How long recovery took, nanoseconds.

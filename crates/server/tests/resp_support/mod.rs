@@ -35,6 +35,7 @@ pub fn shared_on(config: Config, options: SimOptions) -> (Shared, Arc<SimMedia>)
     landfall_heap::create(&*media, &new).unwrap();
     let (engine, recovered) = Recovery::run(media.clone(), SHARDS).unwrap();
     let shared = Shared {
+        baseline: None,
         config,
         engine,
         recovered,
