@@ -58,8 +58,7 @@ impl Api {
     /// Loads the library; it is never unloaded.
     pub(super) fn load() -> Result<Self, BaselineError> {
         // SAFETY: dlopen takes a string that ends with a zero byte; LevelDB's initialisers are plain C++.
-        let mut loaded =
-            LIBRARIES.iter().map(|name| unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW) });
+        let mut loaded = LIBRARIES.iter().map(|name| unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW) });
         match loaded.find(|library| !library.is_null()) {
             Some(library) => Self::find(library),
             None => Err(BaselineError::NoLibrary { message: loader_message() }),
