@@ -87,6 +87,7 @@ pub enum StageStore {
     /// Copy and flush.
     Copy,
     /// LevelDB, and copy and flush.
+    #[value(name = "leveldb")]
     LevelDb,
 }
 

@@ -78,9 +78,9 @@ fn turn(lab: &Lab, wire: &Wire, over: Over) -> Result<[(f64, f64); 2], BenchErro
     let bytes = lab.args.bulk_mib << 20;
     let capacity = (bytes * CAPACITIES).max(1 << 30);
     let stand = landfall(over).start(lab, wire, &lab.args.dir, capacity)?;
-    let core = lab.args.client_core;
+    let core = lab.is_pinning().then_some(lab.args.client_core);
     wire.client.enter(|| {
-        pin(core);
+        core.into_iter().for_each(pin);
         transfer(&stand, bytes)
     })
 }

@@ -62,7 +62,9 @@ pub(crate) fn measure(lab: &Lab) -> Result<Vec<Count>, BenchError> {
         for (upto, flush, stage) in steps {
             crate::say(format_args!("  callgrind: {store:?}, {stage}"));
             let so_far = per_request(lab, valgrind, (store, *upto, flush))?;
-            counts.push(Count { store, stage, instructions: so_far - before });
+            if *upto > Upto::Land {
+                counts.push(Count { store, stage, instructions: so_far - before });
+            }
             before = so_far;
         }
     }

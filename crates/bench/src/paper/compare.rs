@@ -2,6 +2,7 @@
 
 use super::Lab;
 use super::contestant::{Stand, Who, missing};
+use super::trip;
 use super::wire::Wire;
 use super::wrk::{self, Ask, KEYS, VALUE_BYTES};
 use crate::clients::http::{Http, metric};
@@ -16,14 +17,18 @@ use std::path::Path;
 const WARM_UP_BATCHES: u64 = 50;
 /// Requests of one redis-benchmark run at least, and at most.
 const REQUESTS: (u64, u64) = (2_000, 20_000_000);
-/// Bytes of a region: room for every load here, and quickly made.
+/// Bytes of a region: room for every load that overwrites keys, and quickly made.
 pub(crate) const CAPACITY: u64 = 512 << 20;
+/// Bytes of a region that a log grows in: at AF_XDP's 2 KiB a packet, more than any run here appends.
+pub(crate) const LOG_CAPACITY: u64 = 4 << 30;
 
 /// A load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 pub(crate) enum Work {
     /// By wrk.
     Http { ask: Ask, connections: usize },
+    /// `POST`s over one connection, by a client that never waits.
+    Trip,
     /// By redis-benchmark, 1 KiB.
     Resp { set: bool, clients: usize, pipeline: usize },
 }
@@ -36,10 +41,11 @@ impl Work {
             Self::Http { ask, connections } => {
                 format!("{}, {connections} connection{}", ask.name(), plural(connections))
             }
+            Self::Trip => "HTTP POST, 1 connection, client spinning".into(),
             Self::Resp { set, clients, pipeline } => {
                 let name = if set { "SET" } else { "GET" };
-                let pipeline = if pipeline == 1 { String::new() } else { format!(" × {pipeline}") };
-                format!("{name}, {clients}{pipeline} client{}", plural(clients))
+                let pipeline = if pipeline == 1 { String::new() } else { format!(", pipeline {pipeline}") };
+                format!("{name}, {clients} client{}{pipeline}", plural(clients))
             }
         }
     }
@@ -85,6 +91,8 @@ pub(crate) struct Plan<'a> {
     /// Each server gets these one after the other; with `afresh`, it is started anew for each.
     pub(crate) works: &'a [Work],
     pub(crate) afresh: bool,
+    /// Bytes of a region.
+    pub(crate) capacity: u64,
 }
 
 /// Runs a plan: A B C A B C ..., so that what disturbs the machine for a while disturbs every server. A server that
@@ -125,7 +133,7 @@ fn turn(lab: &Lab, plan: &Plan<'_>, who: Who) -> Result<Vec<Sample>, BenchError>
     let groups: Vec<&[Work]> = if plan.afresh { plan.works.chunks(1).collect() } else { vec![plan.works] };
     let mut samples = Vec::new();
     for works in groups {
-        let stand = who.start(lab, plan.wire, plan.base, CAPACITY)?;
+        let stand = who.start(lab, plan.wire, plan.base, plan.capacity)?;
         fill(plan.wire, &stand)?;
         for work in works {
             check_stop()?;
@@ -146,20 +154,20 @@ fn fill(wire: &Wire, stand: &Stand) -> Result<(), BenchError> {
 }
 
 fn measure(lab: &Lab, wire: &Wire, stand: &Stand, (who, work): (Who, Work)) -> Result<Sample, BenchError> {
-    let copied = |wire: &Wire| if who.has_metrics() { copied_bytes(wire, stand) } else { Ok(f64::NAN) };
-    let (seconds, asked) = match work {
-        Work::Http { ask, connections } => {
-            check_append(wire, stand, ask)?;
-            let address = stand.http()?;
-            // Warm-up: connections, memory, the server's idea of how busy it is.
-            wrk::run(lab, wire, address, (ask, connections, 1))?;
-            (lab.args.seconds, (address, ask, connections))
-        }
-        Work::Resp { .. } => return measure_resp(lab, wire, stand, (who, work)),
+    let run = |seconds| match work {
+        Work::Http { ask, connections } => wrk::run(lab, wire, stand.http()?, (ask, connections, seconds)),
+        _ => trip::run(lab, wire, stand.http()?, seconds),
     };
-    let (address, ask, connections) = asked;
-    let (before, copied_before) = (stand.server.cpu(), copied(wire)?);
-    let result = wrk::run(lab, wire, address, (ask, connections, seconds))?;
+    match work {
+        Work::Resp { .. } => return measure_resp(lab, wire, stand, (who, work)),
+        Work::Http { ask: Ask::Append, .. } => check_append(wire, stand)?,
+        _ => {}
+    }
+    // Warm-up: connections, memory, the server's idea of how busy it is.
+    run(1)?;
+    let copied = || if who.has_metrics() { copied_bytes(wire, stand) } else { Ok(f64::NAN) };
+    let (before, copied_before) = (stand.server.cpu(), copied()?);
+    let result = run(lab.args.seconds)?;
     let cpu_ns = stand.server.cpu().since_ns(before);
     Ok(Sample {
         rps: result.rps,
@@ -167,7 +175,7 @@ fn measure(lab: &Lab, wire: &Wire, stand: &Stand, (who, work): (Who, Work)) -> R
         p50_us: result.p50_us,
         p99_us: result.p99_us,
         cpu_us: cpu_ns as f64 / 1000.0 / result.requests,
-        copied_bytes: (copied(wire)? - copied_before) / result.requests,
+        copied_bytes: (copied()? - copied_before) / result.requests,
     })
 }
 
@@ -206,10 +214,7 @@ fn measure_resp(
 }
 
 /// Says plainly where a build has no write-ahead logs.
-fn check_append(wire: &Wire, stand: &Stand, ask: Ask) -> Result<(), BenchError> {
-    if ask != Ask::Append {
-        return Ok(());
-    }
+fn check_append(wire: &Wire, stand: &Stand) -> Result<(), BenchError> {
     let address = stand.http()?;
     let status = wire.client.enter(|| Http::open(address)?.post("/wal/paper", &[b'x'; VALUE_BYTES]))?;
     match status {

@@ -126,6 +126,7 @@ impl Who {
             }
             Self::Redis => redis(lab, wire, &dir)?,
         };
+        lab.abouts.borrow_mut().entry(self.name()).or_insert_with(|| server.about.clone());
         Ok(Stand { server, _scratch: scratch })
     }
 }

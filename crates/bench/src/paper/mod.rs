@@ -14,6 +14,7 @@ mod report;
 mod sections;
 mod stages;
 mod sys;
+mod trip;
 mod walserver;
 mod wire;
 mod wrk;
@@ -27,6 +28,8 @@ use crate::clients::find_program;
 use crate::error::BenchError;
 use crate::say;
 use report::Results;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
@@ -45,6 +48,8 @@ pub(crate) struct Lab {
     pub(crate) valgrind: Option<PathBuf>,
     /// Pins a program to a core; `None` where there is only one, or nothing to pin with.
     taskset: Option<PathBuf>,
+    /// What servers said of themselves, by name.
+    abouts: RefCell<BTreeMap<String, String>>,
     scratch: TempDir,
 }
 
@@ -54,6 +59,7 @@ pub(crate) fn run(args: &PaperArgs) -> Result<(), BenchError> {
     let mut results = Results::new(&lab);
     let begun = Instant::now();
     let outcome = sections::measure(&lab, &mut results);
+    results.servers = lab.abouts.take();
     results.took_seconds = begun.elapsed().as_secs_f64();
     if results.is_empty() {
         return outcome.and(Err(BenchError::Nothing("nothing was measured; the lines above say why")));
@@ -79,6 +85,7 @@ impl Lab {
             wrk: find_program("wrk"),
             valgrind: find_program("valgrind"),
             taskset: find_program("taskset").filter(|_| apart),
+            abouts: RefCell::default(),
             args,
             scratch,
         };
@@ -95,6 +102,11 @@ impl Lab {
     pub(crate) fn folder(&self) -> Result<TempDir, BenchError> {
         let base = self.scratch.path();
         tempfile::tempdir_in(base).map_err(BenchError::file(base))
+    }
+
+    /// True if server and client each have a core of their own.
+    pub(crate) fn is_pinning(&self) -> bool {
+        self.taskset.is_some()
     }
 
     /// What pins whom, in words.

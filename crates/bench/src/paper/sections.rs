@@ -2,7 +2,7 @@
 
 use super::Lab;
 use super::args::{PaperSection, StageStore};
-use super::compare::{self, Plan, Work};
+use super::compare::{self, CAPACITY, LOG_CAPACITY, Plan, Work};
 use super::contestant::{Over, Store, Who, landfall};
 use super::report::{Results, StageRun, WalRows};
 use super::stages::StageTimes;
@@ -94,8 +94,15 @@ fn table1(lab: &Lab, results: &mut Results) -> Result<(), BenchError> {
             who.extend([with(store, over), unflushed(store, over)]);
         }
     }
-    let works = [http(Ask::Post, 1)];
-    let plan = Plan { wire: &wire, base: &lab.args.dir, who: &who, works: &works, afresh: false };
+    let works = [http(Ask::Post, 1), Work::Trip];
+    let plan = Plan {
+        wire: &wire,
+        base: &lab.args.dir,
+        who: &who,
+        works: &works,
+        afresh: false,
+        capacity: CAPACITY,
+    };
     results.table1 = compare::run(lab, &plan, &mut results.notes)?;
     let (stages, notes) = (&mut results.stages, &mut results.notes);
     let outcome = measure_stages(lab).map(|found| *stages = found);
@@ -110,7 +117,8 @@ fn figure2(lab: &Lab, results: &mut Results) -> Result<(), BenchError> {
     let who: Vec<Who> = OVERS.into_iter().flat_map(|over| STORES.map(|store| with(store, over))).collect();
     let works: Vec<Work> = lab.args.connections.iter().map(|count| http(Ask::Post, *count)).collect();
     // Afresh, so that no load fills LevelDB's write buffer.
-    let plan = Plan { wire: &wire, base: &lab.args.dir, who: &who, works: &works, afresh: true };
+    let plan =
+        Plan { wire: &wire, base: &lab.args.dir, who: &who, works: &works, afresh: true, capacity: CAPACITY };
     results.figure2 = compare::run(lab, &plan, &mut results.notes)?;
     Ok(())
 }
@@ -121,7 +129,8 @@ fn wal(lab: &Lab, results: &mut Results) -> Result<(), BenchError> {
     let bases: Vec<&Path> =
         [Some(&*lab.args.dir), lab.args.file_dir.as_deref()].into_iter().flatten().collect();
     for base in bases {
-        let plan = Plan { wire: &wire, base, who: &WALS, works: &works, afresh: false };
+        let plan =
+            Plan { wire: &wire, base, who: &WALS, works: &works, afresh: true, capacity: LOG_CAPACITY };
         let rows = compare::run(lab, &plan, &mut results.notes)?;
         let on_file = base != lab.args.dir;
         results.wal.push(WalRows { on_file, medium: base.display().to_string(), rows });
@@ -135,7 +144,14 @@ fn tcp(lab: &Lab, results: &mut Results) -> Result<(), BenchError> {
     let asks = [Ask::Post, Ask::Get];
     let works: Vec<Work> =
         asks.into_iter().flat_map(|ask| FEW_AND_MANY.map(|connections| http(ask, connections))).collect();
-    let plan = Plan { wire: &wire, base: &lab.args.dir, who: &who, works: &works, afresh: false };
+    let plan = Plan {
+        wire: &wire,
+        base: &lab.args.dir,
+        who: &who,
+        works: &works,
+        afresh: false,
+        capacity: CAPACITY,
+    };
     results.tcp = compare::run(lab, &plan, &mut results.notes)?;
     drop(wire);
     results.bulk = bulk::measure(lab, &mut results.notes)?;
@@ -148,7 +164,8 @@ fn targets(lab: &Lab, results: &mut Results) -> Result<(), BenchError> {
     let small = [resp(true, 1, 1), resp(true, 50, 1), resp(true, 50, 16), resp(false, 50, 16)];
     for (mtu, works) in [(MTU, &small[..]), (MTU_LARGE, &large[..])] {
         let wire = Wire::new(mtu, Quality::Plain)?;
-        let plan = Plan { wire: &wire, base: &lab.args.dir, who: &who, works, afresh: false };
+        let plan =
+            Plan { wire: &wire, base: &lab.args.dir, who: &who, works, afresh: false, capacity: CAPACITY };
         results.targets.extend(compare::run(lab, &plan, &mut results.notes)?);
     }
     Ok(())

@@ -46,6 +46,8 @@ pub(crate) struct Results {
     pub(crate) pinning: String,
     pub(crate) settings: PaperArgs,
     pub(crate) took_seconds: f64,
+    /// What each server said of itself: version, medium, transport, store.
+    pub(crate) servers: BTreeMap<String, String>,
     /// What the reader must know: failures, what was left out.
     pub(crate) notes: Vec<String>,
     pub(crate) table1: Vec<Row>,
@@ -89,6 +91,7 @@ impl Results {
             pinning,
             settings,
             took_seconds: 0.0,
+            servers: BTreeMap::new(),
             notes: Vec::new(),
             table1: Vec::new(),
             stages: Vec::new(),
@@ -170,9 +173,11 @@ pub(crate) mod tests {
         let mut results = Results::of(args, "server on core 0".into());
         for over in OVERS {
             for (store, us) in STORES.into_iter().zip([20.0, 21.0, 27.0, 20.5]) {
-                results.table1.push(row(with(store, over), http(Ask::Post, 1), MTU, 1e6 / us, us));
                 let bare = us - if store == Store::Discard { 0.0 } else { 0.3 };
-                results.table1.push(row(unflushed(store, over), http(Ask::Post, 1), MTU, 1e6 / bare, bare));
+                for work in [http(Ask::Post, 1), Work::Trip] {
+                    results.table1.push(row(with(store, over), work, MTU, 1e6 / us, us));
+                    results.table1.push(row(unflushed(store, over), work, MTU, 1e6 / bare, bare));
+                }
                 for connections in [1, 50] {
                     let rps = 1e6 / us * connections as f64;
                     results.figure2.push(row(with(store, over), http(Ask::Post, connections), MTU, rps, us));

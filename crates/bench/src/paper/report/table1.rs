@@ -3,14 +3,19 @@
 use super::Results;
 use crate::measure::stats::Summary;
 use crate::paper::args::StageStore;
-use crate::paper::compare::find;
+use crate::paper::compare::{Work, find};
 use crate::paper::contestant::{Over, Store, Who};
 use crate::paper::sections::{MTU, http, unflushed, with};
 use crate::paper::wrk::Ask;
 
-/// Mean round trip of a 1 KiB write, one connection, µs: what the paper reports.
-pub(super) fn round_trip(results: &Results, who: Who) -> Option<&Summary> {
+/// Mean round trip of a 1 KiB write, one connection, µs, as wrk sees it: what the paper reports.
+pub(super) fn wrk_round_trip(results: &Results, who: Who) -> Option<&Summary> {
     find(&results.table1, who, http(Ask::Post, 1), MTU)?.mean_us.as_ref()
+}
+
+/// The same to a client that never waits, and without the slowest twentieth: what differences are taken of.
+pub(super) fn round_trip(results: &Results, who: Who) -> Option<&Summary> {
+    find(&results.table1, who, Work::Trip, MTU)?.mean_us.as_ref()
 }
 
 /// What a store adds to the round trip of the server that discards, its flushes left out, µs.
@@ -36,6 +41,11 @@ fn whole_stage(store: StageStore) -> &'static str {
 /// The same by stages: everything but parsing and flushing, µs.
 pub(super) fn stage_data_management(results: &Results, store: StageStore) -> Option<Summary> {
     results.stage(store, false, whole_stage(store)).and_then(in_us)
+}
+
+/// Parsing of HTTP, µs: the same for every store.
+pub(super) fn parsing(results: &Results, store: StageStore) -> Option<Summary> {
+    results.stage(store, false, "parse").and_then(in_us)
 }
 
 /// Flushing by stages, µs.
