@@ -19,7 +19,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Serve a store over RESP (Redis's protocol) and HTTP.
-    Serve(serve::ServeArgs),
+    Serve(Box<serve::ServeArgs>),
     /// Verify every record and value of a region that no server has open.
     Check(check::CheckArgs),
     /// Write real data while the server is killed again and again; show that nothing acknowledged is lost.
@@ -30,7 +30,7 @@ enum Command {
 
 fn main() -> ExitCode {
     match Cli::parse().command {
-        Command::Serve(args) => serve::run(args),
+        Command::Serve(args) => serve::run(*args),
         Command::Check(args) => check::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Bench(args) => landfall_bench::run(&args),

@@ -65,7 +65,7 @@ struct Rig {
 
 enum Kind {
     Heap,
-    Baseline { copy: Baseline, leveldb: Option<(LevelDb, Batch)> },
+    Baseline { copy: Box<Baseline>, leveldb: Option<Box<(LevelDb, Batch)>> },
 }
 
 /// Requests that lie in a run, held.
@@ -98,10 +98,10 @@ impl Rig {
                     .transpose()
                     .map_err(|e| BenchError::Missing(e.to_string()))?;
                 Kind::Baseline {
-                    copy,
+                    copy: Box::new(copy),
                     leveldb: leveldb.map(|db| {
                         let batch = db.batch();
-                        (db, batch)
+                        Box::new((db, batch))
                     }),
                 }
             }
@@ -199,14 +199,16 @@ impl Rig {
     }
 
     fn prepare(&mut self, parsed: &Parsed, value_bytes: usize) -> Result<(), BenchError> {
-        let Kind::Baseline { leveldb: Some((db, batch)), .. } = &mut self.kind else { return Ok(()) };
+        let Kind::Baseline { leveldb: Some(leveldb), .. } = &mut self.kind else { return Ok(()) };
+        let (db, batch) = &mut **leveldb;
         let bytes = self.heap.media().bytes(parsed.landed).map_err(media)?;
         db.prepare(batch, &key_in(&parsed.request)?, &bytes[bytes.len() - value_bytes..]);
         Ok(())
     }
 
     fn write(&mut self) -> Result<(), BenchError> {
-        let Kind::Baseline { leveldb: Some((db, batch)), .. } = &mut self.kind else { return Ok(()) };
+        let Kind::Baseline { leveldb: Some(leveldb), .. } = &mut self.kind else { return Ok(()) };
+        let (db, batch) = &mut **leveldb;
         db.write(batch).map_err(|error| BenchError::Store(error.to_string()))
     }
 

@@ -190,7 +190,6 @@ mod tests {
     }
 
     #[test]
-    #[expect(clippy::print_stderr, reason = "a test says what it skips")]
     fn leveldb_takes_writes_where_it_is_installed() {
         let dir = tempfile::tempdir().unwrap();
         let opened = open_store(dir.path());

@@ -78,7 +78,9 @@ fn head(page: &mut Page, results: &Results) {
 /// What each server said of itself.
 fn servers(page: &mut Page, results: &Results) {
     page.paragraph("## The servers, in their own words");
-    let rows = results.servers.iter().map(|(name, about)| vec![name.clone(), about.replace('|', "/")]);
+    let rows = results.servers.iter().map(|(name, about)| {
+        vec![name.clone(), if about.is_empty() { "–".into() } else { about.replace('|', "/") }]
+    });
     page.table(&["server", "at its start"], rows);
 }
 
