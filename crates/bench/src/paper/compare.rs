@@ -165,7 +165,7 @@ fn measure(lab: &Lab, wire: &Wire, stand: &Stand, (who, work): (Who, Work)) -> R
     }
     // Warm-up: connections, memory, the server's idea of how busy it is.
     run(1)?;
-    let copied = || if who.has_metrics() { copied_bytes(wire, stand) } else { Ok(f64::NAN) };
+    let copied = || if who.counts_copies() { copied_bytes(wire, stand) } else { Ok(f64::NAN) };
     let (before, copied_before) = (stand.server.cpu(), copied()?);
     let result = run(lab.args.seconds)?;
     let cpu_ns = stand.server.cpu().since_ns(before);
@@ -199,7 +199,7 @@ fn measure_resp(
     let rate = run((step * WARM_UP_BATCHES).max(REQUESTS.0).next_multiple_of(step))?.rps;
     let requests = whole(rate * f64::from(lab.args.seconds)).clamp(REQUESTS.0, REQUESTS.1);
     let requests = requests.next_multiple_of(step);
-    let copied = || if who.has_metrics() { copied_bytes(wire, stand) } else { Ok(f64::NAN) };
+    let copied = || if who.counts_copies() { copied_bytes(wire, stand) } else { Ok(f64::NAN) };
     let (before, copied_before) = (stand.server.cpu(), copied()?);
     let result = run(requests)?;
     let cpu_ns = stand.server.cpu().since_ns(before);

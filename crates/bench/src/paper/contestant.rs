@@ -94,9 +94,9 @@ impl Who {
         }
     }
 
-    /// True for a server with `/metrics`.
-    pub(crate) fn has_metrics(self) -> bool {
-        matches!(self, Self::Landfall { .. })
+    /// True for a server that counts what it copies: ours. What stands in for its store does not.
+    pub(crate) fn counts_copies(self) -> bool {
+        matches!(self, Self::Landfall { store: Store::Heap | Store::Discard, .. })
     }
 
     /// Starts it with nothing in it, pinned, and waits until it serves.

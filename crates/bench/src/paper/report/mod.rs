@@ -158,7 +158,7 @@ pub(crate) mod tests {
     }
 
     fn row(who: Who, work: Work, mtu: u32, rps: f64, us: f64) -> Row {
-        let (mean_us, copied_bytes) = (Some(of(us)), who.has_metrics().then(|| of(0.0)));
+        let (mean_us, copied_bytes) = (Some(of(us)), who.counts_copies().then(|| of(0.0)));
         let (p50_us, p99_us, cpu_us) = (of(us), of(us * 2.0), of(us / 2.0));
         Row { name: who.name(), who, work, mtu, rps: of(rps), mean_us, p50_us, p99_us, cpu_us, copied_bytes }
     }
