@@ -1,5 +1,6 @@
 //! Flags of `landfall bench`.
 
+use crate::paper::{PaperArgs, StagesArgs, WalServerArgs};
 use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
 use std::path::PathBuf;
@@ -17,6 +18,14 @@ pub struct BenchArgs {
 pub enum BenchCommand {
     /// The key-value store beside Redis: throughput, latency, CPU, restart, space, range scans
     Kv(KvArgs),
+    /// The measurements of two papers on packets in persistent memory, repeated here; needs root
+    Paper(PaperArgs),
+    /// The stages of a durable write, in this process
+    #[command(hide = true)]
+    Stages(StagesArgs),
+    /// A write-ahead log that reads, copies and syncs, for comparison
+    #[command(hide = true)]
+    WalServer(WalServerArgs),
 }
 
 /// Flags of `landfall bench kv`.

@@ -30,6 +30,15 @@ pub(crate) enum BenchError {
     /// Environment: something took longer than it may.
     #[error("{what} took longer than {seconds} s and was given up")]
     TooLong { what: String, seconds: u64 },
+    /// Environment: no hosts to measure between.
+    #[error("no hosts can be made here: {0} (`landfall bench paper` needs root and the program ip)")]
+    Hosts(#[from] landfall_testbed::Unavailable),
+    /// Environment: something that a comparison needs is not here.
+    #[error("{0}")]
+    Missing(String),
+    /// From our own store, in this process.
+    #[error("the store failed: {0}")]
+    Store(String),
     /// Misuse: nothing to measure.
     #[error("{0}")]
     Nothing(&'static str),

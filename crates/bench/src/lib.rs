@@ -9,21 +9,28 @@ mod campaign;
 mod clients;
 mod error;
 mod measure;
+mod paper;
 mod peers;
 mod report;
 mod sys;
 mod workloads;
 
 pub use args::{BenchArgs, BenchCommand, ClientChoice, KvArgs, MediaChoice, PeerChoice, WorkloadChoice};
+pub use paper::{PaperArgs, PaperSection, StagesArgs, WalServerArgs};
 
 use error::BenchError;
 use std::process::ExitCode;
 
 /// Runs a benchmark; what it found is in the output folder, progress goes to standard error.
 pub fn run(args: &BenchArgs) -> ExitCode {
-    let BenchCommand::Kv(kv) = &args.command;
     sys::note_stop_signals();
-    match campaign::run(kv) {
+    let outcome = match &args.command {
+        BenchCommand::Kv(args) => campaign::run(args),
+        BenchCommand::Paper(args) => paper::run(args),
+        BenchCommand::Stages(args) => paper::stages(args),
+        BenchCommand::WalServer(args) => paper::wal_server(args),
+    };
+    match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             say(format_args!("landfall bench: {error}"));

@@ -108,6 +108,9 @@ pub(crate) struct ServeArgs {
     /// Execute plain writes but store nothing: for measuring what storing costs
     #[arg(long, hide = true)]
     discard: bool,
+    /// What plain writes go to: heap, or for measuring what it costs, discard, copy or leveldb
+    #[arg(long, hide = true, value_name = "STORE", conflicts_with = "discard")]
+    store: Option<String>,
 }
 
 /// Runs the server until SIGTERM, SIGINT or `SHUTDOWN`.
@@ -157,6 +160,9 @@ fn announce(server: &Server) {
     let media = shared.engine.heap().media();
     println!("landfall {} on {}", env!("CARGO_PKG_VERSION"), media.describe());
     println!("transport: {}; workers: {}", shared.transport, shared.config.workers);
+    if let Some(baseline) = &shared.baseline {
+        println!("store: {}", baseline.describe());
+    }
     if let Some(address) = shared.bound_resp {
         println!("resp: {address}");
     }
@@ -218,7 +224,9 @@ impl ServeArgs {
         config.insecure_no_password = self.insecure_no_password || file.insecure_no_password.unwrap_or(false);
         config.password =
             self.password_file.or(file.password_file).as_deref().map(read_password).transpose()?;
-        config.discard = self.discard;
+        let (discard, baseline) =
+            parse(self.store, landfall_server::baseline::parse)?.unwrap_or((self.discard, None));
+        (config.discard, config.baseline) = (discard, baseline);
         check_ranges(&config)?;
         Ok(config)
     }

@@ -1,5 +1,6 @@
 //! What the server can be told: one struct, from flags or from a TOML file with the same names.
 
+use crate::baseline::BaselineChoice;
 use landfall_heap::Integrity;
 use landfall_media::{FlushInstruction, MediaRequest};
 use landfall_sockets::TransportRequest;
@@ -173,6 +174,8 @@ pub struct Config {
     pub integrity: Integrity,
     /// Execute writes but store nothing: for measuring what storing costs.
     pub discard: bool,
+    /// Store plain writes here instead of in the heap: for measuring what the heap costs.
+    pub baseline: Option<BaselineChoice>,
 }
 
 impl Default for Config {
@@ -202,6 +205,7 @@ impl Default for Config {
             scrub_rate: Size(16 << 20),
             integrity: Integrity::Crc32c,
             discard: false,
+            baseline: None,
         }
     }
 }

@@ -3,6 +3,7 @@
 //! Read [`Server`] first: [`Server::start`] opens the store of a [`Config`] and serves it until told to stop.
 
 pub mod args;
+pub mod baseline;
 pub mod config;
 mod conn;
 pub mod context;

@@ -1,5 +1,6 @@
 //! Starting and stopping: the store, the listeners, the workers, the background thread.
 
+use crate::baseline::{Baseline, BaselineError};
 use crate::config::{Config, ConfigError, XdpConfig};
 use crate::maintenance::{self, Maintenance};
 use crate::shared::{ChosenTransport, Counters, Shared, WorkerHandle};
@@ -27,6 +28,9 @@ pub enum ServerError {
     /// The store cannot be opened.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// The store that stands in for ours cannot be opened.
+    #[error(transparent)]
+    Baseline(#[from] BaselineError),
     /// The transport cannot be opened.
     #[error(transparent)]
     Transport(#[from] TransportError),
@@ -66,6 +70,8 @@ impl Server {
         let store = store::open(&config)?;
         store.engine.heap().reserve_landing(config.workers as u32);
         set_up_heap(&config, store.engine.heap())?;
+        let baseline = config.baseline.map(|choice| Baseline::open(choice, &config.dir, config.workers));
+        let baseline = baseline.transpose()?;
         let listeners = Listeners::bind(&config)?;
         let opened = open_transports(&config, &store)?;
         let at = |listeners: &[TcpListener], configured: Option<SocketAddr>| match opened.own_address {
@@ -77,6 +83,7 @@ impl Server {
             bound_http: at(&listeners.http, config.http),
             engine: store.engine,
             logs: store.logs,
+            baseline,
             recovered: store.recovered,
             recovery_ns: store.took.as_nanos() as u64,
             counters: Counters::default(),

@@ -1,5 +1,6 @@
 //! What all workers share.
 
+use crate::baseline::Baseline;
 use crate::config::Config;
 use landfall_kv::{Engine, Recovered};
 use landfall_sockets::Waker;
@@ -123,6 +124,8 @@ pub struct Shared {
     pub engine: Engine,
     /// The logs.
     pub logs: Logs,
+    /// What stands in for the store, in measurements.
+    pub baseline: Option<Baseline>,
     /// What recovery found at start.
     pub recovered: Recovered,
     /// How long recovery took, nanoseconds.

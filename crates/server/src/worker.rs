@@ -163,6 +163,7 @@ impl Worker {
             self.look_at_tails();
         }
         self.execute_touched();
+        self.commit_baseline();
         let commits = self.writer.has_work();
         self.begin_commit();
         self.send_touched();
@@ -388,6 +389,16 @@ impl Worker {
             self.transport.close(&mut self.landing, id);
         }
         conn.touched
+    }
+
+    /// In measurements: what stands in for the store makes the round's writes durable.
+    fn commit_baseline(&self) {
+        if let Some(baseline) = &self.shared.baseline
+            && let Err(error) = baseline.commit(self.id, &**self.heap.media())
+        {
+            tracing::error!(%error, "a commit of the store that stands in for ours failed: stopping");
+            self.shared.stop();
+        }
     }
 
     /// Ends the round's batch: by a fence at once, or by starting its writes.

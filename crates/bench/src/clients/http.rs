@@ -35,6 +35,35 @@ impl Http {
     }
 }
 
+impl Http {
+    /// The status of a `POST` of `body`.
+    pub(crate) fn post(&mut self, target: &str, body: &[u8]) -> Result<u16, BenchError> {
+        let head = format!("POST {target} HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n", body.len());
+        let mut exchange = || {
+            self.stream.get_mut().write_all(head.as_bytes())?;
+            self.stream.get_mut().write_all(body)?;
+            read_reply(&mut self.stream, &mut Vec::new())
+        };
+        exchange().map_err(BenchError::connection("HTTP"))
+    }
+
+    /// Reads the body of `GET target` without keeping it; its length.
+    pub(crate) fn get_and_drop(&mut self, target: &str) -> Result<u64, BenchError> {
+        let request = format!("GET {target} HTTP/1.1\r\nHost: x\r\n\r\n");
+        let mut exchange = || {
+            self.stream.get_mut().write_all(request.as_bytes())?;
+            let head = read_head(&mut self.stream)?;
+            let length =
+                head.iter().find_map(|line| line.strip_prefix("content-length: ")?.trim().parse().ok());
+            let is_fine = head.first().is_some_and(|line| line.contains(" 200 "));
+            let length: u64 = length.filter(|_| is_fine).ok_or_else(malformed)?;
+            let read = io::copy(&mut (&mut self.stream).take(length), &mut io::sink())?;
+            if read == length { Ok(length) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+        };
+        exchange().map_err(BenchError::connection("HTTP"))
+    }
+}
+
 /// Reads a reply with a length or in chunks; its status.
 fn read_reply(from: &mut impl BufRead, body: &mut Vec<u8>) -> io::Result<u16> {
     let head = read_head(from)?;

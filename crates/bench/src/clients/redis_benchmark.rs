@@ -4,7 +4,7 @@ use super::{Load, LoadResult, Operation};
 use crate::error::BenchError;
 use crate::{check_stop, sys};
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -14,39 +14,51 @@ const POLL_EVERY: Duration = Duration::from_millis(5);
 
 /// Runs it once.
 pub(crate) fn run(program: &Path, load: &Load) -> Result<LoadResult, BenchError> {
-    let mut child = Running(start(program, load, Stdio::piped())?);
+    let command = command(Command::new(program), load);
+    let output = run_to_end(command, "redis-benchmark")?;
+    read(output)
+}
+
+/// Reads what it printed.
+pub(crate) fn read(output: String) -> Result<LoadResult, BenchError> {
+    parse(&output).ok_or_else(|| BenchError::Client {
+        program: "redis-benchmark",
+        status: "it ended well, without figures".into(),
+        output,
+    })
+}
+
+/// Runs a load generator to its end; what it printed on standard output. A few lines: they must fit a pipe.
+pub(crate) fn run_to_end(mut command: Command, name: &'static str) -> Result<String, BenchError> {
+    let program = PathBuf::from(command.get_program());
+    let mut child = Running(start(&mut command, Stdio::piped())?);
     let begun = Instant::now();
     let status = loop {
         check_stop()?;
-        if let Some(status) = child.0.try_wait().map_err(BenchError::file(program))? {
+        if let Some(status) = child.0.try_wait().map_err(BenchError::file(&program))? {
             break status;
         }
         if begun.elapsed().as_secs() > RUN_SECONDS_MAX {
-            return Err(BenchError::TooLong { what: "redis-benchmark".into(), seconds: RUN_SECONDS_MAX });
+            return Err(BenchError::TooLong { what: name.into(), seconds: RUN_SECONDS_MAX });
         }
         std::thread::sleep(POLL_EVERY);
     };
     let output = child.output();
-    let failed = || BenchError::Client {
-        program: "redis-benchmark",
-        status: status.to_string(),
-        output: output.clone(),
-    };
     if !status.success() {
-        return Err(failed());
+        return Err(BenchError::Client { program: name, status: status.to_string(), output });
     }
-    parse(&output).ok_or_else(failed)
+    Ok(output)
 }
 
 /// Keeps a load up until the guard is dropped.
 pub(crate) fn keep_running(program: &Path, load: &Load) -> Result<Running, BenchError> {
-    Ok(Running(start(program, load, Stdio::null())?))
+    Ok(Running(start(&mut command(Command::new(program), load), Stdio::null())?))
 }
 
-fn start(program: &Path, load: &Load, stdout: Stdio) -> Result<Child, BenchError> {
-    let mut command = Command::new(program);
+/// Adds the arguments of a load to a command that runs redis-benchmark.
+pub(crate) fn command(mut command: Command, load: &Load) -> Command {
     let shape = &load.shape;
-    command.args(["-h", "127.0.0.1", "--csv", "--precision", "3"]);
+    command.arg("-h").arg(load.address.ip().to_string()).args(["--csv", "--precision", "3"]);
     command.arg("-p").arg(load.address.port().to_string());
     command.arg("-t").arg(if load.operation == Operation::Set { "set" } else { "get" });
     command.arg("-n").arg(load.requests.to_string());
@@ -56,10 +68,14 @@ fn start(program: &Path, load: &Load, stdout: Stdio) -> Result<Child, BenchError
     if shape.random_keys > 0 {
         command.arg("-r").arg(shape.random_keys.to_string());
     }
+    command
+}
+
+fn start(command: &mut Command, stdout: Stdio) -> Result<Child, BenchError> {
     command.stdin(Stdio::null()).stdout(stdout).stderr(Stdio::null());
-    sys::end_with_parent(&mut command);
-    let spawned = command.spawn();
-    spawned.map_err(|source| BenchError::Spawn { program: program.display().to_string(), source })
+    sys::end_with_parent(command);
+    let program = command.get_program().to_string_lossy().into_owned();
+    command.spawn().map_err(|source| BenchError::Spawn { program, source })
 }
 
 /// A client that is ended when this is dropped.

@@ -42,6 +42,14 @@ impl Summary {
         }
         Self::of([self.median / other.median])
     }
+
+    /// This less `other`, round by round; where the numbers of rounds differ, the difference of the medians.
+    pub(crate) fn less(&self, other: &Self) -> Option<Self> {
+        if self.samples.len() == other.samples.len() {
+            return Self::of(self.samples.iter().zip(&other.samples).map(|(a, b)| a - b));
+        }
+        Self::of([self.median - other.median])
+    }
 }
 
 /// A count of what was computed as a fraction: 0 if negative or no number.
@@ -80,6 +88,14 @@ mod tests {
         let theirs = Summary::of([100.0, 50.0]).unwrap();
         let ratio = ours.over(&theirs).unwrap();
         assert_eq!((ratio.median, ratio.min, ratio.max), (2.0, 2.0, 2.0));
+    }
+
+    #[test]
+    fn differences_are_paired_by_round() {
+        let (with, without) = (Summary::of([30.0, 60.0]).unwrap(), Summary::of([28.0, 58.0]).unwrap());
+        let difference = with.less(&without).unwrap();
+        assert_eq!((difference.median, difference.min, difference.max), (2.0, 2.0, 2.0));
+        assert_eq!(with.less(&Summary::of([1.0]).unwrap()).unwrap().median, 44.0);
     }
 
     #[test]

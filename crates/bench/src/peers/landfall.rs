@@ -50,19 +50,8 @@ impl Peer for Landfall {
     }
 
     fn start(&self, dir: &Path, capacity: u64) -> Result<Server, BenchError> {
-        let began = Instant::now();
-        let mut child = spawn(self.command(dir, capacity), dir, Stdio::piped())?;
-        let lines = child.stdout.take().map(forward_lines);
-        let unset = SocketAddr::from(([127, 0, 0, 1], 0));
-        let peer = self.name().to_owned();
-        // The guard first: whatever goes wrong from here on ends the child.
-        let mut server =
-            Server { child, peer, dir: dir.into(), resp: unset, http: None, about: String::new(), began };
-        let announced = lines.map(|lines| Announced::wait(&lines)).unwrap_or_default();
-        server.resp = announced.resp.ok_or_else(|| not_ready(self.name(), dir))?;
-        server.http = announced.http;
-        server.about = announced.about;
-        Ok(server)
+        let server = launch(self.command(dir, capacity), dir, self.name())?;
+        if server.resp == UNSET { Err(not_ready(self.name(), dir)) } else { Ok(server) }
     }
 
     fn media_bytes(&self, server: &Server) -> Result<u64, BenchError> {
@@ -74,6 +63,28 @@ impl Peer for Landfall {
         used_bytes(&text)
             .ok_or_else(|| BenchError::reply("landfall", "/metrics without runs", "landfall_runs"))
     }
+}
+
+/// Where nothing is served.
+pub(crate) const UNSET: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
+
+/// Starts a program that says where it serves as this one does, and waits until it does.
+pub(crate) fn launch(command: Command, dir: &Path, name: &str) -> Result<Server, BenchError> {
+    let began = Instant::now();
+    let mut child = spawn(command, dir, Stdio::piped())?;
+    let lines = child.stdout.take().map(forward_lines);
+    let (peer, dir_held) = (name.to_owned(), dir.into());
+    // The guard first: whatever goes wrong from here on ends the child.
+    let mut server =
+        Server { child, peer, dir: dir_held, resp: UNSET, http: None, about: String::new(), began };
+    let announced = lines.map(|lines| Announced::wait(&lines)).unwrap_or_default();
+    if announced == Announced::default() {
+        return Err(not_ready(name, dir));
+    }
+    server.resp = announced.resp.unwrap_or(UNSET);
+    server.http = announced.http;
+    server.about = announced.about;
+    Ok(server)
 }
 
 /// Runs that are not free, in bytes.
@@ -112,7 +123,7 @@ impl Announced {
             self.resp = address.trim().parse().ok();
         } else if let Some(address) = line.strip_prefix("http: ") {
             self.http = address.trim().parse().ok();
-        } else if line.starts_with("landfall ") || line.starts_with("transport: ") {
+        } else if ["landfall ", "transport: ", "store: "].iter().any(|word| line.starts_with(word)) {
             self.about.push_str(line.trim());
             self.about.push_str("; ");
         }

@@ -4,9 +4,9 @@ mod landfall;
 mod redis;
 mod server;
 
-pub(crate) use landfall::Landfall;
+pub(crate) use landfall::{Landfall, UNSET, launch};
 pub(crate) use redis::{AppendOnly, Redis};
-pub(crate) use server::Server;
+pub(crate) use server::{Server, spawn};
 
 use crate::args::PeerChoice;
 use crate::clients::find_program;

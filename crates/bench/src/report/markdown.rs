@@ -25,28 +25,28 @@ pub(crate) fn report(results: &Results, targets: &[Target], plots: &[Plot]) -> S
 
 /// Markdown so far.
 #[derive(Default)]
-struct Page(String);
+pub(crate) struct Page(pub(crate) String);
 
 impl Page {
-    fn line(&mut self, line: &str) {
+    pub(crate) fn line(&mut self, line: &str) {
         self.0.push_str(line);
         self.0.push('\n');
     }
 
     /// A heading or paragraph, with a blank line after it.
-    fn paragraph(&mut self, text: &str) {
+    pub(crate) fn paragraph(&mut self, text: &str) {
         self.line(text);
         self.line("");
     }
 
-    fn plots(&mut self, plots: &[Plot]) {
+    pub(crate) fn plots(&mut self, plots: &[Plot]) {
         for plot in plots {
             self.paragraph(&format!("![{}]({})", plot.title, plot.file));
         }
     }
 
     /// A table; rows as long as the head.
-    fn table(&mut self, head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) {
+    pub(crate) fn table(&mut self, head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) {
         self.line(&format!("| {} |", head.join(" | ")));
         self.line(&format!("|{}|", vec!["---"; head.len()].join("|")));
         for row in rows {
@@ -78,7 +78,7 @@ fn head(page: &mut Page, results: &Results) {
     page.line("");
 }
 
-fn target_table(page: &mut Page, targets: &[Target]) {
+pub(crate) fn target_table(page: &mut Page, targets: &[Target]) {
     page.paragraph("## Targets");
     let rows = targets.iter().map(|target| {
         let sign = if target.bound == Bound::AtLeast { "≥" } else { "≤" };
@@ -265,12 +265,12 @@ fn range(page: &mut Page, results: &Results) {
     page.table(&["medium", "scan", "wall µs a key", "server CPU µs a key"], rows);
 }
 
-fn spread_of(summary: Option<&Summary>) -> String {
+pub(crate) fn spread_of(summary: Option<&Summary>) -> String {
     summary.map_or("–".into(), spread)
 }
 
 /// Median and spread: `1.20 (1.10..1.30)`; the median alone of a single sample.
-fn spread(summary: &Summary) -> String {
+pub(crate) fn spread(summary: &Summary) -> String {
     match summary.samples.len() {
         1 => number(summary.median),
         _ => format!("{} ({}..{})", number(summary.median), number(summary.min), number(summary.max)),
@@ -278,7 +278,7 @@ fn spread(summary: &Summary) -> String {
 }
 
 /// Three significant digits or whole numbers.
-fn number(value: f64) -> String {
+pub(crate) fn number(value: f64) -> String {
     match value.abs() {
         0.0 => "0".into(),
         small if small < 0.1 => format!("{value:.4}"),
@@ -288,7 +288,7 @@ fn number(value: f64) -> String {
     }
 }
 
-fn bytes(value: f64) -> String {
+pub(crate) fn bytes(value: f64) -> String {
     let units = [(1u64 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
     let unit = units.iter().find(|(unit, _)| value >= *unit as f64);
     unit.map_or(format!("{value:.0} B"), |(unit, name)| format!("{:.1} {name}", value / *unit as f64))

@@ -1,8 +1,8 @@
 //! What was measured, and the report on it.
 
-mod markdown;
-mod svg;
-mod targets;
+pub(crate) mod markdown;
+pub(crate) mod svg;
+pub(crate) mod targets;
 
 use crate::args::KvArgs;
 use crate::error::BenchError;
@@ -118,7 +118,7 @@ pub(crate) mod tests {
 
     pub(crate) fn sample_results() -> Results {
         let cli = Cli::try_parse_from(["bench", "kv"]).unwrap();
-        let BenchCommand::Kv(settings) = cli.bench.command;
+        let BenchCommand::Kv(settings) = cli.bench.command else { panic!("kv was asked for") };
         let mut results = Results::new(settings, "redis-benchmark", Machine::here());
         results.throughput = vec![
             row(names::LANDFALL, 50, 1, &[120.0, 110.0], 5.0),

@@ -68,9 +68,9 @@ const QUANTITIES: [Quantity; 3] = [
 ];
 
 /// Bars beside each other, with one scale.
-struct Panel {
-    title: String,
-    bars: Vec<(String, Summary)>,
+pub(crate) struct Panel {
+    pub(crate) title: String,
+    pub(crate) bars: Vec<(String, Summary)>,
 }
 
 fn panels(results: &Results, media: MediaChoice, quantity: Quantity) -> Vec<Panel> {
@@ -99,7 +99,7 @@ fn add_bar(panels: &mut Vec<Panel>, title: String, peer: &str, value: &Summary) 
     }
 }
 
-fn bars(path: &Path, panels: &[Panel]) -> Result<(), BenchError> {
+pub(crate) fn bars(path: &Path, panels: &[Panel]) -> Result<(), BenchError> {
     let columns = panels.len().min(COLUMNS_MAX);
     let rows = panels.len().div_ceil(columns.max(1));
     let size = (PANEL_WIDTH * columns as u32, PANEL_HEIGHT * rows as u32);
@@ -228,7 +228,7 @@ fn short_name(peer: &str) -> String {
 }
 
 /// A number for an axis: two labels in a row must not round to the same.
-fn short(value: f64) -> String {
+pub(crate) fn short(value: f64) -> String {
     match value.abs() {
         large if large >= 1e6 => format!("{:.1} M", value / 1e6),
         large if large >= 1e4 => format!("{:.0} k", value / 1e3),

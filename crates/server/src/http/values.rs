@@ -4,6 +4,7 @@ use super::answer::{Answer, Failure, Refusal};
 use super::conditions::{self, Current, Fields, Verdict};
 use super::params;
 use super::route::Route;
+use crate::baseline::Baseline;
 use crate::context::Context;
 use crate::shared::count;
 use landfall_heap::{Damage, Extents, SlotId, Source, VALUE_BYTES_MAX};
@@ -33,6 +34,9 @@ pub(super) fn put(
         answer.status(204).no_body();
         return Ok(());
     }
+    if let Some(baseline) = &ctx.shared.baseline {
+        return put_baseline(ctx, baseline, (request, chain), key, answer);
+    }
     let mut body = Body::default();
     let value = body.source(request, chain);
     let request = SetRequest { space, key, key_at: None, value, expiry_ms, arrival_ns: ctx.arrival_ns };
@@ -48,6 +52,24 @@ pub(super) fn put(
     etag(&mut writer, seq);
     time_to_live(&mut writer, expiry_ms, ctx.now_ms);
     writer.no_body();
+    Ok(())
+}
+
+/// In measurements: the body goes to what stands in for the store.
+fn put_baseline(
+    ctx: &Context<'_>,
+    baseline: &Baseline,
+    (request, chain): (&Request, &Chain<'_>),
+    key: &[u8],
+    answer: &mut Answer<'_, '_>,
+) -> Result<(), Failure> {
+    let value = match request.body.as_slice() {
+        [one] => chain.gather(one.clone()),
+        many => many.iter().flat_map(|range| chain.gather(range.clone()).into_owned()).collect(),
+    };
+    let stored = baseline.store(ctx.worker, ctx.engine.heap(), key, &value);
+    stored.map_err(|error| Refusal::new(503, error.to_string()))?;
+    answer.status(204).no_body();
     Ok(())
 }
 

@@ -89,6 +89,11 @@ fn put(call: &mut Call<'_, '_, '_>, value_index: usize, expiry_ms: u64) -> Resul
     if call.ctx.shared.config.discard {
         return call.ok();
     }
+    if let Some(baseline) = &call.ctx.shared.baseline {
+        let stored = baseline.store(call.ctx.worker, call.ctx.engine.heap(), &key, &value.bytes());
+        stored.map_err(|error| Fail::Error(format!("ERR {error}").into()))?;
+        return call.ok();
+    }
     let mut scratch = Extents::new();
     let request = SetRequest {
         space,

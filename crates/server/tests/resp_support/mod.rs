@@ -38,6 +38,7 @@ pub fn shared_on(config: Config, options: SimOptions) -> (Shared, Arc<SimMedia>)
     landfall_heap::create(&*media, &new).unwrap();
     let (engine, logs, recovered) = recover(media.clone(), SHARDS).unwrap();
     let shared = Shared {
+        baseline: None,
         config,
         engine,
         logs,

@@ -1,0 +1,263 @@
+//! Servers in turns under the same loads.
+
+use super::Lab;
+use super::contestant::{Stand, Who, missing};
+use super::trip;
+use super::wire::Wire;
+use super::wrk::{self, Ask, KEYS, VALUE_BYTES};
+use crate::clients::http::{Http, metric};
+use crate::clients::{Load, ONE_KEY, Operation, Shape, loader, redis_benchmark, value_of};
+use crate::error::BenchError;
+use crate::measure::stats::{Summary, whole};
+use crate::{check_stop, say};
+use serde::Serialize;
+use std::path::Path;
+
+/// Requests of a warm-up for each connection and place in its pipeline.
+const WARM_UP_BATCHES: u64 = 50;
+/// Requests of one redis-benchmark run at least, and at most.
+const REQUESTS: (u64, u64) = (2_000, 20_000_000);
+/// Bytes of a region: room for every load that overwrites keys, and quickly made.
+pub(crate) const CAPACITY: u64 = 512 << 20;
+/// Bytes of a region that a log grows in: at AF_XDP's 2 KiB a packet, more than any run here appends.
+pub(crate) const LOG_CAPACITY: u64 = 4 << 30;
+
+/// A load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+pub(crate) enum Work {
+    /// By wrk.
+    Http { ask: Ask, connections: usize },
+    /// `POST`s over one connection, by a client that never waits.
+    Trip,
+    /// By redis-benchmark, 1 KiB.
+    Resp { set: bool, clients: usize, pipeline: usize },
+}
+
+impl Work {
+    /// For a table.
+    pub(crate) fn describe(self) -> String {
+        let plural = |count: usize| if count == 1 { "" } else { "s" };
+        match self {
+            Self::Http { ask, connections } => {
+                format!("{}, {connections} connection{}", ask.name(), plural(connections))
+            }
+            Self::Trip => "HTTP POST, 1 connection, client spinning".into(),
+            Self::Resp { set, clients, pipeline } => {
+                let name = if set { "SET" } else { "GET" };
+                let pipeline = if pipeline == 1 { String::new() } else { format!(", pipeline {pipeline}") };
+                format!("{name}, {clients} client{}{pipeline}", plural(clients))
+            }
+        }
+    }
+}
+
+/// One server under one load.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Row {
+    pub(crate) name: String,
+    #[serde(skip)]
+    pub(crate) who: Who,
+    pub(crate) work: Work,
+    pub(crate) mtu: u32,
+    /// Requests a second.
+    pub(crate) rps: Summary,
+    /// Latency, µs: its mean, where the client tells; of RESP pipelines, from the first request to the last reply.
+    pub(crate) mean_us: Option<Summary>,
+    pub(crate) p50_us: Summary,
+    pub(crate) p99_us: Summary,
+    /// CPU time of the server, all threads, µs a request.
+    pub(crate) cpu_us: Summary,
+    /// Payload bytes that the server copied in user space, a request; where it counts them.
+    pub(crate) copied_bytes: Option<Summary>,
+}
+
+/// One run.
+#[derive(Clone, Copy, Debug)]
+struct Sample {
+    rps: f64,
+    mean_us: f64,
+    p50_us: f64,
+    p99_us: f64,
+    cpu_us: f64,
+    copied_bytes: f64,
+}
+
+/// What is compared.
+#[derive(Debug)]
+pub(crate) struct Plan<'a> {
+    pub(crate) wire: &'a Wire,
+    pub(crate) base: &'a Path,
+    pub(crate) who: &'a [Who],
+    /// Each server gets these one after the other; with `afresh`, it is started anew for each.
+    pub(crate) works: &'a [Work],
+    pub(crate) afresh: bool,
+    /// Bytes of a region.
+    pub(crate) capacity: u64,
+}
+
+/// Runs a plan: A B C A B C ..., so that what disturbs the machine for a while disturbs every server. A server that
+/// fails is left out from then on, and noted.
+pub(crate) fn run(lab: &Lab, plan: &Plan<'_>, notes: &mut Vec<String>) -> Result<Vec<Row>, BenchError> {
+    let mut samples = vec![vec![Vec::new(); plan.works.len()]; plan.who.len()];
+    let mut failed = vec![false; plan.who.len()];
+    for round in 0..lab.args.rounds {
+        for (index, who) in plan.who.iter().enumerate() {
+            if failed[index] {
+                continue;
+            }
+            check_stop()?;
+            say(format_args!("  round {} of {}: {}", round + 1, lab.args.rounds, who.name()));
+            match turn(lab, plan, *who) {
+                Ok(found) => {
+                    samples[index].iter_mut().zip(found).for_each(|(place, sample)| place.push(sample));
+                }
+                Err(BenchError::Interrupted) => return Err(BenchError::Interrupted),
+                Err(error) => {
+                    failed[index] = true;
+                    let note = format!("{}: left out: {error}", who.name());
+                    say(format_args!("  {note}"));
+                    notes.push(note);
+                }
+            }
+        }
+    }
+    let rows = plan.who.iter().zip(&samples).flat_map(|(who, by_work)| {
+        let rows = plan.works.iter().zip(by_work);
+        rows.filter_map(|(work, samples)| Row::of(*who, *work, plan.wire.mtu, samples))
+    });
+    Ok(rows.collect())
+}
+
+/// One server's turn in a round.
+fn turn(lab: &Lab, plan: &Plan<'_>, who: Who) -> Result<Vec<Sample>, BenchError> {
+    let groups: Vec<&[Work]> = if plan.afresh { plan.works.chunks(1).collect() } else { vec![plan.works] };
+    let mut samples = Vec::new();
+    for works in groups {
+        let stand = who.start(lab, plan.wire, plan.base, plan.capacity)?;
+        fill(plan.wire, &stand)?;
+        for work in works {
+            check_stop()?;
+            samples.push(measure(lab, plan.wire, &stand, (who, *work))?);
+        }
+    }
+    Ok(samples)
+}
+
+/// Every key that a load uses, so that writes replace and reads find.
+fn fill(wire: &Wire, stand: &Stand) -> Result<(), BenchError> {
+    let Some(address) = stand.resp() else { return Ok(()) };
+    let (peer, value) = (stand.server.peer.clone(), value_of(VALUE_BYTES));
+    wire.client.enter(|| {
+        loader::load(address, &peer, 0..KEYS, &value)?;
+        loader::load_one(address, &peer, ONE_KEY, &value)
+    })
+}
+
+fn measure(lab: &Lab, wire: &Wire, stand: &Stand, (who, work): (Who, Work)) -> Result<Sample, BenchError> {
+    let run = |seconds| match work {
+        Work::Http { ask, connections } => wrk::run(lab, wire, stand.http()?, (ask, connections, seconds)),
+        _ => trip::run(lab, wire, stand.http()?, seconds),
+    };
+    match work {
+        Work::Resp { .. } => return measure_resp(lab, wire, stand, (who, work)),
+        Work::Http { ask: Ask::Append, .. } => check_append(wire, stand)?,
+        _ => {}
+    }
+    // Warm-up: connections, memory, the server's idea of how busy it is.
+    run(1)?;
+    let copied = || if who.counts_copies() { copied_bytes(wire, stand) } else { Ok(f64::NAN) };
+    let (before, copied_before) = (stand.server.cpu(), copied()?);
+    let result = run(lab.args.seconds)?;
+    let cpu_ns = stand.server.cpu().since_ns(before);
+    Ok(Sample {
+        rps: result.rps,
+        mean_us: result.mean_us,
+        p50_us: result.p50_us,
+        p99_us: result.p99_us,
+        cpu_us: cpu_ns as f64 / 1000.0 / result.requests,
+        copied_bytes: (copied()? - copied_before) / result.requests,
+    })
+}
+
+fn measure_resp(
+    lab: &Lab,
+    wire: &Wire,
+    stand: &Stand,
+    (who, work): (Who, Work),
+) -> Result<Sample, BenchError> {
+    let Work::Resp { set, clients, pipeline } = work else { return Err(BenchError::Nothing("no RESP load")) };
+    let program = lab.redis_benchmark.as_ref().ok_or_else(|| missing("redis-benchmark", "redis-tools"))?;
+    let address = stand.resp().ok_or(BenchError::Nothing("this server speaks no RESP"))?;
+    let operation = if set { Operation::Set } else { Operation::Get };
+    let shape = Shape { clients, pipeline, value_bytes: VALUE_BYTES, random_keys: 0 };
+    let step = (clients * pipeline) as u64;
+    let run = |requests| {
+        let load = Load { address, operation, shape, requests };
+        let command = redis_benchmark::command(lab.client_command(wire, program), &load);
+        redis_benchmark::run_to_end(command, "redis-benchmark").and_then(redis_benchmark::read)
+    };
+    let rate = run((step * WARM_UP_BATCHES).max(REQUESTS.0).next_multiple_of(step))?.rps;
+    let requests = whole(rate * f64::from(lab.args.seconds)).clamp(REQUESTS.0, REQUESTS.1);
+    let requests = requests.next_multiple_of(step);
+    let copied = || if who.counts_copies() { copied_bytes(wire, stand) } else { Ok(f64::NAN) };
+    let (before, copied_before) = (stand.server.cpu(), copied()?);
+    let result = run(requests)?;
+    let cpu_ns = stand.server.cpu().since_ns(before);
+    Ok(Sample {
+        rps: result.rps,
+        mean_us: f64::NAN,
+        p50_us: result.p50_us,
+        p99_us: result.p99_us,
+        cpu_us: cpu_ns as f64 / 1000.0 / requests as f64,
+        copied_bytes: (copied()? - copied_before) / requests as f64,
+    })
+}
+
+/// Says plainly where a build has no write-ahead logs.
+fn check_append(wire: &Wire, stand: &Stand) -> Result<(), BenchError> {
+    let address = stand.http()?;
+    let status = wire.client.enter(|| Http::open(address)?.post("/wal/paper", &[b'x'; VALUE_BYTES]))?;
+    match status {
+        200..=299 => Ok(()),
+        404 | 405 => {
+            Err(BenchError::Missing("write-ahead logs are not in this build (POST /wal/{log})".into()))
+        }
+        other => Err(BenchError::reply(&stand.server.peer, other, "201")),
+    }
+}
+
+/// Payload bytes that the server has copied in user space; the compactor's own moves are not a request's.
+fn copied_bytes(wire: &Wire, stand: &Stand) -> Result<f64, BenchError> {
+    let address = stand.http()?;
+    let text = wire.client.enter(|| {
+        let mut body = Vec::new();
+        Http::open(address)?.get("/metrics", &mut body)?;
+        Ok::<_, BenchError>(String::from_utf8_lossy(&body).into_owned())
+    })?;
+    let name = "landfall_copied_bytes_total";
+    let moved = metric(&text, &format!("{name}{{path=\"moved\"")).unwrap_or(0.0);
+    Ok(metric(&text, name).unwrap_or(f64::NAN) - moved)
+}
+
+impl Row {
+    fn of(who: Who, work: Work, mtu: u32, samples: &[Sample]) -> Option<Self> {
+        let summary = |of: fn(&Sample) -> f64| Summary::of(samples.iter().map(of));
+        Some(Self {
+            name: who.name(),
+            who,
+            work,
+            mtu,
+            rps: summary(|sample| sample.rps)?,
+            mean_us: summary(|sample| sample.mean_us),
+            p50_us: summary(|sample| sample.p50_us)?,
+            p99_us: summary(|sample| sample.p99_us)?,
+            cpu_us: summary(|sample| sample.cpu_us)?,
+            copied_bytes: summary(|sample| sample.copied_bytes),
+        })
+    }
+}
+
+/// The row of a server under a load.
+pub(crate) fn find(rows: &[Row], who: Who, work: Work, mtu: u32) -> Option<&Row> {
+    rows.iter().find(|row| (row.who, row.work, row.mtu) == (who, work, mtu))
+}

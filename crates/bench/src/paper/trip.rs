@@ -1,0 +1,149 @@
+//! Round trips of a client that never waits: one connection, a request, its reply, the next. Steadier than wrk, which
+//! sleeps and is woken, and finer than its microseconds: small differences between stores show.
+
+use super::Lab;
+use super::sys::pin;
+use super::wire::Wire;
+use super::wrk::{KEYS, VALUE_BYTES, WrkResult};
+use crate::check_stop;
+use crate::clients::builtin::histogram;
+use crate::clients::conn::REPLY_TIMEOUT;
+use crate::clients::{key_of, value_of};
+use crate::error::BenchError;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+/// Requests between two looks at the clock and for Ctrl-C.
+const ROUND: usize = 64;
+/// Share of round trips, from the fastest, whose mean is taken: what interrupted the machine is left out.
+const KEPT: f64 = 95.0;
+const REPLY_BYTES_MAX: usize = 4096;
+
+/// Writes 1 KiB again and again.
+pub(crate) fn run(
+    lab: &Lab,
+    wire: &Wire,
+    address: SocketAddr,
+    seconds: u32,
+) -> Result<WrkResult, BenchError> {
+    let core = lab.is_pinning().then_some(lab.args.client_core);
+    wire.client.enter(|| {
+        core.into_iter().for_each(pin);
+        measure(address, Duration::from_secs(seconds.into()))
+    })
+}
+
+fn measure(address: SocketAddr, length: Duration) -> Result<WrkResult, BenchError> {
+    let failed = || BenchError::connection("HTTP");
+    let requests = requests(address);
+    let mut stream = open(address).map_err(failed())?;
+    let mut latencies = histogram();
+    let begun = Instant::now();
+    for round in requests.chunks(ROUND).cycle() {
+        check_stop()?;
+        if begun.elapsed() >= length {
+            break;
+        }
+        for request in round {
+            let sent = Instant::now();
+            stream.write_all(request).map_err(failed())?;
+            let status = reply(&mut stream, sent).map_err(failed())?;
+            if status != b'2' {
+                return Err(BenchError::reply("HTTP", char::from(status), "a status from 200 to 299"));
+            }
+            latencies.saturating_record(u64::try_from(sent.elapsed().as_nanos()).unwrap_or(u64::MAX));
+        }
+    }
+    let took_us = begun.elapsed().as_secs_f64() * 1e6;
+    let us = |percentile| latencies.value_at_percentile(percentile) as f64 / 1000.0;
+    let requests = latencies.len() as f64;
+    let (rps, mean_us) = (requests * 1e6 / took_us, mean_of_fastest(&latencies) / 1000.0);
+    Ok(WrkResult { rps, mean_us, p50_us: us(50.0), p99_us: us(99.0), requests })
+}
+
+/// Mean of the fastest [`KEPT`] percent.
+fn mean_of_fastest(latencies: &hdrhistogram::Histogram<u64>) -> f64 {
+    let most = latencies.value_at_percentile(KEPT);
+    let kept = latencies.iter_recorded().take_while(|step| step.value_iterated_to() <= most);
+    let (sum, count) = kept.fold((0.0, 0.0), |(sum, count), step| {
+        let times = step.count_since_last_iteration() as f64;
+        (sum + step.value_iterated_to() as f64 * times, count + times)
+    });
+    sum / count
+}
+
+fn requests(address: SocketAddr) -> Vec<Vec<u8>> {
+    let value = value_of(VALUE_BYTES);
+    let request = |number| {
+        let key = String::from_utf8_lossy(&key_of(number)).into_owned();
+        let head =
+            format!("POST /kv/{key} HTTP/1.1\r\nHost: {address}\r\nContent-Length: {VALUE_BYTES}\r\n\r\n");
+        [head.as_bytes(), &value].concat()
+    };
+    (0..KEYS).map(request).collect()
+}
+
+fn open(address: SocketAddr) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect_timeout(&address, REPLY_TIMEOUT)?;
+    stream.set_nodelay(true)?;
+    stream.set_nonblocking(true)?;
+    Ok(stream)
+}
+
+/// Looks for a reply, which has no body, until it is there; the first digit of its status.
+fn reply(stream: &mut TcpStream, since: Instant) -> io::Result<u8> {
+    let (mut bytes, mut filled) = ([0; REPLY_BYTES_MAX], 0);
+    loop {
+        match stream.read(&mut bytes[filled..]) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(read) => filled += read,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock && since.elapsed() < REPLY_TIMEOUT => {}
+            Err(error) => return Err(error),
+        }
+        if bytes[..filled].ends_with(b"\r\n\r\n") {
+            return Ok(bytes[b"HTTP/1.1 ".len()]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    /// Answers every whole request of 1 KiB with `reply`.
+    fn server(reply: &'static [u8]) -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let whole = requests(address)[0].len();
+        std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut request = vec![0; whole];
+            while stream.read_exact(&mut request).is_ok() && stream.write_all(reply).is_ok() {}
+        });
+        address
+    }
+
+    #[test]
+    fn round_trips_are_counted_and_timed() {
+        let address = server(b"HTTP/1.1 204 No Content\r\n\r\n");
+        let result = measure(address, Duration::from_millis(50)).unwrap();
+        assert!(result.requests >= ROUND as f64 && result.rps > 0.0);
+        assert!(0.0 < result.p50_us && result.p50_us <= result.p99_us && result.mean_us <= result.p99_us);
+    }
+
+    #[test]
+    fn a_refusal_is_an_error_not_a_fast_reply() {
+        let address = server(b"HTTP/1.1 507 Full\r\n\r\n");
+        assert!(matches!(measure(address, Duration::from_millis(50)), Err(BenchError::Reply { .. })));
+    }
+
+    #[test]
+    fn the_slowest_are_left_out_of_the_mean() {
+        let mut latencies = histogram();
+        latencies.record_n(1000, 98).unwrap();
+        latencies.record_n(50_000_000, 2).unwrap();
+        assert!((mean_of_fastest(&latencies) - 1000.0).abs() < 2.0);
+    }
+}

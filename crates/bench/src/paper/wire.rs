@@ -1,0 +1,77 @@
+//! The wire between client and server: two hosts on this machine, joined by a veth pair.
+
+use crate::error::BenchError;
+use landfall_testbed::{Faults, Host, LinkOptions, Middlebox, Testbed};
+use std::net::{IpAddr, Ipv4Addr};
+
+/// The server's kernel.
+const SERVER: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
+/// The client.
+const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
+/// The server's own stack.
+const OWN: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 9);
+/// Seed of the frames that are lost.
+const SEED: u64 = 7;
+
+/// What kind of wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Quality {
+    /// As the kernel has it, but for checksums of what the client sends: our own stack needs them whole.
+    Plain,
+    /// Without segmentation and receive offloads: each frame is what would be on a wire.
+    Bare,
+    /// The same, through a device that loses so many of 10,000 frames.
+    Lossy(u32),
+}
+
+/// Two hosts and what joins them; gone when dropped.
+#[derive(Debug)]
+pub(crate) struct Wire {
+    pub(crate) server: Host,
+    pub(crate) client: Host,
+    /// The server's interface.
+    pub(crate) interface: String,
+    pub(crate) mtu: u32,
+    // Ends before the hosts.
+    _middlebox: Option<Middlebox>,
+}
+
+impl Wire {
+    pub(crate) fn new(mtu: u32, quality: Quality) -> Result<Self, BenchError> {
+        let testbed = Testbed::new()?;
+        let (server, client) = (testbed.host("server")?, testbed.host("client")?);
+        // Router solicitations would be the only other traffic.
+        server.disable_ipv6()?;
+        client.disable_ipv6()?;
+        let mut options = LinkOptions::between(&format!("{CLIENT}/24"), &format!("{SERVER}/24"));
+        options.mtu = mtu;
+        let (middlebox, client_end, interface) = match quality {
+            Quality::Lossy(lose) => {
+                let faults = Faults { seed: SEED, lose, queue_frames: 10_000, ..Faults::default() };
+                let (middlebox, a, b) = testbed.middlebox(&client, &server, &options, faults)?;
+                (Some(middlebox), a, b)
+            }
+            Quality::Plain | Quality::Bare => {
+                let (a, b) = testbed.link(&client, &server, &options)?;
+                (None, a, b)
+            }
+        };
+        // Our own stack needs whole checksums in what it receives; what a server sends is its kernel's affair.
+        client.disable_checksum_offload(&client_end)?;
+        if quality != Quality::Plain {
+            client.disable_offloads(&client_end)?;
+            server.disable_offloads(&interface)?;
+        }
+        Ok(Self { server, client, interface, mtu, _middlebox: middlebox })
+    }
+
+    /// Where the kernel's TCP serves.
+    pub(crate) fn kernel_address() -> IpAddr {
+        SERVER.into()
+    }
+
+    /// Where our own TCP serves.
+    pub(crate) fn own_address() -> IpAddr {
+        OWN.into()
+    }
+}
