@@ -253,15 +253,22 @@ impl Drop for Server {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt;
 
     /// A program that prints what a server elsewhere prints, and sleeps.
     fn elsewhere(dir: &Path, lines: &[&str]) -> Program {
         let path = dir.join("elsewhere");
         let script = format!("#!/bin/sh\nprintf '%s\\n' '{}'\nexec sleep 60\n", lines.join("' '"));
-        std::fs::write(&path, script).unwrap();
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).unwrap();
+        write_program(&path, &script);
         Program::Elsewhere(path)
+    }
+
+    /// Written by a process of its own: a child that another test starts meanwhile would inherit the open file,
+    /// and a file that somebody has open for writing cannot be executed.
+    fn write_program(path: &Path, script: &str) {
+        let write = r#"printf %s "$2" > "$1" && chmod 700 "$1""#;
+        let status =
+            std::process::Command::new("sh").args(["-c", write, "sh"]).arg(path).arg(script).status();
+        assert!(status.unwrap().success());
     }
 
     #[test]
@@ -295,8 +302,7 @@ mod tests {
         let path = dir.path().join("elsewhere");
         let script =
             "#!/bin/sh\n[ -e $0.tried ] || { touch $0.tried; exit 0; }\necho starting\nexec sleep 60\n";
-        std::fs::write(&path, script).unwrap();
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).unwrap();
+        write_program(&path, script);
         let server = Server::start_only(&Program::Elsewhere(path), &[], &dir.path().join("log")).unwrap();
         assert_eq!(server.silent_starts, 1);
         server.kill().unwrap();
