@@ -266,8 +266,7 @@ mod tests {
     /// and a file that somebody has open for writing cannot be executed.
     fn write_program(path: &Path, script: &str) {
         let write = r#"printf %s "$2" > "$1" && chmod 700 "$1""#;
-        let status =
-            std::process::Command::new("sh").args(["-c", write, "sh"]).arg(path).arg(script).status();
+        let status = Command::new("sh").args(["-c", write, "sh"]).arg(path).arg(script).status();
         assert!(status.unwrap().success());
     }
 
