@@ -1,7 +1,7 @@
 //! `cargo xtask vm`: the real binary in a virtual machine with persistent memory, killed again and again.
 //!
 //! Read [`plan`] first: which media and networks there are. `landfall demo` on the host keeps the model, writes
-//! over TCP and judges; the server is a script that becomes QEMU ([`machine`]), so that killing it kills kernel
+//! over TCP and judges; the server is a script that becomes QEMU ([`mod@machine`]), so that killing it kills kernel
 //! and server together. What was stored stays, in the file behind the emulated NVDIMM: stores that were never
 //! flushed stay as well, so this shows ordering, tearing and recovery, and no missing flush. The simulator does.
 
