@@ -4,6 +4,10 @@ use crate::config::Mac;
 use core::net::{IpAddr, SocketAddr};
 use landfall_media::Sum;
 
+/// Number of ICMP in IP headers.
+pub(crate) const PROTOCOL_ICMP: u8 = 1;
+/// Number of ICMPv6 in IP headers.
+pub(crate) const PROTOCOL_ICMPV6: u8 = 58;
 /// Number of TCP in IP headers.
 pub(crate) const PROTOCOL_TCP: u8 = 6;
 /// Number of UDP in IP headers.

@@ -19,6 +19,11 @@ mod sys;
 mod transmit;
 mod transport;
 
+/// Smallest unit that is held: a frame of the heap, bytes.
+const FRAME_SIZE: u64 = 2048;
+/// Chunks that are lent to an interface's queue at once, and descriptors of its other rings.
+const RING_ENTRIES: u32 = 2048;
+
 pub use error::PacketsError;
 pub use landfall_xdp::Mode;
 pub use network::{Network, Settings};

@@ -1,5 +1,6 @@
 //! One interface, opened once for all workers.
 
+use crate::RING_ENTRIES;
 use crate::bounce::{BYTES_PER_WORKER, Bounce};
 use crate::error::PacketsError;
 use crate::flows::Flows;
@@ -148,7 +149,8 @@ impl Network {
 
     fn open_queue(&self, worker: usize) -> Result<Socket, XdpError> {
         let queue = worker as u32;
-        let rings = RingSizes { fill: 2048, rx: 2048, tx: 2048, completion: 2048 };
+        let entries = RING_ENTRIES;
+        let rings = RingSizes { fill: entries, rx: entries, tx: entries, completion: entries };
         let socket = Socket::open(&self.umem, &self.interface, queue, rings, self.settings.mode)?;
         self.steering.set_socket(queue, &socket)?;
         Ok(socket)

@@ -5,12 +5,11 @@
 //! chunks are not used again: once the last has come back the run is given up, and is free as soon as nobody
 //! holds anything in it. So the space that kept frames leave behind when they are freed is found again.
 
+use crate::FRAME_SIZE;
 use landfall_media::RUN_SIZE;
 use landfall_sockets::Frames;
 use std::collections::{BTreeMap, VecDeque};
 
-/// Smallest unit that is held: a frame of the heap.
-const FRAME_SIZE: u64 = 2048;
 /// Runs in use at once beyond what the fill ring needs; more are given up, oldest first.
 const RUNS_SPARE: usize = 8;
 

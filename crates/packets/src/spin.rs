@@ -40,7 +40,7 @@ impl Spin {
         self.halvings = 0;
     }
 
-    /// Nothing came. `soon`: it did so shortly after the look was given up.
+    /// Nothing came while it looked.
     pub(crate) fn gave_up(&mut self) {
         self.fruitless += 1;
         if self.fruitless >= PATIENCE {

@@ -1,13 +1,10 @@
 //! Sending: headers from a run of the transport's own, stored bytes from where they lie.
 
+use crate::FRAME_SIZE;
 use landfall_media::{Extent, RUN_SIZE};
 use landfall_net::{Packet, Piece};
 use landfall_sockets::Frames;
 use landfall_xdp::{PIECES_MAX, Socket, XdpError};
-
-/// Smallest unit that is held: a frame of the heap. A descriptor lies in one frame, so that its completion, which
-/// tells an address only, says what to release.
-const FRAME_SIZE: u64 = 2048;
 
 /// One queue's sending side.
 #[derive(Debug)]
@@ -96,6 +93,7 @@ impl Transmitter {
         }
     }
 
+    /// A descriptor lies in one frame, so that its completion, which tells an address only, says what to release.
     fn add_stored(&mut self, extent: Extent) {
         let (mut addr, end) = (extent.off, extent.end());
         while addr < end {

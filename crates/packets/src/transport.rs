@@ -1,5 +1,6 @@
 //! A worker's round over AF_XDP: send what was queued, take what has arrived, wait if there was nothing.
 
+use crate::RING_ENTRIES;
 use crate::bounce::Bounce;
 use crate::flows::{Flows, Forwarded, Stray};
 use crate::memory::Memory;
@@ -88,7 +89,7 @@ impl PacketTransport {
             _steering: steering,
             chunk,
             bounce,
-            pool: Pool::new(chunk, 2048),
+            pool: Pool::new(chunk, RING_ENTRIES),
             transmitter: Transmitter::new(chunk),
             poller,
             waker,
@@ -159,7 +160,7 @@ impl PacketTransport {
         let chunks =
             std::iter::from_fn(|| (got < room).then(|| pool.take(frames)).flatten().inspect(|_| got += 1));
         socket.fill(chunks);
-        let empty = got < room && got + room >= 2048;
+        let empty = got < room && got + room >= RING_ENTRIES;
         if empty && !self.starved {
             self.ready.push(Event::Starved);
         }
@@ -589,9 +590,7 @@ fn counters(stack: &Stack, socket: Option<&Socket>) -> Vec<(&'static str, u64)> 
         out.push(("kernel_dropped_ring_full", kernel.rx_ring_full));
         out.push(("kernel_dropped_other", kernel.rx_dropped));
     }
-    out.extend(stats.drops().map(|(name, count)| {
-        (DROPPED[landfall_net::DROPS.iter().position(|(n, _)| *n == name).unwrap_or(0)], count)
-    }));
+    out.extend(DROPPED.into_iter().zip(stats.drops().map(|(_, count)| count)));
     out
 }
 

@@ -131,6 +131,13 @@ impl Conn {
         self.outbox.len() + self.sending_len
     }
 
+    /// A send has ended, and its buffers came back; its bytes.
+    pub(crate) fn sent(&mut self, buffers: landfall_sockets::Outgoing) -> u64 {
+        self.sending = false;
+        self.outbox.recycle(buffers);
+        std::mem::take(&mut self.sending_len) as u64
+    }
+
     /// True when commands may be executed now.
     fn may_execute(&self, config: &Config) -> bool {
         !self.closing && self.park.is_none() && self.output_len() < config.max_output.0 as usize

@@ -249,11 +249,8 @@ impl Worker {
 
     fn sent(&mut self, id: ConnId, buffers: landfall_sockets::Outgoing) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
-        count(&self.shared.counters.output_bytes, conn.sending_len as u64);
-        conn.sending = false;
-        conn.sending_len = 0;
+        count(&self.shared.counters.output_bytes, conn.sent(buffers));
         conn.active_ms = self.now_ns / 1_000_000;
-        conn.outbox.recycle(buffers);
         self.touch(id);
     }
 
@@ -327,10 +324,7 @@ impl Worker {
             conn.sending_len = out.len();
             conn.sending = true;
             if let Some(buffers) = self.transport.send(&mut self.landing, id, out) {
-                count(&self.shared.counters.output_bytes, conn.sending_len as u64);
-                conn.sending = false;
-                conn.sending_len = 0;
-                conn.outbox.recycle(buffers);
+                count(&self.shared.counters.output_bytes, conn.sent(buffers));
             }
         }
         self.wait_for_commit(id);

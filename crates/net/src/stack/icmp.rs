@@ -3,7 +3,7 @@
 //! forged and often pass (RFC 5461; RFC 1122, 4.2.3.9).
 
 use super::{Received, Stack};
-use crate::address::{ETHERNET_HEADER, PROTOCOL_TCP, Tuple};
+use crate::address::{ETHERNET_HEADER, PROTOCOL_ICMP, PROTOCOL_ICMPV6, PROTOCOL_TCP, Tuple};
 use crate::config::Mac;
 use crate::frames::Frames;
 use crate::ip;
@@ -17,8 +17,6 @@ use smoltcp::wire::{
     NdiscNeighborFlags, NdiscRepr, RawHardwareAddress,
 };
 
-const PROTOCOL_ICMP: u8 = 1;
-const PROTOCOL_ICMPV6: u8 = 58;
 /// A smaller next-hop MTU than any link has (RFC 791: 68 bytes).
 const MTU_MIN: u16 = 68;
 

@@ -1,7 +1,7 @@
 //! A frame arrives: Ethernet and IP, and then whoever it is for.
 
 use super::{Received, Stack};
-use crate::address::{ETHERNET_HEADER, PROTOCOL_TCP, PROTOCOL_UDP};
+use crate::address::{ETHERNET_HEADER, PROTOCOL_ICMP, PROTOCOL_ICMPV6, PROTOCOL_TCP, PROTOCOL_UDP};
 use crate::frames::Frames;
 use crate::ip::{IpPacket, parse_v4, parse_v6};
 use crate::stats::Drop;
@@ -9,9 +9,6 @@ use crate::time::Instant;
 use core::net::IpAddr;
 use landfall_media::Extent;
 use smoltcp::wire::{EthernetFrame, EthernetProtocol};
-
-const PROTOCOL_ICMP: u8 = 1;
-const PROTOCOL_ICMPV6: u8 = 58;
 
 /// A packet on its way up.
 #[derive(Clone, Copy, Debug)]
