@@ -45,8 +45,8 @@ impl AttachMode {
 #[derive(Debug)]
 pub struct Steering {
     sockets: SocketMap,
-    /// Detaches when it is closed.
-    _attachment: Attachment,
+    attachment: Attachment,
+    pinned: bool,
     interface: String,
     queues: u32,
     native: bool,
@@ -92,7 +92,8 @@ impl Steering {
         }
         Ok(Self {
             sockets,
-            _attachment: attachment,
+            attachment,
+            pinned: pin.is_some(),
             interface: interface.name.clone(),
             queues,
             native,
@@ -138,6 +139,16 @@ impl Steering {
         }
         std::fs::remove_file(path).map_err(failed)?;
         Ok(true)
+    }
+}
+
+impl Drop for Steering {
+    fn drop(&mut self) {
+        if !self.pinned {
+            // Closing detaches too, but only with the last copy of the descriptor: a child forked by another
+            // thread holds one until it executes its program. An interface that is gone is detached.
+            let _ = self.attachment.detach();
+        }
     }
 }
 
