@@ -4,7 +4,7 @@ use crate::{fail, sys};
 use clap::Args;
 use landfall_server::config::{
     Config, ConfigError, FileConfig, LogFormat, Size, XdpConfig, parse_address, parse_integrity, parse_mac,
-    parse_media, parse_own_address, parse_spin, parse_transport, parse_xdp_mode,
+    parse_media, parse_own_address, parse_spin, parse_transport, parse_xdp_mode, parse_xdp_offload,
 };
 use landfall_server::{Server, ServerError};
 use std::path::{Path, PathBuf};
@@ -57,6 +57,9 @@ pub(crate) struct ServeArgs {
     /// Who copies packets between the interface and the region: auto, copy or zero-copy [default: auto]
     #[arg(long, value_name = "MODE", requires = "xdp")]
     xdp_mode: Option<String>,
+    /// Send runs of segments as one long packet, for the kernel or its device to cut: auto (in copy mode), on or off [default: auto]
+    #[arg(long, value_name = "WHEN", requires = "xdp")]
+    xdp_offload: Option<String>,
     /// Keep the steering program attached between starts, pinned at this path of a BPF file system
     #[arg(long, value_name = "PATH", requires = "xdp")]
     xdp_pin: Option<PathBuf>,
@@ -215,6 +218,7 @@ impl ServeArgs {
                 mac: parse(self.mac.or(file.mac), parse_mac)?.flatten(),
                 spin: parse(self.spin.or(file.spin), parse_spin)?.unwrap_or(SPIN),
                 mode: parse(self.xdp_mode.or(file.xdp_mode), parse_xdp_mode)?.unwrap_or_default(),
+                offload: parse(self.xdp_offload.or(file.xdp_offload), parse_xdp_offload)?.flatten(),
                 bounce: self.xdp_bounce,
                 pin: self.xdp_pin.or(file.xdp_pin),
             });

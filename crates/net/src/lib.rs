@@ -17,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 mod address;
+mod burst;
 mod config;
 mod event;
 mod frames;
@@ -28,6 +29,7 @@ mod tcp;
 mod time;
 
 pub use address::Tuple;
+pub use burst::{Burst, Cut};
 pub use config::{Config, CongestionControl, Mac};
 pub use event::{ConnId, Event};
 pub use frames::Frames;

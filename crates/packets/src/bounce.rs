@@ -2,6 +2,7 @@
 //! it once, whole, as they arrive; replies are gathered into the zone. Everything above is the same.
 
 use crate::sys::Zone;
+use crate::transmit::{Outlet, ROOM_PACKETS};
 use landfall_media::Extent;
 use landfall_net::{Packet, Piece};
 use landfall_sockets::Frames;
@@ -52,17 +53,20 @@ impl Bounce {
         self.zone.read(addr, len as usize, &mut self.scratch);
         frames.write(packet.off, &self.scratch).then_some(packet)
     }
+}
 
-    /// True if one more packet can be sent, after making room for it if need be.
-    pub(crate) fn has_room(&mut self, socket: &mut Socket) -> Result<bool, XdpError> {
-        if self.to_send.is_empty() || socket.transmit_room() == 0 {
-            self.kick(socket)?;
+impl Outlet for Bounce {
+    fn has_room(&mut self, socket: &mut Socket, frames: &mut dyn Frames) -> Result<bool, XdpError> {
+        let room = |this: &Self, socket: &mut Socket| {
+            this.to_send.len().min(socket.transmit_room() as usize) >= ROOM_PACKETS
+        };
+        if !room(self, socket) {
+            self.kick(socket, frames)?;
         }
-        Ok(!self.to_send.is_empty() && socket.transmit_room() > 0)
+        Ok(room(self, socket))
     }
 
-    /// Gathers a packet into one piece and queues it.
-    pub(crate) fn send(&mut self, packet: &Packet, socket: &mut Socket, frames: &dyn Frames) {
+    fn send(&mut self, packet: &Packet, socket: &mut Socket, frames: &mut dyn Frames) {
         let Some(addr) = self.to_send.pop() else { return };
         self.scratch.clear();
         for piece in &packet.pieces {
@@ -79,8 +83,7 @@ impl Bounce {
         }
     }
 
-    /// Has the kernel send what was queued, and takes back what it has sent.
-    pub(crate) fn kick(&mut self, socket: &mut Socket) -> Result<(), XdpError> {
+    fn kick(&mut self, socket: &mut Socket, _frames: &mut dyn Frames) -> Result<(), XdpError> {
         if socket.transmit_pending() > 0 {
             socket.kick()?;
         }

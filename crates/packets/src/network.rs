@@ -4,6 +4,7 @@ use crate::RING_ENTRIES;
 use crate::bounce::{BYTES_PER_WORKER, Bounce};
 use crate::error::PacketsError;
 use crate::flows::Flows;
+use crate::offload::Offload;
 use crate::sys::Zone;
 use crate::transport::PacketTransport;
 use landfall_net::{Config, Stack};
@@ -37,6 +38,9 @@ pub struct Settings {
     pub spin: Duration,
     /// Who copies packets.
     pub mode: Mode,
+    /// Send runs of segments as one long packet each, for the kernel or its device to cut; `None`: unless the
+    /// device reads the region itself.
+    pub offload: Option<bool>,
     /// Land packets beside the region and copy them into it, as is done where the medium cannot be pinned.
     pub bounce: bool,
     /// Where to pin the steering program, so that it stays attached from one start to the next.
@@ -140,10 +144,12 @@ impl Network {
         if self.flows.is_shared() {
             stack.share_flows();
         }
-        let parts = (made?, stack, Arc::clone(&self.flows), Arc::clone(&self.steering));
+        let socket = made?;
+        let offload = self.open_offload(socket.is_zero_copy())?;
+        let parts = (socket, stack, Arc::clone(&self.flows), Arc::clone(&self.steering));
         let chunk = u64::from(self.umem.chunk().bytes());
         let bounce = self.zone.as_ref().map(|zone| Bounce::new(Arc::clone(zone), worker, chunk));
-        PacketTransport::new(worker, parts, (chunk, bounce), self.settings.spin)
+        PacketTransport::new(worker, parts, (chunk, bounce, offload), self.settings.spin)
             .map(|transport| Box::new(transport) as Box<dyn Transport>)
     }
 
@@ -154,6 +160,22 @@ impl Network {
         let socket = Socket::open(&self.umem, &self.interface, queue, rings, self.settings.mode)?;
         self.steering.set_socket(queue, &socket)?;
         Ok(socket)
+    }
+
+    fn open_offload(&self, zero_copy: bool) -> Result<Option<Offload>, TransportError> {
+        if !self.settings.offload.unwrap_or(!zero_copy) {
+            return Ok(None);
+        }
+        match Offload::open(self.interface.index) {
+            Ok(offload) => Ok(Some(offload)),
+            Err(source) if self.settings.offload == Some(true) => {
+                Err(TransportError::System { what: "opening a packet socket for long packets", source })
+            }
+            Err(error) => {
+                tracing::info!(%error, "no packet socket for long packets: every segment is sent alone");
+                Ok(None)
+            }
+        }
     }
 
     fn stack_config(&self, worker: usize) -> Config {

@@ -6,6 +6,19 @@ use landfall_net::{Packet, Piece};
 use landfall_sockets::Frames;
 use landfall_xdp::{PIECES_MAX, Socket, XdpError};
 
+/// Packets for which there must be room: one may be held back while the next is filled.
+pub(crate) const ROOM_PACKETS: usize = 2;
+
+/// A way out for single packets.
+pub(crate) trait Outlet {
+    /// True if [`ROOM_PACKETS`] can be sent, after making room for them if need be.
+    fn has_room(&mut self, socket: &mut Socket, frames: &mut dyn Frames) -> Result<bool, XdpError>;
+    /// Queues a packet; [`Self::has_room`] has said yes.
+    fn send(&mut self, packet: &Packet, socket: &mut Socket, frames: &mut dyn Frames);
+    /// Has the kernel send what was queued, and takes back what it has sent.
+    fn kick(&mut self, socket: &mut Socket, frames: &mut dyn Frames) -> Result<(), XdpError>;
+}
+
 /// One queue's sending side.
 #[derive(Debug)]
 pub(crate) struct Transmitter {
@@ -32,24 +45,6 @@ impl Transmitter {
         }
     }
 
-    /// True if one more packet can be sent, after making room for it if need be.
-    pub(crate) fn has_room(
-        &mut self,
-        socket: &mut Socket,
-        frames: &mut dyn Frames,
-    ) -> Result<bool, XdpError> {
-        if self.run.is_none() && !self.take_run(frames) {
-            return Ok(false);
-        }
-        let room = |this: &Self, socket: &mut Socket| {
-            !this.free.is_empty() && socket.transmit_room() as usize >= PIECES_MAX
-        };
-        if !room(self, socket) {
-            self.kick(socket, frames)?;
-        }
-        Ok(room(self, socket))
-    }
-
     fn take_run(&mut self, frames: &mut dyn Frames) -> bool {
         let Some(run) = frames.take_run() else { return false };
         let count = RUN_SIZE / self.chunk;
@@ -59,8 +54,56 @@ impl Transmitter {
         true
     }
 
-    /// Queues a packet; [`Self::has_room`] has said yes.
-    pub(crate) fn send(&mut self, packet: &Packet, socket: &mut Socket, frames: &mut dyn Frames) {
+    /// A descriptor lies in one frame, so that its completion, which tells an address only, says what to release.
+    fn add_stored(&mut self, extent: Extent) {
+        let (mut addr, end) = (extent.off, extent.end());
+        while addr < end {
+            let len = (FRAME_SIZE - addr % FRAME_SIZE).min(end - addr) as u32;
+            self.pieces.push(landfall_xdp::Piece { addr, len });
+            addr += u64::from(len);
+        }
+    }
+
+    fn complete(&mut self, socket: &mut Socket, frames: &mut dyn Frames) {
+        let Some(run) = self.run else { return };
+        let (free, on_their_way, chunk) = (&mut self.free, &mut self.on_their_way, self.chunk);
+        socket.completed(|addr| {
+            if addr / RUN_SIZE * RUN_SIZE != run {
+                return frames.release(Extent::new(addr, 1));
+            }
+            let index = (addr - run) / chunk;
+            let left = &mut on_their_way[index as usize];
+            *left -= 1;
+            if *left == 0 {
+                free.push(run + index * chunk);
+            }
+        });
+    }
+
+    /// Gives the run of headers back; the interface sends nothing any more.
+    pub(crate) fn clear(&mut self, frames: &mut dyn Frames) {
+        if let Some(run) = self.run.take() {
+            frames.retire_run(run);
+        }
+        self.free.clear();
+    }
+}
+
+impl Outlet for Transmitter {
+    fn has_room(&mut self, socket: &mut Socket, frames: &mut dyn Frames) -> Result<bool, XdpError> {
+        if self.run.is_none() && !self.take_run(frames) {
+            return Ok(false);
+        }
+        let room = |this: &Self, socket: &mut Socket| {
+            this.free.len() >= ROOM_PACKETS && socket.transmit_room() as usize >= ROOM_PACKETS * PIECES_MAX
+        };
+        if !room(self, socket) {
+            self.kick(socket, frames)?;
+        }
+        Ok(room(self, socket))
+    }
+
+    fn send(&mut self, packet: &Packet, socket: &mut Socket, frames: &mut dyn Frames) {
         let Some(header) = self.free.pop() else { return };
         if !frames.write(header, &packet.bytes) {
             self.free.push(header);
@@ -93,47 +136,12 @@ impl Transmitter {
         }
     }
 
-    /// A descriptor lies in one frame, so that its completion, which tells an address only, says what to release.
-    fn add_stored(&mut self, extent: Extent) {
-        let (mut addr, end) = (extent.off, extent.end());
-        while addr < end {
-            let len = (FRAME_SIZE - addr % FRAME_SIZE).min(end - addr) as u32;
-            self.pieces.push(landfall_xdp::Piece { addr, len });
-            addr += u64::from(len);
-        }
-    }
-
-    /// Has the kernel send what was queued, and takes back what it has sent.
-    pub(crate) fn kick(&mut self, socket: &mut Socket, frames: &mut dyn Frames) -> Result<(), XdpError> {
+    fn kick(&mut self, socket: &mut Socket, frames: &mut dyn Frames) -> Result<(), XdpError> {
         if self.unkicked {
             socket.kick()?;
             self.unkicked = socket.transmit_pending() > 0;
         }
         self.complete(socket, frames);
         Ok(())
-    }
-
-    fn complete(&mut self, socket: &mut Socket, frames: &mut dyn Frames) {
-        let Some(run) = self.run else { return };
-        let (free, on_their_way, chunk) = (&mut self.free, &mut self.on_their_way, self.chunk);
-        socket.completed(|addr| {
-            if addr / RUN_SIZE * RUN_SIZE != run {
-                return frames.release(Extent::new(addr, 1));
-            }
-            let index = (addr - run) / chunk;
-            let left = &mut on_their_way[index as usize];
-            *left -= 1;
-            if *left == 0 {
-                free.push(run + index * chunk);
-            }
-        });
-    }
-
-    /// Gives the run of headers back; the interface sends nothing any more.
-    pub(crate) fn clear(&mut self, frames: &mut dyn Frames) {
-        if let Some(run) = self.run.take() {
-            frames.retire_run(run);
-        }
-        self.free.clear();
     }
 }

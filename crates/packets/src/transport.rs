@@ -4,10 +4,11 @@ use crate::RING_ENTRIES;
 use crate::bounce::Bounce;
 use crate::flows::{Flows, Forwarded, Stray};
 use crate::memory::Memory;
+use crate::offload::Offload;
 use crate::pool::Pool;
 use crate::spin::Spin;
 use crate::sys::{monotonic_ns, unix_ns};
-use crate::transmit::Transmitter;
+use crate::transmit::{Outlet, Transmitter};
 use landfall_media::{Extent, FileWrite};
 use landfall_net::{Drop, FlowChange, Instant, Packet, Received, Stack};
 use landfall_sockets::{
@@ -46,6 +47,8 @@ pub(crate) struct PacketTransport {
     bounce: Option<Bounce>,
     pool: Pool,
     transmitter: Transmitter,
+    /// Sends runs of segments.
+    offload: Option<Offload>,
     poller: Poller,
     waker: Waker,
     write_back: WriteBack,
@@ -71,7 +74,7 @@ impl PacketTransport {
     pub(crate) fn new(
         worker: usize,
         parts: (Socket, Stack, Arc<Flows>, Arc<Steering>),
-        (chunk, bounce): (u64, Option<Bounce>),
+        (chunk, bounce, offload): (u64, Option<Bounce>, Option<Offload>),
         spin: Duration,
     ) -> Result<Self, TransportError> {
         let (socket, stack, flows, steering) = parts;
@@ -91,6 +94,7 @@ impl PacketTransport {
             bounce,
             pool: Pool::new(chunk, RING_ENTRIES),
             transmitter: Transmitter::new(chunk),
+            offload,
             poller,
             waker,
             write_back: WriteBack::new(true),
@@ -127,22 +131,27 @@ impl PacketTransport {
     fn flush_now(&mut self, frames: &mut dyn Frames) -> Result<(), XdpError> {
         let Some(socket) = &mut self.socket else { return Ok(()) };
         let now = now();
-        if let Some(bounce) = &mut self.bounce {
-            while bounce.has_room(socket)? {
-                if !self.stack.poll_transmit(now, &mut Memory(frames), &mut self.packet) {
-                    break;
-                }
-                bounce.send(&self.packet, socket, frames);
-            }
-            return bounce.kick(socket);
-        }
-        while self.transmitter.has_room(socket, frames)? {
+        let outlet: &mut dyn Outlet = match &mut self.bounce {
+            Some(bounce) => bounce,
+            None => &mut self.transmitter,
+        };
+        while outlet.has_room(socket, frames)? {
             if !self.stack.poll_transmit(now, &mut Memory(frames), &mut self.packet) {
                 break;
             }
-            self.transmitter.send(&self.packet, socket, frames);
+            match &mut self.offload {
+                Some(offload) => offload.take(&mut self.packet, outlet, socket, frames)?,
+                None => outlet.send(&self.packet, socket, frames),
+            }
         }
-        self.transmitter.kick(socket, frames)
+        if let Some(offload) = &mut self.offload {
+            offload.finish(outlet, socket, frames)?;
+            if let Some(error) = offload.refused() {
+                tracing::warn!(%error, "long packets are not taken: every segment is sent alone from now on");
+                self.offload = None;
+            }
+        }
+        outlet.kick(socket, frames)
     }
 
     /// Lends chunks to the interface, as many as it takes.
@@ -538,7 +547,8 @@ impl Transport for PacketTransport {
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
         let passed_on = ("passed_on_packets", self.passed_on);
-        std::iter::once(passed_on).chain(counters(&self.stack, self.socket.as_ref())).collect()
+        let offload = self.offload.iter().flat_map(Offload::counters);
+        std::iter::once(passed_on).chain(offload).chain(counters(&self.stack, self.socket.as_ref())).collect()
     }
 
     fn shut_down(&mut self, frames: &mut dyn Frames) -> Result<(), TransportError> {

@@ -119,6 +119,8 @@ pub struct XdpConfig {
     pub spin: Duration,
     /// Who copies packets.
     pub mode: landfall_packets::Mode,
+    /// Send runs of segments as one long packet each; `None`: unless the device reads the region itself.
+    pub offload: Option<bool>,
     /// Land packets beside the region and copy them into it once, as where its memory cannot be pinned.
     pub bounce: bool,
     /// Where to pin the steering program.
@@ -264,6 +266,8 @@ pub struct FileConfig {
     pub spin: Option<String>,
     /// `--xdp-mode`
     pub xdp_mode: Option<String>,
+    /// `--xdp-offload`
+    pub xdp_offload: Option<String>,
     /// `--xdp-pin`
     pub xdp_pin: Option<PathBuf>,
     /// `--password-file`
@@ -437,6 +441,23 @@ pub fn parse_xdp_mode(text: &str) -> Result<landfall_packets::Mode, ConfigError>
             what: "AF_XDP mode",
             text: text.into(),
             expected: "auto, copy or zero-copy",
+        }),
+    }
+}
+
+/// Reads whether long packets are sent for others to cut; `None` for "as fits".
+///
+/// # Errors
+/// [`ConfigError::Value`].
+pub fn parse_xdp_offload(text: &str) -> Result<Option<bool>, ConfigError> {
+    match text {
+        "auto" => Ok(None),
+        "on" => Ok(Some(true)),
+        "off" => Ok(Some(false)),
+        _ => Err(ConfigError::Value {
+            what: "segmentation offload",
+            text: text.into(),
+            expected: "auto, on or off",
         }),
     }
 }
