@@ -5,7 +5,7 @@
 mod common;
 mod xdp;
 
-use common::{Place, Reply, Server, has_program, ok, pattern, run};
+use common::{Place, Reply, Server, has_program, ok, pattern, run, wait_until};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
@@ -216,4 +216,40 @@ fn address_is_shared_with_the_kernel_whose_services_go_on() {
     echoes.join().unwrap();
     let refused = server.at_clients(|| std::net::TcpStream::connect((SERVER, 7001))).unwrap_err();
     assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused, "the kernel refuses other ports");
+}
+
+/// A client on the same virtual link gets the long packets whole; behind a link without offloads the kernel cuts them.
+#[test]
+fn long_replies_leave_in_long_packets_and_arrive_as_they_are_whoever_cuts_them() {
+    for (cut_by_kernel, flags) in [(false, &[][..]), (true, &[]), (false, &["--xdp-offload", "off"])] {
+        let Some(net) = Net::new() else { return };
+        if cut_by_kernel {
+            net.server.disable_offloads(&net.interface).unwrap();
+            net.client.disable_offloads(&net.client_interface).unwrap();
+        }
+        for address in [xdp::OWN, xdp::OWN_V6] {
+            let place = Place::new();
+            let server = net.start_at(&place, address, &[&["--capacity", "256MiB"], flags].concat());
+            let body = pattern(7, 3_000_001);
+            let mut http = server.http();
+            assert_eq!(http.call("PUT", "/kv/long", "", &body).unwrap().status, 201);
+            for _ in 0..3 {
+                assert!(http.call("GET", "/kv/long", "", b"").unwrap().body == body);
+            }
+            // Counters are published now and then.
+            let counted = wait_until(xdp::PATIENCE, || {
+                let metrics = server.metrics();
+                let segments = *metrics.get("landfall_net_sent_packets")?;
+                (segments > 3.0 * 3e6 / 1500.0).then(|| (metrics["landfall_net_offloaded_bursts"], segments))
+            });
+            let (bursts, segments) = counted.expect("as many segments as it takes");
+            match flags.is_empty() {
+                // Most segments leave in bursts of several.
+                true => {
+                    assert!((20.0..segments / 2.0).contains(&bursts), "{bursts} bursts, {segments} segments")
+                }
+                false => assert!(bursts == 0.0, "{bursts} bursts"),
+            }
+        }
+    }
 }

@@ -104,8 +104,9 @@ impl Offload {
     }
 
     /// What `INFO` and `/metrics` show.
-    pub(crate) fn counters(&self) -> [(&'static str, u64); 2] {
-        [("offloaded_bursts", self.sent), ("offloaded_bursts_lost", self.lost)]
+    pub(crate) fn counters(this: Option<&Self>) -> [(&'static str, u64); 2] {
+        let (sent, lost) = this.map_or((0, 0), |this| (this.sent, this.lost));
+        [("offloaded_bursts", sent), ("offloaded_bursts_lost", lost)]
     }
 }
 

@@ -547,7 +547,7 @@ impl Transport for PacketTransport {
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
         let passed_on = ("passed_on_packets", self.passed_on);
-        let offload = self.offload.iter().flat_map(Offload::counters);
+        let offload = Offload::counters(self.offload.as_ref());
         std::iter::once(passed_on).chain(offload).chain(counters(&self.stack, self.socket.as_ref())).collect()
     }
 
