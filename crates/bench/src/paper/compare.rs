@@ -11,6 +11,7 @@ use crate::error::BenchError;
 use crate::measure::stats::{Summary, whole};
 use crate::{check_stop, say};
 use serde::Serialize;
+use std::net::SocketAddr;
 use std::path::Path;
 
 /// Requests of a warm-up for each connection and place in its pipeline.
@@ -27,8 +28,8 @@ pub(crate) const LOG_CAPACITY: u64 = 4 << 30;
 pub(crate) enum Work {
     /// By wrk.
     Http { ask: Ask, connections: usize },
-    /// `POST`s over one connection, by a client that never waits.
-    Trip,
+    /// Writes of 1 KiB over one connection, SET or `POST`, by a client that never waits.
+    Trip { resp: bool },
     /// By redis-benchmark, 1 KiB.
     Resp { set: bool, clients: usize, pipeline: usize },
 }
@@ -41,7 +42,8 @@ impl Work {
             Self::Http { ask, connections } => {
                 format!("{}, {connections} connection{}", ask.name(), plural(connections))
             }
-            Self::Trip => "HTTP POST, 1 connection, client spinning".into(),
+            Self::Trip { resp: false } => "HTTP POST, 1 connection, client spinning".into(),
+            Self::Trip { resp: true } => "SET, 1 client, client spinning".into(),
             Self::Resp { set, clients, pipeline } => {
                 let name = if set { "SET" } else { "GET" };
                 let pipeline = if pipeline == 1 { String::new() } else { format!(", pipeline {pipeline}") };
@@ -156,7 +158,8 @@ fn fill(wire: &Wire, stand: &Stand) -> Result<(), BenchError> {
 fn measure(lab: &Lab, wire: &Wire, stand: &Stand, (who, work): (Who, Work)) -> Result<Sample, BenchError> {
     let run = |seconds| match work {
         Work::Http { ask, connections } => wrk::run(lab, wire, stand.http()?, (ask, connections, seconds)),
-        _ => trip::run(lab, wire, stand.http()?, seconds),
+        Work::Trip { resp: true } => trip::run::<trip::Resp>(lab, wire, resp_of(stand)?, seconds),
+        _ => trip::run::<trip::Http>(lab, wire, stand.http()?, seconds),
     };
     match work {
         Work::Resp { .. } => return measure_resp(lab, wire, stand, (who, work)),
@@ -187,7 +190,7 @@ fn measure_resp(
 ) -> Result<Sample, BenchError> {
     let Work::Resp { set, clients, pipeline } = work else { return Err(BenchError::Nothing("no RESP load")) };
     let program = lab.redis_benchmark.as_ref().ok_or_else(|| missing("redis-benchmark", "redis-tools"))?;
-    let address = stand.resp().ok_or(BenchError::Nothing("this server speaks no RESP"))?;
+    let address = resp_of(stand)?;
     let operation = if set { Operation::Set } else { Operation::Get };
     let shape = Shape { clients, pipeline, value_bytes: VALUE_BYTES, random_keys: 0 };
     let step = (clients * pipeline) as u64;
@@ -211,6 +214,10 @@ fn measure_resp(
         cpu_us: cpu_ns as f64 / 1000.0 / requests as f64,
         copied_bytes: (copied()? - copied_before) / requests as f64,
     })
+}
+
+fn resp_of(stand: &Stand) -> Result<SocketAddr, BenchError> {
+    stand.resp().ok_or(BenchError::Nothing("this server speaks no RESP"))
 }
 
 /// Says plainly where a build has no write-ahead logs.

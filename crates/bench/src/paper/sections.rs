@@ -94,7 +94,7 @@ fn table1(lab: &Lab, results: &mut Results) -> Result<(), BenchError> {
             who.extend([with(store, over), unflushed(store, over)]);
         }
     }
-    let works = [http(Ask::Post, 1), Work::Trip];
+    let works = [http(Ask::Post, 1), Work::Trip { resp: false }];
     let plan = Plan {
         wire: &wire,
         base: &lab.args.dir,
@@ -161,7 +161,13 @@ fn tcp(lab: &Lab, results: &mut Results) -> Result<(), BenchError> {
 fn targets(lab: &Lab, results: &mut Results) -> Result<(), BenchError> {
     let who = [Who::Redis, landfall(Over::Sockets), landfall(Over::Xdp), landfall(Over::XdpSpin)];
     let large = [resp(true, 50, 16), resp(false, 50, 16)];
-    let small = [resp(true, 1, 1), resp(true, 50, 1), resp(true, 50, 16), resp(false, 50, 16)];
+    let small = [
+        resp(true, 1, 1),
+        Work::Trip { resp: true },
+        resp(true, 50, 1),
+        resp(true, 50, 16),
+        resp(false, 50, 16),
+    ];
     for (mtu, works) in [(MTU, &small[..]), (MTU_LARGE, &large[..])] {
         let wire = Wire::new(mtu, Quality::Plain)?;
         let plan =

@@ -8,7 +8,7 @@ use super::wrk::{KEYS, VALUE_BYTES, WrkResult};
 use crate::check_stop;
 use crate::clients::builtin::histogram;
 use crate::clients::conn::REPLY_TIMEOUT;
-use crate::clients::{key_of, value_of};
+use crate::clients::{encode, key_of, value_of};
 use crate::error::BenchError;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -20,8 +20,55 @@ const ROUND: usize = 64;
 const KEPT: f64 = 95.0;
 const REPLY_BYTES_MAX: usize = 4096;
 
+/// What is spoken.
+pub(crate) trait Speak {
+    /// For messages.
+    const NAME: &'static str;
+    /// Writes `value` under `key`.
+    fn request(address: SocketAddr, key: &[u8], value: &[u8]) -> Vec<u8>;
+    /// `None` while the reply is not whole; true if the write was done.
+    fn is_done(reply: &[u8]) -> Option<bool>;
+}
+
+/// `POST`.
+#[derive(Debug)]
+pub(crate) struct Http;
+
+impl Speak for Http {
+    const NAME: &'static str = "HTTP";
+
+    fn request(address: SocketAddr, key: &[u8], value: &[u8]) -> Vec<u8> {
+        let (key, len) = (String::from_utf8_lossy(key), value.len());
+        let head = format!("POST /kv/{key} HTTP/1.1\r\nHost: {address}\r\nContent-Length: {len}\r\n\r\n");
+        [head.as_bytes(), value].concat()
+    }
+
+    fn is_done(reply: &[u8]) -> Option<bool> {
+        // Such replies have no body.
+        reply.ends_with(b"\r\n\r\n").then(|| reply.starts_with(b"HTTP/1.1 2"))
+    }
+}
+
+/// SET.
+#[derive(Debug)]
+pub(crate) struct Resp;
+
+impl Speak for Resp {
+    const NAME: &'static str = "RESP";
+
+    fn request(_address: SocketAddr, key: &[u8], value: &[u8]) -> Vec<u8> {
+        let mut request = Vec::new();
+        encode(&mut request, &[b"SET", key, value]);
+        request
+    }
+
+    fn is_done(reply: &[u8]) -> Option<bool> {
+        reply.ends_with(b"\r\n").then(|| reply == b"+OK\r\n")
+    }
+}
+
 /// Writes 1 KiB again and again.
-pub(crate) fn run(
+pub(crate) fn run<S: Speak>(
     lab: &Lab,
     wire: &Wire,
     address: SocketAddr,
@@ -30,13 +77,13 @@ pub(crate) fn run(
     let core = lab.is_pinning().then_some(lab.args.client_core);
     wire.client.enter(|| {
         core.into_iter().for_each(pin);
-        measure(address, Duration::from_secs(seconds.into()))
+        measure::<S>(address, Duration::from_secs(seconds.into()))
     })
 }
 
-fn measure(address: SocketAddr, length: Duration) -> Result<WrkResult, BenchError> {
-    let failed = || BenchError::connection("HTTP");
-    let requests = requests(address);
+fn measure<S: Speak>(address: SocketAddr, length: Duration) -> Result<WrkResult, BenchError> {
+    let failed = || BenchError::connection(S::NAME);
+    let requests = requests::<S>(address);
     let mut stream = open(address).map_err(failed())?;
     let mut latencies = histogram();
     let begun = Instant::now();
@@ -48,10 +95,7 @@ fn measure(address: SocketAddr, length: Duration) -> Result<WrkResult, BenchErro
         for request in round {
             let sent = Instant::now();
             stream.write_all(request).map_err(failed())?;
-            let status = reply(&mut stream, sent).map_err(failed())?;
-            if status != b'2' {
-                return Err(BenchError::reply("HTTP", char::from(status), "a status from 200 to 299"));
-            }
+            reply::<S>(&mut stream, sent)?;
             latencies.saturating_record(u64::try_from(sent.elapsed().as_nanos()).unwrap_or(u64::MAX));
         }
     }
@@ -73,15 +117,9 @@ fn mean_of_fastest(latencies: &hdrhistogram::Histogram<u64>) -> f64 {
     sum / count
 }
 
-fn requests(address: SocketAddr) -> Vec<Vec<u8>> {
+fn requests<S: Speak>(address: SocketAddr) -> Vec<Vec<u8>> {
     let value = value_of(VALUE_BYTES);
-    let request = |number| {
-        let key = String::from_utf8_lossy(&key_of(number)).into_owned();
-        let head =
-            format!("POST /kv/{key} HTTP/1.1\r\nHost: {address}\r\nContent-Length: {VALUE_BYTES}\r\n\r\n");
-        [head.as_bytes(), &value].concat()
-    };
-    (0..KEYS).map(request).collect()
+    (0..KEYS).map(|number| S::request(address, &key_of(number), &value)).collect()
 }
 
 fn open(address: SocketAddr) -> io::Result<TcpStream> {
@@ -91,18 +129,24 @@ fn open(address: SocketAddr) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// Looks for a reply, which has no body, until it is there; the first digit of its status.
-fn reply(stream: &mut TcpStream, since: Instant) -> io::Result<u8> {
+/// Looks for a reply until it is there.
+fn reply<S: Speak>(stream: &mut TcpStream, since: Instant) -> Result<(), BenchError> {
+    let failed = BenchError::connection(S::NAME);
     let (mut bytes, mut filled) = ([0; REPLY_BYTES_MAX], 0);
     loop {
         match stream.read(&mut bytes[filled..]) {
-            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(0) => return Err(failed(io::ErrorKind::UnexpectedEof.into())),
             Ok(read) => filled += read,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock && since.elapsed() < REPLY_TIMEOUT => {}
-            Err(error) => return Err(error),
+            Err(error) => return Err(failed(error)),
         }
-        if bytes[..filled].ends_with(b"\r\n\r\n") {
-            return Ok(bytes[b"HTTP/1.1 ".len()]);
+        match S::is_done(&bytes[..filled]) {
+            None => {}
+            Some(true) => return Ok(()),
+            Some(false) => {
+                let reply = String::from_utf8_lossy(&bytes[..filled]).into_owned();
+                return Err(BenchError::reply(S::NAME, reply, "that it is done"));
+            }
         }
     }
 }
@@ -113,10 +157,10 @@ mod tests {
     use std::net::TcpListener;
 
     /// Answers every whole request of 1 KiB with `reply`.
-    fn server(reply: &'static [u8]) -> SocketAddr {
+    fn server<S: Speak>(reply: &'static [u8]) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let whole = requests(address)[0].len();
+        let whole = requests::<S>(address)[0].len();
         std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
             let mut request = vec![0; whole];
@@ -125,18 +169,18 @@ mod tests {
         address
     }
 
-    #[test]
-    fn round_trips_are_counted_and_timed() {
-        let address = server(b"HTTP/1.1 204 No Content\r\n\r\n");
-        let result = measure(address, Duration::from_millis(50)).unwrap();
+    fn round_trips<S: Speak>(good: &'static [u8], bad: &'static [u8]) {
+        let result = measure::<S>(server::<S>(good), Duration::from_millis(50)).unwrap();
         assert!(result.requests >= ROUND as f64 && result.rps > 0.0);
         assert!(0.0 < result.p50_us && result.p50_us <= result.p99_us && result.mean_us <= result.p99_us);
+        let refused = measure::<S>(server::<S>(bad), Duration::from_millis(50));
+        assert!(matches!(refused, Err(BenchError::Reply { .. })), "a refusal is no fast reply");
     }
 
     #[test]
-    fn a_refusal_is_an_error_not_a_fast_reply() {
-        let address = server(b"HTTP/1.1 507 Full\r\n\r\n");
-        assert!(matches!(measure(address, Duration::from_millis(50)), Err(BenchError::Reply { .. })));
+    fn round_trips_are_counted_and_timed_and_a_refusal_is_an_error() {
+        round_trips::<Http>(b"HTTP/1.1 204 No Content\r\n\r\n", b"HTTP/1.1 507 Full\r\n\r\n");
+        round_trips::<Resp>(b"+OK\r\n", b"-NOSPACE the region is full\r\n");
     }
 
     #[test]

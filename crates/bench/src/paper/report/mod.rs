@@ -174,7 +174,7 @@ pub(crate) mod tests {
         for over in OVERS {
             for (store, us) in STORES.into_iter().zip([20.0, 21.0, 27.0, 20.5]) {
                 let bare = us - if store == Store::Discard { 0.0 } else { 0.3 };
-                for work in [http(Ask::Post, 1), Work::Trip] {
+                for work in [http(Ask::Post, 1), Work::Trip { resp: false }] {
                     results.table1.push(row(with(store, over), work, MTU, 1e6 / us, us));
                     results.table1.push(row(unflushed(store, over), work, MTU, 1e6 / bare, bare));
                 }
@@ -232,7 +232,8 @@ pub(crate) mod tests {
         for (who, rps) in
             [(Who::Redis, 100.0), (landfall(Over::Sockets), 110.0), (landfall(Over::XdpSpin), 400.0)]
         {
-            for work in [resp(true, 1, 1), resp(true, 50, 1), resp(true, 50, 16), resp(false, 50, 16)] {
+            let loads = [resp(true, 1, 1), resp(true, 50, 1), resp(true, 50, 16), resp(false, 50, 16)];
+            for work in loads.into_iter().chain([Work::Trip { resp: true }]) {
                 results.targets.push(row(who, work, MTU, rps, 1e4 / rps));
             }
             for set in [true, false] {

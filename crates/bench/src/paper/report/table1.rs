@@ -15,7 +15,7 @@ pub(super) fn wrk_round_trip(results: &Results, who: Who) -> Option<&Summary> {
 
 /// The same to a client that never waits, and without the slowest twentieth: what differences are taken of.
 pub(super) fn round_trip(results: &Results, who: Who) -> Option<&Summary> {
-    find(&results.table1, who, Work::Trip, MTU)?.mean_us.as_ref()
+    find(&results.table1, who, Work::Trip { resp: false }, MTU)?.mean_us.as_ref()
 }
 
 /// What a store adds to the round trip of the server that discards, its flushes left out, µs.
