@@ -15,9 +15,9 @@ use landfall_media::Chain;
 /// A body in more pieces than this is referred to piece by piece only if they are long.
 const PIECES_MAX: usize = 64;
 
-/// Mean length of a piece below which a body in many pieces is copied together, bytes: beside each piece lies a
-/// chunk header that its frame would keep for ever.
-const PIECE_BYTES_MIN: usize = 8 << 10;
+/// Mean length of a piece below which a body in many pieces is copied together, bytes: beside each piece lie headers,
+/// of a chunk or of a packet, that its frame would keep for ever. Whole packets stay: half of their frame is body.
+const PIECE_BYTES_MIN: usize = 1 << 10;
 
 /// `PUT` and `POST`.
 pub(super) fn put(
