@@ -18,6 +18,10 @@ const GAIN_MIN: f32 = 0.03;
 const SLACK_RUNS: f32 = 2.0;
 /// Times the goal at which compaction is behind, and should not pause.
 const BEHIND: f32 = 1.05;
+/// Pieces from which on a value is moved out of several runs at once.
+const PIECES_MANY: usize = 64;
+/// How often such a value's record is rewritten, about, until all its sparse runs are empty.
+const REWRITES: u64 = 8;
 /// Records moved between two fences at most.
 const MOVES_MAX: usize = 1024;
 
@@ -277,6 +281,9 @@ impl Compactor {
         if !owner.begin_move(Named::of(&view), slot, &mut hold) {
             return Ok(());
         }
+        let others = if checks_data { self.others_to_empty(extents.iter().flatten()) } else { Vec::new() };
+        let moves_data =
+            |extent: Extent| moves_data(extent) || others.binary_search(&RunId::of(extent.off)).is_ok();
         let copied = self.copy_one(slot, &view, extents.is_ok(), checks_data, &moves_data, done);
         extents.iter().flatten().for_each(|extent| heap.runs.release(*extent));
         match copied {
@@ -292,6 +299,34 @@ impl Compactor {
             }
         }
         Ok(())
+    }
+
+    /// Other sparse runs that a value of many pieces is to leave, too: it is verified, and its record rewritten, once
+    /// for all of them.
+    fn others_to_empty<'a>(&self, extents: impl Iterator<Item = &'a Extent> + Clone) -> Vec<RunId> {
+        let mut runs = Vec::new();
+        if extents.clone().take(PIECES_MANY).count() < PIECES_MANY {
+            return runs;
+        }
+        let bytes: u64 = extents.clone().map(|extent| u64::from(extent.len)).sum();
+        // Half of what is free: writers go on meanwhile.
+        let mut left = (bytes / REWRITES).max(RUN_SIZE).min(self.heap.room_bytes() / 2);
+        for extent in extents {
+            let (run, len) = (RunId::of(extent.off), u64::from(extent.len));
+            let state = self.heap.runs.get(run);
+            let is_full = state.live_bytes() as f32 >= (1.0 - GAIN_MIN) * RUN_SIZE as f32;
+            if is_full || state.used_for() != RunUse::Data || state.is_open() {
+                continue;
+            }
+            if left < len {
+                break;
+            }
+            left -= len;
+            if let Err(place) = runs.binary_search(&run) {
+                runs.insert(place, run);
+            }
+        }
+        runs
     }
 
     fn copy_one(

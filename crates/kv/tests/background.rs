@@ -95,6 +95,44 @@ fn a_compaction_step_copies_no_more_than_its_budget_and_one_value() {
     }
 }
 
+/// Each rewriting of such a record verifies the whole value.
+#[test]
+fn value_of_many_pieces_leaves_its_sparse_runs_with_few_rewritings() {
+    const FRAME: u64 = 2048;
+    const PIECE: usize = 1448;
+    const LANDED_RUNS: u64 = 20;
+    let (engine, mut writer) = open(region());
+    let heap = Arc::clone(engine.heap());
+    let mut extents = Vec::new();
+    let value: Vec<u8> =
+        (0..LANDED_RUNS * (RUN_SIZE / FRAME) * PIECE as u64).map(|at| (at % 251) as u8).collect();
+    let mut pieces = value.chunks(PIECE);
+    for _ in 0..LANDED_RUNS {
+        let run = heap.take_landing_run().expect("a free run");
+        for (off, piece) in (run..run + RUN_SIZE).step_by(FRAME as usize).zip(pieces.by_ref()) {
+            heap.media().store(off, piece).expect("in bounds");
+            extents.push(Extent::new(off, PIECE as u32));
+            heap.runs().hold(*extents.last().expect("just pushed"));
+        }
+        heap.retire_landing_run(run);
+    }
+    let landed = Source::Landed { extents: &extents, crc: None };
+    let request =
+        SetRequest { space: 0, key: b"long", key_at: None, value: landed, expiry_ms: 0, arrival_ns: 9 };
+    engine.set(&mut writer, &request).expect("there is room");
+    writer.commit_now().expect("commits");
+    extents.iter().for_each(|extent| heap.runs().release(*extent));
+    drop(writer);
+    let steps = compact(&engine, 1 << 20);
+    let moved: u64 = steps.iter().map(|done| done.moved_records).sum();
+    assert!((1..=12).contains(&moved), "rewritten {moved} times");
+    let read = engine.get(0, b"long", 1).expect("reads").expect("is there");
+    assert!(read.to_vec().expect("reads") == value);
+    let live = value.len() as u64 / RUN_SIZE;
+    let used = heap.runs().iter().filter(|(_, run)| run.live_bytes() > 0).count() as u64;
+    assert!(used <= live + 3, "{used} runs for {live} runs of bytes");
+}
+
 #[test]
 fn recovery_reads_each_record_and_no_value_that_a_watermark_covers() {
     let media = region();

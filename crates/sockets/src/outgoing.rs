@@ -23,6 +23,8 @@ pub struct Outgoing {
     pub bytes: Vec<u8>,
     /// The pieces, in the order in which they are sent.
     pub parts: Vec<Part>,
+    /// Where the protocol bytes end that are parts already; means nothing while there are no parts.
+    sealed: u32,
 }
 
 impl Outgoing {
@@ -41,15 +43,8 @@ impl Outgoing {
     /// Call it before handing the reply to a transport and before each stored part.
     pub fn seal_bytes(&mut self) {
         let end = u32::try_from(self.bytes.len()).expect("protocol bytes of one reply stay below 4 GiB");
-        let start = self
-            .parts
-            .iter()
-            .rev()
-            .find_map(|part| match part {
-                Part::Bytes { end, .. } => Some(*end),
-                Part::Stored(_) => None,
-            })
-            .unwrap_or(0);
+        let start = if self.parts.is_empty() { 0 } else { self.sealed };
+        self.sealed = end;
         if start == end {
             return;
         }
