@@ -94,6 +94,7 @@ scripts! {
     syn_retransmission
     syn_timeout_then_data
     tail_loss_probe
+    tail_probe_in_recovery
     timestamps_measure_retransmissions
     time_wait_bound
     time_wait_reuse

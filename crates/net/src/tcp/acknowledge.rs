@@ -71,6 +71,7 @@ impl Tcb {
         self.snd_una = ack;
         self.dup_acks = 0;
         self.timers.stuck_since = None;
+        self.timers.tail_probed = false;
         self.timers.orphan_progresses(context.now);
         self.leave_recovery(ack);
         // RFC 6298, 5.2 and 5.3.

@@ -87,11 +87,11 @@ impl Tcb {
         let sent = self.transmit_data(context, packet, seq, len - u32::from(with_fin), with_fin);
         self.in_flight.resend(context.now, seq, sent);
         context.stats.retransmitted += 1;
-        if self.timers.retransmit.is_none() {
-            self.arm_retransmission(context.now);
-        } else if seq == self.snd_una {
+        if self.timers.retransmit.is_none() || seq == self.snd_una {
             // What is waited for gets a whole timeout from now on.
-            self.timers.retransmit = Some(context.now + self.rtt.rto());
+            self.arm_retransmission(context.now);
+        } else {
+            self.arm_tail_probe(context.now);
         }
         true
     }

@@ -282,10 +282,12 @@ impl InFlight {
 
     /// Three duplicate acknowledgements without SACK, or a partial acknowledgement: the first segment is lost
     /// (RFC 6582, 3.2).
-    pub(crate) fn lose_first(&mut self) {
-        if self.sent.front().is_some_and(Sent::in_flight) {
+    pub(crate) fn lose_first(&mut self) -> bool {
+        let loses = self.sent.front().is_some_and(Sent::in_flight);
+        if loses {
             self.mark_lost(0);
         }
+        loses
     }
 
     /// A partial acknowledgement without SACK: the segment that is the first now is missing (RFC 6582, 3.2, step 3). If

@@ -30,8 +30,10 @@ pub(super) struct Timers {
     pub(super) window_probes: u32,
     /// Segments sent before others may turn out to be lost (RFC 8985, 6.3).
     pub(super) reorder: Option<Instant>,
-    /// The last segment may be lost without anybody noticing (RFC 8985, 7).
+    /// The last segment, or all that told of it, may be lost without anybody noticing (RFC 8985, 7).
     pub(super) tail_probe: Option<Instant>,
+    /// The probe was sent, and nothing has been acknowledged since.
+    pub(super) tail_probed: bool,
     /// Data wait for a hole to be filled.
     pub(super) aside: Option<Instant>,
     pub(super) keep_alive: Option<Instant>,
@@ -186,9 +188,17 @@ impl Tcb {
         over
     }
 
-    /// RFC 8985, 7.3: the last segment again, before a timeout must be waited for. One probe a flight.
+    /// RFC 8985, 7.3: the last segment again, before a timeout must be waited for. One probe a flight. While losses are
+    /// repaired it is the first one, which goes out whatever the window is: what was sent again may be lost, too, or
+    /// the one acknowledgement of everything, which a peer that compresses them sends (RFC 9002, 6.2.4).
     fn probe_tail(&mut self, now: Instant) {
-        if !self.recovery.repairs() && !self.in_flight.has_lost() && self.in_flight.lose_last() {
+        let probes = match self.recovery {
+            Recovery::Timeout(_) => false,
+            Recovery::Fast(_) => self.in_flight.lose_first(),
+            _ => !self.in_flight.has_lost() && self.in_flight.lose_last(),
+        };
+        if probes {
+            self.timers.tail_probed = true;
             // The probe gets as much time as any segment.
             self.timers.retransmit = Some(now + self.rtt.rto());
         }
@@ -205,10 +215,14 @@ impl Tcb {
         self.arm_tail_probe(now);
     }
 
-    /// RFC 8985, 7.2.
+    /// RFC 8985, 7.2; and while losses are repaired.
     pub(super) fn arm_tail_probe(&mut self, now: Instant) {
-        let usual = !self.recovery.repairs() && self.sack && self.rtt.is_known();
-        if !usual || self.in_flight.has_lost() {
+        let due = match self.recovery {
+            Recovery::Timeout(_) => false,
+            Recovery::Fast(_) => true,
+            _ => !self.in_flight.has_lost(),
+        };
+        if !due || self.timers.tail_probed || !self.sack || !self.rtt.is_known() {
             self.timers.tail_probe = None;
             return;
         }
