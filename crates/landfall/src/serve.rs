@@ -57,6 +57,9 @@ pub(crate) struct ServeArgs {
     /// Who copies packets between the interface and the region: auto, copy or zero-copy [default: auto]
     #[arg(long, value_name = "MODE", requires = "xdp")]
     xdp_mode: Option<String>,
+    /// Have each look for packets poll the device for up to so many microseconds; 0: not [default: 0]
+    #[arg(long, value_name = "MICROSECONDS", requires = "xdp")]
+    xdp_busy_poll: Option<u64>,
     /// Send runs of segments as one long packet, for the kernel or its device to cut: auto (in copy mode), on or off [default: auto]
     #[arg(long, value_name = "WHEN", requires = "xdp")]
     xdp_offload: Option<String>,
@@ -218,6 +221,7 @@ impl ServeArgs {
                 mac: parse(self.mac.or(file.mac), parse_mac)?.flatten(),
                 spin: parse(self.spin.or(file.spin), parse_spin)?.unwrap_or(SPIN),
                 mode: parse(self.xdp_mode.or(file.xdp_mode), parse_xdp_mode)?.unwrap_or_default(),
+                busy_poll: Duration::from_micros(self.xdp_busy_poll.or(file.xdp_busy_poll).unwrap_or(0)),
                 offload: parse(self.xdp_offload.or(file.xdp_offload), parse_xdp_offload)?.flatten(),
                 bounce: self.xdp_bounce,
                 pin: self.xdp_pin.or(file.xdp_pin),

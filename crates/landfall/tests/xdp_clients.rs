@@ -221,7 +221,9 @@ fn address_is_shared_with_the_kernel_whose_services_go_on() {
 /// A client on the same virtual link gets the long packets whole; behind a link without offloads the kernel cuts them.
 #[test]
 fn long_replies_leave_in_long_packets_and_arrive_as_they_are_whoever_cuts_them() {
-    for (cut_by_kernel, flags) in [(false, &[][..]), (true, &[]), (false, &["--xdp-offload", "off"])] {
+    for (cut_by_kernel, flags) in
+        [(false, &[][..]), (true, &[]), (false, &["--xdp-offload", "off", "--xdp-busy-poll", "20"])]
+    {
         let Some(net) = Net::new() else { return };
         if cut_by_kernel {
             net.server.disable_offloads(&net.interface).unwrap();

@@ -36,6 +36,8 @@ pub struct Settings {
     pub ports: Vec<u16>,
     /// How long to look for packets before waiting; `Duration::MAX`: never wait.
     pub spin: Duration,
+    /// Have each look poll the device for up to so long, instead of its interrupts (`SO_PREFER_BUSY_POLL`); zero: not.
+    pub busy_poll: Duration,
     /// Who copies packets.
     pub mode: Mode,
     /// Send runs of segments as one long packet each, for the kernel or its device to cut; `None`: unless the
@@ -144,12 +146,18 @@ impl Network {
         if self.flows.is_shared() {
             stack.share_flows();
         }
-        let socket = made?;
+        let mut socket = made?;
+        let busy_poll = self.settings.busy_poll;
+        let polls = !busy_poll.is_zero()
+            && socket.prefer_busy_poll(u32::try_from(busy_poll.as_micros()).unwrap_or(u32::MAX));
+        if !busy_poll.is_zero() && !polls {
+            tracing::warn!("busy polling is refused (it needs CAP_NET_ADMIN): packets come with interrupts");
+        }
         let offload = self.open_offload(socket.is_zero_copy())?;
         let parts = (socket, stack, Arc::clone(&self.flows), Arc::clone(&self.steering));
         let chunk = u64::from(self.umem.chunk().bytes());
         let bounce = self.zone.as_ref().map(|zone| Bounce::new(Arc::clone(zone), worker, chunk));
-        PacketTransport::new(worker, parts, (chunk, bounce, offload), self.settings.spin)
+        PacketTransport::new(worker, parts, (chunk, bounce, offload), (self.settings.spin, polls))
             .map(|transport| Box::new(transport) as Box<dyn Transport>)
     }
 

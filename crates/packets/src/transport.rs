@@ -53,6 +53,8 @@ pub(crate) struct PacketTransport {
     waker: Waker,
     write_back: WriteBack,
     spin: Spin,
+    /// A look that finds nothing has the kernel poll the device.
+    polls: bool,
     packet: Packet,
     received: Vec<landfall_xdp::Received>,
     ready: Vec<Event>,
@@ -75,7 +77,7 @@ impl PacketTransport {
         worker: usize,
         parts: (Socket, Stack, Arc<Flows>, Arc<Steering>),
         (chunk, bounce, offload): (u64, Option<Bounce>, Option<Offload>),
-        spin: Duration,
+        (spin, polls): (Duration, bool),
     ) -> Result<Self, TransportError> {
         let (socket, stack, flows, steering) = parts;
         let failed = |what| move |source| TransportError::System { what, source };
@@ -99,6 +101,7 @@ impl PacketTransport {
             waker,
             write_back: WriteBack::new(true),
             spin: Spin::new(spin),
+            polls,
             packet: Packet::default(),
             received: Vec::new(),
             ready: Vec::new(),
@@ -185,7 +188,11 @@ impl PacketTransport {
         let Some(socket) = &mut self.socket else { return 0 };
         self.received.clear();
         if socket.receive(BATCH_PACKETS, &mut self.received) == 0 {
-            return 0;
+            // An error would show at the next kick.
+            let polled = self.polls && socket.wake_receive().is_ok();
+            if !polled || socket.receive(BATCH_PACKETS, &mut self.received) == 0 {
+                return 0;
+            }
         }
         let now = now();
         if now.since(self.clock_offset.1) > CLOCKS_EVERY {

@@ -119,6 +119,8 @@ pub struct XdpConfig {
     pub spin: Duration,
     /// Who copies packets.
     pub mode: landfall_packets::Mode,
+    /// Have each look poll the device for up to so long; zero: not.
+    pub busy_poll: Duration,
     /// Send runs of segments as one long packet each; `None`: unless the device reads the region itself.
     pub offload: Option<bool>,
     /// Land packets beside the region and copy them into it once, as where its memory cannot be pinned.
@@ -266,6 +268,8 @@ pub struct FileConfig {
     pub spin: Option<String>,
     /// `--xdp-mode`
     pub xdp_mode: Option<String>,
+    /// `--xdp-busy-poll`, microseconds
+    pub xdp_busy_poll: Option<u64>,
     /// `--xdp-offload`
     pub xdp_offload: Option<String>,
     /// `--xdp-pin`

@@ -251,6 +251,7 @@ fn open_network(config: &Config, xdp: &XdpConfig, image: (usize, u64)) -> Result
         ports: ports.iter().map(|(port, _)| *port).collect(),
         spin: xdp.spin,
         mode: xdp.mode,
+        busy_poll: xdp.busy_poll,
         offload: xdp.offload,
         bounce: xdp.bounce,
         pin: xdp.pin.clone(),

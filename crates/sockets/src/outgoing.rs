@@ -23,8 +23,8 @@ pub struct Outgoing {
     pub bytes: Vec<u8>,
     /// The pieces, in the order in which they are sent.
     pub parts: Vec<Part>,
-    /// Where the protocol bytes end that are parts already; means nothing while there are no parts.
-    sealed: u32,
+    /// How many parts and protocol bytes there were when a stored part was pushed last.
+    at_stored: (usize, usize),
 }
 
 impl Outgoing {
@@ -43,8 +43,20 @@ impl Outgoing {
     /// Call it before handing the reply to a transport and before each stored part.
     pub fn seal_bytes(&mut self) {
         let end = u32::try_from(self.bytes.len()).expect("protocol bytes of one reply stay below 4 GiB");
-        let start = if self.parts.is_empty() { 0 } else { self.sealed };
-        self.sealed = end;
+        // Values come in many parts: nothing was written since the last of them.
+        let after_stored = matches!(self.parts.last(), Some(Part::Stored(_)));
+        if after_stored && self.at_stored == (self.parts.len(), self.bytes.len()) {
+            return;
+        }
+        let start = self
+            .parts
+            .iter()
+            .rev()
+            .find_map(|part| match part {
+                Part::Bytes { end, .. } => Some(*end),
+                Part::Stored(_) => None,
+            })
+            .unwrap_or(0);
         if start == end {
             return;
         }
@@ -59,6 +71,7 @@ impl Outgoing {
     pub fn push_stored(&mut self, extent: Extent) {
         self.seal_bytes();
         self.parts.push(Part::Stored(extent));
+        self.at_stored = (self.parts.len(), self.bytes.len());
     }
 
     /// The stored extents, for releasing.
