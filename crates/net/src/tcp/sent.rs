@@ -254,11 +254,14 @@ impl InFlight {
         let grace = self.reordering_window(srtt, recovering);
         for index in 0..self.sent.len() {
             let sent = self.sent[index];
-            if !sent.in_flight() || !sent.before(latest.at, latest.end) {
-                // Those never sent again are in order of time: none after this one is older.
-                if sent.resent == 0 && sent.at > latest.at {
+            if !sent.before(latest.at, latest.end) {
+                // Segments are sent for the first time in their order: none after this one was sent earlier.
+                if sent.resent == 0 {
                     break;
                 }
+                continue;
+            }
+            if !sent.in_flight() {
                 continue;
             }
             let due = sent.at + latest.rtt + grace;
