@@ -101,6 +101,18 @@ fn operations_agree_over_xdp_with_several_workers_and_over_ipv6() {
     exercise_and_restart_by(&place, || net.start_at(&place, xdp::OWN_V6, &["--workers", "2"]));
 }
 
+/// As on media whose memory the kernel does not pin.
+#[test]
+fn operations_agree_over_xdp_where_packets_land_beside_the_region() {
+    let Some(net) = Net::new() else { return };
+    let place = Place::new();
+    exercise_and_restart_by(&place, || {
+        let server = net.start(&place, &["--xdp-bounce"]);
+        assert!(server.lines.iter().any(|line| line.contains("beside the region")), "{:?}", server.lines);
+        server
+    });
+}
+
 fn exercise_and_restart(place: &Place, flags: &[&str]) {
     exercise_and_restart_by(place, || place.start(flags));
 }

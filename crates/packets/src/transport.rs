@@ -227,6 +227,7 @@ impl PacketTransport {
             self.take_packet(now, frames, landed, arrival_ns);
         }
         if let Some(to) = to {
+            self.starved = false;
             self.pool.landed(to, frames);
         } else if !std::mem::replace(&mut self.starved, true) {
             self.ready.push(Event::Starved);
