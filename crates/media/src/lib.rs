@@ -16,7 +16,7 @@ mod sys;
 pub use error::MediaError;
 pub use extent::{Chain, Extent, Segment};
 pub use sum::Sum;
-pub use sys::{FlushInstruction, MediaRequest, OpenOptions, Opened, open};
+pub use sys::{FlushInstruction, MediaRequest, OpenOptions, Opened, open, prefetch};
 
 use smallvec::SmallVec;
 

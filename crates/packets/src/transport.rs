@@ -9,7 +9,7 @@ use crate::pool::Pool;
 use crate::spin::Spin;
 use crate::sys::{monotonic_ns, unix_ns};
 use crate::transmit::{Outlet, Transmitter};
-use landfall_media::{Extent, FileWrite};
+use landfall_media::{Extent, FileWrite, prefetch};
 use landfall_net::{Drop, FlowChange, Instant, Packet, Received, Stack};
 use landfall_sockets::{
     ConnId, Event, Frames, Outgoing, Part, Poller, Transport, TransportError, Wait, Waker, WriteBack,
@@ -22,6 +22,8 @@ use std::time::Duration;
 
 /// Packets taken in one look.
 const BATCH_PACKETS: u32 = 256;
+/// How many packets before its turn the next one is fetched from where the kernel has left it: another core's cache.
+const AHEAD: usize = 1;
 /// Looks that find packets but no event for the worker, in one round at most.
 const LOOKS_MAX: u32 = 64;
 /// How often landing space is asked for again while there is none.
@@ -200,7 +202,10 @@ impl PacketTransport {
         }
         let packets = std::mem::take(&mut self.received);
         let mut continues = false;
-        for packet in &packets {
+        for (index, packet) in packets.iter().enumerate() {
+            if let (Some(next), None) = (packets.get(index + AHEAD), &self.bounce) {
+                prefetch(frames.bytes(Extent::new(next.addr, next.len)));
+            }
             // Packets in several parts do not fit the MTU that was checked: none of them is whole.
             if !continues && !packet.continues {
                 self.take_one(now, frames, packet);
