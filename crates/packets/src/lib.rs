@@ -3,8 +3,8 @@
 //! Read [`Network`] first: it is opened once, over one interface, and makes one [`Transport`] for each worker, with
 //! one queue each. The transport lends chunks of landing runs to the interface (`pool`), hands packets to a
 //! [`landfall_net::Stack`], and sends what that fills: headers from a small run of its own, stored bytes from
-//! where they lie; runs of segments as one long packet each, where that is cheaper (`offload`). A segment that comes to the wrong queue is passed on by reference to the worker that has its
-//! connection (`flows`).
+//! where they lie; runs of segments as one long packet each, where that is cheaper (`offload`). A segment that comes
+//! to the wrong queue is passed on by reference to the worker that has its connection (`flows`).
 //!
 //! [`Transport`]: landfall_sockets::Transport
 
