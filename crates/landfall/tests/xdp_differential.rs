@@ -24,8 +24,7 @@ const CUT_MAX: u64 = 5000;
 const PAUSE_MAX_US: u64 = 3000;
 
 fn seed() -> u64 {
-    let given = std::env::var("LANDFALL_FUZZ_SEED").ok().and_then(|seed| seed.parse().ok());
-    given.unwrap_or(0x2545_f491)
+    xdp::seed(0x2545_f491)
 }
 
 /// How a client leaves.
@@ -146,8 +145,7 @@ fn all_seen(server: &Server) -> Vec<Seen> {
 fn clients_see_the_same_over_the_kernels_tcp_and_ours() {
     let hold = Duration::from_millis(2);
     let calm = Faults { seed: seed(), hold, ..Faults::default() };
-    let bad = Faults { lose: 100, duplicate: 300, reorder: 500, corrupt: 100, truncate: 100, ..calm };
-    for faults in [calm, bad] {
+    for faults in [calm, xdp::bad(calm)] {
         let Some((net, _middlebox)) = Net::through(faults) else { return };
         eprintln!("LANDFALL_FUZZ_SEED={} {faults:?}", seed());
         let (here, there) = (Place::new(), Place::new());

@@ -21,17 +21,12 @@ fn weathers() -> Vec<(&'static str, Faults)> {
         ("reorders", Faults { reorder: 2000, ..calm }),
         ("damages", Faults { corrupt: 300, ..calm }),
         ("cuts", Faults { truncate: 300, ..calm }),
-        (
-            "does it all",
-            Faults { lose: 100, duplicate: 300, reorder: 500, corrupt: 100, truncate: 100, ..calm },
-        ),
+        ("does it all", xdp::bad(calm)),
     ]
 }
 
-/// `LANDFALL_FUZZ_SEED`, or a fixed one.
 fn seed() -> u64 {
-    let given = std::env::var("LANDFALL_FUZZ_SEED").ok().and_then(|seed| seed.parse().ok());
-    given.unwrap_or(0x9e37_79b9)
+    xdp::seed(0x9e37_79b9)
 }
 
 fn say_seed(what: &str) {

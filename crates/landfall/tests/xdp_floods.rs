@@ -5,7 +5,7 @@
 mod common;
 mod xdp;
 
-use common::{Place, Reply, Server, bulk, ok, pattern, wait_until};
+use common::{Place, Reply, Server, bulk, ok, pattern};
 use landfall_testbed::PacketSocket;
 use std::net::Ipv4Addr;
 use xdp::{Net, Numbers, RESP_PORT};
@@ -213,9 +213,6 @@ fn dropped_packets_are_counted_by_reason_in_the_metrics() {
     let Some((_net, _place, server)) = under(floods) else { return };
     for reason in ["fragment", "checksum", "ip_checksum", "no_connection", "protocol"] {
         let name = format!("landfall_net_dropped_packets_total{{reason=\"{reason}\"}}");
-        let count = || server.metrics().get(&name).copied().unwrap_or_default();
-        // Counters are published now and then.
-        let counted = wait_until(xdp::PATIENCE, || (count() >= 100.0).then_some(()));
-        assert!(counted.is_some(), "{name}: {}", count());
+        xdp::settles(&server, &name, |count| count >= 100.0);
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::address::{ETHERNET_HEADER, PROTOCOL_TCP, pseudo_sum};
 use crate::packet::{Packet, Piece};
-use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use core::net::IpAddr;
 use landfall_media::Sum;
 use smoltcp::wire::{Ipv4Packet, Ipv6Packet, TcpPacket};
 
@@ -97,16 +97,22 @@ impl Shape {
     }
 
     fn addresses(self, bytes: &[u8]) -> (IpAddr, IpAddr) {
-        let address = |at: usize, len: usize| -> IpAddr {
-            let octets = &bytes[at..at + len];
-            match <[u8; 4]>::try_from(octets) {
-                Ok(v4) => Ipv4Addr::from(v4).into(),
-                Err(_) => Ipv6Addr::from(<[u8; 16]>::try_from(octets).unwrap_or_default()).into(),
-            }
-        };
-        let (at, len) = if self.ipv4 { (12, 4) } else { (8, 16) };
-        (address(ETHERNET_HEADER + at, len), address(ETHERNET_HEADER + at + len, len))
+        let ip = &bytes[ETHERNET_HEADER..self.tcp_at];
+        if self.ipv4 {
+            let ip = Ipv4Packet::new_unchecked(ip);
+            (ip.src_addr().into(), ip.dst_addr().into())
+        } else {
+            let ip = Ipv6Packet::new_unchecked(ip);
+            (ip.src_addr().into(), ip.dst_addr().into())
+        }
     }
+}
+
+/// Addresses and ports, which follow each other; `None`: no TCP.
+fn flow_of(bytes: &[u8]) -> Option<&[u8]> {
+    let shape = Shape::of(bytes)?;
+    let addresses_len = if shape.ipv4 { 2 * 4 } else { 2 * 16 };
+    bytes.get(shape.tcp_at - addresses_len..shape.tcp_at + SEQ)
 }
 
 impl Burst {
@@ -127,15 +133,8 @@ impl Burst {
 
     /// True if `packet` belongs to the same connection.
     pub fn is_of_flow(&self, packet: &Packet) -> bool {
-        let ports = |shape: Shape| shape.tcp_at..shape.tcp_at + SEQ;
-        self.shape.is_some_and(|shape| {
-            let (ours, theirs) = (&self.packet.bytes, &packet.bytes);
-            Shape::of(theirs).is_some_and(|other| {
-                other.ipv4 == shape.ipv4
-                    && shape.addresses(ours) == other.addresses(theirs)
-                    && ours[ports(shape)] == theirs[ports(other)]
-            })
-        })
+        let flow = flow_of(&self.packet.bytes);
+        flow.is_some() && flow == flow_of(&packet.bytes)
     }
 
     /// Begins anew with `packet`, in exchange for the buffers of what was gathered before.
@@ -233,6 +232,7 @@ mod tests {
     use crate::tcp::segment::Flags;
     use crate::tcp::seq::Seq;
     use crate::{Tuple, ip};
+    use core::net::{Ipv4Addr, Ipv6Addr};
     use landfall_media::Extent;
     use proptest::prelude::*;
     use smoltcp::wire::TcpSeqNumber;

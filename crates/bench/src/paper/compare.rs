@@ -97,6 +97,13 @@ pub(crate) struct Plan<'a> {
     pub(crate) capacity: u64,
 }
 
+impl<'a> Plan<'a> {
+    /// Servers that stay for all loads, in the usual folder.
+    pub(crate) fn of(lab: &'a Lab, wire: &'a Wire, who: &'a [Who], works: &'a [Work]) -> Self {
+        Self { wire, base: &lab.args.dir, who, works, afresh: false, capacity: CAPACITY }
+    }
+}
+
 /// Runs a plan: A B C A B C ..., so that what disturbs the machine for a while disturbs every server. A server that
 /// fails is left out from then on, and noted.
 pub(crate) fn run(lab: &Lab, plan: &Plan<'_>, notes: &mut Vec<String>) -> Result<Vec<Row>, BenchError> {

@@ -2,7 +2,7 @@
 
 use super::Lab;
 use super::args::{PaperSection, StageStore};
-use super::compare::{self, CAPACITY, LOG_CAPACITY, Plan, Work};
+use super::compare::{self, LOG_CAPACITY, Plan, Work};
 use super::contestant::{Over, Store, Who, landfall};
 use super::report::{Results, StageRun, WalRows};
 use super::stages::StageTimes;
@@ -95,14 +95,7 @@ fn table1(lab: &Lab, results: &mut Results) -> Result<(), BenchError> {
         }
     }
     let works = [http(Ask::Post, 1), Work::Trip { resp: false }];
-    let plan = Plan {
-        wire: &wire,
-        base: &lab.args.dir,
-        who: &who,
-        works: &works,
-        afresh: false,
-        capacity: CAPACITY,
-    };
+    let plan = Plan::of(lab, &wire, &who, &works);
     results.table1 = compare::run(lab, &plan, &mut results.notes)?;
     let (stages, notes) = (&mut results.stages, &mut results.notes);
     let outcome = measure_stages(lab).map(|found| *stages = found);
@@ -117,8 +110,7 @@ fn figure2(lab: &Lab, results: &mut Results) -> Result<(), BenchError> {
     let who: Vec<Who> = OVERS.into_iter().flat_map(|over| STORES.map(|store| with(store, over))).collect();
     let works: Vec<Work> = lab.args.connections.iter().map(|count| http(Ask::Post, *count)).collect();
     // Afresh, so that no load fills LevelDB's write buffer.
-    let plan =
-        Plan { wire: &wire, base: &lab.args.dir, who: &who, works: &works, afresh: true, capacity: CAPACITY };
+    let plan = Plan { afresh: true, ..Plan::of(lab, &wire, &who, &works) };
     results.figure2 = compare::run(lab, &plan, &mut results.notes)?;
     Ok(())
 }
@@ -129,8 +121,7 @@ fn wal(lab: &Lab, results: &mut Results) -> Result<(), BenchError> {
     let bases: Vec<&Path> =
         [Some(&*lab.args.dir), lab.args.file_dir.as_deref()].into_iter().flatten().collect();
     for base in bases {
-        let plan =
-            Plan { wire: &wire, base, who: &WALS, works: &works, afresh: true, capacity: LOG_CAPACITY };
+        let plan = Plan { base, afresh: true, capacity: LOG_CAPACITY, ..Plan::of(lab, &wire, &WALS, &works) };
         let rows = compare::run(lab, &plan, &mut results.notes)?;
         let on_file = base != lab.args.dir;
         results.wal.push(WalRows { on_file, medium: base.display().to_string(), rows });
@@ -144,14 +135,7 @@ fn tcp(lab: &Lab, results: &mut Results) -> Result<(), BenchError> {
     let asks = [Ask::Post, Ask::Get];
     let works: Vec<Work> =
         asks.into_iter().flat_map(|ask| FEW_AND_MANY.map(|connections| http(ask, connections))).collect();
-    let plan = Plan {
-        wire: &wire,
-        base: &lab.args.dir,
-        who: &who,
-        works: &works,
-        afresh: false,
-        capacity: CAPACITY,
-    };
+    let plan = Plan::of(lab, &wire, &who, &works);
     results.tcp = compare::run(lab, &plan, &mut results.notes)?;
     drop(wire);
     results.bulk = bulk::measure(lab, &mut results.notes)?;
@@ -170,8 +154,7 @@ fn targets(lab: &Lab, results: &mut Results) -> Result<(), BenchError> {
     ];
     for (mtu, works) in [(MTU, &small[..]), (MTU_LARGE, &large[..])] {
         let wire = Wire::new(mtu, Quality::Plain)?;
-        let plan =
-            Plan { wire: &wire, base: &lab.args.dir, who: &who, works, afresh: false, capacity: CAPACITY };
+        let plan = Plan::of(lab, &wire, &who, works);
         results.targets.extend(compare::run(lab, &plan, &mut results.notes)?);
     }
     Ok(())

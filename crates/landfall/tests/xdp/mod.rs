@@ -133,9 +133,23 @@ pub(crate) fn own() -> IpAddr {
     OWN.split_once('/').unwrap().0.parse().unwrap()
 }
 
+/// `LANDFALL_FUZZ_SEED`, or a fixed one.
+pub(crate) fn seed(fixed: u64) -> u64 {
+    let given = std::env::var("LANDFALL_FUZZ_SEED").ok().and_then(|seed| seed.parse().ok());
+    given.unwrap_or(fixed)
+}
+
+/// A network that loses, repeats, reorders, damages and cuts packets, all of it.
+pub(crate) fn bad(calm: Faults) -> Faults {
+    Faults { lose: 100, duplicate: 300, reorder: 500, corrupt: 100, truncate: 100, ..calm }
+}
+
 /// Waits until a sample of `/metrics` is what it should be.
+///
+/// What the network stack counts is published now and then: right after the start it is not there.
 pub(crate) fn settles(server: &Server, name: &str, wanted: impl Fn(f64) -> bool) {
-    let settled = wait_until(PATIENCE, || wanted(server.metric(name)).then_some(()));
+    let settled =
+        wait_until(PATIENCE, || server.metrics().get(name).copied().filter(|value| wanted(*value)).map(drop));
     assert!(settled.is_some(), "{name} stays {}", server.metric(name));
 }
 

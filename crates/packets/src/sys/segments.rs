@@ -29,10 +29,15 @@ impl SegmentSocket {
         set(&socket, libc::SOL_PACKET, libc::PACKET_VNET_HDR, 1)?;
         // Without it, the system's usual limit holds.
         let _ = set(&socket, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, SEND_BUFFER);
-        // SAFETY: every bit pattern is a value of this struct.
-        let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
-        address.sll_family = libc::AF_PACKET as u16;
-        address.sll_ifindex = interface.cast_signed();
+        let address = libc::sockaddr_ll {
+            sll_family: libc::AF_PACKET as u16,
+            sll_protocol: 0,
+            sll_ifindex: interface.cast_signed(),
+            sll_hatype: 0,
+            sll_pkttype: 0,
+            sll_halen: 0,
+            sll_addr: [0; 8],
+        };
         let (to, len) = ((&raw const address).cast(), size_of_val(&address) as libc::socklen_t);
         // SAFETY: the kernel reads `len` bytes of `address`, which lives until the call returns.
         checked(unsafe { libc::bind(socket.as_raw_fd(), to, len) })?;
