@@ -120,6 +120,27 @@ impl<'a> Chain<'a> {
         Self { segments, len }
     }
 
+    /// The stream without the segments that lie before offset `at`, and where `at` is in it: what comes later is then
+    /// found without going past them.
+    #[inline]
+    #[must_use]
+    pub fn skip_to(self, at: usize) -> (Self, usize) {
+        let (mut rest, mut at) = (self, at);
+        while let [first, others @ ..] = rest.segments
+            && first.bytes.len() <= at
+        {
+            at -= first.bytes.len();
+            rest = Self { segments: others, len: rest.len - first.bytes.len() };
+        }
+        (rest, at)
+    }
+
+    /// The bytes from offset `at` to the end of their segment; none where nothing has been received.
+    #[inline]
+    pub fn from_here(&self, at: usize) -> &'a [u8] {
+        self.locate(at).map_or(&[], |(index, start)| &self.segments[index].bytes[start..])
+    }
+
     /// Bytes in the stream so far.
     #[inline]
     pub fn len(&self) -> usize {
@@ -211,6 +232,7 @@ impl<'a> Chain<'a> {
     }
 
     /// The byte at stream offset `at`, if it has been received.
+    #[inline]
     pub fn byte(&self, at: usize) -> Option<u8> {
         let (index, start) = self.locate(at)?;
         Some(self.segments[index].bytes[start])
@@ -242,6 +264,7 @@ impl<'a> Chain<'a> {
     }
 
     /// Index of the segment that holds stream offset `at`, and the offset within it.
+    #[inline]
     fn locate(&self, at: usize) -> Option<(usize, usize)> {
         let mut base = 0;
         for (index, segment) in self.segments.iter().enumerate() {
@@ -277,6 +300,21 @@ mod tests {
         let chain = Chain::new(&segments);
         assert!(matches!(chain.gather(0..3), Cow::Borrowed(b"abc")));
         assert!(matches!(chain.gather(2..6), Cow::Owned(ref v) if v == b"cdef"));
+    }
+
+    #[test]
+    fn what_lies_before_is_skipped_and_nothing_else() {
+        let segments = scattered();
+        let chain = Chain::new(&segments);
+        for at in 0..=chain.len() {
+            let (rest, here) = chain.skip_to(at);
+            assert_eq!((rest.len() - here, here <= 2), (chain.len() - at, true), "{at}");
+            assert_eq!(rest.from_here(here), chain.from_here(at), "{at}");
+            for further in 0..chain.len() - at {
+                assert_eq!(rest.byte(here + further), chain.byte(at + further), "{at}, {further}");
+            }
+        }
+        assert_eq!((chain.from_here(4), chain.from_here(8)), (&b"e"[..], &b""[..]));
     }
 
     #[test]

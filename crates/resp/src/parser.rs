@@ -132,7 +132,7 @@ impl Parser {
             return Ok(false);
         }
         let stream = Stream::new(chain, from);
-        let usual = if self.pos == 0 { self.usual(stream.whole(), from, command) } else { None };
+        let usual = if self.pos == 0 { self.usual(&stream, from, command) } else { None };
         if let Some(len) = usual {
             self.pos = len;
         } else if !self.advance(&stream, from, command)? {
@@ -143,11 +143,11 @@ impl Parser {
         Ok(true)
     }
 
-    /// The usual command, whole, contiguous, every count canonical and within the limits: its length. `None`,
-    /// with no argument taken, says nothing about the command but that it is not so.
+    /// The usual command, whole, contiguous but for the end of its last argument, every count canonical and within
+    /// the limits: its length. `None`, with no argument taken, says nothing about the command but that it is not so.
     #[inline]
-    fn usual(&self, bytes: &[u8], from: usize, out: &mut Command) -> Option<usize> {
-        let taken = self.usual_args(bytes, from, out);
+    fn usual(&self, stream: &Stream<'_, '_>, from: usize, out: &mut Command) -> Option<usize> {
+        let taken = self.usual_args(stream, from, out);
         if taken.is_none() {
             out.args.clear();
         }
@@ -155,16 +155,18 @@ impl Parser {
     }
 
     #[inline]
-    fn usual_args(&self, bytes: &[u8], from: usize, out: &mut Command) -> Option<usize> {
-        let (count, mut at) = short_count(bytes, Sigil::Array)?;
+    fn usual_args(&self, stream: &Stream<'_, '_>, from: usize, out: &mut Command) -> Option<usize> {
+        let head = stream.head();
+        let (count, mut at) = short_count(head, Sigil::Array)?;
         if count == 0 || count as usize > out.args.inline_size() || !self.authenticated {
             return None;
         }
         for _ in 0..count {
-            let (len, header) = short_count(&bytes[at..], Sigil::Bulk)?;
+            let (len, header) = short_count(head.get(at..)?, Sigil::Bulk)?;
             let start = at + header;
             let end = start.checked_add(len as usize)?;
-            if len as usize > self.limits.bulk_bytes_max || bytes.get(end..end + CRLF_LEN)? != b"\r\n" {
+            let is_there = end.checked_add(CRLF_LEN)? <= stream.len();
+            if !is_there || len as usize > self.limits.bulk_bytes_max || !stream.is_crlf(end) {
                 return None;
             }
             out.args.push(Arg::Stream(from + start..from + end));

@@ -13,22 +13,21 @@ pub(crate) struct Stream<'c, 'a> {
     chain: &'c Chain<'a>,
     from: usize,
     len: usize,
-    /// Everything from `from` on where that is contiguous (the usual case), else empty.
-    whole: &'a [u8],
+    /// The bytes from `from` to the end of their segment.
+    head: &'a [u8],
 }
 
 impl<'c, 'a> Stream<'c, 'a> {
     #[inline]
     pub(crate) fn new(chain: &'c Chain<'a>, from: usize) -> Self {
-        let len = chain.len().saturating_sub(from);
-        let whole = if len == 0 { None } else { chain.contiguous(from..chain.len()) };
-        Self { chain, from, len, whole: whole.unwrap_or(&[]) }
+        Self { chain, from, len: chain.len().saturating_sub(from), head: chain.from_here(from) }
     }
 
-    /// Everything from `from` on where that is contiguous, else nothing.
+    /// The bytes from `from` to the end of their segment: usually a whole command, or all of it but the end of
+    /// its last argument.
     #[inline]
-    pub(crate) fn whole(&self) -> &'a [u8] {
-        self.whole
+    pub(crate) fn head(&self) -> &'a [u8] {
+        self.head
     }
 
     /// Bytes received from `from` on.
@@ -39,22 +38,23 @@ impl<'c, 'a> Stream<'c, 'a> {
 
     #[inline]
     pub(crate) fn byte(&self, at: usize) -> Option<u8> {
-        if self.whole.is_empty() { self.chain.byte(self.from + at) } else { self.whole.get(at).copied() }
+        self.head.get(at).copied().or_else(|| self.chain.byte(self.from + at))
     }
 
     /// True if CR, LF lie at `at`, which have been received.
     #[inline]
     pub(crate) fn is_crlf(&self, at: usize) -> bool {
-        match self.whole.get(at..at + 2) {
+        match self.head.get(at..at + 2) {
             Some(bytes) => bytes == b"\r\n",
             None => (self.byte(at), self.byte(at + 1)) == (Some(b'\r'), Some(b'\n')),
         }
     }
 
-    /// Everything at `at`, if the stream is contiguous.
+    /// The bytes at `at`, as far as they are contiguous, if those are all or as many as [`Self::peek`] shows.
     #[inline]
     pub(crate) fn rest(&self, at: usize) -> Option<&'a [u8]> {
-        if self.whole.is_empty() { None } else { self.whole.get(at..) }
+        let rest = self.head.get(at..)?;
+        (rest.len() >= PEEK_MAX || self.head.len() == self.len).then_some(rest)
     }
 
     /// Up to `PEEK_MAX` bytes at `at`, copied together where they are split.

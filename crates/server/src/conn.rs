@@ -160,13 +160,13 @@ impl Conn {
                 return false;
             }
         };
-        let chain = Chain::new(&segments);
-        let (mut from, mut left) = (0, core.shared.config.max_pipeline);
+        let (mut chain, mut from) = (Chain::new(&segments), 0);
+        let (received, mut left) = (chain.len(), core.shared.config.max_pipeline);
         while left > 0 && self.may_execute(&core.shared.config) && !self.is_streaming() {
             left -= 1;
             core.tail = self.tail.take();
             match self.step(core, &heap, &chain, from) {
-                Step::Executed(end) => from = end,
+                Step::Executed(end) => (chain, from) = chain.skip_to(end),
                 Step::NeedMore => {
                     left = usize::MAX;
                     break;
@@ -184,15 +184,16 @@ impl Conn {
                 }
             }
         }
+        let consumed = received - (chain.len() - from);
         if self.closing {
             // All of it, or what a refusal has not yet let go of.
             self.inbox.clear(&heap);
         } else {
-            self.inbox.consume(&heap, from);
+            self.inbox.consume(&heap, consumed);
         }
         if self.inbox.len() == 0 {
             self.stalled_ms = 0;
-        } else if from > 0 || self.stalled_ms == 0 {
+        } else if consumed > 0 || self.stalled_ms == 0 {
             self.stalled_ms = core.now_ns / 1_000_000;
         }
         self.aside = false;

@@ -2,7 +2,8 @@
 //!
 //! Start at [`open`]. The files: `open` and `create` find or make the region's file, `kind` asks the
 //! kernel what it is, `image` owns the address range, `mapped` is the medium for byte-addressable kinds,
-//! `file` the one for ordinary files, `lock` the lock, `flush` and `prefetch` the cache-line instructions, `call` the system calls.
+//! `file` the one for ordinary files, `lock` the lock, `flush` and `prefetch` the cache-line instructions,
+//! `words` wide additions, `call` the system calls.
 
 // Mapped memory, system calls and cache-line instructions have no safe form; they live here and only here.
 #![allow(unsafe_code)]
@@ -20,9 +21,11 @@ mod lock;
 mod mapped;
 mod open;
 mod prefetch;
+mod words;
 
 pub use flush::FlushInstruction;
 pub(crate) use image::Image;
 pub(crate) use mapped::grows;
 pub use open::{MediaRequest, OpenOptions, Opened, open};
 pub use prefetch::prefetch;
+pub(crate) use words::total_of_words;
