@@ -137,7 +137,7 @@ impl<'a> Chain<'a> {
 
     /// The bytes from offset `at` to the end of their segment; none where nothing has been received.
     #[inline]
-    pub fn from_here(&self, at: usize) -> &'a [u8] {
+    pub fn head_at(&self, at: usize) -> &'a [u8] {
         self.locate(at).map_or(&[], |(index, start)| &self.segments[index].bytes[start..])
     }
 
@@ -309,12 +309,12 @@ mod tests {
         for at in 0..=chain.len() {
             let (rest, here) = chain.skip_to(at);
             assert_eq!((rest.len() - here, here <= 2), (chain.len() - at, true), "{at}");
-            assert_eq!(rest.from_here(here), chain.from_here(at), "{at}");
+            assert_eq!(rest.head_at(here), chain.head_at(at), "{at}");
             for further in 0..chain.len() - at {
                 assert_eq!(rest.byte(here + further), chain.byte(at + further), "{at}, {further}");
             }
         }
-        assert_eq!((chain.from_here(4), chain.from_here(8)), (&b"e"[..], &b""[..]));
+        assert_eq!((chain.head_at(4), chain.head_at(8)), (&b"e"[..], &b""[..]));
     }
 
     #[test]

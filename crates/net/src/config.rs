@@ -48,6 +48,9 @@ pub struct Config {
     pub congestion: CongestionControl,
     /// Whether packets may be marked by congested routers instead of dropped (RFC 3168).
     pub ecn: bool,
+    /// Whether whoever sends packets takes long ones and cuts them ([`crate::Packet::cut`]): TCP segmentation offload.
+    /// Consecutive segments of new data then come as one packet.
+    pub long_packets: bool,
 }
 
 /// Which congestion control connections use.
@@ -82,6 +85,7 @@ impl Config {
             keep_alive: Some(Duration::from_secs(300)),
             congestion: CongestionControl::default(),
             ecn: true,
+            long_packets: false,
         }
     }
 }

@@ -17,7 +17,6 @@
 #![forbid(unsafe_code)]
 
 mod address;
-mod burst;
 mod config;
 mod event;
 mod frames;
@@ -29,11 +28,10 @@ mod tcp;
 mod time;
 
 pub use address::Tuple;
-pub use burst::{Burst, Cut};
 pub use config::{Config, CongestionControl, Mac};
 pub use event::{ConnId, Event};
 pub use frames::Frames;
-pub use packet::{BYTES_MAX, DESCRIPTORS_MAX, Packet, Piece};
+pub use packet::{BYTES_MAX, Cut, DESCRIPTORS_MAX, LONG_LEN_MAX, Packet, Piece};
 pub use stack::{ConnectError, FlowChange, Received, SendError, Stack};
 pub use stats::{DROPS, Drop, Stats};
 pub use tcp::Ended;

@@ -1,5 +1,6 @@
 //! A packet on its way out: header and protocol bytes in one buffer, payload by reference.
 
+use crate::event::ConnId;
 use landfall_media::{Extent, Sum};
 use smallvec::SmallVec;
 
@@ -11,6 +12,10 @@ const DESCRIPTORS_STEP: usize = 4;
 const FRAME_SIZE: u64 = 2048;
 /// Bytes of one packet that do not lie in frames, at most: they share a frame of 2 KiB with its headroom.
 pub const BYTES_MAX: usize = 1792;
+/// Bytes of a long packet's frame at most: IPv4's longest packet, and below what Linux takes (`gso_max_size`).
+pub const LONG_LEN_MAX: usize = u16::MAX as usize;
+/// Pieces of a long packet at most: `IOV_MAX` less room for headers.
+const LONG_PIECES_MAX: usize = 1000;
 
 /// A part of an outgoing packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +39,28 @@ pub struct Packet {
     pub bytes: Vec<u8>,
     /// The parts of the frame, in order; the first is bytes and starts with the Ethernet header.
     pub pieces: SmallVec<[Piece; 4]>,
+    /// How whoever sends it must cut it, if it holds several segments ([`crate::Config::long_packets`]).
+    pub cut: Option<Cut>,
+    /// The connection that it belongs to, if any.
+    pub conn: Option<ConnId>,
+}
+
+/// What whoever cuts a long packet into its segments must know.
+///
+/// The segments have the long packet's headers, but for lengths, sequence number and checksums; PSH and FIN are the
+/// last one's alone. The checksum in the long packet covers addresses and length only: whoever cuts adds the rest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cut {
+    /// Bytes of the headers, from Ethernet's on.
+    pub header_len: u16,
+    /// Bytes of payload of each segment but the last, which may have fewer.
+    pub segment_len: u16,
+    /// Where the TCP header begins, and with it what the checksum covers.
+    pub tcp_at: u16,
+    /// Where the checksum lies in the TCP header.
+    pub checksum_at: u16,
+    /// Over IPv4, not IPv6.
+    pub ipv4: bool,
 }
 
 impl Packet {
@@ -47,9 +74,17 @@ impl Packet {
         self.bytes.is_empty()
     }
 
+    /// Segments in it, or one for what is no TCP.
+    pub fn segments(&self) -> usize {
+        self.cut.map_or(1, |cut| {
+            (self.len() - usize::from(cut.header_len)).div_ceil(usize::from(cut.segment_len))
+        })
+    }
+
     pub(crate) fn clear(&mut self) {
         self.bytes.clear();
         self.pieces.clear();
+        (self.cut, self.conn) = (None, None);
     }
 
     /// A packet of bytes only.
@@ -75,6 +110,8 @@ pub(crate) struct PacketBuilder<'a> {
     sum: Sum,
     len: usize,
     descriptors: usize,
+    /// Bytes of each segment, of a long packet: nobody asks for its sum, and it may have more pieces.
+    segment_len: Option<u16>,
 }
 
 impl<'a> PacketBuilder<'a> {
@@ -83,24 +120,41 @@ impl<'a> PacketBuilder<'a> {
         packet.clear();
         packet.bytes.resize(header_len, 0);
         packet.pieces.push(Piece::Bytes { start: 0, end: header_len as u16 });
-        Self { packet, sum: Sum::ZERO, len: 0, descriptors: 1 }
+        Self { packet, sum: Sum::ZERO, len: 0, descriptors: 1, segment_len: None }
+    }
+
+    /// Makes it a long packet, to be cut into segments with so many bytes of payload.
+    pub(crate) fn long(self, segment_len: u16) -> Self {
+        Self { segment_len: Some(segment_len), ..self }
+    }
+
+    /// Bytes of each segment of a long packet.
+    pub(crate) fn segment_len(&self) -> Option<u16> {
+        self.segment_len
     }
 
     /// True when no further piece fits for sure.
     pub(crate) fn is_full(&self) -> bool {
+        if self.segment_len.is_some() {
+            // Protocol bytes around a ring buffer's end are two pieces.
+            return self.packet.pieces.len() + 2 > LONG_PIECES_MAX;
+        }
         self.descriptors + DESCRIPTORS_STEP > DESCRIPTORS_MAX || self.packet.bytes.len() >= BYTES_MAX
     }
 
     /// Bytes that do not lie in frames for which there is room.
     pub(crate) fn bytes_left(&self) -> usize {
-        BYTES_MAX.saturating_sub(self.packet.bytes.len())
+        let max = if self.segment_len.is_some() { LONG_LEN_MAX } else { BYTES_MAX };
+        max.saturating_sub(self.packet.bytes.len())
     }
 
     pub(crate) fn add_bytes(&mut self, bytes: &[u8]) {
         if bytes.is_empty() {
             return;
         }
-        self.sum = self.sum.then(self.len, Sum::of(bytes));
+        if self.segment_len.is_none() {
+            self.sum = self.sum.then(self.len, Sum::of(bytes));
+        }
         self.len += bytes.len();
         let start = self.packet.bytes.len() as u16;
         self.packet.bytes.extend_from_slice(bytes);
@@ -114,8 +168,11 @@ impl<'a> PacketBuilder<'a> {
         }
     }
 
-    pub(crate) fn add_stored(&mut self, extent: Extent, sum: Sum) {
-        self.sum = self.sum.then(self.len, sum);
+    /// `sum` is asked for where it is needed.
+    pub(crate) fn add_stored(&mut self, extent: Extent, sum: impl FnOnce() -> Sum) {
+        if self.segment_len.is_none() {
+            self.sum = self.sum.then(self.len, sum());
+        }
         self.len += extent.len as usize;
         self.descriptors += ((extent.end() - 1) / FRAME_SIZE - extent.off / FRAME_SIZE + 1) as usize;
         match self.packet.pieces.last_mut() {
@@ -136,5 +193,9 @@ impl<'a> PacketBuilder<'a> {
 
     pub(crate) fn header(&mut self) -> &mut [u8] {
         &mut self.packet.bytes
+    }
+
+    pub(crate) fn set_cut(&mut self, cut: Cut) {
+        self.packet.cut = Some(cut);
     }
 }

@@ -61,6 +61,7 @@ struct Plan {
     window: u8,
     newreno: bool,
     ecn: bool,
+    long_packets: bool,
     frames: u8,
     strip: u8,
     ops: Vec<Op>,
@@ -87,6 +88,7 @@ impl Run {
             config.mtu = 576 + plan.mtu % 925;
             config.receive_window = 3000 << (plan.window % 9);
             config.ecn = plan.ecn;
+            config.long_packets = plan.long_packets;
             config.user_timeout = Duration::from_secs(1_000_000);
             config.keep_alive = None;
             config.waiting_frames_per_connection = 4 + usize::from(plan.frames) * 4;

@@ -74,6 +74,20 @@ fn a_stream_arrives_whole_each_way_over_a_good_link() {
 }
 
 #[test]
+fn a_device_that_cuts_long_packets_changes_nothing_on_the_wire_but_asks_less_often() {
+    let run = |long_packets| {
+        let mut world = World::with(2, Faults::NONE, |config| config.long_packets = long_packets);
+        transfer(&mut world, &sample(1_000_000, 1), &[], 1024);
+        let host = &world.hosts[0];
+        (host.sent, host.stack.stats().sent, host.long_packets)
+    };
+    let ((frames, sent, none), (cut_frames, cut_sent, long)) = (run(false), run(true));
+    assert_eq!((frames, sent, none), (cut_frames, cut_sent, 0));
+    // Some 690 segments, in runs of up to 45.
+    assert!((16..200).contains(&long), "{long} long packets");
+}
+
+#[test]
 fn a_stream_survives_loss_duplication_reordering_corruption_and_truncation_at_once() {
     for seed in 0..12 {
         let mut world = World::new(seed, Faults::ALL);

@@ -2,7 +2,7 @@
 //! it once, whole, as they arrive; replies are gathered into the zone. Everything above is the same.
 
 use crate::sys::Zone;
-use crate::transmit::{Outlet, ROOM_PACKETS};
+use crate::transmit::Outlet;
 use landfall_media::Extent;
 use landfall_net::{Packet, Piece};
 use landfall_sockets::Frames;
@@ -57,9 +57,7 @@ impl Bounce {
 
 impl Outlet for Bounce {
     fn has_room(&mut self, socket: &mut Socket, frames: &mut dyn Frames) -> Result<bool, XdpError> {
-        let room = |this: &Self, socket: &mut Socket| {
-            this.to_send.len().min(socket.transmit_room() as usize) >= ROOM_PACKETS
-        };
+        let room = |this: &Self, socket: &mut Socket| !this.to_send.is_empty() && socket.transmit_room() > 0;
         if !room(self, socket) {
             self.kick(socket, frames)?;
         }

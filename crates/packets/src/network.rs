@@ -137,23 +137,23 @@ impl Network {
         worker: usize,
         listeners: &[(u16, u32)],
     ) -> Result<Box<dyn Transport>, TransportError> {
-        let made = self.open_queue(worker).map_err(|error| TransportError::System {
+        let mut socket = self.open_queue(worker).map_err(|error| TransportError::System {
             what: "opening an AF_XDP queue",
             source: std::io::Error::other(error.to_string()),
-        });
-        let mut stack = Stack::new(self.stack_config(worker), self.secret);
+        })?;
+        let offload = self.open_offload(socket.is_zero_copy())?;
+        let config = Config { long_packets: offload.is_some(), ..self.stack_config(worker) };
+        let mut stack = Stack::new(config, self.secret);
         listeners.iter().for_each(|(port, tag)| stack.listen(*port, *tag));
         if self.flows.is_shared() {
             stack.share_flows();
         }
-        let mut socket = made?;
         let busy_poll = self.settings.busy_poll;
         let polls = !busy_poll.is_zero()
             && socket.prefer_busy_poll(u32::try_from(busy_poll.as_micros()).unwrap_or(u32::MAX));
         if !busy_poll.is_zero() && !polls {
             tracing::warn!("busy polling is refused (it needs CAP_NET_ADMIN): packets come with interrupts");
         }
-        let offload = self.open_offload(socket.is_zero_copy())?;
         let parts = (socket, stack, Arc::clone(&self.flows), Arc::clone(&self.steering));
         let chunk = u64::from(self.umem.chunk().bytes());
         let bounce = self.zone.as_ref().map(|zone| Bounce::new(Arc::clone(zone), worker, chunk));

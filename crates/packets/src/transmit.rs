@@ -6,12 +6,9 @@ use landfall_net::{Packet, Piece};
 use landfall_sockets::Frames;
 use landfall_xdp::{PIECES_MAX, Socket, XdpError};
 
-/// Packets for which there must be room: one may be held back while the next is filled.
-pub(crate) const ROOM_PACKETS: usize = 2;
-
 /// A way out for single packets.
 pub(crate) trait Outlet {
-    /// True if [`ROOM_PACKETS`] can be sent, after making room for them if need be.
+    /// True if a packet can be sent, after making room for it if need be.
     fn has_room(&mut self, socket: &mut Socket, frames: &mut dyn Frames) -> Result<bool, XdpError>;
     /// Queues a packet; [`Self::has_room`] has said yes.
     fn send(&mut self, packet: &Packet, socket: &mut Socket, frames: &mut dyn Frames);
@@ -95,7 +92,7 @@ impl Outlet for Transmitter {
             return Ok(false);
         }
         let room = |this: &Self, socket: &mut Socket| {
-            this.free.len() >= ROOM_PACKETS && socket.transmit_room() as usize >= ROOM_PACKETS * PIECES_MAX
+            !this.free.is_empty() && socket.transmit_room() as usize >= PIECES_MAX
         };
         if !room(self, socket) {
             self.kick(socket, frames)?;

@@ -140,21 +140,29 @@ impl PacketTransport {
             Some(bounce) => bounce,
             None => &mut self.transmitter,
         };
+        let mut last_alone = None;
         while outlet.has_room(socket, frames)? {
             if !self.stack.poll_transmit(now, &mut Memory(frames), &mut self.packet) {
                 break;
             }
-            match &mut self.offload {
-                Some(offload) => offload.take(&mut self.packet, outlet, socket, frames)?,
-                None => outlet.send(&self.packet, socket, frames),
+            match (&mut self.offload, self.packet.cut) {
+                (Some(offload), Some(cut)) => {
+                    // What of the same connection came before goes first.
+                    if last_alone == self.packet.conn {
+                        outlet.kick(socket, frames)?;
+                    }
+                    offload.send(&self.packet, cut, frames);
+                }
+                _ => {
+                    outlet.send(&self.packet, socket, frames);
+                    last_alone = self.packet.conn;
+                }
             }
         }
-        if let Some(offload) = &mut self.offload {
-            offload.finish(outlet, socket, frames)?;
-            if let Some(error) = offload.refused() {
-                tracing::warn!(%error, "long packets are not taken: every segment is sent alone from now on");
-                self.offload = None;
-            }
+        if let Some(error) = self.offload.as_ref().and_then(Offload::refused) {
+            tracing::warn!(%error, "long packets are not taken: every segment is sent alone from now on");
+            self.offload = None;
+            self.stack.send_short_packets();
         }
         outlet.kick(socket, frames)
     }

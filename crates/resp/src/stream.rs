@@ -20,7 +20,7 @@ pub(crate) struct Stream<'c, 'a> {
 impl<'c, 'a> Stream<'c, 'a> {
     #[inline]
     pub(crate) fn new(chain: &'c Chain<'a>, from: usize) -> Self {
-        Self { chain, from, len: chain.len().saturating_sub(from), head: chain.from_here(from) }
+        Self { chain, from, len: chain.len().saturating_sub(from), head: chain.head_at(from) }
     }
 
     /// The bytes from `from` to the end of their segment: usually a whole command, or all of it but the end of

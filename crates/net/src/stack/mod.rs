@@ -373,8 +373,15 @@ impl Stack {
     pub fn poll_transmit(&mut self, now: Instant, frames: &mut dyn Frames, packet: &mut Packet) -> bool {
         self.take_back(frames);
         let filled = self.transmit_unconnected(packet) || self.transmit_connected(now, frames, packet);
-        self.stats.sent += u64::from(filled);
+        if filled {
+            self.stats.sent += packet.segments() as u64;
+        }
         filled
+    }
+
+    /// Takes back [`Config::long_packets`]: every segment is a packet from now on.
+    pub fn send_short_packets(&mut self) {
+        self.config.long_packets = false;
     }
 
     /// The datagram filled last has been sent.
@@ -401,6 +408,7 @@ impl Stack {
             let sent =
                 resolved && self.with_quietly(now, frames, id, |tcb, context| tcb.transmit(context, packet));
             if sent {
+                packet.conn = Some(id);
                 return true;
             }
             self.ready.pop_front();

@@ -66,7 +66,7 @@ impl Outgoing {
         let mut builder = PacketBuilder::new(packet, path.header_len() + HEADER_LEN);
         builder.add_bytes(&self.bytes);
         if let Some((extent, sum)) = self.stored {
-            builder.add_stored(extent, sum);
+            builder.add_stored(extent, || sum);
         }
         let (payload_sum, len) = (builder.sum(), HEADER_LEN + builder.payload_len());
         let (from, to) = (path.tuple.local.ip(), path.tuple.remote.ip());

@@ -5,14 +5,16 @@ use super::segment::{Flags, Segment};
 use super::seq::Seq;
 use crate::address::{ETHERNET_HEADER, PROTOCOL_TCP, Path, pseudo_sum};
 use crate::ip;
-use crate::packet::{Packet, PacketBuilder};
+use crate::packet::{Cut, Packet, PacketBuilder};
 use landfall_media::Sum;
 use smoltcp::wire::{TcpOption, TcpPacket, TcpSeqNumber};
 
 /// Bytes of the timestamps option with its padding (RFC 7323, appendix A).
 pub(crate) const TIMESTAMPS_LEN: usize = 12;
 /// Bytes of a TCP header without options.
-const HEADER_LEN: usize = 20;
+pub(crate) const HEADER_LEN: usize = 20;
+/// Where its checksum lies (RFC 9293, 3.1).
+const CHECKSUM_AT: u16 = 16;
 
 /// Options to send.
 #[derive(Clone, Copy, Debug, Default)]
@@ -87,15 +89,28 @@ impl Header {
     pub(crate) fn finish(&self, path: &Path, mut builder: PacketBuilder<'_>) {
         let (payload_sum, payload_len) = (builder.sum(), builder.payload_len());
         let header_len = HEADER_LEN + self.options.len();
+        let cut = builder.segment_len().map(|segment_len| Cut {
+            header_len: (path.header_len() + header_len) as u16,
+            segment_len,
+            tcp_at: path.header_len() as u16,
+            checksum_at: CHECKSUM_AT,
+            ipv4: path.tuple.local.is_ipv4(),
+        });
         let (link, header) = builder.header().split_at_mut(path.header_len());
         let header = &mut header[..header_len];
         self.write(path, header);
         let (from, to) = (path.tuple.local.ip(), path.tuple.remote.ip());
         let len = header_len + payload_len;
-        let sum = pseudo_sum(from, to, PROTOCOL_TCP, len).plus(Sum::of(header)).plus(payload_sum);
-        TcpPacket::new_unchecked(header).set_checksum(sum.checksum());
+        let pseudo = pseudo_sum(from, to, PROTOCOL_TCP, len);
+        let checksum = match cut {
+            // The sum itself, and not what makes it zero: whoever cuts goes on with it.
+            Some(_) => !pseudo.checksum(),
+            None => pseudo.plus(Sum::of(header)).plus(payload_sum).checksum(),
+        };
+        TcpPacket::new_unchecked(header).set_checksum(checksum);
         ip::write_ethernet(&mut link[..ETHERNET_HEADER], path.local_mac, path.remote_mac, from);
         ip::write(&mut link[ETHERNET_HEADER..], from, to, PROTOCOL_TCP, len, self.markable);
+        cut.into_iter().for_each(|cut| builder.set_cut(cut));
     }
 
     /// A segment without payload.

@@ -1,12 +1,12 @@
 //! Which segment goes out next: what was lost, then what is new, then an acknowledgement alone.
 
-use super::emit::{Header, OptionsOut};
+use super::emit::{HEADER_LEN, Header, OptionsOut, TIMESTAMPS_LEN};
 use super::open::{our_mss, our_shift};
 use super::reassembly::BLOCKS_MAX;
 use super::segment::Flags;
 use super::seq::Seq;
 use super::{Ack, Context, Ended, Fin, State, Tcb};
-use crate::packet::Packet;
+use crate::packet::{LONG_LEN_MAX, Packet};
 use crate::time::Instant;
 
 /// Window of a SYN, which is never scaled.
@@ -98,7 +98,7 @@ impl Tcb {
 
     /// New data, as far as both windows let (RFC 5681, 3.1; RFC 9293, 3.8.6).
     fn transmit_new(&mut self, context: &mut Context<'_>, packet: &mut Packet) -> bool {
-        if self.fin == Fin::Sent || self.in_flight.is_full() {
+        if self.fin == Fin::Sent || self.in_flight.room() == 0 {
             return false;
         }
         let start = self.una_offset + u64::from(self.data_outstanding());
@@ -109,7 +109,10 @@ impl Tcb {
             return false;
         }
         let mss = self.mss();
-        let len = unsent.min(mss).min(self.usable(context.now, unsent, mss));
+        let usable = unsent.min(self.usable(context.now, unsent, mss));
+        let len = usable.min(self.run_max(context, mss));
+        // What is left of a window after whole segments waits.
+        let len = if len > mss && len < unsent { len - len % mss } else { len };
         // A FIN takes a place in the window.
         let fin = wants_fin && len == unsent && len < self.offered();
         if len == 0 && !fin {
@@ -119,7 +122,7 @@ impl Tcb {
         let idle = self.in_flight.is_empty();
         let taken = self.transmit_data(context, packet, seq, len, fin);
         self.snd_nxt += taken;
-        self.in_flight.push(context.now, seq, taken);
+        self.note_sent(context.now, seq, taken, mss);
         if idle {
             self.timers.stuck_since = Some(context.now);
         }
@@ -132,6 +135,31 @@ impl Tcb {
             self.arm_tail_probe(context.now);
         }
         true
+    }
+
+    /// Bytes that may go out in one packet: those of as many whole segments as fit where long packets are taken, and
+    /// otherwise of one. What is told once, of congestion or of holes, goes alone.
+    fn run_max(&self, context: &Context<'_>, mss: u32) -> u32 {
+        let tells = self.ecn.reduced || self.ecn.echo || !self.reassembly.is_empty();
+        if !context.config.long_packets || tells {
+            return mss;
+        }
+        let headers = self.path.header_len() + HEADER_LEN + TIMESTAMPS_LEN;
+        let fit = (LONG_LEN_MAX - headers) as u32 / mss;
+        mss * fit.min(self.in_flight.room()).max(1)
+    }
+
+    /// New data is on its way. Account is kept of every segment, however many went in one packet: any of them may
+    /// be lost.
+    fn note_sent(&mut self, now: Instant, seq: Seq, taken: u32, mss: u32) {
+        let fin = u32::from(self.fin == Fin::Sent);
+        let (mut at, mut left) = (seq, taken);
+        while left - fin > mss {
+            self.in_flight.push(now, at, mss);
+            at += mss;
+            left -= mss;
+        }
+        self.in_flight.push(now, at, left);
     }
 
     /// Bytes that may be sent now; a window that lets only a small part of a segment through is waited for
@@ -180,7 +208,7 @@ impl Tcb {
         true
     }
 
-    /// Fills a packet with payload; sequence numbers that it takes.
+    /// Fills a packet with payload, new data of more than a segment as a long one; sequence numbers that it takes.
     fn transmit_data(
         &mut self,
         context: &mut Context<'_>,
@@ -196,10 +224,20 @@ impl Tcb {
         let mut header = self.header(context, seq, Flags { ack: true, cwr, ..Flags::default() });
         header.markable = new;
         // What is reported as received takes room from the payload.
-        let usual = if self.timestamps.is_some() { super::emit::TIMESTAMPS_LEN } else { 0 };
-        let room = self.mss() - (header.options.len() - usual) as u32;
+        let usual = if self.timestamps.is_some() { TIMESTAMPS_LEN } else { 0 };
+        let mss = self.mss();
+        let room = mss - (header.options.len() - usual) as u32;
         let mut builder = header.begin(&self.path, packet);
-        let filled = self.queue.fill(start, len.min(room), &mut builder, context.frames);
+        let mut filled = 0;
+        if len > mss && seq == self.snd_nxt {
+            builder = builder.long(mss as u16);
+            filled = self.queue.fill(start, len, &mut builder, context.frames);
+        }
+        if filled <= mss {
+            // One segment, perhaps because a long packet would have had too many pieces.
+            builder = header.begin(&self.path, packet);
+            filled = self.queue.fill(start, len.min(room), &mut builder, context.frames);
+        }
         let last = start + u64::from(filled) == self.queue.end();
         header.flags.psh = last && filled > 0;
         header.flags.fin = fin && filled == len;

@@ -126,7 +126,7 @@ impl TransmitQueue {
                     self.add_bytes(place + u64::from(skip), take, packet);
                 }
                 From::Stored { off, sum } => {
-                    let sum = sum_of_part(Extent::new(off, piece.len), sum, skip, take, frames);
+                    let sum = || sum_of_part(Extent::new(off, piece.len), sum, skip, take, frames);
                     packet.add_stored(Extent::new(off + u64::from(skip), take), sum);
                 }
             }

@@ -101,9 +101,9 @@ impl InFlight {
         self.sent.is_empty()
     }
 
-    /// True if no further segment may be on its way: each acknowledgement looks at all of them.
-    pub(crate) fn is_full(&self) -> bool {
-        self.sent.len() >= SEGMENTS_MAX
+    /// Further segments that may be on their way: each acknowledgement looks at all of them.
+    pub(crate) fn room(&self) -> u32 {
+        SEGMENTS_MAX.saturating_sub(self.sent.len()) as u32
     }
 
     /// True when something is to be sent again.

@@ -1,16 +1,21 @@
 //! A host: a stack, its memory, and an application that collects what it is given.
 
 use super::arena::{Arena, FRAME};
+use super::cut::cut;
 use landfall_media::Sum;
 use landfall_net::{
     BYTES_MAX, Config, ConnId, DESCRIPTORS_MAX, Event, Frames, Instant, Packet, Piece, Received, Stack,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 pub struct Host {
     pub stack: Stack,
     pub arena: Arena,
     packet: Packet,
+    /// Frames of a long packet that were not put on the wire yet.
+    segments: VecDeque<Vec<u8>>,
+    /// Long packets sent.
+    pub long_packets: u64,
     /// What each connection has delivered.
     pub received: BTreeMap<ConnId, Vec<u8>>,
     pub eof: Vec<ConnId>,
@@ -27,6 +32,8 @@ impl Host {
             stack: Stack::new(config, key),
             arena: Arena::new(8192),
             packet: Packet::default(),
+            segments: VecDeque::new(),
+            long_packets: 0,
             received: BTreeMap::new(),
             eof: Vec::new(),
             ended: Vec::new(),
@@ -37,6 +44,19 @@ impl Host {
 
     /// The next frame to put on the wire.
     pub fn transmit(&mut self, now: Instant) -> Option<Vec<u8>> {
+        if self.segments.is_empty() {
+            self.poll(now)?;
+        }
+        let frame = self.segments.pop_front()?;
+        assert!(frame.len() <= usize::from(self.stack.config().mtu) + 14, "{} bytes do not fit", frame.len());
+        self.sent += 1;
+        self.last.clear();
+        self.last.extend_from_slice(&frame[..frame.len().min(62)]);
+        Some(frame)
+    }
+
+    /// Takes a packet of the stack and cuts it, if it is a long one.
+    fn poll(&mut self, now: Instant) -> Option<()> {
         if !self.stack.poll_transmit(now, &mut self.arena, &mut self.packet) {
             return None;
         }
@@ -50,13 +70,18 @@ impl Host {
             }
         }
         assert_eq!(frame.len(), self.packet.len());
-        assert!(self.packet.bytes.len() <= BYTES_MAX, "{} bytes beside frames", self.packet.bytes.len());
-        assert!(self.descriptors() <= DESCRIPTORS_MAX, "{:?}", self.packet.pieces);
-        assert!(frame.len() <= usize::from(self.stack.config().mtu) + 14, "{} bytes do not fit", frame.len());
-        self.sent += 1;
-        self.last.clear();
-        self.last.extend_from_slice(&frame[..frame.len().min(62)]);
-        Some(frame)
+        let Some(how) = self.packet.cut else {
+            let beside = self.packet.bytes.len();
+            assert!(beside <= BYTES_MAX, "{beside} bytes beside frames");
+            assert!(self.descriptors() <= DESCRIPTORS_MAX, "{:?}", self.packet.pieces);
+            self.segments.push_back(frame);
+            return Some(());
+        };
+        assert!(self.stack.config().long_packets && self.packet.conn.is_some());
+        self.long_packets += 1;
+        self.segments = cut(&frame, how);
+        assert_eq!(self.segments.len(), self.packet.segments());
+        Some(())
     }
 
     /// Descriptors that the latest packet takes.

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test uses its part")]
 
 mod arena;
+mod cut;
 mod host;
 mod network;
 pub mod wire;
@@ -46,8 +47,9 @@ pub fn config(host: usize) -> Config {
 }
 
 impl World {
+    /// Hosts of odd seeds have a device that cuts long packets.
     pub fn new(seed: u64, faults: Faults) -> Self {
-        Self::with(seed, faults, |_| {})
+        Self::with(seed, faults, |config| config.long_packets = seed % 2 == 1)
     }
 
     pub fn with(seed: u64, faults: Faults, change: impl Fn(&mut Config)) -> Self {
