@@ -12,7 +12,7 @@ const HOP_LIMIT: u8 = 64;
 /// ECN-capable transport, codepoint ECT(0) (RFC 3168, 5).
 const ECT0: u8 = 2;
 /// Congestion experienced (RFC 3168, 5).
-const CE: u8 = 3;
+pub(crate) const CE: u8 = 3;
 
 /// An IP packet's header, checked, and its payload.
 #[derive(Clone, Copy, Debug)]

@@ -8,6 +8,9 @@ use std::time::Duration;
 pub struct Instant(u64);
 
 impl Instant {
+    /// Later than anything that a clock shows.
+    pub(crate) const NEVER: Self = Self(u64::MAX);
+
     /// `nanos` nanoseconds after the clock's start.
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
@@ -33,7 +36,7 @@ impl Add<Duration> for Instant {
     type Output = Self;
 
     fn add(self, span: Duration) -> Self {
-        Self(self.0.saturating_add(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)))
+        Self(self.0.saturating_add(nanos(span)))
     }
 }
 
@@ -41,6 +44,11 @@ impl Sub<Duration> for Instant {
     type Output = Self;
 
     fn sub(self, span: Duration) -> Self {
-        Self(self.0.saturating_sub(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)))
+        Self(self.0.saturating_sub(nanos(span)))
     }
+}
+
+/// All ones for what does not fit, which is half a millennium.
+const fn nanos(span: Duration) -> u64 {
+    span.as_secs().saturating_mul(1_000_000_000).saturating_add(span.subsec_nanos() as u64)
 }

@@ -1,10 +1,12 @@
 //! A frame arrives: Ethernet and IP, and then whoever it is for.
 
+use super::latest::Latest;
 use super::{Received, Stack};
 use crate::address::{ETHERNET_HEADER, PROTOCOL_ICMP, PROTOCOL_ICMPV6, PROTOCOL_TCP, PROTOCOL_UDP};
 use crate::frames::Frames;
 use crate::ip::{IpPacket, parse_v4, parse_v6};
 use crate::stats::Drop;
+use crate::tcp::segment;
 use crate::time::Instant;
 use core::net::IpAddr;
 use landfall_media::Extent;
@@ -62,6 +64,15 @@ impl Stack {
     ) -> Result<Received, Drop> {
         // Headers are read where they lie; what follows needs `frames` for itself.
         let bytes = frames.bytes(packet);
+        if let Some(again) = self.latest.as_ref().and_then(|latest| latest.again(bytes))
+            && self.table.get(again.conn).is_some()
+        {
+            let off = packet.off + again.tcp_at as u64;
+            let segment = segment::parse(again.tcp, off, again.pseudo, arrival_ns, again.congested)?;
+            let (conn, from_mac) = (again.conn, again.from_mac);
+            self.receive_known(now, frames, conn, from_mac, segment);
+            return Ok(Received::Done);
+        }
         let Some(arrival) = self.parse(bytes, packet.off, arrival_ns)? else {
             let frame = EthernetFrame::new_checked(bytes).map_err(|_| Drop::Malformed)?;
             let payload = frame.payload().to_vec();
@@ -71,7 +82,13 @@ impl Stack {
             PROTOCOL_TCP => {
                 let segment = super::tcp::parse(&arrival)?;
                 let path = self.path_back(&arrival, &segment);
-                self.receive_segment(now, frames, path, segment.segment)
+                if let Some(conn) = self.table.find(&path.tuple) {
+                    self.latest = Latest::of(bytes, &arrival, conn);
+                    let from_mac = arrival.from_mac;
+                    self.receive_known(now, frames, conn, from_mac, segment.segment);
+                    return Ok(Received::Done);
+                }
+                self.receive_unknown(now, frames, path, segment.segment)
             }
             PROTOCOL_UDP => {
                 let datagram = super::udp::parse(&arrival)?;
@@ -93,7 +110,12 @@ impl Stack {
     }
 
     /// Ethernet and IP; `None` for ARP.
-    fn parse<'a>(&self, bytes: &'a [u8], off: u64, arrival_ns: u64) -> Result<Option<Arrival<'a>>, Drop> {
+    pub(super) fn parse<'a>(
+        &self,
+        bytes: &'a [u8],
+        off: u64,
+        arrival_ns: u64,
+    ) -> Result<Option<Arrival<'a>>, Drop> {
         let frame = EthernetFrame::new_checked(bytes).map_err(|_| Drop::Malformed)?;
         if !frame.src_addr().is_unicast() {
             return Err(Drop::Malformed);

@@ -2,6 +2,7 @@
 
 mod icmp;
 mod ingress;
+mod latest;
 mod neighbours;
 mod table;
 mod tcp;
@@ -21,6 +22,7 @@ use crate::tcp::{Context, Ended, Tcb};
 use crate::time::Instant;
 use core::net::{IpAddr, SocketAddr};
 use landfall_media::{Extent, Sum};
+use latest::Latest;
 use neighbours::Neighbours;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -88,6 +90,8 @@ pub struct Stack {
     listeners: Vec<(u16, u32)>,
     udp_ports: Vec<u16>,
     table: Table,
+    /// Whose the latest segment was.
+    latest: Option<Latest>,
     backlog: Backlog,
     time_wait: TimeWait,
     neighbours: Neighbours,
@@ -146,6 +150,7 @@ impl Stack {
             secret,
             listeners: Vec::new(),
             udp_ports: Vec::new(),
+            latest: None,
             backlog: Backlog::default(),
             time_wait: TimeWait::default(),
             neighbours: Neighbours::default(),
@@ -462,11 +467,13 @@ impl Stack {
         id: ConnId,
         work: impl FnOnce(&mut Tcb, &mut Context<'_>),
     ) {
-        if self.table.get(id).is_none() {
-            return;
+        let ended = self.with_quietly(now, frames, id, |tcb, context| {
+            work(tcb, context);
+            tcb.ended.is_some()
+        });
+        if ended {
+            self.reap(now, frames, id);
         }
-        self.with_quietly(now, frames, id, work);
-        self.reap(now, frames, id);
         self.settle(id);
     }
 

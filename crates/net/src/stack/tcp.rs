@@ -3,7 +3,8 @@
 use super::ingress::Arrival;
 use super::{FlowChange, Received, Stack};
 use crate::address::{PROTOCOL_TCP, Path, Tuple, pseudo_sum};
-use crate::event::Event;
+use crate::config::Mac;
+use crate::event::{ConnId, Event};
 use crate::frames::Frames;
 use crate::stats::Drop;
 use crate::tcp::backlog::{Half, completes, syn_ack};
@@ -46,23 +47,30 @@ impl Stack {
         Path { tuple: Tuple { local, remote }, local_mac: self.config.mac, remote_mac: arrival.from_mac }
     }
 
-    pub(super) fn receive_segment(
+    /// A segment of a connection.
+    pub(super) fn receive_known(
+        &mut self,
+        now: Instant,
+        frames: &mut dyn Frames,
+        conn: ConnId,
+        from_mac: Mac,
+        segment: Segment,
+    ) {
+        self.with(now, frames, conn, |tcb, context| {
+            // The way back follows the way here: routers change.
+            tcb.path.remote_mac = from_mac;
+            tcb.receive(context, segment);
+        });
+    }
+
+    /// A segment of no connection, or of one that is half open or over.
+    pub(super) fn receive_unknown(
         &mut self,
         now: Instant,
         frames: &mut dyn Frames,
         path: Path,
         segment: Segment,
     ) -> Result<Received, Drop> {
-        if let Some(id) = self.table.find(&path.tuple) {
-            self.with(now, frames, id, |tcb, context| {
-                // The way back follows the way here: routers change.
-                if tcb.path.remote_mac != path.remote_mac {
-                    tcb.path.remote_mac = path.remote_mac;
-                }
-                tcb.receive(context, segment);
-            });
-            return Ok(Received::Done);
-        }
         if self.backlog.get(&path.tuple).is_some() {
             return self.receive_half_open(now, frames, &path, segment);
         }

@@ -1,5 +1,6 @@
 //! Segments as they arrive, checked.
 
+use super::emit::TIMESTAMPS_LEN;
 use super::reassembly::{BLOCKS_MAX, Block};
 use super::seq::Seq;
 use crate::frames::Frames;
@@ -138,6 +139,12 @@ pub(crate) fn parse(
 
 fn options(mut bytes: &[u8]) -> Result<Options, Drop> {
     let mut options = Options::default();
+    if let [1, 1, 8, 10, ..] = *bytes
+        && bytes.len() == TIMESTAMPS_LEN
+    {
+        // Nearly every segment: two bytes of padding and timestamps (RFC 7323, appendix A).
+        bytes = &bytes[2..];
+    }
     while !bytes.is_empty() {
         let (rest, option) = TcpOption::parse(bytes).map_err(|_| Drop::Malformed)?;
         match option {

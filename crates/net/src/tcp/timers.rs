@@ -85,7 +85,7 @@ impl Tcb {
             Ack::By(at) => Some(at),
             _ => None,
         };
-        [
+        let all = [
             timers.retransmit,
             timers.window_probe,
             timers.reorder,
@@ -94,10 +94,11 @@ impl Tcb {
             timers.keep_alive,
             timers.orphan,
             ack,
-        ]
-        .into_iter()
-        .flatten()
-        .min()
+        ];
+        // Asked after every segment: without branches.
+        let soonest =
+            all.into_iter().fold(Instant::NEVER, |soonest, at| soonest.min(at.unwrap_or(Instant::NEVER)));
+        (soonest < Instant::NEVER).then_some(soonest)
     }
 
     /// Does what is due. The connection may have something to send, or have ended.
