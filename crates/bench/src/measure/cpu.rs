@@ -3,7 +3,7 @@
 use std::fs;
 
 /// Nanoseconds of one clock tick of `/proc/PID/stat`: Linux tells user space 100 a second on every architecture.
-const TICK_NS: u64 = 10_000_000;
+pub(super) const TICK_NS: u64 = 10_000_000;
 
 /// CPU time that a process has used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

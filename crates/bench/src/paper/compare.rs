@@ -1,13 +1,15 @@
 //! Servers in turns under the same loads.
 
 use super::Lab;
-use super::contestant::{Stand, Who, missing};
+use super::contestant::{Stand, Store, Who, missing};
 use super::trip;
 use super::wire::Wire;
 use super::wrk::{self, Ask, KEYS, VALUE_BYTES};
 use crate::clients::http::{Http, metric};
 use crate::clients::{Load, ONE_KEY, Operation, Shape, loader, redis_benchmark, value_of};
 use crate::error::BenchError;
+use crate::measure::core::BusyTime;
+use crate::measure::cpu::CpuTime;
 use crate::measure::stats::{Summary, whole};
 use crate::{check_stop, say};
 use serde::Serialize;
@@ -35,6 +37,12 @@ pub(crate) enum Work {
 }
 
 impl Work {
+    /// False for reads from a server that stores nothing.
+    fn suits(self, who: Who) -> bool {
+        let reads = matches!(self, Self::Resp { set: false, .. } | Self::Http { ask: Ask::Get, .. });
+        !reads || !matches!(who, Who::Landfall { store: Store::Discard, .. })
+    }
+
     /// For a table.
     pub(crate) fn describe(self) -> String {
         let plural = |count: usize| if count == 1 { "" } else { "s" };
@@ -69,6 +77,9 @@ pub(crate) struct Row {
     pub(crate) p99_us: Summary,
     /// CPU time of the server, all threads, µs a request.
     pub(crate) cpu_us: Summary,
+    /// Time that the client's core was busy, the kernel's work included, µs a request; where clients are pinned. However
+    /// fast a server is, there are no more requests than that core can make.
+    pub(crate) client_us: Option<Summary>,
     /// Payload bytes that the server copied in user space, a request; where it counts them.
     pub(crate) copied_bytes: Option<Summary>,
 }
@@ -81,7 +92,30 @@ struct Sample {
     p50_us: f64,
     p99_us: f64,
     cpu_us: f64,
+    client_us: f64,
     copied_bytes: f64,
+}
+
+/// Time used by both ends so far.
+#[derive(Clone, Copy, Debug)]
+struct Used {
+    server: CpuTime,
+    client: Option<BusyTime>,
+}
+
+impl Used {
+    fn so_far(lab: &Lab, stand: &Stand) -> Self {
+        let client = lab.is_pinning().then(|| BusyTime::of(lab.args.client_core));
+        Self { server: stand.server.cpu(), client }
+    }
+
+    /// What the server and the client's core have used since, µs for each of so many requests.
+    fn each_us(self, lab: &Lab, stand: &Stand, requests: f64) -> (f64, f64) {
+        let now = Self::so_far(lab, stand);
+        let client = now.client.zip(self.client).map(|(now, before)| now.since_ns(before) as f64);
+        let server = now.server.since_ns(self.server) as f64;
+        (server / 1000.0 / requests, client.map_or(f64::NAN, |ns| ns / 1000.0 / requests))
+    }
 }
 
 /// What is compared.
@@ -118,7 +152,7 @@ pub(crate) fn run(lab: &Lab, plan: &Plan<'_>, notes: &mut Vec<String>) -> Result
             say(format_args!("  round {} of {}: {}", round + 1, lab.args.rounds, who.name()));
             match turn(lab, plan, *who) {
                 Ok(found) => {
-                    samples[index].iter_mut().zip(found).for_each(|(place, sample)| place.push(sample));
+                    samples[index].iter_mut().zip(found).for_each(|(place, sample)| place.extend(sample));
                 }
                 Err(BenchError::Interrupted) => return Err(BenchError::Interrupted),
                 Err(error) => {
@@ -137,8 +171,8 @@ pub(crate) fn run(lab: &Lab, plan: &Plan<'_>, notes: &mut Vec<String>) -> Result
     Ok(rows.collect())
 }
 
-/// One server's turn in a round.
-fn turn(lab: &Lab, plan: &Plan<'_>, who: Who) -> Result<Vec<Sample>, BenchError> {
+/// One server's turn in a round; nothing for loads that say nothing of it.
+fn turn(lab: &Lab, plan: &Plan<'_>, who: Who) -> Result<Vec<Option<Sample>>, BenchError> {
     let groups: Vec<&[Work]> = if plan.afresh { plan.works.chunks(1).collect() } else { vec![plan.works] };
     let mut samples = Vec::new();
     for works in groups {
@@ -146,7 +180,8 @@ fn turn(lab: &Lab, plan: &Plan<'_>, who: Who) -> Result<Vec<Sample>, BenchError>
         fill(plan.wire, &stand)?;
         for work in works {
             check_stop()?;
-            samples.push(measure(lab, plan.wire, &stand, (who, *work))?);
+            let sample = work.suits(who).then(|| measure(lab, plan.wire, &stand, (who, *work)));
+            samples.push(sample.transpose()?);
         }
     }
     Ok(samples)
@@ -176,15 +211,16 @@ fn measure(lab: &Lab, wire: &Wire, stand: &Stand, (who, work): (Who, Work)) -> R
     // Warm-up: connections, memory, the server's idea of how busy it is.
     run(1)?;
     let copied = || if who.counts_copies() { copied_bytes(wire, stand) } else { Ok(f64::NAN) };
-    let (before, copied_before) = (stand.server.cpu(), copied()?);
+    let (copied_before, before) = (copied()?, Used::so_far(lab, stand));
     let result = run(lab.args.seconds)?;
-    let cpu_ns = stand.server.cpu().since_ns(before);
+    let (cpu_us, client_us) = before.each_us(lab, stand, result.requests);
     Ok(Sample {
         rps: result.rps,
         mean_us: result.mean_us,
         p50_us: result.p50_us,
         p99_us: result.p99_us,
-        cpu_us: cpu_ns as f64 / 1000.0 / result.requests,
+        cpu_us,
+        client_us,
         copied_bytes: (copied()? - copied_before) / result.requests,
     })
 }
@@ -210,15 +246,16 @@ fn measure_resp(
     let requests = whole(rate * f64::from(lab.args.seconds)).clamp(REQUESTS.0, REQUESTS.1);
     let requests = requests.next_multiple_of(step);
     let copied = || if who.counts_copies() { copied_bytes(wire, stand) } else { Ok(f64::NAN) };
-    let (before, copied_before) = (stand.server.cpu(), copied()?);
+    let (copied_before, before) = (copied()?, Used::so_far(lab, stand));
     let result = run(requests)?;
-    let cpu_ns = stand.server.cpu().since_ns(before);
+    let (cpu_us, client_us) = before.each_us(lab, stand, requests as f64);
     Ok(Sample {
         rps: result.rps,
         mean_us: f64::NAN,
         p50_us: result.p50_us,
         p99_us: result.p99_us,
-        cpu_us: cpu_ns as f64 / 1000.0 / requests as f64,
+        cpu_us,
+        client_us,
         copied_bytes: (copied()? - copied_before) / requests as f64,
     })
 }
@@ -266,6 +303,7 @@ impl Row {
             p50_us: summary(|sample| sample.p50_us)?,
             p99_us: summary(|sample| sample.p99_us)?,
             cpu_us: summary(|sample| sample.cpu_us)?,
+            client_us: summary(|sample| sample.client_us),
             copied_bytes: summary(|sample| sample.copied_bytes),
         })
     }

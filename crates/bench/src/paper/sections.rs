@@ -143,7 +143,9 @@ fn tcp(lab: &Lab, results: &mut Results) -> Result<(), BenchError> {
 }
 
 fn targets(lab: &Lab, results: &mut Results) -> Result<(), BenchError> {
-    let who = [Who::Redis, landfall(Over::Sockets), landfall(Over::Xdp), landfall(Over::XdpSpin)];
+    // A server that discards says how far the way to the store lets anybody come.
+    let discarding = with(Store::Discard, Over::XdpSpin);
+    let who = [Who::Redis, landfall(Over::Sockets), landfall(Over::Xdp), landfall(Over::XdpSpin), discarding];
     let large = [resp(true, 50, 16), resp(false, 50, 16)];
     let small = [
         resp(true, 1, 1),

@@ -160,7 +160,20 @@ pub(crate) mod tests {
     fn row(who: Who, work: Work, mtu: u32, rps: f64, us: f64) -> Row {
         let (mean_us, copied_bytes) = (Some(of(us)), who.counts_copies().then(|| of(0.0)));
         let (p50_us, p99_us, cpu_us) = (of(us), of(us * 2.0), of(us / 2.0));
-        Row { name: who.name(), who, work, mtu, rps: of(rps), mean_us, p50_us, p99_us, cpu_us, copied_bytes }
+        let (rps, client_us) = (of(rps), Some(of(us / 3.0)));
+        Row {
+            name: who.name(),
+            who,
+            work,
+            mtu,
+            rps,
+            mean_us,
+            p50_us,
+            p99_us,
+            cpu_us,
+            client_us,
+            copied_bytes,
+        }
     }
 
     fn stage_run(store: StageStore, flushed: bool, times: &[(&str, f64)]) -> StageRun {
