@@ -1,6 +1,7 @@
 //! The request parser: a state machine whose progress is relative to the start of the request.
 
 use landfall_media::Chain;
+use std::ops::Range;
 
 use crate::chunked::{Chunked, ChunkedStep};
 use crate::error::HttpError;
@@ -116,6 +117,14 @@ impl Parser {
     /// How many bytes from the request's start on are needed, at least, before [`Parser::next`] can do more.
     pub fn bytes_wanted(&self) -> usize {
         self.wanted
+    }
+
+    /// Where the body lies that is awaited, from the request's start on, if its length is known.
+    pub fn awaited(&self) -> Option<Range<usize>> {
+        match self.stage {
+            Stage::Fixed { len } => Some(self.pos..self.pos.saturating_add(len)),
+            _ => None,
+        }
     }
 
     /// The request whose body is still on its way, once its head has been read: what to decide by whether

@@ -94,6 +94,11 @@ impl Parser {
         self.wanted
     }
 
+    /// Where the argument lies that has begun but is not complete, from the command's start on.
+    pub fn awaited(&self) -> Option<Range<usize>> {
+        self.bulk_len.map(|len| self.pos..self.pos.saturating_add(len))
+    }
+
     /// How many leading bytes hold nothing but empty commands (`*0`, blank lines), so that the caller may
     /// drop them while it waits. The next call of [`Parser::next`] must have its `from` moved by as much.
     pub fn take_skipped(&mut self) -> usize {

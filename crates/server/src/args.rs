@@ -1,5 +1,6 @@
 //! The arguments of a command, wherever their bytes are.
 
+use crate::context::Context;
 use landfall_heap::{Extents, Heap, Source};
 use landfall_media::{Chain, Extent};
 use std::borrow::Cow;
@@ -37,6 +38,19 @@ impl<'a> Arg<'a> {
             Self::Stream(chain, range) => chain.gather(range.clone()),
             Self::Plain(bytes) => Cow::Borrowed(bytes),
             Self::Held(heap, extents) => gather(heap, extents),
+        }
+    }
+
+    /// [`Self::source`], with the value's checksum where that was computed while it arrived.
+    pub(crate) fn source_in<'s>(&self, ctx: &Context<'_>, extents: &'s mut Extents) -> Source<'s>
+    where
+        'a: 's,
+    {
+        match (self.source(extents), self) {
+            (Source::Landed { extents, .. }, Self::Stream(_, range)) => {
+                Source::Landed { extents, crc: ctx.crc_of(range) }
+            }
+            (other, _) => other,
         }
     }
 

@@ -215,6 +215,11 @@ impl Default for Config {
 }
 
 impl Config {
+    /// True if values are stored, and certified by their CRC-32C.
+    pub(crate) fn checksums_values(&self) -> bool {
+        self.integrity == Integrity::Crc32c && !self.discard && self.baseline.is_none()
+    }
+
     /// Checks that the door is not left open by accident.
     ///
     /// # Errors

@@ -1,5 +1,6 @@
 //! One connection: what it has sent, who parses it, what it is to get.
 
+use crate::ahead::{Ahead, KnownCrc};
 use crate::config::Config;
 use crate::context::{Context, Outcome, Tail};
 use crate::http::HttpSession;
@@ -12,6 +13,7 @@ use landfall_media::{Chain, Segment};
 use landfall_resp::Command;
 use landfall_sockets::ConnId;
 use smallvec::SmallVec;
+use std::ops::Range;
 
 /// Which protocol a connection speaks.
 pub(crate) enum Speaks {
@@ -53,6 +55,8 @@ pub(crate) struct Conn {
     pub(crate) active_ms: u64,
     /// Since when it has kept half a request or an untaken reply, milliseconds; 0: it does not.
     pub(crate) stalled_ms: u64,
+    /// What is computed of the value that it waits for.
+    ahead: Option<Ahead>,
     /// Its unparsed bytes have been moved out of landing space.
     pub(crate) aside: bool,
     /// On the list of connections to be serviced this round.
@@ -78,6 +82,8 @@ pub(crate) struct Core<'a> {
     pub(crate) worker: usize,
     /// Of the command about to be executed.
     pub(crate) tail: Option<Tail>,
+    /// The same.
+    pub(crate) known_crc: Option<KnownCrc>,
 }
 
 /// What one command of a connection has come to.
@@ -108,6 +114,7 @@ impl Conn {
             eof: false,
             active_ms: now_ms,
             stalled_ms: 0,
+            ahead: None,
             aside: false,
             touched: false,
             tail: None,
@@ -123,6 +130,28 @@ impl Conn {
         match &self.speaks {
             Speaks::Resp { parser, .. } => parser.bytes_wanted(),
             Speaks::Http { parser, .. } => parser.bytes_wanted(),
+        }
+    }
+
+    /// The value for which its parser waits.
+    fn awaited(&self) -> Option<Range<usize>> {
+        match &self.speaks {
+            Speaks::Resp { parser, .. } => parser.awaited(),
+            Speaks::Http { parser, .. } => parser.awaited(),
+        }
+    }
+
+    /// Looks at what has arrived of a long value. A failure is left to whoever reads the value next.
+    fn look_ahead(&mut self, core: &Core<'_>, heap: &Heap) {
+        if let Some(value) = self.awaited().filter(|_| core.shared.config.checksums_values()) {
+            if !self.ahead.as_ref().is_some_and(|ahead| ahead.is_of(&value)) {
+                self.ahead = Ahead::of(value);
+            }
+            if let Some(ahead) = &mut self.ahead
+                && ahead.go_on(&self.inbox, heap).is_err()
+            {
+                self.ahead = None;
+            }
         }
     }
 
@@ -149,6 +178,7 @@ impl Conn {
         if self.pump(core, &heap) {
             return self.may_execute(&core.shared.config);
         }
+        self.look_ahead(core, &heap);
         if self.inbox.len() < self.wanted() || !self.may_execute(&core.shared.config) {
             return false;
         }
@@ -162,9 +192,11 @@ impl Conn {
         };
         let (mut chain, mut from) = (Chain::new(&segments), 0);
         let (received, mut left) = (chain.len(), core.shared.config.max_pipeline);
+        let mut known_crc = self.ahead.as_ref().and_then(Ahead::known);
         while left > 0 && self.may_execute(&core.shared.config) && !self.is_streaming() {
             left -= 1;
             core.tail = self.tail.take();
+            core.known_crc = known_crc.take();
             match self.step(core, &heap, &chain, from) {
                 Step::Executed(end) => (chain, from) = chain.skip_to(end),
                 Step::NeedMore => {
@@ -185,6 +217,10 @@ impl Conn {
             }
         }
         let consumed = received - (chain.len() - from);
+        core.known_crc = None;
+        if consumed > 0 || self.closing {
+            self.ahead = None;
+        }
         if self.closing {
             // All of it, or what a refusal has not yet let go of.
             self.inbox.clear(&heap);
@@ -348,6 +384,7 @@ impl Core<'_> {
             conn,
             worker: self.worker,
             tail: self.tail,
+            known_crc: self.known_crc.clone(),
         }
     }
 }

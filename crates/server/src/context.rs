@@ -1,10 +1,12 @@
 //! What a command or request is executed with, and what may come of it.
 
+pub use crate::ahead::KnownCrc;
 use crate::shared::Shared;
 use landfall_heap::{HeapError, SlotId, Writer};
 use landfall_kv::{Engine, KvError};
 use landfall_sockets::ConnId;
 use landfall_wal::Logs;
+use std::ops::Range;
 
 /// What a command gets.
 pub struct Context<'a> {
@@ -26,6 +28,15 @@ pub struct Context<'a> {
     pub worker: usize,
     /// What this request, if it is executed again, has been waiting for.
     pub tail: Option<Tail>,
+    /// The checksum of a long value of the command, computed while it arrived.
+    pub known_crc: Option<KnownCrc>,
+}
+
+impl Context<'_> {
+    /// The CRC-32C of a range of the received stream, if it is known.
+    pub(crate) fn crc_of(&self, range: &Range<usize>) -> Option<u32> {
+        self.known_crc.as_ref().and_then(|known| known.of(range))
+    }
 }
 
 /// What came of a command.

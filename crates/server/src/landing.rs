@@ -103,6 +103,10 @@ impl Inbox {
         self.len
     }
 
+    pub(crate) fn extent(&self, index: usize) -> Option<Extent> {
+        self.extents.get(index).copied()
+    }
+
     pub(crate) fn extents(&self) -> impl Iterator<Item = Extent> + '_ {
         self.extents.iter().copied()
     }

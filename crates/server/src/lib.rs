@@ -2,6 +2,7 @@
 //!
 //! Read [`Server`] first: [`Server::start`] opens the store of a [`Config`] and serves it until told to stop.
 
+mod ahead;
 pub mod args;
 pub mod baseline;
 pub mod config;

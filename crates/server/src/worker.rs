@@ -300,6 +300,7 @@ impl Worker {
             now_ns: self.now_ns,
             worker: self.id,
             tail: None,
+            known_crc: None,
         };
         (core, &mut self.conns)
     }

@@ -38,7 +38,7 @@ pub(super) fn put(
         return put_baseline(ctx, baseline, (request, chain), key, answer);
     }
     let mut body = Body::default();
-    let value = body.source(request, chain);
+    let value = body.source(ctx, request, chain);
     let request = SetRequest { space, key, key_at: None, value, expiry_ms, arrival_ns: ctx.arrival_ns };
     let stored = if fields.is_conditional() {
         put_if(ctx, &request, &fields)?
@@ -88,12 +88,13 @@ pub(super) struct Body {
 
 impl Body {
     /// The body as a write takes it: by reference to where it landed.
-    pub(super) fn source(&mut self, request: &Request, chain: &Chain<'_>) -> Source<'_> {
+    pub(super) fn source(&mut self, ctx: &Context<'_>, request: &Request, chain: &Chain<'_>) -> Source<'_> {
         for range in &request.body {
             chain.extents(range.clone(), |extent| self.extents.push(extent));
         }
         if self.extents.len() <= PIECES_MAX || request.body_len / self.extents.len() >= PIECE_BYTES_MIN {
-            return Source::Landed { extents: &self.extents, crc: None };
+            let crc = if let [whole] = request.body.as_slice() { ctx.crc_of(whole) } else { None };
+            return Source::Landed { extents: &self.extents, crc };
         }
         self.gathered.reserve(request.body_len);
         for range in &request.body {

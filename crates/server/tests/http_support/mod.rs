@@ -135,6 +135,7 @@ impl Rig {
             conn: ConnId(1),
             worker: 0,
             tail: None,
+            known_crc: None,
         };
         let mut reply = self.outbox.begin(&heap, self.round);
         match parser.next(chain, 0) {
@@ -174,6 +175,7 @@ impl Rig {
             conn: ConnId(1),
             worker: 0,
             tail: None,
+            known_crc: None,
         };
         let mut reply = self.outbox.begin(&heap, self.round);
         let outcome = self.session.pump(&mut ctx, &mut reply);

@@ -166,6 +166,7 @@ impl<'s> Worker<'s> {
             conn: ConnId(1),
             worker: 0,
             tail: None,
+            known_crc: None,
         };
         let mut reply = self.outbox.begin(&heap, self.round);
         let outcome = self.session.execute(&mut context, &command, chain, &mut reply);

@@ -34,7 +34,7 @@ pub(super) fn append(
         ctx.logs.append(ctx.writer, log, &sources, ctx.arrival_ns)?
     } else {
         let mut body = Body::default();
-        let source = body.source(request, chain);
+        let source = body.source(ctx, request, chain);
         ctx.logs.append(ctx.writer, log, &[source], ctx.arrival_ns)?
     };
     wait_for(answer, &done.waits);

@@ -1,0 +1,80 @@
+//! The checksum of a long value, computed while the rest of it is on its way: when the last byte arrives there is
+//! little left to do, and every byte was near when it was looked at.
+
+use crate::landing::Inbox;
+use landfall_heap::{Heap, crc};
+use landfall_media::{Extent, MediaError};
+use std::ops::Range;
+
+/// Values shorter than this are checksummed at once, when they are written: they are near until then.
+const LONG_MIN: usize = 128 << 10;
+
+/// What is known of the value for which a connection waits.
+#[derive(Debug)]
+pub(crate) struct Ahead {
+    /// Where it lies in the bytes that the connection has received and not consumed.
+    value: Range<usize>,
+    /// Everything before this place of them has been looked at.
+    done: usize,
+    /// The extent in which that is, and where in it.
+    extent: usize,
+    skip: usize,
+    crc: u32,
+}
+
+/// The CRC-32C of a range of what a connection has received.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KnownCrc {
+    value: Range<usize>,
+    crc: u32,
+}
+
+impl KnownCrc {
+    /// That of `value`, if it is the one that is known.
+    pub(crate) fn of(&self, value: &Range<usize>) -> Option<u32> {
+        (self.value == *value).then_some(self.crc)
+    }
+}
+
+impl Ahead {
+    /// Of the value that is awaited; `None` where that is not worth it.
+    pub(crate) fn of(value: Range<usize>) -> Option<Self> {
+        (value.len() >= LONG_MIN).then_some(Self { value, done: 0, extent: 0, skip: 0, crc: 0 })
+    }
+
+    /// True if it is of this value.
+    pub(crate) fn is_of(&self, value: &Range<usize>) -> bool {
+        self.value == *value
+    }
+
+    /// Looks at what has arrived since.
+    pub(crate) fn go_on(&mut self, inbox: &Inbox, heap: &Heap) -> Result<(), MediaError> {
+        while self.done < self.value.end {
+            let Some(extent) = inbox.extent(self.extent) else { break };
+            let left = extent.len as usize - self.skip;
+            if left == 0 {
+                // The last one may still grow.
+                if inbox.extent(self.extent + 1).is_none() {
+                    break;
+                }
+                (self.extent, self.skip) = (self.extent + 1, 0);
+                continue;
+            }
+            let until = (self.done + left).min(self.value.end);
+            let from = self.done.max(self.value.start);
+            if from < until {
+                let first = extent.off + (self.skip + from - self.done) as u64;
+                let bytes = heap.media().bytes(Extent::new(first, (until - from) as u32))?;
+                self.crc = crc::append(self.crc, bytes);
+            }
+            self.skip += until - self.done;
+            self.done = until;
+        }
+        Ok(())
+    }
+
+    /// What is known once all of it has been looked at.
+    pub(crate) fn known(&self) -> Option<KnownCrc> {
+        (self.done >= self.value.end).then(|| KnownCrc { value: self.value.clone(), crc: self.crc })
+    }
+}
