@@ -21,11 +21,13 @@
 
 mod host;
 mod link;
+mod lossy;
 mod middlebox;
 mod sys;
 
 pub use host::Host;
 pub use link::LinkOptions;
+pub use lossy::LossyWire;
 pub use middlebox::{Faults, Middlebox, Tally};
 pub use sys::{Memory, PacketSocket};
 
@@ -93,5 +95,20 @@ impl Testbed {
         faults: Faults,
     ) -> Result<(Middlebox, String, String), Unavailable> {
         Middlebox::between(self, a, b, options, faults)
+    }
+
+    /// Joins two hosts by a wire that loses so many of 10,000 frames, in each direction, and does so in the kernel:
+    /// for measurements. Offloads are off at both. Returns the names of the interfaces, of `a` and of `b`.
+    ///
+    /// # Errors
+    /// [`Unavailable`], before Linux 6.6.
+    pub fn lossy_wire(
+        &self,
+        a: &Host,
+        b: &Host,
+        options: &LinkOptions,
+        lose: u32,
+    ) -> Result<(LossyWire, String, String), Unavailable> {
+        LossyWire::between(self, a, b, options, lose)
     }
 }

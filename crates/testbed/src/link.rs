@@ -1,6 +1,6 @@
 //! veth pairs.
 
-use crate::{Host, Unavailable};
+use crate::{Host, Testbed, Unavailable};
 use std::fmt::Write as _;
 
 /// How two hosts are joined.
@@ -42,6 +42,39 @@ pub(crate) fn join(a: &Host, b: &Host, options: &LinkOptions) -> Result<(String,
         b.disable_checksum_offload(&names.1)?;
     }
     Ok(names)
+}
+
+/// Two hosts with a third between them.
+pub(crate) struct Through {
+    /// The one between.
+    pub(crate) host: Host,
+    /// Interfaces of the two.
+    pub(crate) ends: [String; 2],
+    /// Those of the one between, towards each of them.
+    pub(crate) here: [String; 2],
+}
+
+/// Joins two hosts to a third between them. Offloads are off everywhere, so that what it sees is what would be on a
+/// wire.
+pub(crate) fn join_through(
+    testbed: &Testbed,
+    name: &str,
+    [a, b]: [&Host; 2],
+    options: &LinkOptions,
+) -> Result<Through, Unavailable> {
+    let host = testbed.host(name)?;
+    // The device's own kernel has nothing to say.
+    host.disable_ipv6()?;
+    let [mut of_a, mut of_b] =
+        [a, b].map(|_| LinkOptions { addresses: Default::default(), ..options.clone() });
+    of_a.addresses[0].clone_from(&options.addresses[0]);
+    of_b.addresses[0].clone_from(&options.addresses[1]);
+    let (name_a, here_a) = testbed.link(a, &host, &of_a)?;
+    let (name_b, here_b) = testbed.link(b, &host, &of_b)?;
+    for (host, name) in [(a, &name_a), (b, &name_b), (&host, &here_a), (&host, &here_b)] {
+        host.disable_offloads(name)?;
+    }
+    Ok(Through { host, ends: [name_a, name_b], here: [here_a, here_b] })
 }
 
 /// Lines that give an interface its addresses and set it up. IPv6 addresses are usable at once.

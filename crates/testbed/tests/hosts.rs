@@ -37,6 +37,45 @@ fn linked_hosts_reach_each_other_over_ipv4_and_ipv6() {
 }
 
 #[test]
+fn a_lossy_wire_loses_about_as_many_frames_as_it_is_told_and_a_stream_survives_it() {
+    let Some(testbed) = testbed() else { return };
+    for (lose, lost) in [(0, 0..1), (1000, 100..320)] {
+        let (a, b) = (testbed.host("a").unwrap(), testbed.host("b").unwrap());
+        let options = LinkOptions::between("10.1.0.1/24", "10.1.0.2/24");
+        let wire = testbed.lossy_wire(&a, &b, &options, lose);
+        let Some((_wire, _, _)) = wire.inspect_err(|reason| eprintln!("SKIP: {reason}")).ok() else { return };
+        // Whoever asks for hardware addresses asks again, and so does TCP.
+        let listener = b.enter(|| TcpListener::bind("10.1.0.2:80")).unwrap();
+        let sent: Vec<u8> = (0..200_000_u32).map(|at| (at % 251) as u8).collect();
+        let mut client = a.enter(|| TcpStream::connect("10.1.0.2:80")).unwrap();
+        let (mut server, _) = listener.accept().unwrap();
+        let copy = sent.clone();
+        let writer = std::thread::spawn(move || client.write_all(&copy).unwrap());
+        let mut got = Vec::new();
+        server.read_to_end(&mut got).unwrap();
+        writer.join().unwrap();
+        assert!(got == sent, "{} of {} bytes", got.len(), sent.len());
+        let (from, to) = (bind(&a, "10.1.0.1:0"), bind(&b, "10.1.0.2:7"));
+        to.set_nonblocking(true).unwrap();
+        let mut arrived = 0;
+        for _ in 0..2000 {
+            from.send_to(b"one of many", "10.1.0.2:7").unwrap();
+            while to.recv_from(&mut [0; 16]).is_ok() {
+                arrived += 1;
+            }
+        }
+        std::thread::sleep(Duration::from_millis(100));
+        while to.recv_from(&mut [0; 16]).is_ok() {
+            arrived += 1;
+        }
+        assert!(
+            lost.contains(&(2000 - arrived)),
+            "{arrived} of 2000 arrived where {lose} of 10,000 are lost"
+        );
+    }
+}
+
+#[test]
 fn commands_run_inside_the_host() {
     let Some(testbed) = testbed() else { return };
     let (a, b) = (testbed.host("a").unwrap(), testbed.host("b").unwrap());

@@ -53,8 +53,10 @@ pub enum PaperSection {
     Figure2,
     /// Write-ahead logs
     Wal,
-    /// Kernel TCP against ours
+    /// Kernel TCP against ours: small requests
     Tcp,
+    /// Kernel TCP against ours: one long value, with loss and without
+    Bulk,
     /// Against redis over the same wire
     Targets,
 }

@@ -55,11 +55,12 @@ pub(crate) const WALS: [Who; 5] = [
 
 /// Measures every section that is asked for. What fails is noted, and the rest goes on.
 pub(crate) fn measure(lab: &Lab, results: &mut Results) -> Result<(), BenchError> {
-    let sections: [(PaperSection, Section); 5] = [
+    let sections: [(PaperSection, Section); 6] = [
         (PaperSection::Table1, table1),
         (PaperSection::Figure2, figure2),
         (PaperSection::Wal, wal),
         (PaperSection::Tcp, tcp),
+        (PaperSection::Bulk, bulk),
         (PaperSection::Targets, targets),
     ];
     for (section, measure) in sections.into_iter().filter(|(section, _)| lab.args.wants(*section)) {
@@ -137,7 +138,10 @@ fn tcp(lab: &Lab, results: &mut Results) -> Result<(), BenchError> {
         asks.into_iter().flat_map(|ask| FEW_AND_MANY.map(|connections| http(ask, connections))).collect();
     let plan = Plan::of(lab, &wire, &who, &works);
     results.tcp = compare::run(lab, &plan, &mut results.notes)?;
-    drop(wire);
+    Ok(())
+}
+
+fn bulk(lab: &Lab, results: &mut Results) -> Result<(), BenchError> {
     results.bulk = bulk::measure(lab, &mut results.notes)?;
     Ok(())
 }

@@ -1,7 +1,8 @@
 //! The wire between client and server: two hosts on this machine, joined by a veth pair.
 
 use crate::error::BenchError;
-use landfall_testbed::{Faults, Host, LinkOptions, Middlebox, Testbed};
+use crate::say;
+use landfall_testbed::{Faults, Host, LinkOptions, LossyWire, Middlebox, Testbed};
 use std::net::{IpAddr, Ipv4Addr};
 
 /// The server's kernel.
@@ -20,7 +21,7 @@ pub(crate) enum Quality {
     Plain,
     /// Without segmentation and receive offloads: each frame is what would be on a wire.
     Bare,
-    /// The same, through a device that loses so many of 10,000 frames.
+    /// The same, and so many of 10,000 frames are lost.
     Lossy(u32),
 }
 
@@ -33,7 +34,21 @@ pub(crate) struct Wire {
     pub(crate) interface: String,
     pub(crate) mtu: u32,
     // Ends before the hosts.
-    _middlebox: Option<Middlebox>,
+    _between: Between,
+}
+
+/// What stands between the hosts.
+#[derive(Debug)]
+enum Between {
+    Nothing,
+    /// In the kernel: nobody waits for a process of its to run.
+    Wire {
+        _wire: LossyWire,
+    },
+    /// Where the kernel is too old for that.
+    Device {
+        _device: Middlebox,
+    },
 }
 
 impl Wire {
@@ -45,15 +60,19 @@ impl Wire {
         client.disable_ipv6()?;
         let mut options = LinkOptions::between(&format!("{CLIENT}/24"), &format!("{SERVER}/24"));
         options.mtu = mtu;
-        let (middlebox, client_end, interface) = match quality {
-            Quality::Lossy(lose) => {
-                let faults = Faults { seed: SEED, lose, queue_frames: 10_000, ..Faults::default() };
-                let (middlebox, a, b) = testbed.middlebox(&client, &server, &options, faults)?;
-                (Some(middlebox), a, b)
-            }
+        let (between, client_end, interface) = match quality {
+            Quality::Lossy(lose) => match testbed.lossy_wire(&client, &server, &options, lose) {
+                Ok((wire, a, b)) => (Between::Wire { _wire: wire }, a, b),
+                Err(reason) => {
+                    say(format_args!("  frames are lost by a process: {reason}"));
+                    let faults = Faults { seed: SEED, lose, queue_frames: 10_000, ..Faults::default() };
+                    let (device, a, b) = testbed.middlebox(&client, &server, &options, faults)?;
+                    (Between::Device { _device: device }, a, b)
+                }
+            },
             Quality::Plain | Quality::Bare => {
                 let (a, b) = testbed.link(&client, &server, &options)?;
-                (None, a, b)
+                (Between::Nothing, a, b)
             }
         };
         // Our own stack needs whole checksums in what it receives; what a server sends is its kernel's affair.
@@ -62,7 +81,7 @@ impl Wire {
             client.disable_offloads(&client_end)?;
             server.disable_offloads(&interface)?;
         }
-        Ok(Self { server, client, interface, mtu, _middlebox: middlebox })
+        Ok(Self { server, client, interface, mtu, _between: between })
     }
 
     /// Where the kernel's TCP serves.

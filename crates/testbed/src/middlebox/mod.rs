@@ -8,7 +8,7 @@ mod line;
 pub use fate::{Faults, Tally};
 
 use crate::sys::{self, PacketSocket};
-use crate::{Host, LinkOptions, Testbed, Unavailable};
+use crate::{Host, LinkOptions, Testbed, Unavailable, link};
 use fate::Judge;
 use line::Line;
 use std::io::{self, PipeReader, PipeWriter};
@@ -54,18 +54,8 @@ impl Middlebox {
         options: &LinkOptions,
         faults: Faults,
     ) -> Result<(Self, String, String), Unavailable> {
-        let host = testbed.host("middlebox")?;
-        // The device's own kernel has nothing to say.
-        host.disable_ipv6()?;
-        let ends = [a, b].map(|_| LinkOptions { addresses: Default::default(), ..options.clone() });
-        let [mut of_a, mut of_b] = ends;
-        of_a.addresses[0].clone_from(&options.addresses[0]);
-        of_b.addresses[0].clone_from(&options.addresses[1]);
-        let (name_a, here_a) = testbed.link(a, &host, &of_a)?;
-        let (name_b, here_b) = testbed.link(b, &host, &of_b)?;
-        for (host, name) in [(a, &name_a), (b, &name_b), (&host, &here_a), (&host, &here_b)] {
-            host.disable_offloads(name)?;
-        }
+        let link::Through { host, ends: [name_a, name_b], here: [here_a, here_b] } =
+            link::join_through(testbed, "middlebox", [a, b], options)?;
         let middlebox = Self::start(host, [&here_a, &here_b], faults);
         let middlebox = middlebox.map_err(|e| Unavailable::new("the middlebox's packet sockets", e))?;
         Ok((middlebox, name_a, name_b))

@@ -1,14 +1,16 @@
-//! Namespaces, offload settings, packet sockets and shared memory.
+//! Namespaces, offload settings, packet sockets, programs that forward, and shared memory.
 //!
 //! Unsafe code is allowed here because std has none of these.
 #![allow(unsafe_code)]
 
 mod ethtool;
+mod forward;
 mod memory;
 mod namespace;
 mod packet;
 
 pub(crate) use ethtool::{Offload, disable};
+pub(crate) use forward::Forwarder;
 pub use memory::Memory;
 pub(crate) use namespace::{enter, new_namespace, run_inside};
 pub use packet::PacketSocket;

@@ -1,0 +1,31 @@
+//! A wire that loses frames, in the kernel: no process of its own takes part, so that nobody waits for one to run.
+
+use crate::host::Host;
+use crate::sys::Forwarder;
+use crate::{LinkOptions, Testbed, Unavailable, link};
+
+/// What passes frames on between two hosts; gone when dropped.
+#[derive(Debug)]
+pub struct LossyWire {
+    _forwarders: [Forwarder; 2],
+    _host: Host,
+}
+
+impl LossyWire {
+    pub(crate) fn between(
+        testbed: &Testbed,
+        a: &Host,
+        b: &Host,
+        options: &LinkOptions,
+        lose: u32,
+    ) -> Result<(Self, String, String), Unavailable> {
+        let link::Through { host, ends: [name_a, name_b], here: [here_a, here_b] } =
+            link::join_through(testbed, "wire", [a, b], options)?;
+        let forwarders = host
+            .enter(|| Ok([Forwarder::new(&here_a, &here_b, lose)?, Forwarder::new(&here_b, &here_a, lose)?]));
+        let forwarders = forwarders.map_err(|e: std::io::Error| {
+            Unavailable::new("programs in the kernel's traffic control (Linux 6.6, CONFIG_NET_XGRESS)", e)
+        })?;
+        Ok((Self { _forwarders: forwarders, _host: host }, name_a, name_b))
+    }
+}
