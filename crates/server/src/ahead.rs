@@ -78,3 +78,60 @@ impl Ahead {
         (self.done >= self.value.end).then(|| KnownCrc { value: self.value.clone(), crc: self.crc })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use landfall_heap::{FRAME_SIZE, NewRegion, Opening};
+    use landfall_media::RUN_SIZE;
+    use landfall_media::sim::{SimMedia, SimOptions};
+    use proptest::prelude::*;
+    use std::sync::Arc;
+
+    fn heap() -> Arc<Heap> {
+        let media = SimMedia::new(32 * RUN_SIZE, SimOptions::default());
+        landfall_heap::create(&*media, &NewRegion { salt: [7; 16], hash_seed: 1, created_ms: 1 }).unwrap();
+        Opening::begin(media).unwrap().finish().unwrap()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+
+        /// Packets that continue the one before in memory make its extent longer.
+        #[test]
+        fn the_checksum_is_known_as_soon_as_the_whole_value_has_arrived(
+            packets in prop::collection::vec((1..2000_u32, any::<bool>()), 1..40),
+            from in 0..3000_usize,
+            len in 1..20_000_usize,
+        ) {
+            let heap = heap();
+            let mut at = heap.take_landing_run().unwrap();
+            let (mut inbox, mut received) = (Inbox::default(), Vec::new());
+            let value = from..from + len;
+            let mut ahead = Ahead { value: value.clone(), done: 0, extent: 0, skip: 0, crc: 0 };
+            for (index, (len, joins)) in packets.into_iter().enumerate() {
+                if !joins {
+                    at = at.next_multiple_of(FRAME_SIZE) + 100;
+                }
+                let bytes: Vec<u8> = (0..len as usize).map(|byte| (byte * 31 + index * 7) as u8).collect();
+                let extent = Extent::new(at, len);
+                heap.media().store(at, &bytes).unwrap();
+                heap.runs().hold(extent);
+                inbox.push(&heap, extent);
+                received.extend(bytes);
+                at = extent.end();
+                ahead.go_on(&inbox, &heap).unwrap();
+                let known = ahead.known().and_then(|known| known.of(&value));
+                prop_assert_eq!(known, received.get(value.clone()).map(crc::of));
+            }
+            prop_assert_eq!(ahead.known().and_then(|known| known.of(&(from + 1..from + len))), None);
+            inbox.clear(&heap);
+        }
+    }
+
+    #[test]
+    fn only_long_values_are_looked_at_ahead() {
+        assert!(Ahead::of(10..10 + LONG_MIN).is_some_and(|ahead| ahead.is_of(&(10..10 + LONG_MIN))));
+        assert!(Ahead::of(10..9 + LONG_MIN).is_none());
+    }
+}
