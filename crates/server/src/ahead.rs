@@ -82,17 +82,9 @@ impl Ahead {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use landfall_heap::{FRAME_SIZE, NewRegion, Opening};
-    use landfall_media::RUN_SIZE;
-    use landfall_media::sim::{SimMedia, SimOptions};
+    use crate::reply::tests::heap;
+    use landfall_heap::FRAME_SIZE;
     use proptest::prelude::*;
-    use std::sync::Arc;
-
-    fn heap() -> Arc<Heap> {
-        let media = SimMedia::new(32 * RUN_SIZE, SimOptions::default());
-        landfall_heap::create(&*media, &NewRegion { salt: [7; 16], hash_seed: 1, created_ms: 1 }).unwrap();
-        Opening::begin(media).unwrap().finish().unwrap()
-    }
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(48))]

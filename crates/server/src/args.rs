@@ -1,6 +1,5 @@
 //! The arguments of a command, wherever their bytes are.
 
-use crate::context::Context;
 use landfall_heap::{Extents, Heap, Source};
 use landfall_media::{Chain, Extent};
 use std::borrow::Cow;
@@ -9,8 +8,8 @@ use std::ops::Range;
 /// One argument: in the stream that has just been received, held in frames since, or plain bytes.
 #[derive(Clone, Debug)]
 pub enum Arg<'a> {
-    /// A range of the received stream: its bytes lie in landing frames.
-    Stream(Chain<'a>, Range<usize>),
+    /// A range of the received stream: its bytes lie in landing frames. Their CRC-32C, if it is known.
+    Stream(Chain<'a>, Range<usize>, Option<u32>),
     /// Bytes outside the region.
     Plain(&'a [u8]),
     /// In frames that a queued command holds.
@@ -21,7 +20,7 @@ impl<'a> Arg<'a> {
     /// Length, bytes.
     pub fn len(&self) -> usize {
         match self {
-            Self::Stream(_, range) => range.len(),
+            Self::Stream(_, range, _) => range.len(),
             Self::Plain(bytes) => bytes.len(),
             Self::Held(_, extents) => extents.iter().map(|extent| extent.len as usize).sum(),
         }
@@ -35,22 +34,9 @@ impl<'a> Arg<'a> {
     /// The bytes in one piece, copied together only where they are split.
     pub fn bytes(&self) -> Cow<'a, [u8]> {
         match self {
-            Self::Stream(chain, range) => chain.gather(range.clone()),
+            Self::Stream(chain, range, _) => chain.gather(range.clone()),
             Self::Plain(bytes) => Cow::Borrowed(bytes),
             Self::Held(heap, extents) => gather(heap, extents),
-        }
-    }
-
-    /// [`Self::source`], with the value's checksum where that was computed while it arrived.
-    pub(crate) fn source_in<'s>(&self, ctx: &Context<'_>, extents: &'s mut Extents) -> Source<'s>
-    where
-        'a: 's,
-    {
-        match (self.source(extents), self) {
-            (Source::Landed { extents, .. }, Self::Stream(_, range)) => {
-                Source::Landed { extents, crc: ctx.crc_of(range) }
-            }
-            (other, _) => other,
         }
     }
 
@@ -61,10 +47,10 @@ impl<'a> Arg<'a> {
     {
         match self {
             Self::Plain(bytes) => Source::Bytes(bytes),
-            Self::Stream(chain, range) => {
+            Self::Stream(chain, range, crc) => {
                 extents.clear();
                 chain.extents(range.clone(), |extent| extents.push(extent));
-                Source::Landed { extents, crc: None }
+                Source::Landed { extents, crc: *crc }
             }
             Self::Held(_, held) => Source::Landed { extents: held, crc: None },
         }
@@ -75,7 +61,7 @@ impl<'a> Arg<'a> {
         let mut extents = Extents::new();
         match self {
             Self::Plain(_) => return None,
-            Self::Stream(chain, range) => chain.extents(range.clone(), |extent| extents.push(extent)),
+            Self::Stream(chain, range, _) => chain.extents(range.clone(), |extent| extents.push(extent)),
             Self::Held(_, held) => extents.extend_from_slice(held),
         }
         match extents.as_slice() {

@@ -335,7 +335,7 @@ fn add_barrier(barriers: &mut Barriers, slot: SlotId) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use landfall_heap::{FRAME_SIZE, NewRegion, Opening, RunId};
     use landfall_media::RUN_SIZE;
@@ -345,7 +345,8 @@ mod tests {
 
     const REGION_RUNS: u64 = 32;
 
-    fn heap() -> Arc<Heap> {
+    /// An empty heap on simulated media.
+    pub(crate) fn heap() -> Arc<Heap> {
         let media = SimMedia::new(REGION_RUNS * RUN_SIZE, SimOptions::default());
         landfall_heap::create(&*media, &NewRegion { salt: [7; 16], hash_seed: 1, created_ms: 1 }).unwrap();
         Opening::begin(media).unwrap().finish().unwrap()

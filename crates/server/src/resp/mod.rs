@@ -148,7 +148,8 @@ impl Session {
         chain: &Chain<'_>,
         reply: &mut Reply<'_>,
     ) -> Outcome {
-        let words = Words::Landed { command, chain: *chain };
+        let known_crc = ctx.known_crc.take();
+        let words = Words::Landed { command, chain: *chain, known_crc: known_crc.as_ref() };
         let shared = ctx.shared;
         if let Err(fail) = self.dispatch(ctx, words, reply) {
             if let Fail::Wait(slot) = fail {

@@ -99,7 +99,7 @@ fn put(call: &mut Call<'_, '_, '_>, value_index: usize, expiry_ms: u64) -> Resul
         space,
         key: &key,
         key_at: key_place(&key_arg),
-        value: value.source_in(call.ctx, &mut scratch),
+        value: value.source(&mut scratch),
         expiry_ms,
         arrival_ns: call.ctx.arrival_ns,
     };

@@ -1,6 +1,7 @@
 //! The words of a command: in the stream that has just been received, or queued by `MULTI`.
 
 use crate::args::Arg;
+use crate::context::KnownCrc;
 use landfall_heap::{Extents, Heap};
 use landfall_media::Chain;
 use landfall_resp::Command;
@@ -20,7 +21,7 @@ pub(super) enum Word {
 impl Word {
     /// Keeps an argument beyond the life of the stream it came in.
     pub(super) fn keep(heap: &Heap, arg: &Arg<'_>) -> Self {
-        if let Arg::Stream(chain, range) = arg
+        if let Arg::Stream(chain, range, _) = arg
             && range.len() > COPY_MAX
         {
             let mut extents = Extents::new();
@@ -49,7 +50,7 @@ impl Word {
 /// A command's words, its name first.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Words<'a> {
-    Landed { command: &'a Command, chain: Chain<'a> },
+    Landed { command: &'a Command, chain: Chain<'a>, known_crc: Option<&'a KnownCrc> },
     Queued { words: &'a [Word], heap: &'a Heap },
 }
 
@@ -64,8 +65,10 @@ impl<'a> Words<'a> {
     /// One word as an argument; the arity check has made sure that there is one.
     pub(super) fn arg(&self, index: usize) -> Arg<'a> {
         match self {
-            Self::Landed { command, chain } => match &command.args[index] {
-                landfall_resp::Arg::Stream(range) => Arg::Stream(*chain, range.clone()),
+            Self::Landed { command, chain, known_crc } => match &command.args[index] {
+                landfall_resp::Arg::Stream(range) => {
+                    Arg::Stream(*chain, range.clone(), known_crc.and_then(|known| known.of(range)))
+                }
                 landfall_resp::Arg::Owned(bytes) => Arg::Plain(bytes),
             },
             Self::Queued { words, heap } => match &words[index] {
@@ -78,7 +81,7 @@ impl<'a> Words<'a> {
     /// One word's bytes; copied only where they are split over segments.
     pub(super) fn bytes(&self, index: usize) -> Cow<'a, [u8]> {
         match self {
-            Self::Landed { command, chain } => command.args[index].bytes(chain),
+            Self::Landed { command, chain, .. } => command.args[index].bytes(chain),
             Self::Queued { .. } => self.arg(index).bytes(),
         }
     }

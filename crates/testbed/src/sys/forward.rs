@@ -1,7 +1,6 @@
 //! A program in the kernel's traffic control that passes frames on to another interface, or loses them.
 
-use super::checked;
-use std::ffi::CString;
+use super::{checked, index_of};
 use std::io;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
 
@@ -105,15 +104,6 @@ impl Forwarder {
             revision: 0,
         };
         Ok(Self { _link: call(BPF_LINK_CREATE, &mut link)? })
-    }
-}
-
-fn index_of(interface: &str) -> io::Result<u32> {
-    let name = CString::new(interface).map_err(io::Error::other)?;
-    // SAFETY: a string that ends with a zero and lives until the call returns.
-    match unsafe { libc::if_nametoindex(name.as_ptr()) } {
-        0 => Err(io::Error::last_os_error()),
-        index => Ok(index),
     }
 }
 

@@ -1,7 +1,6 @@
 //! Packet sockets: whole frames of an interface.
 
-use super::checked;
-use std::ffi::CString;
+use super::{checked, index_of};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
@@ -20,12 +19,7 @@ impl PacketSocket {
     /// # Errors
     /// What the kernel said: no such interface, no `CAP_NET_RAW`.
     pub fn open(interface: &str) -> io::Result<Self> {
-        let name = CString::new(interface)?;
-        // SAFETY: the name is NUL-terminated.
-        let index = unsafe { libc::if_nametoindex(name.as_ptr()) };
-        if index == 0 {
-            return Err(io::Error::last_os_error());
-        }
+        let index = index_of(interface)?.cast_signed();
         let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         // Protocol 0: nothing arrives before the bind names the interface.
         // SAFETY: socket takes no pointers.
@@ -33,7 +27,6 @@ impl PacketSocket {
         checked(fd)?;
         // SAFETY: the descriptor was just made and belongs to nobody else.
         let socket = Self(unsafe { OwnedFd::from_raw_fd(fd) });
-        let index = index.cast_signed();
         let promiscuous = libc::packet_mreq {
             mr_ifindex: index,
             mr_type: libc::PACKET_MR_PROMISC as u16,

@@ -289,7 +289,7 @@ fn tcp(page: &mut Page, results: &Results) {
     page.paragraph("## Kernel TCP against ours: one connection, one long value");
     page.paragraph(&format!(
         "A value of {} MiB, MTU 1500, segmentation and receive offloads off at both ends for everybody; frames are \
-         lost between the hosts, in both directions, by a program in the kernel.",
+         lost between the hosts, in both directions, by a program in the kernel (before Linux 6.6 by a process).",
         results.settings.bulk_mib
     ));
     let rows = results.bulk.iter().map(|row| {
