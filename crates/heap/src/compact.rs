@@ -308,11 +308,11 @@ impl Compactor {
         if extents.clone().take(PIECES_MANY).count() < PIECES_MANY {
             return runs;
         }
-        let bytes: u64 = extents.clone().map(|extent| u64::from(extent.len)).sum();
+        let bytes: u64 = extents.clone().map(|extent| u64::from(extent.len())).sum();
         // Half of what is free: writers go on meanwhile.
         let mut left = (bytes / REWRITES).max(RUN_SIZE).min(self.heap.room_bytes() / 2);
         for extent in extents {
-            let (run, len) = (RunId::of(extent.off), u64::from(extent.len));
+            let (run, len) = (RunId::of(extent.off), u64::from(extent.len()));
             let state = self.heap.runs.get(run);
             let is_full = state.live_bytes() as f32 >= (1.0 - GAIN_MIN) * RUN_SIZE as f32;
             if is_full || state.used_for() != RunUse::Data || state.is_open() {

@@ -10,7 +10,7 @@ use crate::record::{
 use crate::runs::{RunUse, Runs};
 use crate::superblock::{FEATURE_SUMS_ONLY, Geometry};
 use crate::table::{self, RunWord};
-use landfall_media::{CommitMode, Dirty, Extent, Media, MediaError, RUN_SIZE, Site, Sum};
+use landfall_media::{CommitMode, Dirty, Extent, Media, MediaError, RUN_SIZE, Site, Sum, prefetch};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::borrow::Cow;
@@ -283,6 +283,14 @@ impl Heap {
         Ok(RecordView::parse(bytes, slot, self.seal, self.geometry.bytes()))
     }
 
+    /// Has the record in a slot brought near: it will be read soon.
+    #[inline]
+    pub fn prefetch(&self, slot: SlotId) {
+        if let Ok(bytes) = self.media.bytes(Extent::new(slot.off(), RECORD_SIZE as u32)) {
+            prefetch(bytes);
+        }
+    }
+
     /// The record in a slot that is known to hold one.
     ///
     /// # Errors
@@ -334,7 +342,7 @@ impl Heap {
             return Err(damaged);
         }
         let extents: Extents = ExtentList(entries).iter().collect();
-        let total: u64 = extents.iter().map(|e| u64::from(e.len)).sum();
+        let total: u64 = extents.iter().map(|e| u64::from(e.len())).sum();
         let inside = extents.iter().all(|e| e.end() <= self.geometry.bytes());
         if inside && total == view.value_len() as u64 { Ok(extents) } else { Err(damaged) }
     }
@@ -517,20 +525,23 @@ impl Heap {
     /// What a record refers to and is counted for. A record that cannot be read keeps its frames: leaking
     /// them is safe, freeing others' is not.
     pub(crate) fn refers_to(&self, slot: SlotId) -> Refers {
-        self.record(slot).map_or_else(|_| Refers::new(), |view| self.view_refers_to(slot, &view))
+        let mut refers = Refers::new();
+        if let Ok(view) = self.record(slot) {
+            self.each_referred(slot, &view, |extent| refers.push(extent));
+        }
+        refers
     }
 
-    /// The same, of a record that has just been read.
-    pub(crate) fn view_refers_to(&self, slot: SlotId, view: &RecordView<'_>) -> Refers {
+    /// The same, one after the other, of a record that has just been read.
+    #[inline]
+    pub(crate) fn each_referred(&self, slot: SlotId, view: &RecordView<'_>, visit: impl FnMut(Extent)) {
         if self.has_uncounted.load(Ordering::Acquire) && self.uncounted.lock().contains(&slot) {
-            return Refers::new();
+            return;
         }
         match (view.key(), view.value()) {
-            (KeyPlace::Inline(_), ValuePlace::Inline(_)) => Refers::new(),
-            (KeyPlace::Inline(_), ValuePlace::Extents(list)) => list.iter().collect(),
-            _ => self
-                .all_extents(slot, view)
-                .map_or_else(|_| Refers::new(), |extents| Refers::from_slice(&extents)),
+            (KeyPlace::Inline(_), ValuePlace::Inline(_)) => {}
+            (KeyPlace::Inline(_), ValuePlace::Extents(list)) => list.iter().for_each(visit),
+            _ => self.all_extents(slot, view).into_iter().flatten().for_each(visit),
         }
     }
 

@@ -21,6 +21,7 @@ mod record;
 mod recover;
 mod runs;
 mod superblock;
+mod superseded;
 mod table;
 mod tenant;
 mod writer;

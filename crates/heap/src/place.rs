@@ -68,7 +68,7 @@ impl Writer {
         let fill = self.fill.as_mut().expect("a run is open for filling");
         let extent = Extent::new(fill.run.off() + u64::from(fill.used), bytes.len() as u32);
         self.heap.media.store(extent.off, bytes)?;
-        fill.used += extent.len;
+        fill.used += extent.len();
         self.heap.runs.hold(extent);
         held.push(extent);
         self.flush_data(extent);

@@ -148,7 +148,7 @@ pub fn encoded_extent(extent: Extent) -> [u8; EXTENT_SIZE] {
     let sum = extent.sum().map_or(0, Sum::to_stored);
     let mut bytes = [0; EXTENT_SIZE];
     bytes[..6].copy_from_slice(&extent.off.to_le_bytes()[..6]);
-    bytes[6..10].copy_from_slice(&extent.len.to_le_bytes());
+    bytes[6..10].copy_from_slice(&extent.len().to_le_bytes());
     bytes[10..].copy_from_slice(&sum.to_le_bytes());
     bytes
 }
@@ -247,7 +247,7 @@ impl Draft {
 
     /// The key, in frames.
     pub fn key_stored(&mut self, at: Extent) {
-        self.raw.key_len.set(at.len);
+        self.raw.key_len.set(at.len());
         self.put(&encoded_extent(at));
     }
 
@@ -264,7 +264,7 @@ impl Draft {
     #[inline]
     pub fn value_extents(&mut self, extents: &[Extent], check: Check) {
         self.raw.extents = u8::try_from(extents.len()).expect("the body holds five extents at most");
-        self.raw.value_len.set(extents.iter().map(|extent| extent.len).sum());
+        self.raw.value_len.set(extents.iter().map(|extent| extent.len()).sum());
         self.set_check(check);
         if extents.iter().any(|extent| extent.sum().is_some()) {
             self.raw.flags |= FLAG_SUMS;
@@ -401,13 +401,13 @@ impl<'a> RecordView<'a> {
         let inside = |e: Extent| e.end() <= region_bytes;
         let key_holds = match self.key() {
             KeyPlace::Inline(_) => true,
-            KeyPlace::Stored(extent) => inside(extent) && extent.len == self.raw.key_len.get(),
+            KeyPlace::Stored(extent) => inside(extent) && extent.len() == self.raw.key_len.get(),
         };
         let value_holds = match self.value() {
             ValuePlace::Inline(_) => true,
-            ValuePlace::Indirect(list) => inside(list) && list.len as usize % EXTENT_SIZE == 4,
+            ValuePlace::Indirect(list) => inside(list) && list.len() as usize % EXTENT_SIZE == 4,
             ValuePlace::Extents(list) => {
-                let total: u64 = list.iter().map(|e| u64::from(e.len)).sum();
+                let total: u64 = list.iter().map(|e| u64::from(e.len())).sum();
                 list.iter().all(inside) && total == u64::from(self.raw.value_len.get())
             }
         };

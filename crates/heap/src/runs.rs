@@ -393,8 +393,8 @@ fn runs_of(extent: Extent) -> impl Iterator<Item = (RunId, u32)> {
             return None;
         }
         let run = RunId::of(rest.off);
-        let len = (run.off() + RUN_SIZE - rest.off).min(u64::from(rest.len)) as u32;
-        rest = Extent::new(rest.off + u64::from(len), rest.len - len);
+        let len = (run.off() + RUN_SIZE - rest.off).min(u64::from(rest.len())) as u32;
+        rest = Extent::new(rest.off + u64::from(len), rest.len() - len);
         Some((run, len))
     })
 }

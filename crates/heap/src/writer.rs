@@ -6,14 +6,16 @@
 use crate::copies::CopyPath;
 use crate::crc;
 use crate::error::HeapError;
-use crate::heap::{COMPACTOR_RESERVE_RUNS, Extents, Heap, Refers, SpareSlab};
+use crate::heap::{COMPACTOR_RESERVE_RUNS, Extents, Heap, SpareSlab};
 use crate::layout::{
     GROUP_RECORDS_MAX, KEY_BYTES_MAX, RECORD_SIZE, RunId, SLOTS_PER_RUN, SlotId, VALUE_BYTES_MAX,
 };
 use crate::place::Fill;
 use crate::record::{
-    Check, Draft, EXTENT_SIZE, Fields, Group, KeyPlace, Kind, RecordView, ValuePlace, encoded_extent,
+    BODY_SIZE, Check, Draft, EXTENT_SIZE, Fields, Group, KeyPlace, Kind, RecordView, ValuePlace,
+    encoded_extent,
 };
+use crate::superseded::Superseded;
 use landfall_media::{CommitMode, Dirty, Extent, LINE_SIZE, MediaError, RUN_SIZE, Site, Sum};
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -90,18 +92,11 @@ pub(crate) struct Sites {
 const COMMIT_SITES: Sites = Sites { data: Site::Data, record: Site::Record, commit: Site::Commit };
 const MOVE_SITES: Sites = Sites { data: Site::MoveData, record: Site::MoveRecord, commit: Site::MoveCommit };
 
-/// A version that is replaced, and what it refers to: free once its replacement is durable.
-#[derive(Debug)]
-struct Superseded {
-    slot: SlotId,
-    refers: Refers,
-}
-
 /// A batch whose fence is under way.
 #[derive(Debug)]
 struct InFlight {
     slab: Option<(RunId, u32)>,
-    superseded: Vec<Superseded>,
+    superseded: Superseded,
 }
 
 /// Appends records to the heap for one worker.
@@ -123,7 +118,9 @@ pub struct Writer {
     /// Data to flush when the batch ends. Not sooner: every locked instruction in between would wait for
     /// the flushes under way; at the end they overlap.
     unflushed: Vec<Extent>,
-    superseded: Vec<Superseded>,
+    superseded: Superseded,
+    /// The last batch's, emptied: for the next one.
+    spare: Superseded,
     in_flight: Option<InFlight>,
 }
 
@@ -151,7 +148,8 @@ impl Writer {
             fill: None,
             dirty: Dirty::new(),
             unflushed: Vec::new(),
-            superseded: Vec::new(),
+            superseded: Superseded::default(),
+            spare: Superseded::default(),
             in_flight: None,
         }
     }
@@ -200,15 +198,30 @@ impl Writer {
         Ok(slots)
     }
 
+    /// A value with the checksum that its record will need, computed now rather than when it is appended.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub fn certified<'a>(&self, value: Source<'a>) -> Result<Source<'a>, HeapError> {
+        let Source::Landed { extents, crc: None } = value else { return Ok(value) };
+        let stays = total_len(extents) > self.heap.consolidated_max().max(BODY_SIZE as u64);
+        if !stays || self.heap.may_trust_sums(extents) {
+            return Ok(value);
+        }
+        Ok(Source::Landed { extents, crc: Some(self.heap.crc_of(extents)?) })
+    }
+
     /// The record in `old` is replaced by one appended in this batch (or is to be dropped with it): once
     /// the batch is durable, what it refers to is free.
     pub fn supersede(&mut self, old: SlotId) {
-        self.superseded.push(Superseded { slot: old, refers: self.heap.refers_to(old) });
+        self.superseded.note(old, |extents| extents.extend(self.heap.refers_to(old)));
     }
 
     /// [`Self::supersede`] of a record that has just been read.
     pub fn supersede_read(&mut self, old: SlotId, view: &RecordView<'_>) {
-        self.superseded.push(Superseded { slot: old, refers: self.heap.view_refers_to(old, view) });
+        self.superseded.note(old, |extents| {
+            self.heap.each_referred(old, view, |extent| extents.push(extent));
+        });
     }
 
     fn check_room(&mut self, entries: &[Entry<'_>]) -> Result<(), HeapError> {
@@ -456,7 +469,7 @@ impl Writer {
     pub(crate) fn flush_data(&mut self, extent: Extent) {
         match self.unflushed.last_mut() {
             Some(last) if continues(*last, extent) => {
-                last.len = last.len.max((extent.end() - last.off) as u32);
+                *last = last.with_len(last.len().max((extent.end() - last.off) as u32));
             }
             _ => self.unflushed.push(extent),
         }
@@ -596,7 +609,8 @@ impl Writer {
         self.flush_batch();
         let slab = self.slab.map(|slab| (slab.run, slab.next));
         self.batch_start = slab.map_or(0, |(_, next)| next);
-        self.in_flight = Some(InFlight { slab, superseded: std::mem::take(&mut self.superseded) });
+        let superseded = std::mem::replace(&mut self.superseded, std::mem::take(&mut self.spare));
+        self.in_flight = Some(InFlight { slab, superseded });
         Some(self.dirty.take())
     }
 
@@ -611,13 +625,14 @@ impl Writer {
         if let Some((run, upto)) = in_flight.slab {
             self.heap.runs.mark_durable(run, upto);
         }
-        for old in &in_flight.superseded {
+        for (old, refers) in in_flight.superseded.iter() {
             // What could not be read is replaced, durably: it must not bar the key after the next restart.
-            if self.heap.is_unreadable(old.slot) {
-                self.heap.entomb(old.slot, &mut self.dirty)?;
+            if self.heap.is_unreadable(old) {
+                self.heap.entomb(old, &mut self.dirty)?;
             }
-            self.heap.disown_known(old.slot, &old.refers);
+            self.heap.disown_known(old, refers);
         }
+        self.spare = in_flight.superseded.emptied();
         let nearly_full = self.slab.is_some_and(|slab| SLOTS_PER_RUN - slab.next < SLAB_REST_MIN);
         if nearly_full && self.is_quiescent() {
             self.close_slab();
@@ -643,9 +658,9 @@ fn continues(last: Extent, next: Extent) -> bool {
 fn by_run(extent: Extent) -> impl Iterator<Item = Extent> {
     let mut rest = extent;
     std::iter::from_fn(move || {
-        let len = (RUN_SIZE - rest.off % RUN_SIZE).min(u64::from(rest.len)) as u32;
-        let piece = if len == rest.len { rest } else { Extent::new(rest.off, len) };
-        rest = Extent::new(rest.off + u64::from(len), rest.len - len);
+        let len = (RUN_SIZE - rest.off % RUN_SIZE).min(u64::from(rest.len())) as u32;
+        let piece = if len == rest.len() { rest } else { Extent::new(rest.off, len) };
+        rest = Extent::new(rest.off + u64::from(len), rest.len() - len);
         (len > 0).then_some(piece)
     })
 }
@@ -655,7 +670,7 @@ fn joined(extents: &[Extent]) -> Extents {
     let mut out = Extents::new();
     for extent in extents {
         match out.last_mut() {
-            Some(last) if last.end() == extent.off => last.grow(extent.len),
+            Some(last) if last.end() == extent.off => last.grow(extent.len()),
             _ => out.push(*extent),
         }
     }
@@ -667,7 +682,7 @@ fn too_large(what: &'static str, size: u64, max: u64) -> Result<(), HeapError> {
 }
 
 fn total_len(extents: &[Extent]) -> u64 {
-    extents.iter().map(|extent| u64::from(extent.len)).sum()
+    extents.iter().map(|extent| u64::from(extent.len())).sum()
 }
 
 /// Where a record's key and value lie in frames.

@@ -25,7 +25,7 @@ fn main() -> Result<(), HttpError> {
 fn serve(request: &Request, chain: &Chain<'_>, replies: &mut Vec<u8>) -> Result<(), HttpError> {
     println!("{} {}", request.method.as_str(), decode_path(request.path())?.escape_ascii());
     for range in &request.body {
-        chain.extents(range.clone(), |extent| println!("  {} bytes at {:#x}", extent.len, extent.off));
+        chain.extents(range.clone(), |extent| println!("  {} bytes at {:#x}", extent.len(), extent.off));
     }
     // A server formats the date of its clock once a second.
     let date = format_date(784_111_777);

@@ -152,6 +152,6 @@ fn a_body_is_yielded_where_it_lies() {
     let chain = Chain::new(&segments);
     let Ok(Progress::Request(request)) = Parser::new(Limits::default()).next(&chain, 0) else { panic!() };
     let mut extents = Vec::new();
-    chain.extents(request.body[0].clone(), |e| extents.push((e.off, e.len)));
+    chain.extents(request.body[0].clone(), |e| extents.push((e.off, e.len())));
     assert_eq!(extents, [(4096 + 47, 2), (9000, 3)]);
 }

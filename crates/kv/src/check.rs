@@ -320,7 +320,7 @@ impl Check {
             report.find(Finding { what: Some(what), slot, offset, named, hash: Some(view.hash()) });
         }
         if let Ok(extents) = extents {
-            report.live_bytes += extents.iter().map(|extent| u64::from(extent.len)).sum::<u64>();
+            report.live_bytes += extents.iter().map(|extent| u64::from(extent.len())).sum::<u64>();
             drop(report);
             self.use_runs(&extents);
         }
@@ -329,7 +329,7 @@ impl Check {
 
     fn use_runs(&self, extents: &[Extent]) {
         let mut used = self.used.lock();
-        for extent in extents.iter().filter(|extent| extent.len > 0) {
+        for extent in extents.iter().filter(|extent| !extent.is_empty()) {
             used.extend((RunId::of(extent.off).0..=RunId::of(extent.end() - 1).0).map(RunId));
         }
     }

@@ -169,6 +169,9 @@ impl Engine {
     pub fn replace(&self, writer: &mut Writer, request: &SetRequest<'_>) -> Result<Written, KvError> {
         let lookup = Lookup::new(&self.heap, request.space, request.key);
         let mut shard = self.shard(lookup.hash);
+        // The old version is on its way while the new one is checksummed.
+        shard.prefetch(&self.heap, &lookup);
+        let value = writer.certified(request.value)?;
         let found = self.find_for_write(&shard, writer, &lookup)?;
         let tomb = if found.current.is_none() { self.tomb_for_write(&shard, writer, &lookup)? } else { None };
         let entry = Entry {
@@ -177,7 +180,7 @@ impl Engine {
             hash: lookup.hash,
             key: request.key,
             key_at: request.key_at,
-            value: request.value,
+            value,
             arrival_ns: request.arrival_ns,
             expiry_ms: request.expiry_ms,
             aux: 0,

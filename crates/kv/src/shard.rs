@@ -164,6 +164,14 @@ impl Shard {
         self.table.shrink_to_fit(|entry| spread(entry.tag()));
     }
 
+    /// Has the record brought near that a lookup will read, most likely.
+    pub(crate) fn prefetch(&self, heap: &Heap, lookup: &Lookup<'_>) {
+        let tag = tag(lookup.hash);
+        if let Some(entry) = self.table.find(spread(tag), |entry| entry.tag() == tag) {
+            heap.prefetch(entry.slot);
+        }
+    }
+
     /// The current version of a key, expired or not.
     pub(crate) fn find<'h>(&self, heap: &'h Heap, lookup: &Lookup<'_>) -> Result<Option<Hit<'h>>, KvError> {
         if !self.damaged.is_empty()

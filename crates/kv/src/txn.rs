@@ -406,6 +406,6 @@ fn staged_bytes<'h>(heap: &'h Heap, bytes: &[u8], expiry_ms: u64) -> Item<'h> {
 fn staged_extents<'h>(heap: &'h Heap, extents: &[Extent], expiry_ms: u64) -> Result<Item<'h>, KvError> {
     let crc = heap.crc_of(extents)?;
     extents.iter().for_each(|extent| heap.runs().hold(*extent));
-    let len = extents.iter().map(|extent| extent.len as usize).sum();
+    let len = extents.iter().map(|extent| extent.len() as usize).sum();
     Ok(Item::from_parts(heap, expiry_ms, len, crc, None, extents))
 }

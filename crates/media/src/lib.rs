@@ -149,7 +149,7 @@ impl Dirty {
 
     /// Bytes noted, before alignment to blocks.
     pub fn bytes(&self) -> u64 {
-        self.ranges.iter().map(|r| u64::from(r.len)).sum()
+        self.ranges.iter().map(|r| u64::from(r.len())).sum()
     }
 
     /// Notes a range, joined to one of the latest where the gap between them is less than a block.

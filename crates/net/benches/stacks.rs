@@ -132,7 +132,7 @@ impl Host {
         match event {
             Event::Accepted { conn, .. } => self.conn = Some(conn),
             Event::Received { extent, .. } => {
-                self.got += extent.len as usize;
+                self.got += extent.len() as usize;
                 self.memory.release(extent);
             }
             _ => {}

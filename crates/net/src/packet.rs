@@ -99,7 +99,7 @@ impl Piece {
     fn stored_len(&self) -> usize {
         match self {
             Self::Bytes { .. } => 0,
-            Self::Stored(extent) => extent.len as usize,
+            Self::Stored(extent) => extent.len() as usize,
         }
     }
 }
@@ -173,10 +173,10 @@ impl<'a> PacketBuilder<'a> {
         if self.segment_len.is_none() {
             self.sum = self.sum.then(self.len, sum());
         }
-        self.len += extent.len as usize;
+        self.len += extent.len() as usize;
         self.descriptors += ((extent.end() - 1) / FRAME_SIZE - extent.off / FRAME_SIZE + 1) as usize;
         match self.packet.pieces.last_mut() {
-            Some(Piece::Stored(last)) if last.end() == extent.off => last.len += extent.len,
+            Some(Piece::Stored(last)) if last.end() == extent.off => last.grow(extent.len()),
             _ => self.packet.pieces.push(Piece::Stored(extent)),
         }
     }

@@ -19,7 +19,7 @@ fn main() -> Result<(), ProtocolError> {
         from = command.end;
         println!("{}", command.args[0].bytes(&chain).escape_ascii());
         for range in command.args[1..].iter().filter_map(|arg| arg.range()) {
-            chain.extents(range, |extent| println!("  {} bytes at {:#x}", extent.len, extent.off));
+            chain.extents(range, |extent| println!("  {} bytes at {:#x}", extent.len(), extent.off));
         }
         writer.ok();
     }

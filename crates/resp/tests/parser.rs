@@ -123,7 +123,7 @@ fn a_value_is_yielded_where_it_lies() {
     let chain = Chain::new(&segments);
     let command = Parser::new(Limits::default()).next(&chain, 0).unwrap().unwrap();
     let mut extents = Vec::new();
-    chain.extents(command.args[1].range().unwrap(), |e| extents.push((e.off, e.len)));
+    chain.extents(command.args[1].range().unwrap(), |e| extents.push((e.off, e.len())));
     assert_eq!(extents, [(4096 + 17, 2), (9000, 3)]);
 }
 

@@ -51,7 +51,7 @@ impl Ahead {
     pub(crate) fn go_on(&mut self, inbox: &Inbox, heap: &Heap) -> Result<(), MediaError> {
         while self.done < self.value.end {
             let Some(extent) = inbox.extent(self.extent) else { break };
-            let left = extent.len as usize - self.skip;
+            let left = extent.len() as usize - self.skip;
             if left == 0 {
                 // The last one may still grow.
                 if inbox.extent(self.extent + 1).is_none() {

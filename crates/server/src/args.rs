@@ -22,7 +22,7 @@ impl<'a> Arg<'a> {
         match self {
             Self::Stream(_, range, _) => range.len(),
             Self::Plain(bytes) => bytes.len(),
-            Self::Held(_, extents) => extents.iter().map(|extent| extent.len as usize).sum(),
+            Self::Held(_, extents) => extents.iter().map(|extent| extent.len() as usize).sum(),
         }
     }
 

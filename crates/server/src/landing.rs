@@ -20,18 +20,18 @@ impl Landing {
 
     /// Copies held bytes into a run shared by stalled requests; the copy is held, the original released.
     pub(crate) fn set_aside(&mut self, extent: Extent) -> Result<Option<Extent>, MediaError> {
-        let len = u64::from(extent.len);
+        let len = u64::from(extent.len());
         if self.aside.is_none_or(|(_, used)| used + len > RUN_SIZE) {
             self.end_aside();
             self.aside = self.heap.take_landing_run().map(|run| (run, 0));
         }
         let Some((run, used)) = &mut self.aside else { return Ok(None) };
-        let copy = Extent::new(*run + *used, extent.len);
+        let copy = Extent::new(*run + *used, extent.len());
         self.heap.media().store(copy.off, self.heap.media().bytes(extent)?)?;
         *used += len;
         self.heap.runs().hold(copy);
         self.heap.runs().release(extent);
-        self.heap.copies.add(CopyPath::Stalled, extent.len as usize);
+        self.heap.copies.add(CopyPath::Stalled, extent.len() as usize);
         Ok(Some(copy.with_sum(extent.sum())))
     }
 
@@ -113,13 +113,13 @@ impl Inbox {
 
     /// Appends bytes that are held once. Neighbours become one extent, whose shared frame needs one hold.
     pub(crate) fn push(&mut self, heap: &Heap, extent: Extent) {
-        self.len += extent.len as usize;
+        self.len += extent.len() as usize;
         match self.extents.back_mut() {
-            Some(last) if last.end() == extent.off && last.len.checked_add(extent.len).is_some() => {
+            Some(last) if last.end() == extent.off && last.len().checked_add(extent.len()).is_some() => {
                 if !extent.off.is_multiple_of(FRAME_SIZE) {
                     heap.runs().release(Extent::new(extent.off, 1));
                 }
-                last.grow(extent.len);
+                last.grow(extent.len());
             }
             _ => self.extents.push_back(extent),
         }
@@ -130,13 +130,13 @@ impl Inbox {
         self.len -= count;
         while count > 0 {
             let front = self.extents.front_mut().expect("no more is consumed than was received");
-            if front.len as usize <= count {
-                count -= front.len as usize;
+            if front.len() as usize <= count {
+                count -= front.len() as usize;
                 heap.runs().release(*front);
                 self.extents.pop_front();
                 continue;
             }
-            let rest = Extent::new(front.off + count as u64, front.len - count as u32)
+            let rest = Extent::new(front.off + count as u64, front.len() - count as u32)
                 .with_sum(sum_of_rest(heap, *front, count));
             let first_kept = rest.off / FRAME_SIZE * FRAME_SIZE;
             if first_kept > front.off {

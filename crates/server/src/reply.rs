@@ -25,12 +25,13 @@ fn framed(heap: &Heap, item: &Item<'_>, before: &[u8], after: &[u8]) -> Option<E
     if room_before < before.len() as u64 || room_after < after.len() as u64 {
         return None;
     }
-    let whole = Extent::new(value.off - before.len() as u64, value.len + (before.len() + after.len()) as u32);
+    let whole =
+        Extent::new(value.off - before.len() as u64, value.len() + (before.len() + after.len()) as u32);
     let bytes = heap.media().bytes(whole).ok()?;
     if !bytes.starts_with(before) || !bytes.ends_with(after) {
         return None;
     }
-    let ends_at = before.len() + value.len as usize;
+    let ends_at = before.len() + value.len() as usize;
     let sum = Sum::of(before).then(before.len(), sum).then(ends_at, Sum::of(after));
     Some(whole.with_sum(Some(sum)))
 }
@@ -211,7 +212,7 @@ impl Reply<'_> {
 
     /// Appends bytes that lie in frames; the caller's hold on them goes with the reply.
     pub fn stored(&mut self, extent: Extent) {
-        self.stored += extent.len as usize;
+        self.stored += extent.len() as usize;
         self.out().push_stored(extent);
     }
 
@@ -465,7 +466,7 @@ pub(crate) mod tests {
         fn len(&self) -> usize {
             let len = |token: &Token| match token {
                 Token::Byte(_) => 1,
-                Token::Stored(extent) => extent.len as usize,
+                Token::Stored(extent) => extent.len() as usize,
             };
             self.tokens.iter().map(len).sum()
         }

@@ -233,7 +233,7 @@ impl Worker {
     }
 
     fn receive(&mut self, id: ConnId, extent: Extent, arrival_ns: u64) {
-        count(&self.shared.counters.input_bytes, u64::from(extent.len));
+        count(&self.shared.counters.input_bytes, u64::from(extent.len()));
         let Some(conn) = self.conns.get_mut(&id).filter(|conn| !conn.closing) else {
             return self.heap.runs().release(extent);
         };
@@ -411,7 +411,7 @@ impl Worker {
         let writes = media.file_writes(&dirty);
         count(
             &self.shared.counters.written_bytes,
-            writes.iter().map(|write| u64::from(write.extent.len)).sum(),
+            writes.iter().map(|write| u64::from(write.extent.len())).sum(),
         );
         let id = self.round;
         self.commit = Some(Commit { id, begun, _dirty: dirty });

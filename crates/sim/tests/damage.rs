@@ -238,7 +238,7 @@ fn a_flipped_bit_in_a_value_is_an_error_of_its_key() {
     for key in [FRAMED, LISTED] {
         let (_, extents, _, _) = region.places(key);
         for extent in extents {
-            for (off, bit) in bits(extent.off, u64::from(extent.len), extent.len as usize / 3 + 1) {
+            for (off, bit) in bits(extent.off, u64::from(extent.len()), extent.len() as usize / 3 + 1) {
                 let found = region.with_flip(off, bit, || region.check(Some(key)).expect("a key was hit"));
                 assert!(matches!(found, Err(KvError::Damaged { .. })), "offset {off}: {found:?}");
             }
@@ -251,7 +251,7 @@ fn a_flipped_bit_in_a_list_of_extents_is_an_error_of_its_key() {
     let region = Region::new();
     let (_, _, list, _) = region.places(LISTED);
     let list = list.expect("the value is in more pieces than a record holds");
-    for (off, bit) in bits(list.off, u64::from(list.len), 11) {
+    for (off, bit) in bits(list.off, u64::from(list.len()), 11) {
         let found = region.with_flip(off, bit, || region.check(Some(LISTED)).expect("a key was hit"));
         assert!(matches!(found, Err(KvError::Damaged { .. })), "offset {off}: {found:?}");
     }
@@ -262,7 +262,7 @@ fn a_flipped_bit_in_a_long_key_is_an_error_of_that_key() {
     let region = Region::new();
     let (_, _, _, key_at) = region.places(&region.long_key);
     let key_at = key_at.expect("the key is too long for its record");
-    for (off, bit) in bits(key_at.off, u64::from(key_at.len), 401) {
+    for (off, bit) in bits(key_at.off, u64::from(key_at.len()), 401) {
         let found =
             region.with_flip(off, bit, || region.check(Some(&region.long_key)).expect("a key was hit"));
         assert!(matches!(found, Err(KvError::Damaged { .. })), "offset {off}: {found:?}");

@@ -158,10 +158,10 @@ impl Server {
     fn receive(&mut self, conn: ConnId, extent: Extent) {
         let client = self.clients.entry(conn).or_default();
         // `*3\r\n$3` begins a SET, `*3\r\n$6` the CONFIGs with which the client introduces itself.
-        if client.received == 0 && extent.len > 6 && self.runs.byte(extent.off + 5) == b'6' {
+        if client.received == 0 && extent.len() > 6 && self.runs.byte(extent.off + 5) == b'6' {
             client.replies_due = 2;
         } else {
-            client.received += extent.len as usize;
+            client.received += extent.len() as usize;
             client.replies_due += client.received / REQUEST_LEN;
             self.requests += (client.received / REQUEST_LEN) as u64;
             client.received %= REQUEST_LEN;

@@ -84,7 +84,7 @@ impl Outgoing {
 
     /// Bytes that will go over the wire.
     pub fn len(&self) -> usize {
-        self.bytes.len() + self.stored().map(|e| e.len as usize).sum::<usize>()
+        self.bytes.len() + self.stored().map(|e| e.len() as usize).sum::<usize>()
     }
 
     /// Empties both buffers, keeping their memory unless it has grown large.

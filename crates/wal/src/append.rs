@@ -105,6 +105,6 @@ fn len(value: &Source<'_>) -> u64 {
     match value {
         Source::None => 0,
         Source::Bytes(bytes) => bytes.len() as u64,
-        Source::Landed { extents, .. } => extents.iter().map(|extent| u64::from(extent.len)).sum(),
+        Source::Landed { extents, .. } => extents.iter().map(|extent| u64::from(extent.len())).sum(),
     }
 }

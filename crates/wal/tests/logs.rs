@@ -32,7 +32,7 @@ fn what_landed_is_logged_by_reference() {
     let run = heap.take_landing_run().unwrap();
     let pieces = [Extent::new(run + 100, 600), Extent::new(run + 4000, 500)];
     pieces.iter().enumerate().for_each(|(at, piece)| {
-        heap.media().store(piece.off, &vec![at as u8 + 1; piece.len as usize]).unwrap();
+        heap.media().store(piece.off, &vec![at as u8 + 1; piece.len() as usize]).unwrap();
         heap.runs().hold(*piece);
     });
     logs.append(&mut writer, b"a", &[Source::Landed { extents: &pieces, crc: None }], 1).unwrap();

@@ -245,7 +245,7 @@ impl Media for SimMedia {
     }
 
     fn zero(&self, extent: Extent) -> Result<(), MediaError> {
-        self.stored(extent, || self.image.zero(extent.off, u64::from(extent.len)))
+        self.stored(extent, || self.image.zero(extent.off, u64::from(extent.len())))
     }
 
     fn claim_run(&self, run_off: u64) -> Result<(), MediaError> {
@@ -282,8 +282,8 @@ impl Media for SimMedia {
 
     /// The durable bytes.
     fn read_medium(&self, extent: Extent, into: &mut [u8]) -> Result<(), MediaError> {
-        self.image.at(extent.off, u64::from(extent.len))?;
-        if into.len() != extent.len as usize {
+        self.image.at(extent.off, u64::from(extent.len()))?;
+        if into.len() != extent.len() as usize {
             return Err(MediaError::Unsupported("the buffer must be exactly as long as the extent to read"));
         }
         let state = self.state.lock();

@@ -129,10 +129,10 @@ impl Image {
     /// The bytes of an extent.
     #[inline]
     pub(crate) fn bytes(&self, extent: Extent) -> Result<&[u8], MediaError> {
-        let at = self.at(extent.off, u64::from(extent.len))?;
+        let at = self.at(extent.off, u64::from(extent.len()))?;
         // SAFETY: in bounds and mapped until drop, which the borrow outlives not; the heap never stores to
         // bytes that somebody reads, and the kernel writes only into claimed runs (module documentation).
-        Ok(unsafe { std::slice::from_raw_parts(at, extent.len as usize) })
+        Ok(unsafe { std::slice::from_raw_parts(at, extent.len() as usize) })
     }
 
     /// Stores bytes.

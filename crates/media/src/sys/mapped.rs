@@ -155,7 +155,7 @@ impl Media for MappedMedia {
 
     fn zero(&self, extent: Extent) -> Result<(), MediaError> {
         self.writable()?;
-        self.image.zero(extent.off, u64::from(extent.len))
+        self.image.zero(extent.off, u64::from(extent.len()))
     }
 
     fn claim_run(&self, run_off: u64) -> Result<(), MediaError> {
@@ -165,9 +165,9 @@ impl Media for MappedMedia {
     #[inline]
     fn flush(&self, _dirty: &mut Dirty, _site: Site, extent: Extent) {
         // Out of bounds means that nothing was stored there: there is nothing to write back.
-        if let Ok(addr) = self.image.at(extent.off, u64::from(extent.len)) {
+        if let Ok(addr) = self.image.at(extent.off, u64::from(extent.len())) {
             // SAFETY: the range is within the mapped image; the instruction was checked at open.
-            unsafe { self.flush.write_back(addr, extent.len as usize) };
+            unsafe { self.flush.write_back(addr, extent.len() as usize) };
         }
     }
 

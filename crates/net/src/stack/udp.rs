@@ -149,7 +149,7 @@ impl Stack {
         let family = |ours: &&IpAddr| ours.is_ipv4() == remote.is_ipv4();
         let local = *self.config.addresses.iter().find(family).ok_or(SendError::Unresolved)?;
         let remote_mac = self.neighbours.get(remote.ip()).ok_or(SendError::Unresolved)?;
-        let stored_len = stored.map_or(0, |(extent, _)| extent.len as usize);
+        let stored_len = stored.map_or(0, |(extent, _)| extent.len() as usize);
         let headers = crate::address::ip_header_len(local) + HEADER_LEN;
         let in_buffer = ETHERNET_HEADER + headers + bytes.len();
         if headers + bytes.len() + stored_len > usize::from(self.config.mtu) || in_buffer > BYTES_MAX {

@@ -168,7 +168,7 @@ impl Tcb {
         if segment.flags.cwr {
             self.ecn.echo = false;
         }
-        if segment.congested && segment.payload.extent.len > 0 {
+        if segment.congested && !segment.payload.extent.is_empty() {
             self.ecn.echo = true;
             self.ack = Ack::Now;
         }

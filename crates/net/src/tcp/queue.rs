@@ -70,8 +70,8 @@ impl TransmitQueue {
             return;
         }
         let from = From::Stored { off: extent.off, sum };
-        self.pieces.push_back(Piece { start: self.end, len: extent.len, from });
-        self.end += u64::from(extent.len);
+        self.pieces.push_back(Piece { start: self.end, len: extent.len(), from });
+        self.end += u64::from(extent.len());
     }
 
     /// Lets go of everything before `until`, whole pieces at a time.
@@ -151,7 +151,7 @@ impl TransmitQueue {
 /// The sum of part of a stored piece: taken from the kept one where that is shorter to compute.
 fn sum_of_part(whole: Extent, kept: Option<Sum>, skip: u32, take: u32, frames: &dyn Frames) -> Sum {
     match kept {
-        Some(sum) if take == whole.len => sum,
+        Some(sum) if take == whole.len() => sum,
         Some(sum) => sum.of_part(frames.bytes(whole), skip as usize..(skip + take) as usize),
         None => Sum::of(frames.bytes(Extent::new(whole.off + u64::from(skip), take))),
     }

@@ -30,7 +30,7 @@ struct Waiting {
 
 impl Waiting {
     fn end(&self) -> Seq {
-        self.start + self.payload.extent.len
+        self.start + self.payload.extent.len()
     }
 }
 
@@ -62,7 +62,7 @@ impl Reassembly {
         frames: &mut dyn Frames,
     ) -> bool {
         self.latest = Some(start);
-        let end = start + payload.extent.len;
+        let end = start + payload.extent.len();
         let mut at = start;
         let mut index = self.waiting.partition_point(|kept| kept.end().le(start));
         let mut new = false;
@@ -91,7 +91,7 @@ impl Reassembly {
             self.waiting.pop_front();
             if next.lt(first.end()) {
                 let skip = next.past(first.start);
-                let rest = first.payload.part(skip, first.payload.extent.len - skip, frames);
+                let rest = first.payload.part(skip, first.payload.extent.len() - skip, frames);
                 if skip > 0 {
                     frames.hold(rest.extent);
                     frames.release(first.payload.extent);
@@ -140,11 +140,11 @@ impl Reassembly {
     pub(crate) fn set_aside(&mut self, now: Instant, after: Duration, frames: &mut dyn Frames) -> u64 {
         let mut copied = 0;
         for kept in &mut self.waiting {
-            if kept.aside || kept.payload.extent.len > ASIDE_MAX || now.since(kept.arrived) < after {
+            if kept.aside || kept.payload.extent.len() > ASIDE_MAX || now.since(kept.arrived) < after {
                 continue;
             }
             let Some(copy) = frames.set_aside(kept.payload.extent) else { break };
-            copied += u64::from(copy.len);
+            copied += u64::from(copy.len());
             kept.payload.extent = copy;
             kept.aside = true;
         }

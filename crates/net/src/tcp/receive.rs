@@ -31,7 +31,7 @@ impl Tcb {
             self.end(Ended::Aborted);
             return Err(Drop::Closed);
         }
-        self.mss_seen = self.mss_seen.max(payload.extent.len);
+        self.mss_seen = self.mss_seen.max(payload.extent.len());
         if segment.seq != self.rcv_nxt {
             return self.receive_after_hole(context, segment);
         }
@@ -63,7 +63,7 @@ impl Tcb {
 
     /// Takes payload that continues the stream; it is held once.
     fn accept(&mut self, context: &mut Context<'_>, payload: Payload) {
-        let len = payload.extent.len;
+        let len = payload.extent.len();
         self.rcv_nxt += len;
         self.unacked += len;
         if self.paused {
@@ -121,7 +121,7 @@ impl Tcb {
     /// RFC 9293, 3.10.7.4, eighth. A FIN after a hole is remembered by its place.
     pub(super) fn receive_fin(&mut self, context: &mut Context<'_>, segment: &Segment) {
         if segment.flags.fin && self.state.receives() {
-            self.fin_at = Some(segment.seq + segment.payload.extent.len);
+            self.fin_at = Some(segment.seq + segment.payload.extent.len());
         }
         if self.fin_at == Some(self.rcv_nxt) {
             self.fin_at = None;

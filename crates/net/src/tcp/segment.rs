@@ -20,7 +20,7 @@ pub(crate) struct Payload {
 impl Payload {
     /// Part of it, with its own sum.
     pub(crate) fn part(&self, skip: u32, len: u32, frames: &dyn Frames) -> Self {
-        if skip == 0 && len == self.extent.len {
+        if skip == 0 && len == self.extent.len() {
             return *self;
         }
         let range = skip as usize..(skip + len) as usize;
@@ -68,7 +68,7 @@ pub(crate) struct Segment {
 impl Segment {
     /// Length in sequence numbers.
     pub(crate) fn len(&self) -> u32 {
-        self.payload.extent.len + u32::from(self.flags.syn) + u32::from(self.flags.fin)
+        self.payload.extent.len() + u32::from(self.flags.syn) + u32::from(self.flags.fin)
     }
 
     /// Cuts what lies before `seq` off.
@@ -77,19 +77,19 @@ impl Segment {
             self.flags.syn = false;
             self.seq += 1;
         }
-        let skip = seq.past(self.seq).min(self.payload.extent.len);
-        self.payload = self.payload.part(skip, self.payload.extent.len - skip, frames);
+        let skip = seq.past(self.seq).min(self.payload.extent.len());
+        self.payload = self.payload.part(skip, self.payload.extent.len() - skip, frames);
         self.seq += skip;
     }
 
     /// Cuts what lies at or after `seq` off, a FIN included.
     pub(crate) fn trim_after(&mut self, seq: Seq, frames: &dyn Frames) {
-        let end = self.seq + self.payload.extent.len;
+        let end = self.seq + self.payload.extent.len();
         if seq.lt(end + u32::from(self.flags.fin)) {
             self.flags.fin = false;
         }
-        let excess = end.past(seq).min(self.payload.extent.len);
-        self.payload = self.payload.part(0, self.payload.extent.len - excess, frames);
+        let excess = end.past(seq).min(self.payload.extent.len());
+        self.payload = self.payload.part(0, self.payload.extent.len() - excess, frames);
     }
 }
 

@@ -92,7 +92,7 @@ impl Frames for Arena {
         let bytes = self.bytes(extent).to_vec();
         let copy = self.store(0, &bytes)?;
         self.release(extent);
-        self.set_aside += u64::from(extent.len);
+        self.set_aside += u64::from(extent.len());
         Some(copy)
     }
 }

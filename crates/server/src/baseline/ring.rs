@@ -64,7 +64,7 @@ impl Ring {
 
     fn note(&mut self, extent: Extent) {
         match self.unflushed.last_mut() {
-            Some(last) if last.end() == extent.off => last.grow(extent.len),
+            Some(last) if last.end() == extent.off => last.grow(extent.len()),
             _ => self.unflushed.push(extent),
         }
     }

@@ -138,7 +138,7 @@ fn memory_usage(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
     }
     let key = call.word(2);
     let Some(item) = call.peek(&key)? else { return call.reply_value(None) };
-    let value: u64 = item.extents().iter().map(|extent| u64::from(extent.len)).sum();
+    let value: u64 = item.extents().iter().map(|extent| u64::from(extent.len())).sum();
     call.reply_integer(i64::try_from(RECORD_SIZE + value).unwrap_or(i64::MAX))
 }
 

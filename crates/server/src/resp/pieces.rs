@@ -75,7 +75,7 @@ fn slice(extents: &[Extent], range: Range<usize>) -> Extents {
     let mut base = 0;
     let mut part = Extents::new();
     for extent in extents {
-        let end = base + extent.len as usize;
+        let end = base + extent.len() as usize;
         let (from, to) = (range.start.max(base), range.end.min(end));
         if from < to {
             part.push(Extent::new(extent.off + (from - base) as u64, (to - from) as u32));

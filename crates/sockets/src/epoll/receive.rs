@@ -68,7 +68,7 @@ impl EpollTransport {
             Ok(len) => {
                 let extent = self.landing.landed(frames, len);
                 self.ready.push(Event::Received { conn: id, extent, arrival_ns: 0 });
-                if len == space.len { Outcome::More } else { Outcome::Drained }
+                if len == space.len() { Outcome::More } else { Outcome::Drained }
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Outcome::Drained,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Outcome::More,
@@ -133,7 +133,7 @@ impl Landing {
             self.current = run.map(|run| Filling { run, filled: 0 });
         }
         let Filling { run, filled } = self.current?;
-        Some(Extent::new(run.off + u64::from(filled), (run.len - filled).min(RECEIVE_MAX)))
+        Some(Extent::new(run.off + u64::from(filled), (run.len() - filled).min(RECEIVE_MAX)))
     }
 
     /// Accounts for received bytes: holds them; retires the run if it is full.

@@ -57,7 +57,7 @@ impl Buffers {
         // and fewer than BUFFERS_MAX are before it, so nobody else uses this one.
         let entry = unsafe { &mut *self.entries.as_ptr().add(index) };
         entry.set_addr(address);
-        entry.set_len(space.len);
+        entry.set_len(space.len());
         entry.set_bid(id.0);
         self.tail = self.tail.wrapping_add(1);
         self.shared_tail().store(self.tail, Ordering::Release);

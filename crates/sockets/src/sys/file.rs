@@ -23,7 +23,7 @@ pub(crate) fn write_durably(file: RawFd, writes: &[FileWrite]) -> io::Result<()>
 
 fn write_one(file: RawFd, write: &FileWrite, flags: i32) -> io::Result<()> {
     let source = std::ptr::with_exposed_provenance_mut(write.addr);
-    let iovec = libc::iovec { iov_base: source, iov_len: write.extent.len as usize };
+    let iovec = libc::iovec { iov_base: source, iov_len: write.extent.len() as usize };
     let off = i64::try_from(write.extent.off).map_err(|_| io::ErrorKind::InvalidInput)?;
     // SAFETY: the kernel only reads from the address, and answers EFAULT if it is not mapped.
     let written = retry(|| unsafe { libc::pwritev2(file, &raw const iovec, 1, off, flags) })?;
@@ -32,10 +32,10 @@ fn write_one(file: RawFd, write: &FileWrite, flags: i32) -> io::Result<()> {
 
 /// An error unless all bytes of `write` were written: what is durable of a short write is unknown.
 pub(super) fn whole(written: usize, write: &FileWrite) -> io::Result<()> {
-    if written == write.extent.len as usize {
+    if written == write.extent.len() as usize {
         return Ok(());
     }
-    let message = format!("{written} of {} bytes were written at {}", write.extent.len, write.extent.off);
+    let message = format!("{written} of {} bytes were written at {}", write.extent.len(), write.extent.off);
     Err(io::Error::new(io::ErrorKind::WriteZero, message))
 }
 

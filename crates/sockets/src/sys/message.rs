@@ -130,7 +130,7 @@ impl Pinned {
 const fn part_len(part: Part) -> usize {
     match part {
         Part::Bytes { start, end } => (end - start) as usize,
-        Part::Stored(extent) => extent.len as usize,
+        Part::Stored(extent) => extent.len() as usize,
     }
 }
 

@@ -22,7 +22,7 @@ impl Region {
     /// If the extent is not wholly inside the image: handing its address to the kernel would have it
     /// read or write somebody else's memory.
     pub(crate) fn address(self, extent: Extent) -> *mut u8 {
-        let end = extent.off.checked_add(u64::from(extent.len));
+        let end = extent.off.checked_add(u64::from(extent.len()));
         assert!(
             end.is_some_and(|end| end <= self.len),
             "{extent:?} reaches past {} bytes of image",

@@ -270,7 +270,7 @@ fn is_passing(error: &io::Error) -> bool {
 
 fn write_entry(file: RawFd, write: &FileWrite) -> Entry {
     let source = std::ptr::with_exposed_provenance(write.addr);
-    opcode::Write::new(Fd(file), source, write.extent.len).offset(write.extent.off).build()
+    opcode::Write::new(Fd(file), source, write.extent.len()).offset(write.extent.off).build()
 }
 
 fn written(entry: &cqueue::Entry, writes: &[FileWrite]) -> io::Result<()> {

@@ -19,7 +19,7 @@ pub(crate) fn adopt(fd: RawFd) -> TcpStream {
 /// # Errors
 /// `WouldBlock` when nothing is there, otherwise the connection's error.
 pub(crate) fn receive(socket: &TcpStream, region: Region, space: Extent) -> io::Result<u32> {
-    let (address, len) = (region.address(space), space.len as usize);
+    let (address, len) = (region.address(space), space.len() as usize);
     // SAFETY: `address` checked that the bytes lie in the mapped image; the run they lie in is lent to
     // this transport, so nobody reads or writes them before they are reported.
     let received = unsafe { libc::recv(socket.as_raw_fd(), address.cast(), len, libc::MSG_DONTWAIT) };

@@ -106,7 +106,7 @@ impl FakeFrames {
     fn cells(&self, extent: Extent) -> &[AtomicU8] {
         let skip = self.base - self.memory.as_ptr().addr();
         let start = skip + usize::try_from(extent.off).unwrap();
-        &self.memory[start..start + extent.len as usize]
+        &self.memory[start..start + extent.len() as usize]
     }
 
     fn recycle(&mut self, run_off: u64) {
@@ -135,8 +135,8 @@ impl Frames for FakeFrames {
         let run_off = extent.off / RUN_SIZE * RUN_SIZE;
         let filled = self.lent.get_mut(&run_off).expect("bytes land only in lent runs");
         assert_eq!(extent.off, run_off + *filled, "bytes land behind those before, without a gap");
-        *filled += u64::from(extent.len);
-        assert!(extent.len > 0 && *filled <= RUN_SIZE, "{extent:?} is empty or leaves its run");
+        *filled += u64::from(extent.len());
+        assert!(extent.len() > 0 && *filled <= RUN_SIZE, "{extent:?} is empty or leaves its run");
         *self.holds.entry(extent).or_default() += 1;
     }
 

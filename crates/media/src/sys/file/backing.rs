@@ -122,7 +122,7 @@ impl Backing {
     }
 
     fn write(&self, write: &FileWrite, dsync: bool) -> io::Result<()> {
-        let len = write.extent.len as usize;
+        let len = write.extent.len() as usize;
         // SAFETY: a planned write lies within the image, which lives as long as the region.
         match unsafe { call::write_at(self.fd(), write.addr, len, write.extent.off, dsync) }? {
             written if written == len => Ok(()),

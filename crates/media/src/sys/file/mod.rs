@@ -76,7 +76,7 @@ impl FileMedia {
         let writes = writes::plan(dirty.ranges(), self.image.len(), self.image.base());
         for write in &writes {
             // Both ends are rounded to blocks: the neighbours' bytes must be in the image as well.
-            self.make_writable(write.extent.off, u64::from(write.extent.len))?;
+            self.make_writable(write.extent.off, u64::from(write.extent.len()))?;
         }
         Ok(writes)
     }
@@ -102,8 +102,8 @@ impl Media for FileMedia {
 
     #[inline]
     fn bytes(&self, extent: Extent) -> Result<&[u8], MediaError> {
-        self.image.at(extent.off, u64::from(extent.len))?;
-        self.make_readable(extent.off, u64::from(extent.len))?;
+        self.image.at(extent.off, u64::from(extent.len()))?;
+        self.make_readable(extent.off, u64::from(extent.len()))?;
         self.image.bytes(extent)
     }
 
@@ -122,7 +122,7 @@ impl Media for FileMedia {
     }
 
     fn zero(&self, extent: Extent) -> Result<(), MediaError> {
-        let (off, len) = (extent.off, u64::from(extent.len));
+        let (off, len) = (extent.off, u64::from(extent.len()));
         self.image.at(off, len)?;
         self.backing.writable()?;
         self.runs.claim_whole_runs(off, len);
@@ -173,7 +173,7 @@ impl Media for FileMedia {
 
     fn read_medium(&self, extent: Extent, into: &mut [u8]) -> Result<(), MediaError> {
         check_buffer(extent, into)?;
-        self.image.at(extent.off, u64::from(extent.len))?;
+        self.image.at(extent.off, u64::from(extent.len()))?;
         self.backing.read_past_image(extent.off, into)
     }
 
@@ -204,7 +204,7 @@ impl Media for FileMedia {
 
 /// Refuses a buffer that is not exactly as long as the extent.
 pub(super) fn check_buffer(extent: Extent, into: &[u8]) -> Result<(), MediaError> {
-    if into.len() == extent.len as usize {
+    if into.len() == extent.len() as usize {
         return Ok(());
     }
     Err(MediaError::Unsupported("the buffer must be exactly as long as the extent to read"))

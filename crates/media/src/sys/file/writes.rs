@@ -30,7 +30,7 @@ pub(super) fn plan(ranges: &[Extent], len: u64, base: usize) -> SmallVec<[FileWr
 /// The blocks that a range touches, as offsets. `len` is a multiple of a block.
 fn span(range: Extent, len: u64) -> (u64, u64) {
     let from = range.off - range.off % BLOCK_SIZE;
-    let end = range.off.saturating_add(u64::from(range.len)).min(len);
+    let end = range.off.saturating_add(u64::from(range.len())).min(len);
     (from, if range.is_empty() { from } else { end.next_multiple_of(BLOCK_SIZE) })
 }
 
@@ -51,7 +51,7 @@ mod tests {
     fn extents(ranges: &[Extent], len: u64) -> Vec<(u64, u32)> {
         let writes = plan(ranges, len, BASE);
         assert!(writes.iter().all(|w| w.addr == BASE + w.extent.off as usize));
-        writes.iter().map(|w| (w.extent.off, w.extent.len)).collect()
+        writes.iter().map(|w| (w.extent.off, w.extent.len())).collect()
     }
 
     #[test]
