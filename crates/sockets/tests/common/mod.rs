@@ -136,7 +136,7 @@ impl Frames for FakeFrames {
         let filled = self.lent.get_mut(&run_off).expect("bytes land only in lent runs");
         assert_eq!(extent.off, run_off + *filled, "bytes land behind those before, without a gap");
         *filled += u64::from(extent.len());
-        assert!(extent.len() > 0 && *filled <= RUN_SIZE, "{extent:?} is empty or leaves its run");
+        assert!(!extent.is_empty() && *filled <= RUN_SIZE, "{extent:?} is empty or leaves its run");
         *self.holds.entry(extent).or_default() += 1;
     }
 
