@@ -56,7 +56,7 @@ impl Model {
 
     fn frames(&self) -> BTreeMap<u64, u32> {
         let mut frames = BTreeMap::new();
-        for extent in self.held.iter().filter(|extent| extent.len() > 0) {
+        for extent in self.held.iter().filter(|extent| !extent.is_empty()) {
             for frame in extent.off / FRAME_SIZE..=(extent.end() - 1) / FRAME_SIZE {
                 *frames.entry(frame).or_default() += 1;
             }
@@ -65,7 +65,7 @@ impl Model {
     }
 
     fn is_used(&self, run: RunId) -> bool {
-        let touches = |extent: &Extent| extent.len() > 0 && RunId::of(extent.off) == run;
+        let touches = |extent: &Extent| !extent.is_empty() && RunId::of(extent.off) == run;
         self.filling.contains(&run.off()) || self.held.iter().any(touches)
     }
 }
