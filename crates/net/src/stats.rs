@@ -71,6 +71,8 @@ pub struct Stats {
     pub received: u64,
     /// Frames handed out for sending.
     pub sent: u64,
+    /// Segments received whose sender waits for what it has sent to be used (RFC 9293, 3.9.1.2: PUSH).
+    pub pushed: u64,
     /// Connections that were opened, by us or by a peer.
     pub opened: u64,
     /// Segments sent again.

@@ -20,8 +20,13 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Packets taken in one look.
-const BATCH_PACKETS: u32 = 256;
+/// Packets taken in one look, about.
+const BATCH_PACKETS: usize = 256;
+/// Packets taken from the ring at a time.
+const PORTION_PACKETS: u32 = 16;
+/// Whole requests, or pipelines of them, taken in one look, about: as many peers wait for the answers. With more, server
+/// and peers would take turns, each idle while the other works.
+const BATCH_PUSHES: u64 = 32;
 /// How many packets before its turn the next one is fetched from where the kernel has left it: another core's cache.
 const AHEAD: usize = 1;
 /// Looks that find packets but no event for the worker, in one round at most.
@@ -195,35 +200,59 @@ impl PacketTransport {
 
     /// Takes packets that have arrived; how many there were.
     fn take_packets(&mut self, frames: &mut dyn Frames) -> usize {
-        let Some(socket) = &mut self.socket else { return 0 };
-        self.received.clear();
-        if socket.receive(BATCH_PACKETS, &mut self.received) == 0 {
-            // An error would show at the next kick.
-            let polled = self.polls && socket.wake_receive().is_ok();
-            if !polled || socket.receive(BATCH_PACKETS, &mut self.received) == 0 {
-                return 0;
+        let (mut taken, mut continues) = (0, false);
+        let pushed = self.stack.stats().pushed;
+        while taken < BATCH_PACKETS && self.stack.stats().pushed - pushed < BATCH_PUSHES {
+            let portion = self.receive(taken == 0);
+            if portion.is_empty() {
+                self.received = portion;
+                break;
             }
+            self.take_portion(&portion, &mut continues, frames);
+            taken += portion.len();
+            self.received = portion;
         }
+        taken
+    }
+
+    /// The next few packets from the ring.
+    fn receive(&mut self, may_poll: bool) -> Vec<landfall_xdp::Received> {
+        let mut received = std::mem::take(&mut self.received);
+        received.clear();
+        let Some(socket) = &mut self.socket else { return received };
+        // An error of the call would show at the next kick.
+        if socket.receive(PORTION_PACKETS, &mut received) == 0
+            && may_poll
+            && self.polls
+            && socket.wake_receive().is_ok()
+        {
+            socket.receive(PORTION_PACKETS, &mut received);
+        }
+        received
+    }
+
+    fn take_portion(
+        &mut self,
+        packets: &[landfall_xdp::Received],
+        continues: &mut bool,
+        frames: &mut dyn Frames,
+    ) {
         let now = now();
         if now.since(self.clock_offset.1) > CLOCKS_EVERY {
             self.clock_offset = (unix_ns() - monotonic_ns(), now);
         }
-        let packets = std::mem::take(&mut self.received);
-        let mut continues = false;
         for (index, packet) in packets.iter().enumerate() {
             if let (Some(next), None) = (packets.get(index + AHEAD), &self.bounce) {
                 prefetch(frames.bytes(Extent::new(next.addr, next.len)));
             }
             // Packets in several parts do not fit the MTU that was checked: none of them is whole.
-            if !continues && !packet.continues {
+            if !*continues && !packet.continues {
                 self.take_one(now, frames, packet);
             } else {
                 self.put_back(packet.addr, frames);
             }
-            continues = packet.continues;
+            *continues = packet.continues;
         }
-        self.received = packets;
-        self.received.len()
     }
 
     /// A whole packet; what of it nobody keeps is used again.

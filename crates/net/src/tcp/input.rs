@@ -53,6 +53,7 @@ impl Tcb {
             return Ok(());
         }
         let carried = segment.len() > 0;
+        context.stats.pushed += u64::from(segment.flags.psh && carried);
         segment.trim_before(self.rcv_nxt, context.frames);
         segment.trim_after(self.rcv_edge, context.frames);
         if carried && segment.len() == 0 {
