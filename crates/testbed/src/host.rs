@@ -8,6 +8,8 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+const CONGESTION_CONTROL: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
+
 /// A network namespace, gone when the last clone, and the last process and socket in it, are.
 #[derive(Clone, Debug)]
 pub struct Host(Arc<Inner>);
@@ -111,6 +113,23 @@ impl Host {
         let there = |path: &&String| fs::exists(path).unwrap_or(false);
         let set = || paths.iter().filter(there).try_for_each(|path| fs::write(path, "1"));
         self.enter(set).map_err(|e| Unavailable::new(format!("IPv6 of {}", self.name()), e))
+    }
+
+    /// Has connections that the host's kernel makes from now on use this congestion control (RFC 9438's is `cubic`),
+    /// whatever this machine's default is.
+    ///
+    /// # Errors
+    /// [`Unavailable`]: the kernel does not know it, or lets namespaces use none but the machine's default and what
+    /// the sysctl `net.ipv4.tcp_allowed_congestion_control` names.
+    pub fn set_congestion_control(&self, name: &str) -> Result<(), Unavailable> {
+        let failed = |e| Unavailable::new(format!("congestion control {name} of {}", self.name()), e);
+        self.enter(|| fs::write(CONGESTION_CONTROL, name)).map_err(failed)
+    }
+
+    /// The congestion control of connections that the host's kernel makes; nothing where the kernel does not tell.
+    pub fn congestion_control(&self) -> String {
+        let text = self.enter(|| fs::read_to_string(CONGESTION_CONTROL)).unwrap_or_default();
+        text.trim().to_owned()
     }
 
     /// A name for the host's next interface.

@@ -90,6 +90,17 @@ fn commands_run_inside_the_host() {
 }
 
 #[test]
+fn congestion_control_is_the_hosts_own() {
+    let Some(testbed) = testbed() else { return };
+    let (a, b) = (testbed.host("a").unwrap(), testbed.host("b").unwrap());
+    let default = b.congestion_control();
+    // The one that every kernel has, and lets every namespace choose.
+    a.set_congestion_control("reno").unwrap();
+    assert_eq!((a.congestion_control().as_str(), b.congestion_control()), ("reno", default));
+    assert!(a.set_congestion_control("none such").unwrap_err().to_string().contains("none such of a"));
+}
+
+#[test]
 fn nothing_is_left_in_the_machine() {
     let Some(testbed) = testbed() else { return };
     // A host stands for the machine: on the real one, others may be at work.

@@ -50,6 +50,8 @@ pub(crate) struct Lab {
     taskset: Option<PathBuf>,
     /// What servers said of themselves, by name.
     abouts: RefCell<BTreeMap<String, String>>,
+    /// Of the kernel's TCP.
+    congestion_control: String,
     scratch: TempDir,
 }
 
@@ -72,7 +74,13 @@ pub(crate) fn run(args: &PaperArgs) -> Result<(), BenchError> {
 impl Lab {
     fn set_up(args: PaperArgs) -> Result<Self, BenchError> {
         // Without hosts nothing can be measured: that is to be said before anything else is done.
-        drop(Wire::new(1500, wire::Quality::Plain)?);
+        let congestion_control = Wire::new(1500, wire::Quality::Plain)?.congestion_control();
+        if congestion_control != wire::CONGESTION_CONTROL {
+            let (used, ours, allow) = (&congestion_control, wire::CONGESTION_CONTROL, wire::ALLOW);
+            say(format_args!(
+                "the kernel's TCP uses {used}, ours {ours}, which differ most where frames are lost; to compare like with like: {allow}"
+            ));
+        }
         let landfall = std::env::current_exe().map_err(BenchError::file(Path::new("this executable")))?;
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let apart = args.server_core != args.client_core && args.server_core.max(args.client_core) < cores;
@@ -86,6 +94,7 @@ impl Lab {
             valgrind: find_program("valgrind"),
             taskset: find_program("taskset").filter(|_| apart),
             abouts: RefCell::default(),
+            congestion_control,
             args,
             scratch,
         };

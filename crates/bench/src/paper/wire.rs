@@ -11,6 +11,10 @@ const SERVER: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
 const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
 /// The server's own stack.
 const OWN: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 9);
+/// Of our own stack, and Linux's unless it was told otherwise.
+pub(crate) const CONGESTION_CONTROL: &str = "cubic";
+/// How a machine's hosts may use it.
+pub(crate) const ALLOW: &str = "sysctl net.ipv4.tcp_allowed_congestion_control=\"reno cubic\"";
 /// Seed of the frames that are lost.
 const SEED: u64 = 7;
 
@@ -58,6 +62,10 @@ impl Wire {
         // Router solicitations would be the only other traffic.
         server.disable_ipv6()?;
         client.disable_ipv6()?;
+        // Where that is not allowed, both use the machine's default.
+        for host in [&server, &client] {
+            let _ = host.set_congestion_control(CONGESTION_CONTROL);
+        }
         let mut options = LinkOptions::between(&format!("{CLIENT}/24"), &format!("{SERVER}/24"));
         options.mtu = mtu;
         let (between, client_end, interface) = match quality {
@@ -82,6 +90,11 @@ impl Wire {
             server.disable_offloads(&interface)?;
         }
         Ok(Self { server, client, interface, mtu, _between: between })
+    }
+
+    /// What the kernel's TCP uses at both ends.
+    pub(crate) fn congestion_control(&self) -> String {
+        self.client.congestion_control()
     }
 
     /// Where the kernel's TCP serves.

@@ -41,7 +41,7 @@ fn head(page: &mut Page, results: &Results) {
     );
     page.paragraph(&format!(
         "landfall {} on {} ({} cores, {} of memory, Linux {}). Client and server are hosts (network namespaces) joined by a \
-         veth pair; {}. {} rounds of {} s, all servers of a comparison in turns within each round, each started afresh \
+         veth pair; {}; the kernel's TCP uses {}, ours cubic. {} rounds of {} s, all servers of a comparison in turns within each round, each started afresh \
          ({:.0} s in all). Figures are medians, with the smallest and largest of the rounds in brackets; ratios and \
          differences are taken round by round.",
         results.landfall_version,
@@ -50,6 +50,7 @@ fn head(page: &mut Page, results: &Results) {
         bytes(machine.memory as f64),
         machine.kernel,
         results.pinning,
+        results.congestion_control,
         settings.rounds,
         settings.seconds,
         results.took_seconds,

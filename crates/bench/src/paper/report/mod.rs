@@ -44,6 +44,8 @@ pub(crate) struct Results {
     pub(crate) landfall_version: &'static str,
     pub(crate) machine: Machine,
     pub(crate) pinning: String,
+    /// Of the kernel's TCP.
+    pub(crate) congestion_control: String,
     pub(crate) settings: PaperArgs,
     pub(crate) took_seconds: f64,
     /// What each server said of itself: version, medium, transport, store.
@@ -80,7 +82,10 @@ pub(crate) struct WalRows {
 
 impl Results {
     pub(crate) fn new(lab: &Lab) -> Self {
-        Self::of(lab.args.clone(), lab.pinning())
+        Self {
+            congestion_control: lab.congestion_control.clone(),
+            ..Self::of(lab.args.clone(), lab.pinning())
+        }
     }
 
     fn of(settings: PaperArgs, pinning: String) -> Self {
@@ -89,6 +94,7 @@ impl Results {
             landfall_version: env!("CARGO_PKG_VERSION"),
             machine: Machine::here(),
             pinning,
+            congestion_control: String::new(),
             settings,
             took_seconds: 0.0,
             servers: BTreeMap::new(),
