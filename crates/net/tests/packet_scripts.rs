@@ -77,6 +77,7 @@ scripts! {
     path_mtu_v6
     paused_reader
     paws_after_long_idle
+    push
     reneging
     reordering
     reset_checks

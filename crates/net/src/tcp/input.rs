@@ -53,13 +53,13 @@ impl Tcb {
             return Ok(());
         }
         let carried = segment.len() > 0;
-        context.stats.pushed += u64::from(segment.flags.psh && carried);
         segment.trim_before(self.rcv_nxt, context.frames);
         segment.trim_after(self.rcv_edge, context.frames);
         if carried && segment.len() == 0 {
             // A probe of a closed window (RFC 9293, 3.8.6.1), or what has arrived before.
             self.ack = Ack::Now;
         }
+        context.stats.pushed += u64::from(segment.flags.psh && !segment.payload.extent.is_empty());
         self.receive_payload(context, &segment)?;
         self.receive_fin(context, &segment);
         Ok(())
