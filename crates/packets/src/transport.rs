@@ -202,45 +202,34 @@ impl PacketTransport {
     fn take_packets(&mut self, frames: &mut dyn Frames) -> usize {
         let (mut taken, mut continues) = (0, false);
         let pushed = self.stack.stats().pushed;
-        while taken < BATCH_PACKETS && self.stack.stats().pushed - pushed < BATCH_PUSHES {
-            let portion = self.receive(taken == 0);
-            if portion.is_empty() {
-                self.received = portion;
-                break;
-            }
-            self.take_portion(&portion, &mut continues, frames);
-            taken += portion.len();
-            self.received = portion;
+        while taken < BATCH_PACKETS
+            && self.stack.stats().pushed - pushed < BATCH_PUSHES
+            && self.receive(taken == 0) > 0
+        {
+            taken += self.take_portion(&mut continues, frames);
         }
         taken
     }
 
-    /// The next few packets from the ring.
-    fn receive(&mut self, may_poll: bool) -> Vec<landfall_xdp::Received> {
-        let mut received = std::mem::take(&mut self.received);
-        received.clear();
-        let Some(socket) = &mut self.socket else { return received };
+    /// Fetches the next few packets from the ring; how many there are.
+    fn receive(&mut self, may_poll: bool) -> u32 {
+        let Some(socket) = &mut self.socket else { return 0 };
+        self.received.clear();
+        let count = socket.receive(PORTION_PACKETS, &mut self.received);
         // An error of the call would show at the next kick.
-        if socket.receive(PORTION_PACKETS, &mut received) == 0
-            && may_poll
-            && self.polls
-            && socket.wake_receive().is_ok()
-        {
-            socket.receive(PORTION_PACKETS, &mut received);
+        if count > 0 || !may_poll || !self.polls || socket.wake_receive().is_err() {
+            return count;
         }
-        received
+        socket.receive(PORTION_PACKETS, &mut self.received)
     }
 
-    fn take_portion(
-        &mut self,
-        packets: &[landfall_xdp::Received],
-        continues: &mut bool,
-        frames: &mut dyn Frames,
-    ) {
+    /// Takes the packets that were fetched; how many there were.
+    fn take_portion(&mut self, continues: &mut bool, frames: &mut dyn Frames) -> usize {
         let now = now();
         if now.since(self.clock_offset.1) > CLOCKS_EVERY {
             self.clock_offset = (unix_ns() - monotonic_ns(), now);
         }
+        let packets = std::mem::take(&mut self.received);
         for (index, packet) in packets.iter().enumerate() {
             if let (Some(next), None) = (packets.get(index + AHEAD), &self.bounce) {
                 prefetch(frames.bytes(Extent::new(next.addr, next.len)));
@@ -253,6 +242,8 @@ impl PacketTransport {
             }
             *continues = packet.continues;
         }
+        self.received = packets;
+        self.received.len()
     }
 
     /// A whole packet; what of it nobody keeps is used again.

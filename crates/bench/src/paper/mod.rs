@@ -78,7 +78,8 @@ impl Lab {
         if congestion_control != wire::CONGESTION_CONTROL {
             let (used, ours, allow) = (&congestion_control, wire::CONGESTION_CONTROL, wire::ALLOW);
             say(format_args!(
-                "the kernel's TCP uses {used}, ours {ours}, which differ most where frames are lost; to compare like with like: {allow}"
+                "the kernel's TCP uses {used}, ours {ours}, which differ most where frames are lost; to compare like with \
+                 like: {allow}"
             ));
         }
         let landfall = std::env::current_exe().map_err(BenchError::file(Path::new("this executable")))?;

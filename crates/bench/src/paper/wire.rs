@@ -83,11 +83,15 @@ impl Wire {
                 (Between::Nothing, a, b)
             }
         };
-        // Our own stack needs whole checksums in what it receives; what a server sends is its kernel's affair.
-        client.disable_checksum_offload(&client_end)?;
-        if quality != Quality::Plain {
-            client.disable_offloads(&client_end)?;
-            server.disable_offloads(&interface)?;
+        match quality {
+            // Our own stack needs whole checksums in what it receives; what a server sends is its kernel's affair.
+            Quality::Plain => client.disable_checksum_offload(&client_end)?,
+            Quality::Bare => {
+                client.disable_offloads(&client_end)?;
+                server.disable_offloads(&interface)?;
+            }
+            // Whatever stands between has seen to that.
+            Quality::Lossy(_) => {}
         }
         Ok(Self { server, client, interface, mtu, _between: between })
     }

@@ -10,6 +10,7 @@ use crate::paper::args::StageStore;
 use crate::paper::compare::{Row, Work, find};
 use crate::paper::contestant::{Over, Store, Who, landfall};
 use crate::paper::sections::{MTU, OVERS, STORES, http, with};
+use crate::paper::wire::CONGESTION_CONTROL;
 use crate::paper::wrk::Ask;
 use crate::report::markdown::{Page, bytes, number, spread, spread_of, target_table};
 use crate::report::svg::Plot;
@@ -41,8 +42,8 @@ fn head(page: &mut Page, results: &Results) {
     );
     page.paragraph(&format!(
         "landfall {} on {} ({} cores, {} of memory, Linux {}). Client and server are hosts (network namespaces) joined by a \
-         veth pair; {}; the kernel's TCP uses {}, ours cubic. {} rounds of {} s, all servers of a comparison in turns within each round, each started afresh \
-         ({:.0} s in all). Figures are medians, with the smallest and largest of the rounds in brackets; ratios and \
+         veth pair; {}; the kernel's TCP uses {}, ours {}. {} rounds of {} s, all servers of a comparison in turns \
+         within each round, each started afresh ({:.0} s in all). Figures are medians, with the smallest and largest of the rounds in brackets; ratios and \
          differences are taken round by round.",
         results.landfall_version,
         machine.processor,
@@ -51,6 +52,7 @@ fn head(page: &mut Page, results: &Results) {
         machine.kernel,
         results.pinning,
         results.congestion_control,
+        CONGESTION_CONTROL,
         settings.rounds,
         settings.seconds,
         results.took_seconds,
