@@ -73,6 +73,17 @@ fn connections_go_on_while_their_packets_change_queues() {
 }
 
 #[test]
+fn queues_without_a_worker_are_named_with_what_to_do() {
+    let Some(net) = two_queues() else { return };
+    for (workers, named) in [("1", true), ("2", false)] {
+        let place = Place::new();
+        let _server = net.start(&place, &["--workers", workers, "--capacity", "256MiB"]);
+        let log = place.log();
+        assert_eq!(log.contains("not served") && log.contains("--workers"), named, "{log}");
+    }
+}
+
+#[test]
 fn hundreds_of_connections_are_spread_over_two_workers() {
     let Some(net) = two_queues() else { return };
     let place = Place::new();

@@ -219,6 +219,16 @@ fn check_queues(settings: &Settings, interface: &Interface) -> Result<(), Packet
     if workers > queues as usize {
         return Err(PacketsError::TooFewQueues { interface: interface.name.clone(), queues, workers });
     }
+    // Not an error: the network card may have been told to keep our flows on the first ones.
+    if workers < queues as usize {
+        tracing::warn!(
+            interface = interface.name,
+            queues,
+            workers,
+            "packets that arrive on the other queues of the interface are not served: start as many --workers as it has \
+             queues, or give it fewer (ethtool -L), or have it keep our flows on the first ones (ethtool -X or -N)"
+        );
+    }
     Ok(())
 }
 
