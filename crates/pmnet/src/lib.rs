@@ -1,0 +1,19 @@
+//! PMNet: an in-network log that acknowledges updates before the server has seen them.
+//!
+//! Source: Seemakhupt et al., *PMNet: In-Network Data Persistence*, ISCA 2021. Four state machines, none of which does
+//! I/O, reads a clock or draws entropy: packets and the time go in, packets and events come out.
+//!
+//! - [`wire`]: the packets. Byte tables, and who does what with which: `docs/format/pmnet.md`.
+
+#![forbid(unsafe_code)]
+
+mod error;
+mod identity;
+pub mod wire;
+
+pub use error::WireError;
+pub use identity::{Flow, Identity, SessionKey};
+pub use landfall_net::Instant;
+
+/// UDP ports that PMNet's packets use at one end at least (§IV-A2).
+pub const PORTS: std::ops::RangeInclusive<u16> = 51000..=52000;
