@@ -37,6 +37,6 @@ pub use recover::{
     DamagedCopies, DamagedSlot, Found, Judge, NewRegion, Opening, Resolved, ScanUnit, Scanned, create,
 };
 pub use runs::{Run, RunCounts, RunUse, Runs};
-pub use superblock::{FEATURE_LOGS, Geometry, VERSION, decode as decode_superblock};
+pub use superblock::{FEATURE_LOGS, FEATURE_PMNET, Geometry, VERSION, decode as decode_superblock};
 pub use tenant::{OwnerBySpace, Tenant, spaces};
 pub use writer::{Entry, Source, Writer};

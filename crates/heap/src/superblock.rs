@@ -17,8 +17,10 @@ const SIZE: usize = 128;
 pub const FEATURE_LOGS: u32 = 1;
 /// Must-know feature: values may be certified by the sums of their extents alone.
 pub const FEATURE_SUMS_ONLY: u32 = 2;
+/// Must-know feature: the region may hold records of a PMNet device.
+pub const FEATURE_PMNET: u32 = 4;
 /// Must-know features this code knows.
-const KNOWN_INCOMPATIBLE: u32 = FEATURE_LOGS | FEATURE_SUMS_ONLY;
+const KNOWN_INCOMPATIBLE: u32 = FEATURE_LOGS | FEATURE_SUMS_ONLY | FEATURE_PMNET;
 /// Read-only-if-unknown features this code knows.
 const KNOWN_READ_ONLY: u32 = 0;
 

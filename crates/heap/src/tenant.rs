@@ -22,6 +22,12 @@ pub mod spaces {
     pub const LOG_POSITION: u8 = 17;
     /// What belongs to logs.
     pub const LOGS: RangeInclusive<u8> = LOG..=LOG_POSITION;
+    /// Updates that a PMNet device keeps.
+    pub const PMNET_LOG: u8 = 32;
+    /// The ports from which a PMNet relay sends clients' packets on.
+    pub const PMNET_PATH: u8 = 33;
+    /// What belongs to PMNet devices.
+    pub const PMNET: RangeInclusive<u8> = PMNET_LOG..=PMNET_PATH;
 }
 
 /// A system whose records share the region with those of the one that drives recovery.

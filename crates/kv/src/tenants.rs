@@ -2,8 +2,8 @@
 
 use crate::error::KvError;
 use landfall_heap::{
-    Damage, DamagedSlot, FEATURE_LOGS, Found, Heap, HeapError, Judge, RecordView, Scanned, SlotId, Tenant,
-    spaces,
+    Damage, DamagedSlot, FEATURE_LOGS, FEATURE_PMNET, Found, Heap, HeapError, Judge, RecordView, Scanned,
+    SlotId, Tenant, spaces,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -36,7 +36,7 @@ impl Tenants {
     pub(crate) fn take(&self, heap: &Heap, found: &Found, view: &RecordView<'_>) -> bool {
         match self.of(found.space) {
             Some(tenant) => tenant.take(heap, found, view),
-            None if spaces::LOGS.contains(&found.space) => {
+            None if spaces::LOGS.contains(&found.space) || spaces::PMNET.contains(&found.space) => {
                 self.foreign.store(found.space, Ordering::Relaxed);
             }
             None => return false,
@@ -46,11 +46,12 @@ impl Tenants {
 
     /// Refuses a region that says that it may hold records of a system that is not here.
     pub(crate) fn check_features(&self, heap: &Heap) -> Result<(), KvError> {
-        let may_have_logs = heap.geometry().features & FEATURE_LOGS != 0;
-        if may_have_logs && !self.own(spaces::LOG) {
-            return Err(HeapError::Foreign { space: spaces::LOG }.into());
+        let systems = [(FEATURE_LOGS, spaces::LOG), (FEATURE_PMNET, spaces::PMNET_LOG)];
+        let may_have = |feature: u32| heap.geometry().features & feature != 0;
+        match systems.into_iter().find(|(feature, space)| may_have(*feature) && !self.own(*space)) {
+            Some((_, space)) => Err(HeapError::Foreign { space }.into()),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// Refuses to go on without the owner of a record: what nobody takes would be given up.

@@ -19,3 +19,15 @@ pub enum WireError {
         what: &'static str,
     },
 }
+
+/// Why the log cannot go on.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LogError {
+    /// From the heap.
+    #[error(transparent)]
+    Heap(#[from] landfall_heap::HeapError),
+    /// From the medium.
+    #[error(transparent)]
+    Media(#[from] landfall_media::MediaError),
+}

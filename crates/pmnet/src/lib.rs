@@ -3,15 +3,19 @@
 //! Source: Seemakhupt et al., *PMNet: In-Network Data Persistence*, ISCA 2021. Four state machines, none of which does
 //! I/O, reads a clock or draws entropy: packets and the time go in, packets and events come out.
 //!
+//! - [`device::Device`]: the pipeline between clients and servers.
+//! - [`log::Log`]: updates in persistent memory, by identity.
 //! - [`wire`]: the packets. Byte tables, and who does what with which: `docs/format/pmnet.md`.
 
 #![forbid(unsafe_code)]
 
+pub mod device;
 mod error;
 mod identity;
+pub mod log;
 pub mod wire;
 
-pub use error::WireError;
+pub use error::{LogError, WireError};
 pub use identity::{Flow, Identity, SessionKey};
 pub use landfall_net::Instant;
 

@@ -1,0 +1,235 @@
+//! The device: a pipeline of three stages (§IV-B2) between clients and servers.
+//!
+//! Read [`Device`] first; what is done with which packet is in [`table`].
+
+mod pipeline;
+mod resend;
+mod servers;
+mod stats;
+pub mod table;
+
+pub use servers::ServerState;
+pub use stats::DeviceStats;
+
+use crate::error::LogError;
+use crate::log::{Log, Stored};
+use crate::wire::{self, Header};
+use crate::{Identity, Instant};
+use landfall_media::{Dirty, Extent, MediaError};
+use resend::Resend;
+use servers::Servers;
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// Actions that wait for the driver at most; what would go beyond is left out and sent again later.
+const ACTIONS_MAX: usize = 8192;
+
+/// How a device behaves.
+#[derive(Clone, Copy, Debug)]
+pub struct DeviceConfig {
+    /// Its number in its chain, from the clients to the server, below [`wire::DEVICES_MAX`]; `None`: it stands alone and
+    /// acknowledges as the authors' devices do.
+    pub number: Option<u8>,
+    /// Drawn at each start.
+    pub incarnation: u64,
+    /// An update that nothing has removed for so long is sent again.
+    pub resend_after: Duration,
+    /// Longest pause between two repetitions.
+    pub resend_pause_max: Duration,
+    /// Repetitions without confirmation at once.
+    pub resend_window: usize,
+    /// How often servers are asked whether they live; zero: never.
+    pub heartbeat_every: Duration,
+    /// Heartbeats without an answer after which a server that has answered before counts as silent.
+    pub heartbeats_missed_max: u32,
+    /// Servers that are watched.
+    pub servers_max: usize,
+}
+
+impl Default for DeviceConfig {
+    fn default() -> Self {
+        Self {
+            number: None,
+            incarnation: 0,
+            resend_after: Duration::from_millis(100),
+            resend_pause_max: Duration::from_secs(5),
+            resend_window: 256,
+            heartbeat_every: Duration::from_millis(100),
+            heartbeats_missed_max: 3,
+            servers_max: 64,
+        }
+    }
+}
+
+/// A PMNet packet that has arrived and been verified. The caller holds its bytes until the call returns.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrival<'a> {
+    /// Its source.
+    pub from: SocketAddr,
+    /// Its destination.
+    pub to: SocketAddr,
+    /// The PMNet header and what follows.
+    pub payload: &'a [u8],
+    /// The packet in the region: what the log refers to.
+    pub packet: Extent,
+    /// Bytes of `packet` in front of `payload`.
+    pub header_at: usize,
+    /// When it arrived, Unix nanoseconds.
+    pub arrival_ns: u64,
+}
+
+/// What becomes of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// To be sent on as it is.
+    Forward,
+    /// It ends here.
+    Taken,
+}
+
+/// What a device wants sent.
+#[derive(Debug)]
+pub enum Action {
+    /// A datagram of its own making.
+    Datagram {
+        /// In whose name.
+        from: SocketAddr,
+        /// To whom.
+        to: SocketAddr,
+        /// The payload.
+        payload: Vec<u8>,
+    },
+    /// An update of the log, to its server. Its bytes are held: [`Device::sent`] lets go of them.
+    Logged {
+        /// Which.
+        identity: Identity,
+        /// Where it lies.
+        stored: Stored,
+    },
+}
+
+/// One device.
+///
+/// Contract: [`Self::handle`] for each packet; after a batch [`Self::commit`] (or [`Self::begin_commit`], a fence elsewhere,
+/// [`Self::finish_commit`]); [`Self::handle_timeout`] when [`Self::next_timeout`] says so; then all of [`Self::poll_action`].
+#[derive(Debug)]
+pub struct Device {
+    config: DeviceConfig,
+    log: Log,
+    actions: VecDeque<Action>,
+    resend: Resend,
+    servers: Servers,
+    stats: DeviceStats,
+}
+
+impl Device {
+    /// A device over its log. What is in the log is sent to its servers again.
+    pub fn new(config: DeviceConfig, log: Log, now: Instant) -> Self {
+        let mut device = Self {
+            config,
+            log,
+            actions: VecDeque::new(),
+            resend: Resend::new(&config),
+            servers: Servers::default(),
+            stats: DeviceStats::default(),
+        };
+        let all = device.log.identities(|_| true);
+        for identity in &all {
+            device.resend.watch(*identity, now);
+            device.servers.note(&device.config, identity.flow, now);
+        }
+        device.resend.replay(all);
+        device
+    }
+
+    /// The log.
+    pub fn log(&self) -> &Log {
+        &self.log
+    }
+
+    /// The log, for the paths of relays.
+    pub fn log_mut(&mut self) -> &mut Log {
+        &mut self.log
+    }
+
+    /// What it has counted.
+    pub fn stats(&self) -> &DeviceStats {
+        &self.stats
+    }
+
+    /// Its servers, and how they are.
+    pub fn servers(&self) -> impl Iterator<Item = (SocketAddr, ServerState)> + '_ {
+        self.servers.states()
+    }
+
+    /// Fences what was logged, and acknowledges it.
+    ///
+    /// # Errors
+    /// The medium's. Nothing is acknowledged then, and nothing logged from now on: packets are still forwarded.
+    pub fn commit(&mut self) -> Result<(), LogError> {
+        if let Some(mut dirty) = self.begin_commit() {
+            let outcome = self.log.heap().media().fence(&mut dirty, landfall_media::Site::Commit);
+            self.finish_commit(outcome)?;
+        }
+        Ok(())
+    }
+
+    /// True if something waits for a fence and none is under way.
+    pub fn wants_commit(&self) -> bool {
+        self.log.has_pending() && !self.log.is_committing()
+    }
+
+    /// Ends the batch: the fence of what is returned makes it durable.
+    pub fn begin_commit(&mut self) -> Option<Dirty> {
+        self.log.begin_commit()
+    }
+
+    /// The fence has ended: what it covers is acknowledged.
+    ///
+    /// # Errors
+    /// The outcome's; nothing is acknowledged then.
+    pub fn finish_commit(&mut self, outcome: Result<(), MediaError>) -> Result<(), LogError> {
+        let Self { log, actions, config, stats, .. } = self;
+        stats.fences += 1;
+        log.finish_commit(outcome, |identity| {
+            stats.acknowledged += 1;
+            actions.push_back(acknowledgement(config, &identity));
+        })
+    }
+
+    /// The next thing to send.
+    pub fn poll_action(&mut self) -> Option<Action> {
+        self.actions.pop_front()
+    }
+
+    /// An update from [`Action::Logged`] has been sent, or could not be.
+    pub fn sent(&mut self, stored: &Stored) {
+        self.log.release(stored);
+    }
+
+    /// When [`Self::handle_timeout`] is due.
+    pub fn next_timeout(&self) -> Option<Instant> {
+        [self.resend.next_timeout(), self.servers.next_timeout(&self.config)].into_iter().flatten().min()
+    }
+
+    fn datagram(&mut self, from: SocketAddr, to: SocketAddr, payload: Vec<u8>) {
+        if self.actions.len() < ACTIONS_MAX {
+            self.actions.push_back(Action::Datagram { from, to, payload });
+        }
+    }
+}
+
+/// A PMNet-ACK: addresses and ports swapped, the update's hash.
+fn acknowledgement(config: &DeviceConfig, identity: &Identity) -> Action {
+    let hash = Header::new(wire::kind::UPDATE, identity.session, identity.seq).hash;
+    let header = Header {
+        kind: wire::kind::PMNET_ACK,
+        ack_count: config.number.unwrap_or(wire::FROM_HOSTS),
+        session: identity.session,
+        seq: identity.seq,
+        hash,
+    };
+    let payload = header.to_bytes().to_vec();
+    Action::Datagram { from: identity.flow.server, to: identity.flow.client, payload }
+}

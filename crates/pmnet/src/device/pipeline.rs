@@ -1,0 +1,188 @@
+//! The three stages, for one packet.
+
+use super::table::{self, Access, Egress, Ingress, Row};
+use super::{ACTIONS_MAX, Action, Arrival, Device, Verdict, acknowledgement};
+use crate::log::Logged;
+use crate::wire::{Body, Packet, Role};
+use crate::{Flow, Identity, Instant};
+
+/// Updates that one request of a server has sent again at once.
+const ANSWERS_MAX: usize = 4096;
+
+/// What the PM-access stage found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Found {
+    /// Nothing was looked for, or something is missing.
+    Missed,
+    /// Everything was there.
+    All,
+    /// The update is durable already.
+    Durable(Identity),
+}
+
+impl Device {
+    /// A packet has arrived.
+    pub fn handle(&mut self, arrival: &Arrival<'_>, now: Instant) -> Verdict {
+        self.stats.packets += 1;
+        let Ok(packet) = Packet::parse(arrival.payload) else {
+            self.stats.malformed += 1;
+            return Verdict::Forward;
+        };
+        let row = table::matching(packet.header.kind);
+        let flow = ingress(row, arrival);
+        let found = self.access(row, flow, &packet, arrival, now);
+        self.egress(row, found, &packet, arrival)
+    }
+
+    fn access(
+        &mut self,
+        row: &Row,
+        flow: Flow,
+        packet: &Packet<'_>,
+        arrival: &Arrival<'_>,
+        now: Instant,
+    ) -> Found {
+        let (session, seq) = (packet.header.session, packet.header.seq);
+        match row.access {
+            Access::None => Found::Missed,
+            Access::Log => self.log_update(Identity { flow, session, seq }, arrival, now),
+            Access::RemoveUpTo => {
+                self.stats.server_acks += 1;
+                self.remove_upto(flow, session, seq);
+                Found::Missed
+            }
+            Access::RemoveOne => {
+                let identity = Identity { flow, session, seq };
+                if self.log.remove(&identity) {
+                    self.stats.removed += 1;
+                    self.resend.removed(&identity);
+                }
+                Found::Missed
+            }
+            Access::LookUpMissing => {
+                let Body::Retransmit { count } = packet.body else { return Found::Missed };
+                self.send_missing(flow, session, seq, count)
+            }
+            Access::LookUpAfter => {
+                self.stats.recoveries += 1;
+                let seqs = self.log.seqs(flow, session, seq.saturating_add(1), ANSWERS_MAX);
+                self.resend.replay(seqs.into_iter().map(|seq| Identity { flow, session, seq }).collect());
+                Found::Missed
+            }
+            Access::ReadCache => {
+                self.stats.bypasses += 1;
+                Found::Missed
+            }
+        }
+    }
+
+    fn log_update(&mut self, identity: Identity, arrival: &Arrival<'_>, now: Instant) -> Found {
+        self.stats.updates += 1;
+        self.servers.note(&self.config, identity.flow, now);
+        match self.log.append(identity, arrival.packet, arrival.header_at, arrival.arrival_ns) {
+            Ok(Logged::New) => {
+                self.stats.logged += 1;
+                self.resend.watch(identity, now);
+                Found::Missed
+            }
+            Ok(Logged::Known { durable }) => {
+                self.stats.repeated += 1;
+                if durable { Found::Durable(identity) } else { Found::Missed }
+            }
+            Ok(Logged::Not(why)) => {
+                *self.stats.not_logged.entry(why).or_default() += 1;
+                Found::Missed
+            }
+            Err(_) => {
+                self.stats.media_errors += 1;
+                Found::Missed
+            }
+        }
+    }
+
+    fn remove_upto(&mut self, flow: Flow, session: u16, seq: u32) {
+        let Self { log, stats, resend, .. } = self;
+        log.remove_upto(flow, session, seq, |seq| {
+            stats.removed += 1;
+            resend.removed(&Identity { flow, session, seq });
+        });
+    }
+
+    /// Sends what the server misses of a session and is there.
+    fn send_missing(&mut self, flow: Flow, session: u16, seq: u32, count: u32) -> Found {
+        self.stats.retransmissions += 1;
+        let end = seq.saturating_add(count);
+        let mut seqs = self.log.seqs(flow, session, seq, ANSWERS_MAX.min(count as usize));
+        seqs.retain(|seq| *seq < end);
+        let all = seqs.len() == count as usize;
+        for seq in seqs {
+            self.send_logged(Identity { flow, session, seq });
+        }
+        if all {
+            self.stats.retransmissions_answered += 1;
+            Found::All
+        } else {
+            Found::Missed
+        }
+    }
+
+    /// Has an update of the log sent to its server; false if it is not there, or too much waits to be sent.
+    pub(super) fn send_logged(&mut self, identity: Identity) -> bool {
+        if self.actions.len() >= ACTIONS_MAX {
+            return false;
+        }
+        match self.log.hold(&identity) {
+            Ok(Some(stored)) => {
+                self.stats.resent += 1;
+                self.actions.push_back(Action::Logged { identity, stored });
+                true
+            }
+            Ok(None) => false,
+            Err(_) => {
+                self.stats.media_errors += 1;
+                false
+            }
+        }
+    }
+
+    fn egress(&mut self, row: &Row, found: Found, packet: &Packet<'_>, arrival: &Arrival<'_>) -> Verdict {
+        match (row.egress, found) {
+            (Egress::ForwardAndAck, Found::Durable(identity)) => {
+                self.stats.acknowledged += 1;
+                self.actions.push_back(acknowledgement(&self.config, &identity));
+                Verdict::Forward
+            }
+            (Egress::ForwardIfMissed, Found::All) => Verdict::Taken,
+            (Egress::ReplyAndForward, _) => {
+                self.answer_heartbeat(packet, arrival);
+                Verdict::Forward
+            }
+            (Egress::ForwardIfForeign, _) => match self.take_reply(packet, arrival.from) {
+                true => Verdict::Taken,
+                false => Verdict::Forward,
+            },
+            _ => Verdict::Forward,
+        }
+    }
+
+    fn answer_heartbeat(&mut self, packet: &Packet<'_>, arrival: &Arrival<'_>) {
+        let Body::Heartbeat { nonce, .. } = packet.body else { return };
+        let reply = Body::HeartbeatReply {
+            nonce,
+            role: Role::Device,
+            number: self.config.number.unwrap_or(0),
+            declines: self.log.heap().media().closed().is_some() || !self.log.heap().has_room(),
+            incarnation: self.config.incarnation,
+        };
+        let bytes = Packet::new(packet.header.session, packet.header.seq, reply).to_bytes();
+        self.datagram(arrival.to, arrival.from, bytes);
+    }
+}
+
+/// Who is the client and who the server.
+fn ingress(row: &Row, arrival: &Arrival<'_>) -> Flow {
+    match row.ingress {
+        Ingress::FromServer => Flow { client: arrival.to, server: arrival.from },
+        Ingress::FromClient | Ingress::Any => Flow { client: arrival.from, server: arrival.to },
+    }
+}

@@ -1,0 +1,123 @@
+//! Servers, as heartbeats show them. A device has no address: it asks in the name of a client whose packets pass, and takes
+//! the replies to its own questions out of the stream.
+
+use super::{Device, DeviceConfig};
+use crate::wire::{Body, Packet, Role};
+use crate::{Flow, Instant};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+/// How a server is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServerState {
+    /// It has never answered a heartbeat: one of the authors' release, perhaps.
+    Unknown,
+    /// It answers.
+    Well,
+    /// It has answered before, and does not now.
+    Silent,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Server {
+    /// Whose packets pass between here and there.
+    via: SocketAddr,
+    state: ServerState,
+    incarnation: u64,
+    /// Heartbeats since the last answer.
+    missed: u32,
+    asked_at: Instant,
+}
+
+/// The servers that are watched.
+#[derive(Debug, Default)]
+pub(super) struct Servers {
+    known: BTreeMap<SocketAddr, Server>,
+    asked: u32,
+}
+
+impl Servers {
+    /// An update passes to a server.
+    pub(super) fn note(&mut self, config: &DeviceConfig, flow: Flow, now: Instant) {
+        if let Some(server) = self.known.get_mut(&flow.server) {
+            server.via = flow.client;
+        } else if self.known.len() < config.servers_max {
+            let state = ServerState::Unknown;
+            let server = Server { via: flow.client, state, incarnation: 0, missed: 0, asked_at: now };
+            self.known.insert(flow.server, server);
+        }
+    }
+
+    pub(super) fn states(&self) -> impl Iterator<Item = (SocketAddr, ServerState)> + '_ {
+        self.known.iter().map(|(address, server)| (*address, server.state))
+    }
+
+    pub(super) fn is_silent(&self, address: &SocketAddr) -> bool {
+        self.known.get(address).is_some_and(|server| server.state == ServerState::Silent)
+    }
+
+    pub(super) fn next_timeout(&self, config: &DeviceConfig) -> Option<Instant> {
+        let next = self.known.values().map(|server| server.asked_at + config.heartbeat_every).min();
+        next.filter(|_| !config.heartbeat_every.is_zero())
+    }
+
+    /// A server has answered: true if it had fallen silent, or was started anew.
+    fn is_back(&mut self, address: SocketAddr, incarnation: u64) -> bool {
+        let Some(server) = self.known.get_mut(&address) else { return false };
+        let was = (server.state, server.incarnation);
+        (server.state, server.incarnation, server.missed) = (ServerState::Well, incarnation, 0);
+        match was {
+            (ServerState::Unknown, _) => false,
+            (ServerState::Silent, _) => true,
+            (ServerState::Well, before) => before != incarnation,
+        }
+    }
+
+    /// The nonce of this device's questions: its incarnation tells them from others'.
+    fn nonce(config: &DeviceConfig) -> u64 {
+        config.incarnation ^ u64::from(config.number.unwrap_or(u8::MAX)).rotate_left(17)
+    }
+}
+
+impl Device {
+    /// Asks servers whose turn has come, and notices those that have fallen silent.
+    pub(super) fn watch_servers(&mut self, now: Instant) {
+        if self.config.heartbeat_every.is_zero() {
+            return;
+        }
+        let nonce = Servers::nonce(&self.config);
+        let number = self.config.number.unwrap_or(0);
+        let mut due = Vec::new();
+        for (address, server) in &mut self.servers.known {
+            if server.asked_at + self.config.heartbeat_every > now {
+                continue;
+            }
+            server.asked_at = now;
+            server.missed = server.missed.saturating_add(1);
+            if server.missed > self.config.heartbeats_missed_max && server.state == ServerState::Well {
+                server.state = ServerState::Silent;
+            }
+            due.push((*address, server.via));
+        }
+        for (server, via) in due {
+            self.servers.asked = self.servers.asked.wrapping_add(1);
+            let body = Body::Heartbeat { nonce, role: Role::Device, number };
+            let bytes = Packet::new(0, self.servers.asked, body).to_bytes();
+            self.datagram(via, server, bytes);
+        }
+    }
+
+    /// True for a reply to this device. A server that was started anew, or is back, is sent everything again.
+    pub(super) fn take_reply(&mut self, packet: &Packet<'_>, from: SocketAddr) -> bool {
+        let Body::HeartbeatReply { nonce, role, incarnation, .. } = packet.body else { return false };
+        if nonce != Servers::nonce(&self.config) {
+            return false;
+        }
+        if role == Role::Server && self.servers.is_back(from, incarnation) {
+            self.stats.replays += 1;
+            let all = self.log.identities(|flow| flow.server == from);
+            self.resend.replay(all);
+        }
+        true
+    }
+}

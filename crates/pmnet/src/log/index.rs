@@ -1,0 +1,168 @@
+//! What DRAM knows of the log: where each update is, by session.
+
+use crate::{Flow, Identity};
+use landfall_heap::SlotId;
+use std::collections::BTreeMap;
+
+/// Where an update is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Indexed {
+    pub(super) slot: SlotId,
+    pub(super) len: u32,
+    /// A fence has covered it.
+    pub(super) durable: bool,
+}
+
+#[derive(Debug, Default)]
+struct Session {
+    entries: BTreeMap<u32, Indexed>,
+    /// The server has confirmed everything up to here; 0 before it has confirmed anything.
+    applied: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Path {
+    port: u16,
+    slot: SlotId,
+}
+
+/// Updates by session and number; ordered, so that what is sent again is sent in order.
+#[derive(Debug, Default)]
+pub(super) struct Index {
+    sessions: BTreeMap<(Flow, u16), Session>,
+    entries: usize,
+    bytes: u64,
+    paths: BTreeMap<Flow, Path>,
+}
+
+impl Index {
+    pub(super) fn len(&self) -> usize {
+        self.entries
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn session(&self, identity: &Identity) -> Option<&Session> {
+        self.sessions.get(&(identity.flow, identity.session))
+    }
+
+    pub(super) fn get(&self, identity: &Identity) -> Option<&Indexed> {
+        self.session(identity)?.entries.get(&identity.seq)
+    }
+
+    pub(super) fn session_len(&self, identity: &Identity) -> usize {
+        self.session(identity).map_or(0, |session| session.entries.len())
+    }
+
+    pub(super) fn is_applied(&self, identity: &Identity) -> bool {
+        self.session(identity).is_some_and(|session| identity.seq <= session.applied)
+    }
+
+    /// An update that was not there.
+    pub(super) fn insert(&mut self, identity: Identity, slot: SlotId, len: u32) {
+        let session = self.sessions.entry((identity.flow, identity.session)).or_default();
+        session.entries.insert(identity.seq, Indexed { slot, len, durable: false });
+        self.entries += 1;
+        self.bytes += u64::from(len);
+    }
+
+    /// True if the update is still there, in this slot.
+    pub(super) fn mark_durable(&mut self, identity: &Identity, slot: SlotId) -> bool {
+        let session = self.sessions.get_mut(&(identity.flow, identity.session));
+        let entry = session.and_then(|session| session.entries.get_mut(&identity.seq));
+        match entry.filter(|entry| entry.slot == slot) {
+            Some(entry) => {
+                entry.durable = true;
+                true
+            }
+            None => false,
+        }
+    }
+
+    pub(super) fn remove(&mut self, identity: &Identity) -> Option<Indexed> {
+        let session = self.sessions.get_mut(&(identity.flow, identity.session))?;
+        let entry = session.entries.remove(&identity.seq)?;
+        self.forget(&entry);
+        Some(entry)
+    }
+
+    fn forget(&mut self, entry: &Indexed) {
+        self.entries -= 1;
+        self.bytes -= u64::from(entry.len);
+    }
+
+    /// Removes everything up to `seq`, and remembers that it was applied for as long as there is room for it.
+    pub(super) fn remove_upto(
+        &mut self,
+        flow: Flow,
+        session: u16,
+        seq: u32,
+        sessions_max: usize,
+        mut removed: impl FnMut(u32, Indexed),
+    ) {
+        if self.sessions.len() >= sessions_max {
+            self.sessions.retain(|_, session| !session.entries.is_empty());
+        }
+        let state = self.sessions.entry((flow, session)).or_default();
+        state.applied = state.applied.max(seq);
+        while let Some(first) = state.entries.first_entry().filter(|first| *first.key() <= seq) {
+            let (seq, entry) = first.remove_entry();
+            self.entries -= 1;
+            self.bytes -= u64::from(entry.len);
+            removed(seq, entry);
+        }
+    }
+
+    pub(super) fn seqs(&self, flow: Flow, session: u16, from: u32, max: usize) -> Vec<u32> {
+        let session = self.sessions.get(&(flow, session));
+        let entries = session.into_iter().flat_map(|session| session.entries.range(from..));
+        entries.map(|(seq, _)| *seq).take(max).collect()
+    }
+
+    pub(super) fn identities(&self, wanted: &mut dyn FnMut(&Flow) -> bool) -> Vec<Identity> {
+        let mut all = Vec::new();
+        for ((flow, session), state) in &self.sessions {
+            if wanted(flow) {
+                let of_seq = |seq: &u32| Identity { flow: *flow, session: *session, seq: *seq };
+                all.extend(state.entries.keys().map(of_seq));
+            }
+        }
+        all
+    }
+
+    /// The record in `old` has moved to `new`; false if it is not current.
+    pub(super) fn moved(&mut self, identity: &Identity, old: SlotId, new: SlotId) -> bool {
+        let session = self.sessions.get_mut(&(identity.flow, identity.session));
+        let entry = session.and_then(|session| session.entries.get_mut(&identity.seq));
+        entry.filter(|entry| entry.slot == old).map(|entry| entry.slot = new).is_some()
+    }
+
+    pub(super) fn path(&self, flow: &Flow) -> Option<u16> {
+        self.paths.get(flow).map(|path| path.port)
+    }
+
+    pub(super) fn path_slot(&self, flow: &Flow) -> Option<SlotId> {
+        self.paths.get(flow).map(|path| path.slot)
+    }
+
+    pub(super) fn paths(&self) -> Vec<(Flow, u16)> {
+        self.paths.iter().map(|(flow, path)| (*flow, path.port)).collect()
+    }
+
+    pub(super) fn path_count(&self) -> usize {
+        self.paths.len()
+    }
+
+    /// Returns the slot of the record that this one replaces.
+    pub(super) fn set_path(&mut self, flow: Flow, port: u16, slot: SlotId) -> Option<SlotId> {
+        self.paths.insert(flow, Path { port, slot }).map(|old| old.slot)
+    }
+
+    /// The path's record in `old` has moved to `new`; false if it is not current.
+    pub(super) fn path_moved(&mut self, flow: &Flow, old: SlotId, new: SlotId) -> bool {
+        let path = self.paths.get_mut(flow).filter(|path| path.slot == old);
+        path.map(|path| path.slot = new).is_some()
+    }
+}

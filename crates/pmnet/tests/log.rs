@@ -1,0 +1,260 @@
+//! The device's log: what crashes leave of it, and its bounds.
+
+mod support;
+
+use landfall_media::Media;
+use landfall_media::sim::{SimMedia, SimOptions};
+use landfall_pmnet::Identity;
+use landfall_pmnet::log::{Limits, Log, Logged, NotLogged};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use support::{Landing, blank, flow, identity, open, update};
+
+fn append(log: &mut Log, landing: &mut Landing, identity: Identity, len: usize) -> Logged {
+    let bytes = update(&identity, len);
+    let extent = landing.land(&log.heap().clone(), &bytes);
+    let logged = log.append(identity, extent, 0, 1).unwrap();
+    log.heap().runs().release(extent);
+    logged
+}
+
+fn read(log: &Log, identity: &Identity) -> Option<Vec<u8>> {
+    let stored = log.hold(identity).unwrap()?;
+    let bytes = log.bytes_of(&stored).unwrap();
+    log.release(&stored);
+    Some(bytes)
+}
+
+#[test]
+fn an_update_is_there_after_a_restart_once_its_fence_has_returned() {
+    let media = blank(false);
+    let (mut log, mut landing) = (open(&media, Limits::default()), Landing::default());
+    let update_1 = identity(1, 2, 3);
+    assert_eq!(append(&mut log, &mut landing, update_1, 100), Logged::New);
+    let mut durable = Vec::new();
+    log.commit(|identity| durable.push(identity)).unwrap();
+    assert_eq!(durable, [update_1]);
+    let image = media.crash_image_seeded(1);
+    let media = SimMedia::from_image(image, SimOptions::default());
+    let log = open(&media, Limits::default());
+    assert_eq!(read(&log, &update_1), Some(update(&update_1, 100)));
+}
+
+#[test]
+fn a_repetition_is_known_and_another_packet_with_its_identity_is_not_logged() {
+    let media = blank(false);
+    let (mut log, mut landing) = (open(&media, Limits::default()), Landing::default());
+    let one = identity(1, 1, 1);
+    assert_eq!(append(&mut log, &mut landing, one, 100), Logged::New);
+    assert_eq!(append(&mut log, &mut landing, one, 100), Logged::Known { durable: false });
+    log.commit(|_| {}).unwrap();
+    assert_eq!(append(&mut log, &mut landing, one, 100), Logged::Known { durable: true });
+    assert_eq!(append(&mut log, &mut landing, one, 101), Logged::Not(NotLogged::Collision));
+    assert_eq!(read(&log, &one), Some(update(&one, 100)));
+}
+
+#[test]
+fn what_is_removed_before_its_fence_is_not_acknowledged() {
+    let media = blank(true);
+    let (mut log, mut landing) = (open(&media, Limits::default()), Landing::default());
+    append(&mut log, &mut landing, identity(1, 1, 1), 100);
+    append(&mut log, &mut landing, identity(1, 1, 2), 100);
+    let mut dirty = log.begin_commit().unwrap();
+    log.remove_upto(flow(1), 1, 1, |_| {});
+    let outcome = media.fence(&mut dirty, landfall_media::Site::Commit);
+    let mut durable = Vec::new();
+    log.finish_commit(outcome, |identity| durable.push(identity.seq)).unwrap();
+    assert_eq!(durable, [2]);
+}
+
+#[test]
+fn what_the_server_has_confirmed_is_not_logged_again() {
+    let media = blank(false);
+    let (mut log, mut landing) = (open(&media, Limits::default()), Landing::default());
+    log.remove_upto(flow(1), 1, 5, |_| {});
+    assert_eq!(append(&mut log, &mut landing, identity(1, 1, 5), 9), Logged::Not(NotLogged::Applied));
+    assert_eq!(append(&mut log, &mut landing, identity(1, 1, 6), 9), Logged::New);
+}
+
+#[test]
+fn every_bound_is_kept() {
+    let limits = Limits {
+        entries_max: 6,
+        session_entries_max: 3,
+        queue_max: 5,
+        packet_bytes_max: 500,
+        ..Limits::default()
+    };
+    let media = blank(false);
+    let (mut log, mut landing) = (open(&media, limits), Landing::default());
+    let mut add = |log: &mut Log, client, seq, len| append(log, &mut landing, identity(client, 1, seq), len);
+    assert_eq!(add(&mut log, 1, 1, 501), Logged::Not(NotLogged::TooLong));
+    for seq in 1..=3 {
+        assert_eq!(add(&mut log, 1, seq, 200), Logged::New);
+    }
+    assert_eq!(add(&mut log, 1, 4, 200), Logged::Not(NotLogged::SessionFull));
+    assert_eq!(add(&mut log, 2, 1, 200), Logged::New);
+    assert_eq!(add(&mut log, 2, 2, 200), Logged::New);
+    assert_eq!(add(&mut log, 3, 1, 200), Logged::Not(NotLogged::QueueFull));
+    log.commit(|_| {}).unwrap();
+    assert_eq!(add(&mut log, 3, 1, 200), Logged::New);
+    assert_eq!(add(&mut log, 3, 2, 200), Logged::Not(NotLogged::Full));
+}
+
+#[test]
+fn a_full_region_takes_updates_again_once_some_are_removed() {
+    let media = blank(false);
+    let (mut log, mut landing) = (open(&media, Limits::default()), Landing::default());
+    let mut keeper = log.keeper();
+    let mut seq = 0;
+    loop {
+        seq += 1;
+        let logged = append(&mut log, &mut landing, identity(1, (seq >> 12) as u16, seq), 1800);
+        log.commit(|_| {}).unwrap();
+        if logged == Logged::Not(NotLogged::Full) {
+            break;
+        }
+        assert_eq!(logged, Logged::New);
+    }
+    assert!(seq > 5_000, "a region of 32 MiB took {seq} updates");
+    for session in 0..=(seq >> 12) as u16 {
+        log.remove_upto(flow(1), session, seq, |_| {});
+    }
+    for _ in 0..100 {
+        keeper.step().unwrap();
+    }
+    assert_eq!(append(&mut log, &mut landing, identity(2, 1, 1), 1800), Logged::New);
+}
+
+#[test]
+fn ports_of_clients_are_remembered() {
+    let media = blank(false);
+    let mut log = open(&media, Limits::default());
+    for (client, port) in [(1, 600), (2, 601), (1, 602), (3, 602)] {
+        assert!(log.set_path(flow(client), port, 1).unwrap());
+        log.commit(|_| {}).unwrap();
+    }
+    let media = SimMedia::from_image(media.crash_image_seeded(3), SimOptions::default());
+    let log = open(&media, Limits::default());
+    assert_eq!(log.paths(), [(flow(2), 601), (flow(3), 602)]);
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Append { client: u16, len: usize },
+    Commit,
+    Remove { client: u16, back: u32 },
+    Keep,
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        6 => (0_u16..3, 30_usize..1500).prop_map(|(client, len)| Op::Append { client, len }),
+        3 => Just(Op::Commit),
+        2 => (0_u16..3, 0_u32..4).prop_map(|(client, back)| Op::Remove { client, back }),
+        1 => Just(Op::Keep),
+    ]
+}
+
+/// What is known of an update.
+#[derive(Clone, Debug)]
+struct Known {
+    bytes: Vec<u8>,
+    acknowledged: bool,
+    removed: bool,
+}
+
+fn play(ops: &[Op], log: &mut Log, known: &mut BTreeMap<Identity, Known>, next: &mut [u32; 3]) {
+    let (mut landing, mut keeper) = (Landing::default(), log.keeper());
+    for op in ops {
+        match op {
+            Op::Append { client, len } => {
+                let identity = identity(*client, 1, next[usize::from(*client)]);
+                next[usize::from(*client)] += 1;
+                let bytes = update(&identity, *len);
+                if append(log, &mut landing, identity, *len) == Logged::New {
+                    known.insert(identity, Known { bytes, acknowledged: false, removed: false });
+                }
+            }
+            Op::Commit => {
+                log.commit(|identity| known.get_mut(&identity).unwrap().acknowledged = true).unwrap();
+            }
+            Op::Remove { client, back } => {
+                let upto = next[usize::from(*client)].saturating_sub(*back);
+                log.remove_upto(flow(*client), 1, upto, |seq| {
+                    known.get_mut(&identity(*client, 1, seq)).unwrap().removed = true;
+                });
+            }
+            Op::Keep => {
+                keeper.step().unwrap();
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    /// Crash, look, go on, crash again: what was acknowledged and not removed is there; nothing is there that never was.
+    #[test]
+    fn a_crash_at_any_operation_loses_nothing_acknowledged_and_makes_nothing_up(
+        first in prop::collection::vec(op(), 1..60),
+        second in prop::collection::vec(op(), 1..40),
+        crash_at in any::<prop::sample::Index>(),
+        seed in any::<u64>(),
+        deferred in any::<bool>(),
+    ) {
+        let media = blank(deferred);
+        let (mut known, mut next) = (BTreeMap::new(), [1; 3]);
+        let mut log = open(&media, Limits::default());
+        play(&first, &mut log, &mut known, &mut next);
+        let image = media.crash_image_seeded(seed);
+        let media = SimMedia::from_image(image, SimOptions { deferred });
+        let mut log = open(&media, Limits::default());
+        check(&log, &known)?;
+        // The second life begins with what is there, and is cut short anywhere.
+        known.retain(|identity, _| log.contains(identity));
+        known.values_mut().for_each(|known| (known.acknowledged, known.removed) = (true, false));
+        let upto = crash_at.index(second.len());
+        play(&second[..upto], &mut log, &mut known, &mut next);
+        let image = media.crash_image_seeded(seed.rotate_left(7));
+        let media = SimMedia::from_image(image, SimOptions { deferred });
+        check(&open(&media, Limits::default()), &known)?;
+    }
+}
+
+fn check(log: &Log, known: &BTreeMap<Identity, Known>) -> Result<(), TestCaseError> {
+    for (identity, known) in known {
+        let found = read(log, identity);
+        if known.acknowledged && !known.removed {
+            prop_assert!(found.is_some(), "{identity:?} is lost");
+        }
+        if let Some(found) = found {
+            prop_assert_eq!(&found, &known.bytes);
+        }
+    }
+    for identity in log.identities(|_| true) {
+        prop_assert!(known.contains_key(&identity), "{identity:?} is made up");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_log_without_its_flushes_is_caught() {
+    // The canary: the check above must be able to fail.
+    for site in [landfall_media::Site::Data, landfall_media::Site::Record, landfall_media::Site::Commit] {
+        let lost = (0..64).any(|seed| {
+            let media = blank(false);
+            media.skip_site(site);
+            let (mut log, mut landing) = (open(&media, Limits::default()), Landing::default());
+            let one = identity(1, 1, 1);
+            append(&mut log, &mut landing, one, 700);
+            log.commit(|_| {}).unwrap();
+            let media = SimMedia::from_image(media.crash_image_seeded(seed), SimOptions::default());
+            let (log, _) = Log::open(Arc::clone(&media) as Arc<dyn Media>, Limits::default()).unwrap();
+            read(&log, &one).is_none()
+        });
+        assert!(lost, "nothing was lost without {site:?}");
+    }
+}

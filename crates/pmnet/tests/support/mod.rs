@@ -1,0 +1,69 @@
+//! A device's log on a simulated medium, and packets for it.
+
+#![allow(dead_code, reason = "each test file uses a part")]
+
+use landfall_heap::{Heap, NewRegion};
+use landfall_media::sim::{SimMedia, SimOptions};
+use landfall_media::{Extent, Media, RUN_SIZE};
+use landfall_pmnet::log::{Limits, Log};
+use landfall_pmnet::wire::{Body, Packet};
+use landfall_pmnet::{Flow, Identity};
+use std::sync::Arc;
+
+/// Bytes of the region: the smallest.
+pub const REGION: u64 = 32 * RUN_SIZE;
+
+/// A formatted region without anything in it.
+pub fn blank(deferred: bool) -> Arc<SimMedia> {
+    let media = SimMedia::new(REGION, SimOptions { deferred });
+    let new = NewRegion { salt: [7; 16], hash_seed: 11, created_ms: 1 };
+    landfall_heap::create(&*media, &new).unwrap();
+    media
+}
+
+pub fn open(media: &Arc<SimMedia>, limits: Limits) -> Log {
+    Log::open(Arc::clone(media) as Arc<dyn Media>, limits).unwrap().0
+}
+
+pub fn flow(client: u16) -> Flow {
+    Flow {
+        client: format!("10.0.0.1:{}", 40_000 + client).parse().unwrap(),
+        server: "10.0.0.2:51000".parse().unwrap(),
+    }
+}
+
+pub fn identity(client: u16, session: u16, seq: u32) -> Identity {
+    Identity { flow: flow(client), session, seq }
+}
+
+/// An update's datagram; its request tells it from every other.
+pub fn update(identity: &Identity, len: usize) -> Vec<u8> {
+    let mut request = format!("{identity:?} ").into_bytes();
+    request.resize(len.max(request.len()), b'x');
+    Packet::new(identity.session, identity.seq, Body::Update(&request)).to_bytes()
+}
+
+/// Lands packets one after the other in a run lent by the heap, each in frames of its own.
+#[derive(Debug, Default)]
+pub struct Landing {
+    run: Option<(u64, u64)>,
+}
+
+impl Landing {
+    /// Stores a packet and holds it.
+    pub fn land(&mut self, heap: &Heap, bytes: &[u8]) -> Extent {
+        let room = (bytes.len() as u64).next_multiple_of(2048);
+        if self.run.is_none_or(|(_, used)| used + room > RUN_SIZE) {
+            if let Some((run, _)) = self.run.take() {
+                heap.retire_landing_run(run);
+            }
+            self.run = Some((heap.take_landing_run().expect("landing space"), 0));
+        }
+        let (run, used) = self.run.as_mut().unwrap();
+        let extent = Extent::new(*run + *used, bytes.len() as u32);
+        *used += room;
+        heap.media().store(extent.off, bytes).unwrap();
+        heap.runs().hold(extent);
+        extent
+    }
+}
