@@ -35,6 +35,7 @@ pub(crate) const LAYERS: &[Layer] = &[
     layer("handlers", true, false),
     layer("server", false, false),
     layer("members", false, false),
+    layer("switch", false, false),
     layer("pmnet-io", false, false),
     layer("pmnet-c", false, false),
     layer("sim", false, false),

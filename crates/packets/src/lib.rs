@@ -28,3 +28,5 @@ const RING_ENTRIES: u32 = 2048;
 pub use error::PacketsError;
 pub use landfall_xdp::Mode;
 pub use network::{Network, Settings};
+pub use pool::Pool;
+pub use spin::Spin;

@@ -24,7 +24,7 @@ struct Run {
 
 /// All chunks that a transport lands packets in.
 #[derive(Debug)]
-pub(crate) struct Pool {
+pub struct Pool {
     chunk: u64,
     runs: BTreeMap<u64, Run>,
     /// Runs from the oldest to the newest.
@@ -37,7 +37,7 @@ pub(crate) struct Pool {
 
 impl Pool {
     /// `chunk` bytes each, `lent_max` of them with the interface at once.
-    pub(crate) fn new(chunk: u64, lent_max: u32) -> Self {
+    pub fn new(chunk: u64, lent_max: u32) -> Self {
         let runs_max = (u64::from(lent_max) * chunk).div_ceil(RUN_SIZE) as usize + RUNS_SPARE;
         Self {
             chunk,
@@ -50,7 +50,7 @@ impl Pool {
     }
 
     /// A chunk for the interface; `None`: there is no landing space.
-    pub(crate) fn take(&mut self, frames: &mut dyn Frames) -> Option<u64> {
+    pub fn take(&mut self, frames: &mut dyn Frames) -> Option<u64> {
         loop {
             let Some(chunk) = self.spare.pop() else {
                 self.take_run(frames)?;
@@ -80,7 +80,7 @@ impl Pool {
     }
 
     /// A packet has landed in `chunk` and has been looked at: what is needed of it is held.
-    pub(crate) fn landed(&mut self, chunk: u64, frames: &mut dyn Frames) {
+    pub fn landed(&mut self, chunk: u64, frames: &mut dyn Frames) {
         if self.is_held(chunk, frames) {
             self.landed.push_back(chunk);
         } else {
@@ -90,7 +90,7 @@ impl Pool {
 
     /// Looks once at what landed since the last call: what nobody holds any more is used again, the rest is given
     /// up to its holders.
-    pub(crate) fn sort_landed(&mut self, frames: &mut dyn Frames) {
+    pub fn sort_landed(&mut self, frames: &mut dyn Frames) {
         for chunk in std::mem::take(&mut self.landed) {
             if self.is_held(chunk, frames) {
                 self.give_up(chunk, frames);
@@ -101,7 +101,7 @@ impl Pool {
     }
 
     /// Gives everything back; the interface must not have any chunk any more.
-    pub(crate) fn clear(&mut self, frames: &mut dyn Frames) {
+    pub fn clear(&mut self, frames: &mut dyn Frames) {
         self.spare.clear();
         self.landed.clear();
         self.order.clear();

@@ -12,7 +12,7 @@ const HALVINGS_MAX: u32 = 6;
 
 /// Adaptive busy polling.
 #[derive(Debug)]
-pub(crate) struct Spin {
+pub struct Spin {
     longest: Duration,
     fruitless: u32,
     halvings: u32,
@@ -20,28 +20,28 @@ pub(crate) struct Spin {
 
 impl Spin {
     /// Looks for up to `longest`; `Duration::MAX` never waits.
-    pub(crate) fn new(longest: Duration) -> Self {
+    pub fn new(longest: Duration) -> Self {
         Self { longest, fruitless: 0, halvings: 0 }
     }
 
     /// True if the worker is to look for ever.
-    pub(crate) fn is_endless(&self) -> bool {
+    pub fn is_endless(&self) -> bool {
         self.longest == Duration::MAX
     }
 
     /// How long to look this time.
-    pub(crate) fn span(&self) -> Duration {
+    pub fn span(&self) -> Duration {
         if self.halvings == HALVINGS_MAX { Duration::ZERO } else { self.longest / (1 << self.halvings) }
     }
 
     /// Something came while it looked.
-    pub(crate) fn found(&mut self) {
+    pub fn found(&mut self) {
         self.fruitless = 0;
         self.halvings = 0;
     }
 
     /// Nothing came while it looked.
-    pub(crate) fn gave_up(&mut self) {
+    pub fn gave_up(&mut self) {
         self.fruitless += 1;
         if self.fruitless >= PATIENCE {
             self.fruitless = 0;
@@ -50,7 +50,7 @@ impl Spin {
     }
 
     /// The wait that followed ended after `waited`: had it looked a little longer, it would have found something.
-    pub(crate) fn woke(&mut self, waited: Duration) {
+    pub fn woke(&mut self, waited: Duration) {
         if waited < self.longest {
             self.halvings = self.halvings.saturating_sub(1);
         }

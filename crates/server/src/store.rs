@@ -4,7 +4,9 @@ use crate::config::Config;
 use crate::shared::now_ns;
 use landfall_heap::{HeapError, NewRegion, Tenant};
 use landfall_kv::{Engine, KvError, Recovered, Recovery};
-use landfall_media::{Extent, Media, MediaError, MediaKind, OpenOptions, RUN_SIZE};
+use landfall_media::{
+    Extent, FlushInstruction, Media, MediaError, MediaKind, MediaRequest, OpenOptions, RUN_SIZE,
+};
 use landfall_wal::{LogRecovery, Logs, WalError};
 use std::io::Read;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt};
@@ -90,25 +92,38 @@ pub fn region_path(dir: &Path) -> PathBuf {
 /// # Errors
 /// [`StoreError`] says what is wrong and what to do.
 pub fn open(config: &Config) -> Result<Store, StoreError> {
-    let path = region_path(&config.dir);
-    if path != config.dir {
-        let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&config.dir);
-        made.map_err(|source| StoreError::Directory { path: config.dir.clone(), source })?;
-    }
-    let capacity = config.capacity.0 / RUN_SIZE * RUN_SIZE;
-    let heap_error = |source| StoreError::Heap { path: path.clone(), source };
-    landfall_heap::Geometry::runs_for(capacity).map_err(heap_error)?;
-    let options =
-        OpenOptions { request: config.media, create: Some(capacity), read_only: false, flush: config.flush };
-    let opened = landfall_media::open(&path, &options)?;
-    prepare(&*opened.media, capacity, &path)?;
+    let (media, path) = open_region(&config.dir, config.capacity.0, config.media, config.flush)?;
     let shards = (config.workers * SHARDS_PER_WORKER).next_power_of_two();
     let begun = Instant::now();
-    let (engine, logs, recovered) = recover(opened.media, shards).map_err(|error| match error {
+    let (engine, logs, recovered) = recover(media, shards).map_err(|error| match error {
         RecoverError::Kv(source) => StoreError::Kv { path: path.clone(), source },
         RecoverError::Wal(source) => StoreError::Wal { path: path.clone(), source },
     })?;
     Ok(Store { engine, logs, recovered, took: begun.elapsed(), path })
+}
+
+/// Opens the region in `dir`, or on the DAX device that it names; creates and formats it where there is none.
+///
+/// # Errors
+/// [`StoreError`] says what is wrong and what to do.
+pub fn open_region(
+    dir: &Path,
+    capacity: u64,
+    request: MediaRequest,
+    flush: Option<FlushInstruction>,
+) -> Result<(Arc<dyn Media>, PathBuf), StoreError> {
+    let path = region_path(dir);
+    if path != dir {
+        let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
+        made.map_err(|source| StoreError::Directory { path: dir.into(), source })?;
+    }
+    let capacity = capacity / RUN_SIZE * RUN_SIZE;
+    let heap_error = |source| StoreError::Heap { path: path.clone(), source };
+    landfall_heap::Geometry::runs_for(capacity).map_err(heap_error)?;
+    let options = OpenOptions { request, create: Some(capacity), read_only: false, flush };
+    let opened = landfall_media::open(&path, &options)?;
+    prepare(&*opened.media, capacity, &path)?;
+    Ok((opened.media, path))
 }
 
 /// Formats a blank region; grows one that is smaller than asked for.

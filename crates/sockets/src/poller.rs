@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::RawFd;
 use std::time::Duration;
 
-/// Waits until one of the watched descriptors has something. Which one is for the caller to find out.
+/// Waits until one of the watched descriptors has something.
 pub struct Poller {
     epoll: Epoll,
     found: Vec<Ready>,
@@ -27,6 +27,20 @@ impl Poller {
     pub fn watch(&mut self, descriptor: RawFd) -> io::Result<()> {
         let readable = Interest { read: true, write: false };
         self.epoll.change(descriptor, 0, Interest::default(), readable)
+    }
+
+    /// The same, under a name that [`Self::ready`] tells.
+    ///
+    /// # Errors
+    /// It cannot be watched.
+    pub fn watch_as(&mut self, descriptor: RawFd, name: u64) -> io::Result<()> {
+        let readable = Interest { read: true, write: false };
+        self.epoll.change(descriptor, name, Interest::default(), readable)
+    }
+
+    /// Names of the descriptors that the last wait found readable; 0 for those without.
+    pub fn ready(&self) -> impl Iterator<Item = u64> + '_ {
+        self.found.iter().map(|ready| ready.token)
     }
 
     /// Watches a descriptor for each time it becomes readable, as a [`crate::Waker`]'s.

@@ -12,7 +12,7 @@ pub use servers::ServerState;
 pub use stats::DeviceStats;
 
 use crate::error::LogError;
-use crate::log::{Log, Stored};
+use crate::log::{Log, NotLogged, Stored};
 use crate::wire::{self, Header};
 use crate::{Identity, Instant};
 use landfall_media::{Dirty, Extent, MediaError};
@@ -211,6 +211,12 @@ impl Device {
     /// When [`Self::handle_timeout`] is due.
     pub fn next_timeout(&self) -> Option<Instant> {
         [self.resend.next_timeout(), self.servers.next_timeout(&self.config)].into_iter().flatten().min()
+    }
+
+    /// A packet was longer than a frame: it was forwarded without being looked at.
+    pub fn count_too_long(&mut self) {
+        self.stats.packets += 1;
+        *self.stats.not_logged.entry(NotLogged::TooLong).or_default() += 1;
     }
 
     fn datagram(&mut self, from: SocketAddr, to: SocketAddr, payload: Vec<u8>) {

@@ -1,0 +1,242 @@
+//! What all devices share: the region, the log's background work, fences that are device I/O, the clocks.
+
+use crate::error::SwitchError;
+use crate::status::Status;
+use landfall_media::{Dirty, FlushInstruction, Media, MediaError, MediaRequest, Site};
+use landfall_pmnet::Instant;
+use landfall_pmnet::device::{Device, DeviceConfig};
+use landfall_pmnet::log::{Keeper, Limits, Log, Recovered};
+use landfall_server::store::{open_region, random};
+use landfall_sockets::Waker;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Pause between looks at what background work there is.
+const KEEP_PAUSE: Duration = Duration::from_millis(2);
+/// How often watermarks are moved all the way.
+const MARK_EVERY: u32 = 500;
+
+/// Where a device keeps its log.
+#[derive(Clone, Debug)]
+pub struct RegionConfig {
+    /// Directory of the region, or a DAX device.
+    pub dir: PathBuf,
+    /// Bytes of the region; an existing smaller one grows.
+    pub capacity: u64,
+    /// Medium that it must be on.
+    pub media: MediaRequest,
+    /// Flush instruction; `None`: the best there is.
+    pub flush: Option<FlushInstruction>,
+}
+
+/// The clocks of a device.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clock(std::time::Instant);
+
+impl Clock {
+    pub(crate) fn start() -> Self {
+        Self(std::time::Instant::now())
+    }
+
+    pub(crate) fn now(&self) -> Instant {
+        Instant::from_nanos(u64::try_from(self.0.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    /// Unix time, nanoseconds.
+    pub(crate) fn unix_ns() -> u64 {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+    }
+}
+
+/// A device with its region.
+pub(crate) struct Engine {
+    pub(crate) device: Device,
+    pub(crate) clock: Clock,
+    pub(crate) status: Arc<Status>,
+    committer: Option<Committer>,
+    keeper: Option<KeeperThread>,
+    complained: bool,
+}
+
+impl Engine {
+    /// Opens the region and the log in it. `waker` ends the driver's wait when a fence is done.
+    pub(crate) fn open(
+        region: &RegionConfig,
+        limits: Limits,
+        config: DeviceConfig,
+        waker: &Waker,
+    ) -> Result<Self, SwitchError> {
+        let begun = std::time::Instant::now();
+        let (media, path) = open_region(&region.dir, region.capacity, region.media, region.flush)?;
+        tracing::info!(region = %path.display(), medium = media.describe(), "region opened");
+        let (log, recovered) = Log::open(media, limits)?;
+        report(&recovered, begun.elapsed());
+        log.heap().reserve_landing(1);
+        let clock = Clock::start();
+        let committer = log.commits_elsewhere().then(|| Committer::start(&log, waker.clone())).transpose()?;
+        let keeper = KeeperThread::start(log.keeper())?;
+        let incarnation = u64::from_le_bytes(random()?);
+        let status = Arc::new(Status::new(recovered.entries));
+        let device = Device::new(DeviceConfig { incarnation, ..config }, log, clock.now());
+        Ok(Self { device, clock, status, committer, keeper: Some(keeper), complained: false })
+    }
+
+    /// Makes what was logged durable, or begins to: then [`Self::collect`] is called when the waker says so.
+    pub(crate) fn commit(&mut self) {
+        if !self.device.wants_commit() {
+            return;
+        }
+        let Some(dirty) = self.device.begin_commit() else { return };
+        match &self.committer {
+            Some(committer) => committer.begin(dirty),
+            None => {
+                let mut dirty = dirty;
+                let outcome = self.device.log().heap().media().fence(&mut dirty, Site::Commit);
+                self.finish(outcome);
+            }
+        }
+    }
+
+    /// Takes the end of a fence, if it has ended, and begins the next.
+    pub(crate) fn collect(&mut self) {
+        if let Some(outcome) = self.committer.as_ref().and_then(Committer::collect) {
+            self.finish(outcome);
+            self.commit();
+        }
+    }
+
+    fn finish(&mut self, outcome: Result<(), MediaError>) {
+        if let Err(error) = self.device.finish_commit(outcome)
+            && !std::mem::replace(&mut self.complained, true)
+        {
+            tracing::error!(%error, "the log takes no more updates: they are forwarded, and acknowledged by nobody here; replace the medium and start again");
+        }
+    }
+
+    /// Brings the counts that others read up to date.
+    pub(crate) fn publish(&self) {
+        self.status.publish(&self.device);
+    }
+
+    /// Ends background work and leaves the region with every watermark moved.
+    pub(crate) fn stop(mut self) {
+        drop(self.committer.take());
+        if self.device.log().has_pending() && !self.device.log().is_committing() {
+            let _ = self.device.commit();
+        }
+        if let Some(keeper) = self.keeper.take() {
+            keeper.stop();
+        }
+    }
+}
+
+fn report(recovered: &Recovered, took: Duration) {
+    recovered.notes.iter().for_each(|note| tracing::warn!("{note}"));
+    tracing::info!(
+        entries = recovered.entries,
+        bytes = recovered.bytes,
+        paths = recovered.paths,
+        gone = recovered.gone,
+        rejected = recovered.rejected,
+        ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+        "log recovered"
+    );
+    if recovered.damaged > 0 {
+        tracing::error!(
+            slots = recovered.damaged,
+            "records of the log cannot be read: updates that were acknowledged may be lost here; other devices of the chain have them"
+        );
+    }
+}
+
+/// Waits for fences in the driver's place.
+struct Committer {
+    jobs: Option<SyncSender<Dirty>>,
+    done: Receiver<Result<(), MediaError>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Committer {
+    fn start(log: &Log, waker: Waker) -> Result<Self, SwitchError> {
+        let (jobs, to_do) = sync_channel::<Dirty>(1);
+        let (told, done) = sync_channel(1);
+        let media: Arc<dyn Media> = Arc::clone(log.heap().media());
+        let work = move || {
+            for mut dirty in to_do {
+                let outcome = media.fence(&mut dirty, Site::Commit);
+                if told.send(outcome).is_err() {
+                    break;
+                }
+                waker.wake();
+            }
+        };
+        let thread = std::thread::Builder::new().name("fences".into()).spawn(work);
+        let thread = thread.map_err(SwitchError::system("starting a thread"))?;
+        Ok(Self { jobs: Some(jobs), done, thread: Some(thread) })
+    }
+
+    fn begin(&self, dirty: Dirty) {
+        if let Some(jobs) = &self.jobs {
+            // One at a time: there is room, and the thread lives as long as this.
+            let _ = jobs.send(dirty);
+        }
+    }
+
+    fn collect(&self) -> Option<Result<(), MediaError>> {
+        self.done.try_recv().ok()
+    }
+}
+
+impl Drop for Committer {
+    fn drop(&mut self) {
+        drop(self.jobs.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The log's background work on a thread of its own.
+struct KeeperThread {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<Keeper>,
+}
+
+impl KeeperThread {
+    fn start(mut keeper: Keeper) -> Result<Self, SwitchError> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopping = Arc::clone(&stop);
+        let work = move || {
+            let (mut complained, mut rounds) = (false, 0_u32);
+            while !stopping.load(Ordering::Relaxed) {
+                rounds = rounds.wrapping_add(1);
+                let marked = if rounds.is_multiple_of(MARK_EVERY) { keeper.leave_clean() } else { Ok(()) };
+                match marked.and_then(|()| keeper.step()) {
+                    Ok(kept) if kept.busy => continue,
+                    Ok(_) => {}
+                    Err(error) if !std::mem::replace(&mut complained, true) => {
+                        tracing::error!(%error, "background work of the log failed");
+                    }
+                    Err(_) => {}
+                }
+                std::thread::sleep(KEEP_PAUSE);
+            }
+            keeper
+        };
+        let thread = std::thread::Builder::new().name("log keeper".into()).spawn(work);
+        Ok(Self { stop, thread: thread.map_err(SwitchError::system("starting a thread"))? })
+    }
+
+    fn stop(self) {
+        self.stop.store(true, Ordering::Relaxed);
+        let left = self.thread.join().map(|keeper| keeper.leave_clean());
+        if !matches!(left, Ok(Ok(()))) {
+            tracing::warn!("watermarks were not written; the next start will look at more data");
+        }
+    }
+}

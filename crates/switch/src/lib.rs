@@ -1,0 +1,13 @@
+//! PMNet devices: what carries packets between a [`landfall_pmnet::device::Device`] and a network.
+//!
+//! - [`relay`]: kernel sockets, no privilege. Clients send to the relay, which has a socket towards the server for each.
+
+mod engine;
+mod error;
+mod frames;
+pub mod relay;
+pub mod status;
+mod sys;
+
+pub use engine::RegionConfig;
+pub use error::SwitchError;

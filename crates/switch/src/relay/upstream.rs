@@ -1,0 +1,119 @@
+//! Sockets towards the server, one for each client.
+
+use super::socket;
+use crate::error::SwitchError;
+use landfall_pmnet::Flow;
+use landfall_sockets::Poller;
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::ops::RangeInclusive;
+use std::os::fd::{AsRawFd, RawFd};
+
+struct Upstream {
+    client: SocketAddr,
+    socket: UdpSocket,
+}
+
+/// All of them.
+pub(super) struct Upstreams {
+    server: SocketAddr,
+    ports: RangeInclusive<u16>,
+    next_port: u16,
+    all: Vec<Option<Upstream>>,
+    by_client: BTreeMap<SocketAddr, usize>,
+    complained: bool,
+}
+
+impl Upstreams {
+    pub(super) fn new(server: SocketAddr, ports: RangeInclusive<u16>) -> Self {
+        let next_port = *ports.start();
+        Self { server, ports, next_port, all: Vec::new(), by_client: BTreeMap::new(), complained: false }
+    }
+
+    pub(super) fn has(&self, client: &SocketAddr) -> bool {
+        self.by_client.contains_key(client)
+    }
+
+    /// The descriptor and client of a socket.
+    pub(super) fn at(&self, index: usize) -> Option<(RawFd, SocketAddr)> {
+        let upstream = self.all.get(index)?.as_ref()?;
+        Some((upstream.socket.as_raw_fd(), upstream.client))
+    }
+
+    /// A socket for a client from before, on the port of before.
+    pub(super) fn reopen(&mut self, flow: Flow, port: u16, poller: &mut Poller) -> Result<(), SwitchError> {
+        if flow.server != self.server {
+            tracing::warn!(client = %flow.client, server = %flow.server, "the log knows a client of another server: its updates wait until the relay is started for that one");
+            return Ok(());
+        }
+        let socket = self.connect(port);
+        let socket = socket.map_err(|source| SwitchError::PortTaken { client: flow.client, port, source })?;
+        self.add(flow.client, socket, poller).map_err(SwitchError::system("watching a socket"))
+    }
+
+    /// A socket for a new client, and the port that it got.
+    pub(super) fn open(&mut self, client: SocketAddr, poller: &mut Poller) -> io::Result<(Flow, u16)> {
+        for _ in self.ports.clone() {
+            let port = self.next_port;
+            self.next_port = if port == *self.ports.end() { *self.ports.start() } else { port + 1 };
+            match self.connect(port) {
+                Ok(socket) => {
+                    self.add(client, socket, poller)?;
+                    return Ok((Flow { client, server: self.server }, port));
+                }
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(io::Error::new(io::ErrorKind::AddrInUse, "every port for clients is in use"))
+    }
+
+    fn connect(&self, port: u16) -> io::Result<UdpSocket> {
+        let any: IpAddr = match self.server {
+            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        let socket = socket(SocketAddr::new(any, port))?;
+        socket.connect(self.server)?;
+        Ok(socket)
+    }
+
+    fn add(&mut self, client: SocketAddr, socket: UdpSocket, poller: &mut Poller) -> io::Result<()> {
+        let free = self.all.iter().position(Option::is_none);
+        let index = free.unwrap_or(self.all.len());
+        poller.watch_as(socket.as_raw_fd(), index as u64 + 1)?;
+        let upstream = Some(Upstream { client, socket });
+        match free {
+            Some(index) => self.all[index] = upstream,
+            None => self.all.push(upstream),
+        }
+        self.by_client.insert(client, index);
+        Ok(())
+    }
+
+    pub(super) fn close(&mut self, client: &SocketAddr) {
+        if let Some(index) = self.by_client.remove(client) {
+            self.all[index] = None;
+        }
+    }
+
+    /// Sends in a client's name; false if it could not be sent.
+    pub(super) fn send(&self, client: &SocketAddr, bytes: &[u8]) -> bool {
+        let upstream = self.by_client.get(client).and_then(|index| self.all[*index].as_ref());
+        let Some(upstream) = upstream else { return false };
+        match upstream.socket.send(bytes) {
+            // The server's port was closed when the packet before arrived.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                upstream.socket.send(bytes).is_ok()
+            }
+            sent => sent.is_ok(),
+        }
+    }
+
+    pub(super) fn complain(&mut self, error: &io::Error) {
+        if !std::mem::replace(&mut self.complained, true) {
+            tracing::error!(%error, "a client is not served: give the relay more --upstream-ports");
+        }
+    }
+}

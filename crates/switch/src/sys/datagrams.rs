@@ -1,0 +1,110 @@
+//! Datagrams received straight into the region.
+
+use socket2::{SockAddr, SockAddrStorage};
+use std::io;
+use std::mem;
+use std::net::SocketAddr;
+use std::os::fd::RawFd;
+
+/// Bytes of a datagram that go beside the region when it is longer than its chunk.
+const SPILL_BYTES: usize = 1 << 16;
+
+/// A datagram that has been received.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Datagram {
+    /// Where it came from.
+    pub(crate) from: SocketAddr,
+    /// Its length, bytes: what is beyond the chunk is in the spill.
+    pub(crate) len: usize,
+}
+
+/// Receives several datagrams in one call.
+pub(crate) struct Receiver {
+    headers: Vec<libc::mmsghdr>,
+    vectors: Vec<[libc::iovec; 2]>,
+    addresses: Vec<libc::sockaddr_storage>,
+    spill: Vec<Vec<u8>>,
+    /// Address and length of the region's image.
+    image: (usize, u64),
+    chunk_bytes: usize,
+}
+
+// SAFETY: the pointers inside are set anew by each call, to memory of the value's own or of the region.
+unsafe impl Send for Receiver {}
+
+impl Receiver {
+    /// For up to `max` datagrams at once, each into a chunk of `chunk_bytes` of the region whose image is at `image`
+    /// (address, bytes), which stays mapped for as long as the value lives.
+    pub(crate) fn new(max: usize, chunk_bytes: usize, image: (usize, u64)) -> Self {
+        let empty = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+        // SAFETY: all-zero bytes are a valid `mmsghdr` and a valid `sockaddr_storage`.
+        let (header, address) =
+            unsafe { (mem::zeroed::<libc::mmsghdr>(), mem::zeroed::<libc::sockaddr_storage>()) };
+        Self {
+            headers: vec![header; max],
+            vectors: vec![[empty; 2]; max],
+            addresses: vec![address; max],
+            spill: (0..max).map(|_| vec![0; SPILL_BYTES]).collect(),
+            image,
+            chunk_bytes,
+        }
+    }
+
+    /// Receives into `chunks`, region offsets of memory that was lent to the caller and that nobody holds; does not wait.
+    /// Returns how many came.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub(crate) fn receive(&mut self, socket: RawFd, chunks: &[u64]) -> io::Result<usize> {
+        let count = chunks.len().min(self.headers.len());
+        for (index, chunk) in chunks.iter().take(count).enumerate() {
+            assert!(chunk + self.chunk_bytes as u64 <= self.image.1, "a chunk lies in the region");
+            let at = (self.image.0 + *chunk as usize) as *mut libc::c_void;
+            let spill = &mut self.spill[index];
+            self.vectors[index] = [
+                libc::iovec { iov_base: at, iov_len: self.chunk_bytes },
+                libc::iovec { iov_base: spill.as_mut_ptr().cast(), iov_len: spill.len() },
+            ];
+            let header = &mut self.headers[index].msg_hdr;
+            header.msg_name = (&raw mut self.addresses[index]).cast();
+            header.msg_namelen = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
+            header.msg_iov = self.vectors[index].as_mut_ptr();
+            header.msg_iovlen = 2;
+        }
+        let flags = libc::MSG_DONTWAIT;
+        let headers = self.headers.as_mut_ptr();
+        // SAFETY: `count` headers, each with an address buffer and two vectors of writable memory: the spill is ours; the chunk
+        // lies in the image, and the heap has lent its run to the caller for the kernel to write. No timeout: it does not wait.
+        let got = unsafe { libc::recvmmsg(socket, headers, count as u32, flags, std::ptr::null_mut()) };
+        match usize::try_from(got) {
+            Ok(got) => Ok(got),
+            Err(_) => match io::Error::last_os_error() {
+                error if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
+                // An earlier send met a closed port: the socket has told, and goes on.
+                error if error.kind() == io::ErrorKind::ConnectionRefused => Ok(0),
+                error if error.kind() == io::ErrorKind::Interrupted => Ok(0),
+                error => Err(error),
+            },
+        }
+    }
+
+    /// The datagram at `index` of the last call, if its source is an internet address.
+    pub(crate) fn datagram(&self, index: usize) -> Option<Datagram> {
+        let header = &self.headers[index];
+        let storage = self.addresses[index];
+        // SAFETY: both are the kernel's `sockaddr_storage`, of which it has written an address of this length.
+        let from = unsafe {
+            SockAddr::new(
+                mem::transmute::<libc::sockaddr_storage, SockAddrStorage>(storage),
+                header.msg_hdr.msg_namelen,
+            )
+        };
+        Some(Datagram { from: from.as_socket()?, len: header.msg_len as usize })
+    }
+
+    /// What of a datagram of `len` bytes did not fit its chunk.
+    pub(crate) fn spilled(&self, index: usize, len: usize) -> &[u8] {
+        let beyond = len.saturating_sub(self.chunk_bytes);
+        &self.spill[index][..beyond.min(SPILL_BYTES)]
+    }
+}

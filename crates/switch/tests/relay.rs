@@ -1,0 +1,169 @@
+//! The relay between a client and a server that speak packets by hand.
+
+use landfall_media::{MediaRequest, RUN_SIZE};
+use landfall_pmnet::device::DeviceConfig;
+use landfall_pmnet::log::Limits;
+use landfall_pmnet::wire::{Body, Packet, kind};
+use landfall_switch::RegionConfig;
+use landfall_switch::relay::{Relay, RelayConfig};
+use std::collections::BTreeSet;
+use std::net::{SocketAddr, UdpSocket};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+struct Running {
+    address: SocketAddr,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+    status: Arc<landfall_switch::status::Status>,
+}
+
+impl Running {
+    fn metric(&self, name: &str) -> u64 {
+        let text = self.status.metrics();
+        let line = text.lines().find(|line| line.starts_with(&format!("landfall_pmnet_{name} ")));
+        line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or_default()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.take().unwrap().join().unwrap();
+    }
+}
+
+fn config(dir: &Path, server: SocketAddr, ports: u16) -> RelayConfig {
+    RelayConfig {
+        listen: "127.0.0.1:0".parse().unwrap(),
+        server,
+        upstream_ports: ports..=ports + 20,
+        spin: Duration::ZERO,
+        region: RegionConfig {
+            dir: dir.into(),
+            capacity: 32 * RUN_SIZE,
+            media: MediaRequest::Auto,
+            flush: None,
+        },
+        limits: Limits::default(),
+        device: DeviceConfig { number: Some(0), heartbeat_every: Duration::ZERO, ..DeviceConfig::default() },
+        metrics: None,
+    }
+}
+
+fn start(config: &RelayConfig) -> Running {
+    let relay = Relay::open(config).unwrap();
+    let (address, status) = (relay.address().unwrap(), relay.status());
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopping = Arc::clone(&stop);
+    let thread = std::thread::spawn(move || relay.run(&stopping).unwrap());
+    Running { address, stop, thread: Some(thread), status }
+}
+
+fn host() -> UdpSocket {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    socket
+}
+
+fn receive(socket: &UdpSocket) -> (Vec<u8>, SocketAddr) {
+    let mut bytes = vec![0; 65536];
+    let (len, from) = socket.recv_from(&mut bytes).expect("a packet");
+    bytes.truncate(len);
+    (bytes, from)
+}
+
+fn update(seq: u32) -> Vec<u8> {
+    Packet::new(7, seq, Body::Update(format!("request {seq}").as_bytes())).to_bytes()
+}
+
+fn eventually(what: &str, holds: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < Duration::from_secs(10), "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn updates_are_acknowledged_forwarded_and_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let (client, server) = (host(), host());
+    let relay = start(&config(dir.path(), server.local_addr().unwrap(), 21_000));
+    client.send_to(&update(1), relay.address).unwrap();
+    let (bytes, from) = receive(&server);
+    assert_eq!(bytes, update(1));
+    let (bytes, _) = receive(&client);
+    let ack = Packet::parse(&bytes).unwrap();
+    assert_eq!((ack.header.kind, ack.header.ack_count, ack.header.seq), (kind::PMNET_ACK, 0, 1));
+    eventually("one update in the log", || relay.metric("log_entries") == 1);
+    server.send_to(&Packet::new(7, 1, Body::ServerAck).to_bytes(), from).unwrap();
+    let (bytes, _) = receive(&client);
+    assert_eq!(Packet::parse(&bytes).unwrap().body, Body::ServerAck);
+    eventually("an empty log", || relay.metric("log_entries") == 0);
+}
+
+#[test]
+fn a_restarted_relay_sends_what_was_not_confirmed_from_the_same_port() {
+    let dir = tempfile::tempdir().unwrap();
+    let (client, server) = (host(), host());
+    let config = config(dir.path(), server.local_addr().unwrap(), 21_100);
+    let relay = start(&config);
+    let mut port = None;
+    for seq in 1..=20 {
+        client.send_to(&update(seq), relay.address).unwrap();
+        port = Some(receive(&server).1);
+        let (bytes, _) = receive(&client);
+        assert_eq!(Packet::parse(&bytes).unwrap().header.seq, seq);
+    }
+    drop(relay);
+    // What it had sent again before.
+    server.set_nonblocking(true).unwrap();
+    while server.recv(&mut [0; 100]).is_ok() {}
+    server.set_nonblocking(false).unwrap();
+    let relay = start(&config);
+    let mut missing: BTreeSet<u32> = (1..=20).collect();
+    while !missing.is_empty() {
+        let (bytes, from) = receive(&server);
+        let seq = Packet::parse(&bytes).unwrap().header.seq;
+        assert_eq!((bytes, Some(from)), (update(seq), port));
+        missing.remove(&seq);
+    }
+    server.send_to(&Packet::new(7, 20, Body::ServerAck).to_bytes(), port.unwrap()).unwrap();
+    eventually("an empty log", || relay.metric("log_entries") == 0);
+}
+
+#[test]
+fn what_the_server_misses_comes_from_the_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let (client, server) = (host(), host());
+    let relay = start(&config(dir.path(), server.local_addr().unwrap(), 21_200));
+    client.send_to(&update(1), relay.address).unwrap();
+    let (_, from) = receive(&server);
+    receive(&client);
+    let ask = |seq| Packet::new(7, seq, Body::Retransmit { count: 1 }).to_bytes();
+    server.send_to(&ask(1), from).unwrap();
+    assert_eq!(receive(&server).0, update(1));
+    // What is not there is asked of the client.
+    server.send_to(&ask(2), from).unwrap();
+    assert_eq!(receive(&client).0, ask(2));
+}
+
+#[test]
+fn long_and_foreign_packets_are_forwarded_both_ways_and_not_acknowledged() {
+    let dir = tempfile::tempdir().unwrap();
+    let (client, server) = (host(), host());
+    let relay = start(&config(dir.path(), server.local_addr().unwrap(), 21_300));
+    let long = Packet::new(7, 1, Body::Update(&[b'x'; 9000])).to_bytes();
+    for bytes in [long, b"not PMNet".to_vec(), vec![]] {
+        client.send_to(&bytes, relay.address).unwrap();
+        let (got, from) = receive(&server);
+        assert_eq!(got, bytes);
+        server.send_to(&bytes, from).unwrap();
+        assert_eq!(receive(&client).0, bytes);
+    }
+    eventually("nothing logged", || relay.metric("packets_total") >= 5 && relay.metric("logged_total") == 0);
+}
