@@ -1,7 +1,8 @@
-//! The one binary: `landfall serve`, `wal`, `check`, `stats`, `demo`, `bench`.
+//! The one binary: `landfall serve`, `wal`, `pmnet`, `check`, `stats`, `demo`, `bench`.
 
 mod check;
 mod demo;
+mod pmnet;
 mod serve;
 mod stats;
 mod sys;
@@ -24,6 +25,8 @@ enum Command {
     Serve(Box<serve::ServeArgs>),
     /// Write-ahead logs: serve them, append, read, tail, trim, list.
     Wal(Box<wal::WalArgs>),
+    /// The in-network log: devices, and what joins clients and servers to them.
+    Pmnet(Box<pmnet::PmnetArgs>),
     /// Verify every record and value of a region that no server has open.
     Check(check::CheckArgs),
     /// Show what a running server counts: the sections of INFO, packets dropped among them.
@@ -38,6 +41,7 @@ fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Serve(args) => serve::run(*args),
         Command::Wal(args) => wal::run(*args),
+        Command::Pmnet(args) => pmnet::run(*args),
         Command::Check(args) => check::run(&args),
         Command::Stats(args) => stats::run(&args),
         Command::Demo(args) => demo::run(&args),

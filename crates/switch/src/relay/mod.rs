@@ -70,6 +70,7 @@ pub struct Relay {
     chunks: Vec<u64>,
     spin: Spin,
     server: SocketAddr,
+    metrics: Option<SocketAddr>,
 }
 
 impl Relay {
@@ -97,9 +98,8 @@ impl Relay {
             what: "landing packets in the region",
             source: std::io::Error::other("its memory cannot be reached by the kernel"),
         })?;
-        if let Some(address) = config.metrics {
-            crate::status::serve(address, Arc::clone(&engine.status))?;
-        }
+        let serve = |address| crate::status::serve(address, Arc::clone(&engine.status));
+        let metrics = config.metrics.map(serve).transpose()?;
         Ok(Self {
             engine,
             front,
@@ -112,6 +112,7 @@ impl Relay {
             chunks: Vec::new(),
             spin: Spin::new(config.spin),
             server: config.server,
+            metrics,
         })
     }
 
@@ -121,6 +122,11 @@ impl Relay {
     /// What the kernel says.
     pub fn address(&self) -> std::io::Result<SocketAddr> {
         self.front.local_addr()
+    }
+
+    /// Where counts are served.
+    pub fn metrics(&self) -> Option<SocketAddr> {
+        self.metrics
     }
 
     /// The counts.

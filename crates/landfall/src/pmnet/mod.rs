@@ -1,0 +1,38 @@
+//! `landfall pmnet`: the in-network log.
+
+mod options;
+mod switch;
+mod top;
+
+use clap::{Args, Subcommand};
+use std::process::ExitCode;
+
+/// Flags of `landfall pmnet`.
+#[derive(Debug, Args)]
+pub(crate) struct PmnetArgs {
+    #[command(subcommand)]
+    command: PmnetCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum PmnetCommand {
+    /// A device: logs updates between clients and a server, acknowledges them, sends them again after failures
+    Switch(Box<switch::SwitchArgs>),
+    /// Show what a running device counts, again and again
+    Top(top::TopArgs),
+    /// Print the match-action table: what each stage of a device does with which packet
+    Table,
+}
+
+/// Runs a subcommand.
+#[expect(clippy::print_stdout, reason = "the table is the command's output")]
+pub(crate) fn run(args: PmnetArgs) -> ExitCode {
+    match args.command {
+        PmnetCommand::Switch(args) => switch::run(*args),
+        PmnetCommand::Top(args) => top::run(&args),
+        PmnetCommand::Table => {
+            print!("{}", landfall_pmnet::device::table::describe());
+            ExitCode::SUCCESS
+        }
+    }
+}

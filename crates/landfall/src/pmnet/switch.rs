@@ -1,0 +1,155 @@
+//! `landfall pmnet switch`.
+
+use super::options::{BadValue, LogArgs, parse_ports, stop_flag};
+use crate::{fail, sys};
+use clap::Args;
+use landfall_pmnet::PORTS;
+use landfall_pmnet::device::DeviceConfig;
+use landfall_pmnet::log::Limits;
+use landfall_server::config::{Size, parse_media, parse_spin};
+use landfall_switch::relay::{Relay, RelayConfig};
+use landfall_switch::{RegionConfig, SwitchError};
+use std::net::SocketAddr;
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Flags of `landfall pmnet switch`.
+#[derive(Debug, Args)]
+pub(crate) struct SwitchArgs {
+    /// Relay over kernel sockets, no privilege: where clients send to
+    #[arg(long, value_name = "ADDR:PORT", requires = "server", default_value = "127.0.0.1:51000")]
+    listen: SocketAddr,
+    /// The server that the relay sends on to
+    #[arg(long, value_name = "ADDR:PORT")]
+    server: Option<SocketAddr>,
+    /// Ports to send clients' packets on from, one each, remembered from start to start
+    #[arg(long, value_name = "FIRST-LAST", default_value = "20000-29999", value_parser = parse_ports)]
+    upstream_ports: RangeInclusive<u16>,
+    /// Directory of the region (created if absent), or a DAX device
+    #[arg(long, value_name = "DIR", default_value = "landfall-pmnet")]
+    dir: PathBuf,
+    /// Size of the region; an existing smaller one grows
+    #[arg(long, value_name = "SIZE", default_value = "256MiB")]
+    capacity: Size,
+    /// Medium that the region must be on: auto, dax, file or volatile
+    #[arg(long, value_name = "KIND", default_value = "auto")]
+    media: String,
+    /// The device's number in its chain, 0 next to the clients; without it, it stands alone
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(..250))]
+    number: Option<u8>,
+    /// Most updates in the log
+    #[arg(long, value_name = "N", default_value_t = Limits::default().entries_max)]
+    log_entries: usize,
+    /// Most updates that wait for a fence
+    #[arg(long, value_name = "N", default_value_t = Limits::default().queue_max)]
+    log_queue: usize,
+    /// Send an update to the server again when it was not confirmed for so many milliseconds
+    #[arg(long, value_name = "MILLISECONDS", default_value_t = 100)]
+    resend_after: u64,
+    /// Ask servers every so many milliseconds whether they live; 0: never
+    #[arg(long, value_name = "MILLISECONDS", default_value_t = 100)]
+    heartbeat: u64,
+    /// Look for packets for so many microseconds before waiting, or always
+    #[arg(long, value_name = "MICROSECONDS", default_value = "50")]
+    spin: String,
+    /// Serve counts at http://ADDR:PORT/metrics, for Prometheus and `landfall pmnet top`
+    #[arg(long, value_name = "ADDR:PORT")]
+    metrics: Option<SocketAddr>,
+    #[command(flatten)]
+    log: LogArgs,
+}
+
+/// Why it does not run.
+#[derive(Debug, thiserror::Error)]
+enum RunError {
+    #[error(transparent)]
+    Switch(#[from] SwitchError),
+    #[error(transparent)]
+    Config(#[from] landfall_server::config::ConfigError),
+    #[error(transparent)]
+    Value(#[from] BadValue),
+    #[error("signals: {0}")]
+    Signals(std::io::Error),
+}
+
+/// Runs a device until SIGTERM or SIGINT.
+pub(crate) fn run(args: SwitchArgs) -> ExitCode {
+    args.log.start();
+    match start(&args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(&error),
+    }
+}
+
+fn start(args: &SwitchArgs) -> Result<(), RunError> {
+    let stop = stop_flag().map_err(RunError::Signals)?;
+    sys::raise_open_files();
+    let config = args.relay()?;
+    if !PORTS.contains(&config.listen.port()) && !PORTS.contains(&config.server.port()) {
+        tracing::warn!(
+            "neither the relay's port nor the server's is between 51000 and 52000: devices further on will not take the packets for PMNet's"
+        );
+    }
+    let relay = Relay::open(&config)?;
+    announce(&relay, &config)?;
+    relay.run(&stop)?;
+    tracing::info!("stopped; everything acknowledged is in the log or confirmed by the server");
+    Ok(())
+}
+
+/// Says in plain lines where it listens: scripts read the ports from here.
+#[expect(clippy::print_stdout, reason = "the start-up lines are the command's output")]
+fn announce(relay: &Relay, config: &RelayConfig) -> Result<(), RunError> {
+    let address = relay.address().map_err(RunError::Signals)?;
+    println!("landfall {} pmnet switch: relay to {}", env!("CARGO_PKG_VERSION"), config.server);
+    println!("listen: {address}");
+    if let Some(address) = relay.metrics() {
+        println!("metrics: http://{address}/metrics");
+    }
+    println!("ready");
+    sys::notify_ready();
+    Ok(())
+}
+
+impl SwitchArgs {
+    fn relay(&self) -> Result<RelayConfig, RunError> {
+        let server = self.server.ok_or_else(|| {
+            BadValue::new("pmnet switch", "give --server ADDR:PORT, where the relay sends packets on to")
+        })?;
+        Ok(RelayConfig {
+            listen: self.listen,
+            server,
+            upstream_ports: self.upstream_ports.clone(),
+            spin: parse_spin(&self.spin)?,
+            region: RegionConfig {
+                dir: self.dir.clone(),
+                capacity: self.capacity.0,
+                media: parse_media(&self.media)?,
+                flush: None,
+            },
+            limits: self.limits(),
+            device: self.device(),
+            metrics: self.metrics,
+        })
+    }
+
+    fn limits(&self) -> Limits {
+        Limits {
+            entries_max: self.log_entries,
+            bytes_max: self.capacity.0,
+            queue_max: self.log_queue,
+            ..Limits::default()
+        }
+    }
+
+    fn device(&self) -> DeviceConfig {
+        DeviceConfig {
+            number: self.number,
+            resend_after: Duration::from_millis(self.resend_after.max(1)),
+            heartbeat_every: Duration::from_millis(self.heartbeat),
+            ..DeviceConfig::default()
+        }
+    }
+}
