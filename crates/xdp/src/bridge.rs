@@ -12,14 +12,14 @@ use std::path::Path;
 /// everything else to the interface on the other side, in the kernel, or to the kernel itself where there is none. While a
 /// queue has no socket, everything goes there, so that the wire is whole without us.
 ///
-/// *UDP packets of some ports* are those over IPv4 (with or without options) or IPv6 (without extension headers), unfragmented, whole up to the
-/// end of their UDP header and without a VLAN tag, whose source or destination port is one of them. Their arrival is stamped
-/// ([`crate::Received::stamp_ns`]).
+/// *UDP packets of some ports* are those over IPv4 (with or without options) or IPv6 (without extension headers),
+/// unfragmented, whole up to the end of their UDP header and without a VLAN tag, whose source or destination port is one
+/// of them. Their arrival is stamped ([`crate::Received::stamp_ns`]).
 ///
-/// A device on the wire has two of these, one for each direction, and sockets over one [`crate::Umem`] on both interfaces: what
-/// was received on one is transmitted on the other from the chunk that it lies in. Both interfaces are promiscuous while they have
-/// a bridge with another side. What is at the far end of a veth must take frames that are redirected to it (`ethtool -K
-/// INTERFACE gro on`, or an XDP program there); frames to it vanish otherwise.
+/// A device on the wire has two of these, one for each direction, and sockets over one [`crate::Umem`] on both
+/// interfaces: what was received on one is transmitted on the other from the chunk that it lies in. Both interfaces are
+/// promiscuous while they have a bridge with another side. The far end of a veth must take frames that are redirected to
+/// it (`ethtool -K INTERFACE gro on`, or an XDP program there); frames to it vanish otherwise.
 ///
 /// Dropping it detaches the program, and cuts the wire, unless it was pinned. A pinned program stays when the process ends,
 /// even by SIGKILL, and everything flows in the kernel until the next start takes its place.

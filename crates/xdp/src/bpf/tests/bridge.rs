@@ -66,7 +66,7 @@ fn model(ports: &RangeInclusive<u16>, frame: &[u8]) -> bool {
     let datagram = match &frame[12..14] {
         [0x08, 0x00] if packet.len() >= 20 => {
             let header = usize::from(packet[0] & 15) * 4;
-            let whole = u16::from_be_bytes([packet[6], packet[7]]) & 0x3fff == 0;
+            let whole = packet[6] & 0x3f == 0 && packet[7] == 0;
             let right = packet[0] >> 4 == 4 && header >= 20 && packet[9] == 17 && whole;
             packet.get(header..).filter(|_| right)
         }
@@ -76,7 +76,7 @@ fn model(ports: &RangeInclusive<u16>, frame: &[u8]) -> bool {
         _ => None,
     };
     datagram.is_some_and(|datagram| {
-        let port = |at| u16::from_be_bytes([datagram[at], datagram[at + 1]]);
+        let port = |at| u16::from(datagram[at]) << 8 | u16::from(datagram[at + 1]);
         datagram.len() >= 8 && (ports.contains(&port(0)) || ports.contains(&port(2)))
     })
 }
