@@ -25,7 +25,7 @@ pub(crate) struct Inbound {
 impl Inbound {
     /// With the parts of these sockets.
     pub(crate) fn new(zone: Arc<Zone>, sockets: Range<usize>, chunk: u64) -> Self {
-        let to_receive = sockets.flat_map(|socket| halves(socket, chunk)[0].clone().step_by(chunk as usize));
+        let to_receive = sockets.flat_map(|socket| halves(socket)[0].clone().step_by(chunk as usize));
         Self { zone, to_receive: to_receive.collect(), scratch: Vec::new() }
     }
 
@@ -66,7 +66,7 @@ pub(crate) struct Outbound {
 
 impl Outbound {
     pub(crate) fn new(zone: Arc<Zone>, socket: usize, chunk: u64) -> Self {
-        let to_send = halves(socket, chunk)[1].clone().step_by(chunk as usize).collect();
+        let to_send = halves(socket)[1].clone().step_by(chunk as usize).collect();
         Self { zone, to_send, scratch: Vec::new() }
     }
 
@@ -84,9 +84,9 @@ impl Outbound {
 }
 
 /// A socket's parts of the zone, to receive into and to send from.
-fn halves(socket: usize, chunk: u64) -> [Range<u64>; 2] {
+fn halves(socket: usize) -> [Range<u64>; 2] {
     let start = socket as u64 * BYTES_PER_SOCKET;
-    let half = BYTES_PER_SOCKET / 2 / chunk * chunk;
+    let half = BYTES_PER_SOCKET / 2;
     [start..start + half, start + half..start + 2 * half]
 }
 

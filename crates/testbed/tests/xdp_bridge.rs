@@ -4,88 +4,25 @@
 
 mod common;
 
+use common::wire::*;
 use common::*;
-use landfall_testbed::{Host, LinkOptions, Memory, PacketSocket, Testbed};
+use landfall_testbed::{Host, Memory, PacketSocket};
 use landfall_xdp::{
     AttachMode, Bridge, Interface, Mode, Piece, Received, Socket, Statistics, Umem, XdpError,
 };
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
-const SERVER: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
-const CLIENT6: &str = "fd09::1";
-const SERVER6: &str = "fd09::2";
-/// One of PMNet's ports.
-const PORT: u16 = 51000;
 /// Ethernet, IPv4 and UDP headers.
 const HEADERS: u64 = 42;
 /// Set for a child process of a test: the device's interfaces, and the folder of the pins.
 const CHILD_SIDES: [&str; 2] = ["LANDFALL_TEST_LEFT", "LANDFALL_TEST_RIGHT"];
 const CHILD_PINS: &str = "LANDFALL_TEST_PINS";
 
-/// Three hosts in a row, one subnet.
-struct Wire {
-    client: Host,
-    device: Host,
-    server: Host,
-    /// The device's interfaces, towards the client and towards the server.
-    sides: [Interface; 2],
-    /// The client's and the server's.
-    ends: [Interface; 2],
-}
-
-impl Wire {
-    fn new(testbed: &Testbed) -> Self {
-        let [client, device, server] = ["client", "device", "server"].map(|name| testbed.host(name).unwrap());
-        // The device's own kernel has nothing to say.
-        device.disable_ipv6().unwrap();
-        let (left, left_end) = join(testbed, &device, &client, [CLIENT.to_string().as_str(), CLIENT6]);
-        let (right, right_end) = join(testbed, &device, &server, [SERVER.to_string().as_str(), SERVER6]);
-        Self { client, device, server, sides: [left, right], ends: [left_end, right_end] }
-    }
-
-    fn bridge(&self, side: usize, pin: Option<&Path>) -> Result<Bridge, XdpError> {
-        let (here, there) = (&self.sides[side], &self.sides[1 - side]);
-        let ports = Bridge::PMNET_PORTS;
-        self.device.enter(|| Bridge::attach(here, Some(there), ports, AttachMode::Auto, pin))
-    }
-
-    fn bridges(&self) -> [Bridge; 2] {
-        [0, 1].map(|side| self.bridge(side, None).unwrap())
-    }
-
-    /// Sockets over one area on both sides, each with its own chunks to receive into.
-    fn sockets(&self, umem: &Umem) -> [Socket; 2] {
-        self.device.enter(|| sockets(umem, &self.sides))
-    }
-
-    fn udp(&self, host: &Host, address: impl Into<SocketAddr>) -> UdpSocket {
-        let address = address.into();
-        let socket = host.enter(|| UdpSocket::bind(address)).unwrap();
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
-        socket
-    }
-
-    /// Sockets of the client and, on a port of PMNet, of the server.
-    fn talkers(&self) -> [UdpSocket; 2] {
-        [self.udp(&self.client, (CLIENT, 40_000)), self.udp(&self.server, (SERVER, PORT))]
-    }
-}
-
-/// The device's interface and the other's, which has the addresses.
-fn join(testbed: &Testbed, device: &Host, end: &Host, addresses: [&str; 2]) -> (Interface, Interface) {
-    let addresses = [format!("{}/24", addresses[0]), format!("{}/64", addresses[1])].to_vec();
-    let addresses = [Vec::new(), addresses];
-    let options = LinkOptions { addresses, checksum_offload: false, ..LinkOptions::default() };
-    let (here, there) = testbed.link(device, end, &options).unwrap();
-    end.accept_redirected(&there).unwrap();
-    (device.enter(|| Interface::find(&here)).unwrap(), end.enter(|| Interface::find(&there)).unwrap())
-}
-
+/// Sockets over one area on both sides, each with its own chunks to receive into.
 fn sockets(umem: &Umem, sides: &[Interface; 2]) -> [Socket; 2] {
     [0, 1].map(|side| {
         let mut socket = Socket::open(umem, &sides[side], 0, RINGS, Mode::Auto).unwrap();
@@ -162,7 +99,7 @@ fn all_but_pmnet_passes_the_device_untouched() {
     let Some(testbed) = testbed() else { return };
     let wire = Wire::new(&testbed);
     let (_memory, umem) = memory();
-    let mut sockets = wire.sockets(&umem);
+    let mut sockets = wire.device.enter(|| sockets(&umem, &wire.sides));
     let bridges = wire.bridges();
     for (bridge, socket) in bridges.iter().zip(&sockets) {
         assert_eq!((bridge.queues(), bridge.is_native()), (1, true));
@@ -185,7 +122,7 @@ fn pmnet_packets_come_to_the_sockets_and_go_on_from_the_chunk_they_lie_in() {
     let Some(testbed) = testbed() else { return };
     let wire = Wire::new(&testbed);
     let (memory, umem) = memory();
-    let [mut left, mut right] = wire.sockets(&umem);
+    let [mut left, mut right] = wire.device.enter(|| sockets(&umem, &wire.sides));
     let bridges = wire.bridges();
     bridges[0].set_socket(0, &left).unwrap();
     bridges[1].set_socket(0, &right).unwrap();
@@ -219,7 +156,7 @@ fn pmnet_packets_over_ipv6_come_to_the_sockets_too() {
     let Some(testbed) = testbed() else { return };
     let wire = Wire::new(&testbed);
     let (memory, umem) = memory();
-    let [mut left, mut right] = wire.sockets(&umem);
+    let [mut left, mut right] = wire.device.enter(|| sockets(&umem, &wire.sides));
     let bridges = wire.bridges();
     bridges[0].set_socket(0, &left).unwrap();
     let [near, far] = [(CLIENT6, 40_000), (SERVER6, PORT)]
@@ -254,7 +191,7 @@ fn a_packet_is_answered_at_the_device_before_it_goes_on() {
     let Some(testbed) = testbed() else { return };
     let wire = Wire::new(&testbed);
     let (memory, umem) = memory();
-    let [mut left, mut right] = wire.sockets(&umem);
+    let [mut left, mut right] = wire.device.enter(|| sockets(&umem, &wire.sides));
     let bridges = wire.bridges();
     bridges[0].set_socket(0, &left).unwrap();
     bridges[1].set_socket(0, &right).unwrap();
@@ -281,7 +218,7 @@ fn without_sockets_pmnet_flows_in_the_kernel_and_dropped_bridges_cut_the_wire() 
     let talkers = wire.talkers();
     let bridges = wire.bridges();
     talk(&talkers);
-    let [mut left, right] = wire.sockets(&umem);
+    let [mut left, right] = wire.device.enter(|| sockets(&umem, &wire.sides));
     bridges[0].set_socket(0, &left).unwrap();
     bridges[1].set_socket(0, &right).unwrap();
     talkers[0].send_to(b"stays here", (SERVER, PORT)).unwrap();

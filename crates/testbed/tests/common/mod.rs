@@ -7,6 +7,8 @@
     reason = "a skipped test says so, and a child its state"
 )]
 
+pub mod wire;
+
 use landfall_testbed::{Faults, Host, LinkOptions, Memory, Middlebox, Testbed};
 use landfall_xdp::{
     AttachMode, Chunk, Interface, Mode, Received, RingSizes, Rules, Socket, Steering, Target, Umem, XdpError,
