@@ -7,28 +7,26 @@ use landfall_media::Extent;
 use landfall_net::{Packet, Piece};
 use landfall_sockets::Frames;
 use landfall_xdp::{Socket, XDP_HEADROOM, XdpError};
+use std::ops::Range;
 use std::sync::Arc;
 
-/// Bytes of the zone for each worker: half to receive into, half to send from.
-pub(crate) const BYTES_PER_WORKER: u64 = 16 << 20;
+/// Bytes of the zone for each socket: half to receive into, half to send from.
+pub(crate) const BYTES_PER_SOCKET: u64 = 16 << 20;
 
-/// One worker's part of the zone.
+/// Where packets of a worker's sockets land.
 #[derive(Debug)]
-pub(crate) struct Bounce {
+pub(crate) struct Inbound {
     zone: Arc<Zone>,
     /// Chunks to lend to the interface.
     to_receive: Vec<u64>,
-    /// Chunks to send from.
-    to_send: Vec<u64>,
     scratch: Vec<u8>,
 }
 
-impl Bounce {
-    pub(crate) fn new(zone: Arc<Zone>, worker: usize, chunk: u64) -> Self {
-        let start = worker as u64 * BYTES_PER_WORKER;
-        let half = BYTES_PER_WORKER / 2;
-        let chunks = |from: u64| (from..from + half).step_by(chunk as usize).collect();
-        Self { zone, to_receive: chunks(start), to_send: chunks(start + half), scratch: Vec::new() }
+impl Inbound {
+    /// With the parts of these sockets.
+    pub(crate) fn new(zone: Arc<Zone>, sockets: Range<usize>, chunk: u64) -> Self {
+        let to_receive = sockets.flat_map(|socket| halves(socket)[0].clone().step_by(chunk as usize));
+        Self { zone, to_receive: to_receive.collect(), scratch: Vec::new() }
     }
 
     /// Lends chunks to the interface.
@@ -38,24 +36,61 @@ impl Bounce {
         socket.fill(lent.into_iter());
     }
 
-    /// Copies a packet from the zone into the region's chunk `to`, and gives its chunk back; where it is then.
+    /// Copies a packet from the zone's `chunk` into the region's chunk `to`; where it is then. `None`: the medium refused.
     pub(crate) fn land(
         &mut self,
-        addr: u64,
-        len: u32,
-        chunk: u64,
-        to: Option<u64>,
+        (addr, len): (u64, u32),
+        to: u64,
         frames: &mut dyn Frames,
     ) -> Option<Extent> {
-        self.to_receive.push(addr & !(chunk - 1));
-        let packet = Extent::new(to? + u64::from(XDP_HEADROOM), len);
+        let packet = Extent::new(to + u64::from(XDP_HEADROOM), len);
         self.scratch.clear();
         self.zone.read(addr, len as usize, &mut self.scratch);
         frames.write(packet.off, &self.scratch).then_some(packet)
     }
+
+    /// What landed in a chunk of the zone is not needed there any more.
+    pub(crate) fn give_back(&mut self, chunk: u64) {
+        self.to_receive.push(chunk);
+    }
 }
 
-impl Outlet for Bounce {
+/// Where one socket sends from.
+#[derive(Debug)]
+pub(crate) struct Outbound {
+    zone: Arc<Zone>,
+    /// Chunks to send from.
+    to_send: Vec<u64>,
+    scratch: Vec<u8>,
+}
+
+impl Outbound {
+    pub(crate) fn new(zone: Arc<Zone>, socket: usize, chunk: u64) -> Self {
+        let to_send = halves(socket)[1].clone().step_by(chunk as usize).collect();
+        Self { zone, to_send, scratch: Vec::new() }
+    }
+
+    /// Sends what was gathered; false if it was not taken.
+    fn send_scratch(&mut self, socket: &mut Socket) -> bool {
+        let Some(addr) = self.to_send.pop() else { return false };
+        self.zone.write(addr, &self.scratch);
+        let piece = landfall_xdp::Piece { addr, len: self.scratch.len() as u32 };
+        let taken = socket.transmit(&[piece]).is_ok();
+        if !taken {
+            self.to_send.push(addr);
+        }
+        taken
+    }
+}
+
+/// A socket's parts of the zone, to receive into and to send from.
+fn halves(socket: usize) -> [Range<u64>; 2] {
+    let start = socket as u64 * BYTES_PER_SOCKET;
+    let half = BYTES_PER_SOCKET / 2;
+    [start..start + half, start + half..start + 2 * half]
+}
+
+impl Outlet for Outbound {
     fn has_room(&mut self, socket: &mut Socket, frames: &mut dyn Frames) -> Result<bool, XdpError> {
         let room = |this: &Self, socket: &mut Socket| !this.to_send.is_empty() && socket.transmit_room() > 0;
         if !room(self, socket) {
@@ -65,7 +100,6 @@ impl Outlet for Bounce {
     }
 
     fn send(&mut self, packet: &Packet, socket: &mut Socket, frames: &mut dyn Frames) {
-        let Some(addr) = self.to_send.pop() else { return };
         self.scratch.clear();
         for piece in &packet.pieces {
             match *piece {
@@ -75,10 +109,19 @@ impl Outlet for Bounce {
                 Piece::Stored(extent) => self.scratch.extend_from_slice(frames.bytes(extent)),
             }
         }
-        self.zone.write(addr, &self.scratch);
-        if socket.transmit(&[landfall_xdp::Piece { addr, len: self.scratch.len() as u32 }]).is_err() {
-            self.to_send.push(addr);
-        }
+        self.send_scratch(socket);
+    }
+
+    fn send_stored(&mut self, frame: Extent, socket: &mut Socket, frames: &mut dyn Frames) -> bool {
+        self.scratch.clear();
+        self.scratch.extend_from_slice(frames.bytes(frame));
+        self.send_scratch(socket)
+    }
+
+    fn send_bytes(&mut self, frame: &[u8], socket: &mut Socket, _frames: &mut dyn Frames) -> bool {
+        self.scratch.clear();
+        self.scratch.extend_from_slice(frame);
+        self.send_scratch(socket)
     }
 
     fn kick(&mut self, socket: &mut Socket, _frames: &mut dyn Frames) -> Result<(), XdpError> {
@@ -88,4 +131,6 @@ impl Outlet for Bounce {
         socket.completed(|addr| self.to_send.push(addr));
         Ok(())
     }
+
+    fn clear(&mut self, _frames: &mut dyn Frames) {}
 }

@@ -6,11 +6,14 @@
 //! where they lie; runs of segments as one long packet each, where that is cheaper (`offload`). A segment that comes
 //! to the wrong queue is passed on by reference to the worker that has its connection (`flows`).
 //!
+//! A device that is no TCP transport has its packets land in frames as well: [`LandingMemory`].
+//!
 //! [`Transport`]: landfall_sockets::Transport
 
 mod bounce;
 mod error;
 mod flows;
+mod landing;
 mod memory;
 mod network;
 mod offload;
@@ -27,6 +30,7 @@ const RING_ENTRIES: u32 = 2048;
 
 pub use error::PacketsError;
 pub use landfall_xdp::Mode;
+pub use landing::{Departures, Landing, LandingMemory};
 pub use network::{Network, Settings};
 pub use pool::Pool;
 pub use spin::Spin;

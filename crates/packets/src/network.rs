@@ -1,26 +1,18 @@
 //! One interface, opened once for all workers.
 
-use crate::RING_ENTRIES;
-use crate::bounce::{BYTES_PER_WORKER, Bounce};
 use crate::error::PacketsError;
 use crate::flows::Flows;
+use crate::landing::LandingMemory;
 use crate::offload::Offload;
-use crate::sys::Zone;
 use crate::transport::PacketTransport;
 use landfall_net::{Config, Stack};
 use landfall_sockets::{Transport, TransportError};
-use landfall_xdp::{
-    AttachMode, Chunk, Interface, Mode, RingSizes, Rules, Socket, Steering, Target, Umem, XDP_HEADROOM,
-    XdpError,
-};
+use landfall_xdp::{AttachMode, Interface, Mode, Rules, Socket, Steering, Target, XdpError};
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// Bytes in front of an IP packet in its chunk: XDP's own, an Ethernet header and a VLAN tag.
-const CHUNK_OVERHEAD: u32 = XDP_HEADROOM + 18;
 
 /// What the AF_XDP transport is told.
 #[derive(Clone, Debug)]
@@ -56,9 +48,7 @@ pub struct Network {
     settings: Settings,
     interface: Interface,
     address: IpAddr,
-    umem: Umem,
-    /// Where packets land if not in the region.
-    zone: Option<Arc<Zone>>,
+    memory: LandingMemory,
     steering: Arc<Steering>,
     flows: Arc<Flows>,
     secret: [u64; 2],
@@ -80,11 +70,7 @@ impl Network {
         let interface = Interface::find(&settings.interface)?;
         check_queues(&settings, &interface)?;
         let address = choose_address(&settings, &interface)?;
-        let chunk = choose_chunk(&interface)?;
-        if image.1 == 0 {
-            return Err(PacketsError::NoImage);
-        }
-        let (umem, zone) = register(&settings, image, chunk)?;
+        let memory = LandingMemory::register(image, &[&interface], settings.workers, settings.bounce)?;
         let target = match settings.address {
             Some(own) => Target::Own(own),
             None => Target::Ports { address, ports: settings.ports.clone() },
@@ -99,8 +85,7 @@ impl Network {
             settings,
             interface,
             address,
-            umem,
-            zone,
+            memory,
             steering: Arc::new(steering),
             secret: [random(1), random(2)],
         }))
@@ -116,15 +101,16 @@ impl Network {
         let own = if self.settings.address.is_some() { "its own" } else { "shared with the kernel" };
         let where_to =
             if self.steering.is_native() { "in the driver" } else { "in the kernel's receive path" };
-        let lands = match &self.zone {
-            None => "in the region",
-            Some(_) => "beside the region, whose memory cannot be pinned, and are copied into it once",
+        let lands = if self.memory.is_in_region() {
+            "in the region"
+        } else {
+            "beside the region, whose memory cannot be pinned, and are copied into it once"
         };
         format!(
             "{}, address {} ({own}), steered {where_to}; packets land {lands}, in chunks of {} bytes",
             self.interface.name,
             self.address,
-            self.umem.chunk().bytes()
+            self.memory.chunk()
         )
     }
 
@@ -155,17 +141,14 @@ impl Network {
             tracing::warn!("busy polling is refused (it needs CAP_NET_ADMIN): packets come with interrupts");
         }
         let parts = (socket, stack, Arc::clone(&self.flows), Arc::clone(&self.steering));
-        let chunk = u64::from(self.umem.chunk().bytes());
-        let bounce = self.zone.as_ref().map(|zone| Bounce::new(Arc::clone(zone), worker, chunk));
-        PacketTransport::new(worker, parts, (chunk, bounce, offload), (self.settings.spin, polls))
+        let ways = (self.memory.landing(worker), self.memory.departures(worker, 0), offload);
+        PacketTransport::new(worker, parts, ways, (self.settings.spin, polls))
             .map(|transport| Box::new(transport) as Box<dyn Transport>)
     }
 
     fn open_queue(&self, worker: usize) -> Result<Socket, XdpError> {
         let queue = worker as u32;
-        let entries = RING_ENTRIES;
-        let rings = RingSizes { fill: entries, rx: entries, tx: entries, completion: entries };
-        let socket = Socket::open(&self.umem, &self.interface, queue, rings, self.settings.mode)?;
+        let socket = self.memory.open(&self.interface, queue, self.settings.mode)?;
         self.steering.set_socket(queue, &socket)?;
         Ok(socket)
     }
@@ -194,24 +177,6 @@ impl Network {
         config.stack_id = u8::try_from(worker).expect("at most 64 workers");
         config
     }
-}
-
-/// Registers the region's memory, or a zone beside it where the kernel cannot pin that.
-fn register(
-    settings: &Settings,
-    image: (usize, u64),
-    chunk: Chunk,
-) -> Result<(Umem, Option<Arc<Zone>>), PacketsError> {
-    if !settings.bounce {
-        match Umem::register(image, chunk, 0) {
-            Err(XdpError::CannotPin { .. }) => {}
-            registered => return Ok((registered?, None)),
-        }
-    }
-    let bytes = settings.workers as u64 * BYTES_PER_WORKER;
-    let zone = Zone::new(bytes as usize)
-        .map_err(|source| PacketsError::System { what: "mapping a zone to land packets in", source })?;
-    Ok((Umem::register(zone.area(), chunk, 0)?, Some(Arc::new(zone))))
 }
 
 fn check_queues(settings: &Settings, interface: &Interface) -> Result<(), PacketsError> {
@@ -247,14 +212,4 @@ fn choose_address(settings: &Settings, interface: &Interface) -> Result<IpAddr, 
         return Err(PacketsError::AddressTaken { address: own, interface: interface.name.clone() });
     }
     Ok(own)
-}
-
-/// The smallest chunk that whole packets fit.
-fn choose_chunk(interface: &Interface) -> Result<Chunk, PacketsError> {
-    let fits = |chunk: &Chunk| interface.mtu + CHUNK_OVERHEAD <= chunk.bytes();
-    [Chunk::Bytes2048, Chunk::Bytes4096].into_iter().find(fits).ok_or_else(|| PacketsError::MtuTooLarge {
-        interface: interface.name.clone(),
-        mtu: interface.mtu,
-        max: Chunk::Bytes4096.bytes() - CHUNK_OVERHEAD,
-    })
 }

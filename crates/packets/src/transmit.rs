@@ -7,13 +7,19 @@ use landfall_sockets::Frames;
 use landfall_xdp::{PIECES_MAX, Socket, XdpError};
 
 /// A way out for single packets.
-pub(crate) trait Outlet {
+pub(crate) trait Outlet: std::fmt::Debug {
     /// True if a packet can be sent, after making room for it if need be.
     fn has_room(&mut self, socket: &mut Socket, frames: &mut dyn Frames) -> Result<bool, XdpError>;
     /// Queues a packet; [`Self::has_room`] has said yes.
     fn send(&mut self, packet: &Packet, socket: &mut Socket, frames: &mut dyn Frames);
+    /// Queues a frame that lies in the region; [`Self::has_room`] has said yes. False: it was not taken.
+    fn send_stored(&mut self, frame: Extent, socket: &mut Socket, frames: &mut dyn Frames) -> bool;
+    /// Queues a frame made of these bytes; [`Self::has_room`] has said yes. False: it was not taken.
+    fn send_bytes(&mut self, frame: &[u8], socket: &mut Socket, frames: &mut dyn Frames) -> bool;
     /// Has the kernel send what was queued, and takes back what it has sent.
     fn kick(&mut self, socket: &mut Socket, frames: &mut dyn Frames) -> Result<(), XdpError>;
+    /// Gives runs back; the interface sends nothing any more.
+    fn clear(&mut self, frames: &mut dyn Frames);
 }
 
 /// One queue's sending side.
@@ -77,12 +83,33 @@ impl Transmitter {
         });
     }
 
-    /// Gives the run of headers back; the interface sends nothing any more.
-    pub(crate) fn clear(&mut self, frames: &mut dyn Frames) {
-        if let Some(run) = self.run.take() {
-            frames.retire_run(run);
+    /// Queues the pieces; nothing of them changes until they are sent. False: they were not taken.
+    fn queue(&mut self, socket: &mut Socket, frames: &mut dyn Frames) -> bool {
+        if let Err(error) = socket.transmit(&self.pieces) {
+            // Counted by the peer as a loss: it is sent again.
+            tracing::debug!(%error, "a packet was not taken");
+            return false;
         }
-        self.free.clear();
+        self.unkicked = true;
+        let Some(run) = self.run else { return true };
+        for piece in &self.pieces {
+            if piece.addr / RUN_SIZE * RUN_SIZE == run {
+                self.on_their_way[((piece.addr - run) / self.chunk) as usize] += 1;
+            } else {
+                frames.hold(Extent::new(piece.addr, piece.len));
+            }
+        }
+        true
+    }
+
+    /// A header's chunk with these bytes in it.
+    fn written(&mut self, bytes: &[u8], frames: &mut dyn Frames) -> Option<u64> {
+        let header = self.free.pop()?;
+        if bytes.len() as u64 <= self.chunk && frames.write(header, bytes) {
+            return Some(header);
+        }
+        self.free.push(header);
+        None
     }
 }
 
@@ -101,11 +128,7 @@ impl Outlet for Transmitter {
     }
 
     fn send(&mut self, packet: &Packet, socket: &mut Socket, frames: &mut dyn Frames) {
-        let Some(header) = self.free.pop() else { return };
-        if !frames.write(header, &packet.bytes) {
-            self.free.push(header);
-            return;
-        }
+        let Some(header) = self.written(&packet.bytes, frames) else { return };
         self.pieces.clear();
         for piece in &packet.pieces {
             match *piece {
@@ -116,21 +139,26 @@ impl Outlet for Transmitter {
                 Piece::Stored(extent) => self.add_stored(extent),
             }
         }
-        if let Err(error) = socket.transmit(&self.pieces) {
-            // Counted by the peer as a loss: it is sent again.
-            tracing::debug!(%error, "a packet was not taken");
+        if !self.queue(socket, frames) {
             self.free.push(header);
-            return;
         }
-        self.unkicked = true;
-        let run = header / RUN_SIZE * RUN_SIZE;
-        for piece in &self.pieces {
-            if piece.addr / RUN_SIZE * RUN_SIZE == run {
-                self.on_their_way[((piece.addr - run) / self.chunk) as usize] += 1;
-            } else {
-                frames.hold(Extent::new(piece.addr, piece.len));
-            }
+    }
+
+    fn send_stored(&mut self, frame: Extent, socket: &mut Socket, frames: &mut dyn Frames) -> bool {
+        self.pieces.clear();
+        self.add_stored(frame);
+        self.queue(socket, frames)
+    }
+
+    fn send_bytes(&mut self, frame: &[u8], socket: &mut Socket, frames: &mut dyn Frames) -> bool {
+        let Some(addr) = self.written(frame, frames) else { return false };
+        self.pieces.clear();
+        self.pieces.push(landfall_xdp::Piece { addr, len: frame.len() as u32 });
+        let taken = self.queue(socket, frames);
+        if !taken {
+            self.free.push(addr);
         }
+        taken
     }
 
     fn kick(&mut self, socket: &mut Socket, frames: &mut dyn Frames) -> Result<(), XdpError> {
@@ -140,5 +168,12 @@ impl Outlet for Transmitter {
         }
         self.complete(socket, frames);
         Ok(())
+    }
+
+    fn clear(&mut self, frames: &mut dyn Frames) {
+        if let Some(run) = self.run.take() {
+            frames.retire_run(run);
+        }
+        self.free.clear();
     }
 }

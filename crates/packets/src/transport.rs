@@ -1,14 +1,11 @@
 //! A worker's round over AF_XDP: send what was queued, take what has arrived, wait if there was nothing.
 
-use crate::RING_ENTRIES;
-use crate::bounce::Bounce;
 use crate::flows::{Flows, Forwarded, Stray};
+use crate::landing::{Departures, Landing};
 use crate::memory::Memory;
 use crate::offload::Offload;
-use crate::pool::Pool;
 use crate::spin::Spin;
 use crate::sys::{monotonic_ns, unix_ns};
-use crate::transmit::{Outlet, Transmitter};
 use landfall_media::{Extent, FileWrite, prefetch};
 use landfall_net::{Drop, FlowChange, Instant, Packet, Received, Stack};
 use landfall_sockets::{
@@ -49,11 +46,8 @@ pub(crate) struct PacketTransport {
     stack: Stack,
     flows: Arc<Flows>,
     _steering: Arc<Steering>,
-    chunk: u64,
-    /// Between the interface and the region, where the one cannot reach the other.
-    bounce: Option<Bounce>,
-    pool: Pool,
-    transmitter: Transmitter,
+    landing: Landing,
+    departures: Departures,
     /// Sends runs of segments.
     offload: Option<Offload>,
     poller: Poller,
@@ -72,7 +66,6 @@ pub(crate) struct PacketTransport {
     closed_max: usize,
     /// Packets that came to this queue and were passed on to their connection's worker.
     passed_on: u64,
-    starved: bool,
     link_down: bool,
     partial_checksums_told: bool,
     /// Unix time less monotonic time, nanoseconds, and when it was taken.
@@ -83,7 +76,7 @@ impl PacketTransport {
     pub(crate) fn new(
         worker: usize,
         parts: (Socket, Stack, Arc<Flows>, Arc<Steering>),
-        (chunk, bounce, offload): (u64, Option<Bounce>, Option<Offload>),
+        (landing, departures, offload): (Landing, Departures, Option<Offload>),
         (spin, polls): (Duration, bool),
     ) -> Result<Self, TransportError> {
         let (socket, stack, flows, steering) = parts;
@@ -99,10 +92,8 @@ impl PacketTransport {
             stack,
             flows,
             _steering: steering,
-            chunk,
-            bounce,
-            pool: Pool::new(chunk, RING_ENTRIES),
-            transmitter: Transmitter::new(chunk),
+            landing,
+            departures,
             offload,
             poller,
             waker,
@@ -116,7 +107,6 @@ impl PacketTransport {
             closed: Vec::new(),
             closed_max: CLOSED_MIN,
             passed_on: 0,
-            starved: false,
             link_down: false,
             partial_checksums_told: false,
             clock_offset: (unix_ns() - monotonic_ns(), now()),
@@ -141,12 +131,8 @@ impl PacketTransport {
     fn flush_now(&mut self, frames: &mut dyn Frames) -> Result<(), XdpError> {
         let Some(socket) = &mut self.socket else { return Ok(()) };
         let now = now();
-        let outlet: &mut dyn Outlet = match &mut self.bounce {
-            Some(bounce) => bounce,
-            None => &mut self.transmitter,
-        };
-        let mut last_alone = None;
-        while outlet.has_room(socket, frames)? {
+        let (departures, mut last_alone) = (&mut self.departures, None);
+        while departures.has_room(socket, frames)? {
             if !self.stack.poll_transmit(now, &mut Memory(frames), &mut self.packet) {
                 break;
             }
@@ -154,12 +140,12 @@ impl PacketTransport {
                 (Some(offload), Some(cut)) => {
                     // What of the same connection came before goes first.
                     if last_alone == self.packet.conn {
-                        outlet.kick(socket, frames)?;
+                        departures.kick(socket, frames)?;
                     }
                     offload.send(&self.packet, cut, frames);
                 }
                 _ => {
-                    outlet.send(&self.packet, socket, frames);
+                    departures.send(&self.packet, socket, frames);
                     last_alone = self.packet.conn;
                 }
             }
@@ -169,32 +155,20 @@ impl PacketTransport {
             self.offload = None;
             self.stack.send_short_packets();
         }
-        outlet.kick(socket, frames)
+        departures.kick(socket, frames)
     }
 
     /// Lends chunks to the interface, as many as it takes.
     fn refill(&mut self, frames: &mut dyn Frames) {
-        self.pool.sort_landed(frames);
+        self.landing.sort_landed(frames);
         let Some(socket) = &mut self.socket else { return };
-        if let Some(bounce) = &mut self.bounce {
-            return bounce.refill(socket);
-        }
-        let room = socket.fill_room();
-        if room == 0 {
-            return;
-        }
-        let (pool, mut got) = (&mut self.pool, 0);
-        let chunks =
-            std::iter::from_fn(|| (got < room).then(|| pool.take(frames)).flatten().inspect(|_| got += 1));
-        socket.fill(chunks);
-        let empty = got < room && got + room >= RING_ENTRIES;
-        if empty && !self.starved {
+        self.landing.fill(socket, frames);
+        self.look_for_starvation();
+    }
+
+    fn look_for_starvation(&mut self) {
+        if self.landing.became_starved() {
             self.ready.push(Event::Starved);
-        }
-        self.starved = empty;
-        if socket.needs_fill_wakeup() {
-            // An error would show at the next kick.
-            let _ = socket.wake_receive();
         }
     }
 
@@ -231,14 +205,16 @@ impl PacketTransport {
         }
         let packets = std::mem::take(&mut self.received);
         for (index, packet) in packets.iter().enumerate() {
-            if let (Some(next), None) = (packets.get(index + AHEAD), &self.bounce) {
+            if let Some(next) = packets.get(index + AHEAD)
+                && self.landing.is_in_region()
+            {
                 prefetch(frames.bytes(Extent::new(next.addr, next.len)));
             }
             // Packets in several parts do not fit the MTU that was checked: none of them is whole.
             if !*continues && !packet.continues {
                 self.take_one(now, frames, packet);
             } else {
-                self.put_back(packet.addr, frames);
+                self.landing.discard(packet, frames);
             }
             *continues = packet.continues;
         }
@@ -250,29 +226,11 @@ impl PacketTransport {
     fn take_one(&mut self, now: Instant, frames: &mut dyn Frames, packet: &landfall_xdp::Received) {
         let stamp = if packet.stamp_ns == 0 { now.nanos() } else { packet.stamp_ns };
         let arrival_ns = stamp + self.clock_offset.0;
-        let Some(bounce) = &mut self.bounce else {
-            self.take_packet(now, frames, Extent::new(packet.addr, packet.len), arrival_ns);
-            return self.put_back(packet.addr, frames);
-        };
-        let to = self.pool.take(frames);
-        let landed = bounce.land(packet.addr, packet.len, self.chunk, to, frames);
-        if let Some(landed) = landed {
-            self.take_packet(now, frames, landed, arrival_ns);
-        }
-        if let Some(to) = to {
-            self.starved = false;
-            self.pool.landed(to, frames);
-        } else if !std::mem::replace(&mut self.starved, true) {
-            self.ready.push(Event::Starved);
-        }
-    }
-
-    /// The chunk of a packet that has been looked at.
-    fn put_back(&mut self, addr: u64, frames: &mut dyn Frames) {
-        match &mut self.bounce {
-            Some(bounce) => drop(bounce.land(addr, 0, self.chunk, None, frames)),
-            None => self.pool.landed(addr & !(self.chunk - 1), frames),
-        }
+        let landed = self.landing.land(packet, frames);
+        self.look_for_starvation();
+        let Some(landed) = landed else { return };
+        self.take_packet(now, frames, landed, arrival_ns);
+        self.landing.done(landed.off, frames);
     }
 
     fn take_packet(&mut self, now: Instant, frames: &mut dyn Frames, packet: Extent, arrival_ns: u64) {
@@ -401,7 +359,7 @@ impl PacketTransport {
     fn limit(&self, wait: Wait, begun: Instant) -> Option<Duration> {
         let left = wait.timeout.map(|timeout| timeout.saturating_sub(now().since(begun)));
         let deadline = self.stack.deadline().map(|at| at.since(now()));
-        let starved = self.starved.then_some(STARVED_RETRY);
+        let starved = self.landing.is_starved().then_some(STARVED_RETRY);
         [left, deadline, starved].into_iter().flatten().min()
     }
 
@@ -610,8 +568,8 @@ impl Transport for PacketTransport {
         self.flush(frames).map_err(failed)?;
         self.write_back.end();
         self.socket = None;
-        self.pool.clear(frames);
-        self.transmitter.clear(frames);
+        self.landing.clear(frames);
+        self.departures.clear(frames);
         Ok(())
     }
 }

@@ -96,10 +96,23 @@ impl Host {
         self.disable(interface, &[TransmitChecksum, TcpSegmentation, Segmentation, Receive])
     }
 
+    /// Has `interface`, one end of a veth pair, take frames that an XDP program at the other host passes on to its end
+    /// (`XDP_TX`, `XDP_REDIRECT`) by switching receive offload on: without this or a program of its own, such frames vanish.
+    ///
+    /// # Errors
+    /// [`Unavailable`], if the driver refuses.
+    pub fn accept_redirected(&self, interface: &str) -> Result<(), Unavailable> {
+        self.switch(interface, &[sys::Offload::Receive], true)
+    }
+
     fn disable(&self, interface: &str, offloads: &[sys::Offload]) -> Result<(), Unavailable> {
-        let disable_all = || offloads.iter().try_for_each(|offload| sys::disable(interface, *offload));
+        self.switch(interface, offloads, false)
+    }
+
+    fn switch(&self, interface: &str, offloads: &[sys::Offload], on: bool) -> Result<(), Unavailable> {
+        let switch_all = || offloads.iter().try_for_each(|offload| sys::switch(interface, *offload, on));
         let failed = |e| Unavailable::new(format!("offloads of {interface} on {}", self.name()), e);
-        self.enter(disable_all).map_err(failed)
+        self.enter(switch_all).map_err(failed)
     }
 
     /// Keeps the host's kernel from using IPv6 on interfaces that it has or will get: without this, each one

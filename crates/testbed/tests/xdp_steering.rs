@@ -1,20 +1,12 @@
 //! The steering program's life: attaching, pinning, and what happens when its process dies.
 
-#![allow(
-    clippy::print_stderr,
-    clippy::print_stdout,
-    reason = "a skipped test says so, and a child its state"
-)]
-
 mod common;
 
 use common::*;
 use landfall_testbed::Host;
 use landfall_xdp::{AttachMode, Interface, Mode, Rules, Socket, Steering, XdpError};
-use std::io::{BufRead as _, BufReader};
 use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 const PORT: u16 = 7007;
@@ -43,62 +35,11 @@ fn reaches_kernel(pair: &Pair) -> bool {
     steered.recv(&mut [0; 8]).is_ok()
 }
 
-/// A mounted BPF file system, unmounted and removed on drop.
-struct BpfFolder(PathBuf);
-
-impl BpfFolder {
-    fn new(name: &str) -> Option<Self> {
-        let folder = std::env::temp_dir().join(format!("landfall-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        let mounted = Command::new("mount").args(["-t", "bpf", "bpf"]).arg(&folder).status();
-        if mounted.is_ok_and(|status| status.success()) {
-            return Some(Self(folder));
-        }
-        eprintln!("SKIP: cannot mount a BPF file system");
-        std::fs::remove_dir(&folder).unwrap();
-        None
-    }
-
-    fn pin(&self) -> PathBuf {
-        self.0.join("steering")
-    }
-}
-
-impl Drop for BpfFolder {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg(&self.0).status();
-        let _ = std::fs::remove_dir(&self.0);
-    }
-}
-
 /// Another process that steers until it is killed.
-struct Steerer(Child);
-
-impl Steerer {
-    fn start(pair: &Pair, pin: Option<&Path>) -> Self {
-        let program = std::env::current_exe().unwrap();
-        let mut command = pair.xdp.command(program.to_str().unwrap());
-        command.args(["--exact", "child_that_steers_until_it_is_killed", "--nocapture"]);
+fn steerer(pair: &Pair, pin: Option<&Path>) -> Killed {
+    Killed::start(&pair.xdp, "child_that_steers_until_it_is_killed", |command| {
         command.env(CHILD_INTERFACE, &pair.interface.name).env(CHILD_PIN, pin.unwrap_or(Path::new("")));
-        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let ready = lines.map_while(Result::ok).any(|line| line.contains("steering"));
-        let steerer = Self(child);
-        assert!(ready, "the child ended");
-        steerer
-    }
-
-    fn kill(mut self) {
-        self.0.kill().unwrap();
-        self.0.wait().unwrap();
-    }
-}
-
-impl Drop for Steerer {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+    })
 }
 
 /// Does nothing as a test; as the child of one it steers, says so, and waits.
@@ -113,10 +54,7 @@ fn child_that_steers_until_it_is_killed() {
     let rules = ports(XDP_ADDRESS, &[PORT]);
     let steering = Steering::attach(&interface, &rules, 1, AttachMode::Auto, pin.as_deref()).unwrap();
     steering.set_socket(0, &socket).unwrap();
-    println!("steering");
-    loop {
-        std::thread::park();
-    }
+    say_ready_and_wait();
 }
 
 #[test]
@@ -143,7 +81,7 @@ fn traffic_is_the_kernels_again_when_the_process_is_killed() {
     let Some(testbed) = testbed() else { return };
     let pair = Pair::new(&testbed, 1);
     for _ in 0..2 {
-        let child = Steerer::start(&pair, None);
+        let child = steerer(&pair, None);
         assert!(!reaches_kernel(&pair));
         child.kill();
         assert!(reaches_kernel(&pair));
@@ -154,8 +92,8 @@ fn traffic_is_the_kernels_again_when_the_process_is_killed() {
 fn pinned_steering_outlives_its_process_and_is_replaced_by_the_next() {
     let Some(testbed) = testbed() else { return };
     let Some(folder) = BpfFolder::new("outlives") else { return };
-    let (pair, pin) = (Pair::new(&testbed, 1), folder.pin());
-    let child = Steerer::start(&pair, Some(&pin));
+    let (pair, pin) = (Pair::new(&testbed, 1), folder.pin("steering"));
+    let child = steerer(&pair, Some(&pin));
     assert!(!reaches_kernel(&pair) && pin.exists());
     let refused = attach(&pair.xdp, &pair.interface, Some(&pin));
     assert!(matches!(refused, Err(XdpError::PinInUse { .. })), "{refused:?}");
@@ -164,7 +102,7 @@ fn pinned_steering_outlives_its_process_and_is_replaced_by_the_next() {
     let refused = attach(&pair.xdp, &pair.interface, None);
     assert!(matches!(refused, Err(XdpError::AlreadyAttached { .. })), "{refused:?}");
     // The next process takes over.
-    let child = Steerer::start(&pair, Some(&pin));
+    let child = steerer(&pair, Some(&pin));
     assert!(!reaches_kernel(&pair));
     child.kill();
     assert!(Steering::remove_pin(&pin).unwrap() && !pin.exists());

@@ -187,6 +187,29 @@ pub enum XdpError {
         /// The address.
         address: std::net::IpAddr,
     },
+    /// Misuse: a range of ports with nothing in it.
+    #[error("there is no port from {first} to {last}: give the lower one first")]
+    NoPorts {
+        /// The first port.
+        first: u16,
+        /// The last port.
+        last: u16,
+    },
+    /// Misuse or environment: an interface that packets of another one cannot be passed on to.
+    #[error(
+        "what {name} (MTU {mtu}) receives cannot be passed on to {peer} (MTU {peer_mtu}): the two sides of a bridge are \
+         different interfaces with the same MTU"
+    )]
+    BadPeer {
+        /// The interface that receives.
+        name: String,
+        /// Its MTU, bytes.
+        mtu: u32,
+        /// The one to pass packets on to.
+        peer: String,
+        /// Its MTU, bytes.
+        peer_mtu: u32,
+    },
     /// Defect or old kernel: the verifier refused the steering program.
     #[error("the kernel refused the steering program ({source}); please report it with this log:\n{log}")]
     Verifier {

@@ -2,7 +2,8 @@
 //!
 //! Read [`Socket`] first. To receive: [`Interface::find`], [`Umem::register`] a mapped area, [`Socket::open`]
 //! one queue each, [`Socket::fill`] chunks, [`Steering::attach`] the rules that say which packets are ours,
-//! and [`Steering::set_socket`]. Everything else goes on to the kernel as before.
+//! and [`Steering::set_socket`]. Everything else goes on to the kernel as before. A device on the wire has a [`Bridge`] on
+//! each of its two interfaces instead: everything else goes on to the other one.
 //!
 //! Calling contract: a chunk is the kernel's from [`Socket::fill`] until [`Socket::receive`] reports it, and a
 //! piece from [`Socket::transmit`] until [`Socket::completed`] reports it. A worker's round is: receive,
@@ -10,7 +11,9 @@
 //!
 //! Addresses are byte offsets in the UMEM. Needs Linux 6.6 or newer, little-endian.
 
+mod attached;
 mod bpf;
+mod bridge;
 mod error;
 mod interface;
 mod packet;
@@ -21,10 +24,12 @@ mod steering;
 mod sys;
 mod umem;
 
+pub use attached::AttachMode;
+pub use bridge::Bridge;
 pub use error::XdpError;
 pub use interface::Interface;
 pub use packet::{NotTaken, PIECES_MAX, Piece, Received, Statistics};
 pub use rules::{PORTS_MAX, Rules, TARGETS_MAX, Target};
 pub use socket::{Mode, RING_ENTRIES_MAX, RingSizes, Socket};
-pub use steering::{AttachMode, Steering};
+pub use steering::Steering;
 pub use umem::{Chunk, Umem, XDP_HEADROOM, check_mtu};

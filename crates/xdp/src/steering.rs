@@ -1,41 +1,10 @@
 //! Attaching the steering program.
 
+use crate::attached::{self, Attached, Place};
 use crate::bpf::{self, Plan};
-use crate::sys::bpf::{AttachFlags, Attachment, Program, Refused, SocketMap};
-use crate::{Interface, Rules, Socket, XdpError, sys};
-use std::hash::{BuildHasher, RandomState};
-use std::io;
+use crate::{AttachMode, Interface, Rules, Socket, XdpError, sys};
 use std::os::fd::OwnedFd;
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::Path;
-
-/// Packets of a larger MTU take several buffers, which the program must be loaded for, bytes: a page less
-/// the kernel's headroom (256) and its own struct (320), Ethernet header and VLAN tag, rounded down.
-const ONE_BUFFER_MTU: u32 = 3400;
-
-/// Where the program runs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum AttachMode {
-    /// In the driver if it can, otherwise in the kernel's generic receive path.
-    #[default]
-    Auto,
-    /// In the driver, before the kernel spends anything on the packet.
-    Native,
-    /// In the kernel's receive path: works with every driver, `lo` too; slower.
-    Skb,
-}
-
-impl AttachMode {
-    const fn tries(self) -> &'static [AttachFlags] {
-        match self {
-            Self::Auto => &[AttachFlags::Driver, AttachFlags::Skb],
-            Self::Native => &[AttachFlags::Driver],
-            Self::Skb => &[AttachFlags::Skb],
-        }
-    }
-}
 
 /// The steering program on an interface: it gives packets that [`Rules`] name to the socket of the queue
 /// that they arrive on, or to the kernel while there is none.
@@ -44,15 +13,7 @@ impl AttachMode {
 /// by SIGKILL; with its sockets gone all packets pass to the kernel, until the next start replaces it.
 #[derive(Debug)]
 pub struct Steering {
-    sockets: SocketMap,
-    attachment: Attachment,
-    pinned: bool,
-    interface: String,
-    queues: u32,
-    native: bool,
-    cookie: Option<u64>,
-    /// Shows other processes that the pin is in use.
-    _guard: Option<UnixListener>,
+    attached: Attached,
     /// Have the device accept what is sent to multicast addresses that the kernel does not listen to.
     _memberships: Vec<OwnedFd>,
 }
@@ -77,30 +38,13 @@ impl Steering {
         pin: Option<&Path>,
     ) -> Result<Self, XdpError> {
         rules.check()?;
-        interface.check_namespace()?;
-        let guard = pin.map(take_over).transpose()?;
-        let failed = |source| XdpError::from_io(&interface.name, "make a map of sockets", source);
-        let sockets = SocketMap::new(queues.max(1)).map_err(failed)?;
-        let cookie = rules.stamp.then(new_cookie);
-        let plan = Plan { rules, sockets: sockets.fd(), cookie };
-        let program = load(interface, plan)?;
-        let (attachment, native) = attach(interface, &program, mode)?;
-        if let Some(path) = pin {
-            attachment
-                .pin(path)
-                .map_err(|source| XdpError::CannotKeepPin { path: path.to_owned(), source })?;
-        }
-        Ok(Self {
-            sockets,
-            attachment,
-            pinned: pin.is_some(),
-            interface: interface.name.clone(),
-            queues,
-            native,
-            cookie,
-            _guard: guard,
-            _memberships: listen_for_solicitations(interface, rules),
-        })
+        let cookie = rules.stamp.then(attached::new_cookie);
+        let place = Place { interface, queues, mode, pin };
+        let name = *b"landfall_steer\0\0";
+        let attached = Attached::new(place, (name, cookie.unwrap_or(0)), |sockets| {
+            bpf::steering(Plan { rules, sockets, cookie })
+        })?;
+        Ok(Self { attached, _memberships: listen_for_solicitations(interface, rules) })
     }
 
     /// Gives packets of `queue` to `socket`, which must be bound to it, until the socket is dropped.
@@ -112,18 +56,12 @@ impl Steering {
     /// # Errors
     /// [`XdpError::NoSuchQueue`], or what the kernel said.
     pub fn set_socket(&self, queue: u32, socket: &Socket) -> Result<(), XdpError> {
-        if queue >= self.queues {
-            let (name, queues) = (self.interface.clone(), self.queues);
-            return Err(XdpError::NoSuchQueue { name, queue, queues });
-        }
-        socket.expect_stamps(self.cookie.unwrap_or(0));
-        let set = self.sockets.set(queue, socket.descriptor());
-        set.map_err(|source| XdpError::from_io(&self.interface, "steer to a socket", source))
+        self.attached.set_socket(queue, socket)
     }
 
     /// True if the program runs in the driver.
     pub const fn is_native(&self) -> bool {
-        self.native
+        self.attached.is_native()
     }
 
     /// Detaches what is pinned at `path` and removes the pin; false if there is none.
@@ -131,24 +69,7 @@ impl Steering {
     /// # Errors
     /// [`XdpError::CannotKeepPin`].
     pub fn remove_pin(path: &Path) -> Result<bool, XdpError> {
-        let failed = |source| XdpError::CannotKeepPin { path: path.to_owned(), source };
-        match Attachment::pinned(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
-            // An interface that is gone has nothing to detach.
-            attachment => drop(attachment.map_err(failed)?.detach()),
-        }
-        std::fs::remove_file(path).map_err(failed)?;
-        Ok(true)
-    }
-}
-
-impl Drop for Steering {
-    fn drop(&mut self) {
-        if !self.pinned {
-            // Closing detaches too, but only with the last copy of the descriptor: a child forked by another
-            // thread holds one until it executes its program. An interface that is gone is detached.
-            let _ = self.attachment.detach();
-        }
+        attached::remove_pin(path)
     }
 }
 
@@ -161,66 +82,4 @@ fn listen_for_solicitations(interface: &Interface, rules: &Rules) -> Vec<OwnedFd
     };
     let join = |address| sys::join_multicast(interface.index, mac(address)).ok();
     rules.own_v6().into_iter().filter_map(join).collect()
-}
-
-/// Removes a stale pin and shows that the path is in use from now on.
-fn take_over(pin: &Path) -> Result<UnixListener, XdpError> {
-    // An abstract socket address: one live process of a network namespace can have it, and a process that
-    // is killed gives it up.
-    let folder = pin.parent().unwrap_or(pin).canonicalize();
-    let name = folder.map(|folder| folder.join(pin.file_name().unwrap_or_default()));
-    let address = name.and_then(|name| {
-        SocketAddr::from_abstract_name([b"landfall-xdp-", name.as_os_str().as_bytes()].concat())
-    });
-    let guard = address.and_then(|address| UnixListener::bind_addr(&address));
-    let guard = guard.map_err(|source| match source.kind() {
-        io::ErrorKind::AddrInUse => XdpError::PinInUse { path: pin.to_owned() },
-        _ => XdpError::CannotKeepPin { path: pin.to_owned(), source },
-    })?;
-    Steering::remove_pin(pin)?;
-    Ok(guard)
-}
-
-fn load(interface: &Interface, plan: Plan<'_>) -> Result<Program, XdpError> {
-    const ACTION: &str = "load the steering program";
-    let fragments = interface.mtu > ONE_BUFFER_MTU;
-    Program::load(&bpf::steering(plan), fragments).map_err(|Refused { source, log }| {
-        match source.raw_os_error() {
-            _ if !log.is_empty() => XdpError::Verifier { source, log },
-            Some(libc::EINVAL) => XdpError::KernelLacks { action: ACTION, needs: "XDP of Linux 6.6", source },
-            _ => XdpError::from_io(&interface.name, ACTION, source),
-        }
-    })
-}
-
-/// Returns true with an attachment in the driver.
-fn attach(
-    interface: &Interface,
-    program: &Program,
-    mode: AttachMode,
-) -> Result<(Attachment, bool), XdpError> {
-    let mut last = None;
-    for flags in mode.tries() {
-        match Attachment::new(program, interface.index, *flags) {
-            Ok(attachment) => return Ok((attachment, *flags == AttachFlags::Driver)),
-            Err(error) => last = Some((error, *flags)),
-        }
-    }
-    let (source, flags) = last.expect("every mode tries something");
-    Err(refusal(interface, flags, source))
-}
-
-fn refusal(interface: &Interface, flags: AttachFlags, source: io::Error) -> XdpError {
-    let (name, mtu) = (interface.name.clone(), interface.mtu);
-    match source.raw_os_error() {
-        Some(libc::EBUSY | libc::EEXIST) => XdpError::AlreadyAttached { name, source },
-        Some(libc::EOPNOTSUPP) if flags == AttachFlags::Driver => XdpError::NoNativeXdp { name, source },
-        Some(libc::ERANGE) => XdpError::MtuForDriver { name, mtu, source },
-        _ => XdpError::from_io(&name, "attach the steering program", source),
-    }
-}
-
-/// A number that bytes left over from earlier runs do not hold by chance; never zero.
-fn new_cookie() -> u64 {
-    RandomState::new().hash_one(std::process::id()) | 1
 }

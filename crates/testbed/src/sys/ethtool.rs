@@ -33,14 +33,14 @@ struct Setting {
 
 const _: () = assert!(size_of::<Request>() == 40);
 
-/// Switches one offload off, on an interface of the calling thread's namespace.
-pub(crate) fn disable(interface: &str, offload: Offload) -> io::Result<()> {
+/// Switches one offload on or off, on an interface of the calling thread's namespace.
+pub(crate) fn switch(interface: &str, offload: Offload, on: bool) -> io::Result<()> {
     let mut name = [0; 16];
     let fits = interface.len() < name.len();
     let into = name.get_mut(..interface.len()).filter(|_| fits).ok_or(io::ErrorKind::InvalidInput)?;
     into.copy_from_slice(interface.as_bytes());
     let socket = UdpSocket::bind("127.0.0.1:0")?;
-    let mut setting = Setting { command: offload as u32, value: 0 };
+    let mut setting = Setting { command: offload as u32, value: on.into() };
     let mut request = Request { name, data: &raw mut setting, rest: [0; 2] };
     // SAFETY: the kernel reads one ifreq and the setting that it points at; both live until the call returns.
     checked(unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL, &raw mut request) }).map(drop)

@@ -9,7 +9,7 @@ mod memory;
 mod namespace;
 mod packet;
 
-pub(crate) use ethtool::{Offload, disable};
+pub(crate) use ethtool::{Offload, switch};
 pub(crate) use forward::Forwarder;
 pub use memory::Memory;
 pub(crate) use namespace::{enter, new_namespace, run_inside};

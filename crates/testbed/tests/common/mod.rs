@@ -1,13 +1,22 @@
 //! An AF_XDP host and a kernel host, joined.
 
 #![allow(dead_code, reason = "each test uses its part")]
-#![allow(clippy::print_stderr, reason = "a skipped test says so")]
+#![allow(
+    clippy::print_stderr,
+    clippy::print_stdout,
+    reason = "a skipped test says so, and a child its state"
+)]
+
+pub mod wire;
 
 use landfall_testbed::{Faults, Host, LinkOptions, Memory, Middlebox, Testbed};
 use landfall_xdp::{
     AttachMode, Chunk, Interface, Mode, Received, RingSizes, Rules, Socket, Steering, Target, Umem, XdpError,
 };
+use std::io::{BufRead as _, BufReader};
 use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 pub const CHUNK: u64 = 2048;
@@ -164,4 +173,78 @@ pub fn checksum(bytes: &[u8]) -> [u8; 2] {
     }
     let sum = !sum;
     [(sum >> 8) as u8, sum as u8]
+}
+
+/// A mounted BPF file system, unmounted and removed on drop.
+pub struct BpfFolder(PathBuf);
+
+impl BpfFolder {
+    pub fn new(name: &str) -> Option<Self> {
+        let folder = std::env::temp_dir().join(format!("landfall-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let mounted = Command::new("mount").args(["-t", "bpf", "bpf"]).arg(&folder).status();
+        if mounted.is_ok_and(|status| status.success()) {
+            return Some(Self(folder));
+        }
+        eprintln!("SKIP: cannot mount a BPF file system");
+        std::fs::remove_dir(&folder).unwrap();
+        None
+    }
+
+    pub fn path(&self) -> &std::path::Path {
+        &self.0
+    }
+
+    pub fn pin(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for BpfFolder {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0).status();
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+/// What a child says when it has done what the test waits for.
+const READY: &str = "ready to be killed";
+
+/// Another process, made from a test of this program, that lives until it is killed.
+pub struct Killed(Child);
+
+impl Killed {
+    /// Starts the test `name` inside `host` and waits until it says that it is ready.
+    pub fn start(host: &Host, name: &str, prepare: impl FnOnce(&mut Command)) -> Self {
+        let program = std::env::current_exe().unwrap();
+        let mut command = host.command(program.to_str().unwrap());
+        command.args(["--exact", name, "--nocapture"]);
+        prepare(&mut command);
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let ready = lines.map_while(Result::ok).any(|line| line.contains(READY));
+        let killed = Self(child);
+        assert!(ready, "the child ended");
+        killed
+    }
+
+    pub fn kill(mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The end of a child's test.
+pub fn say_ready_and_wait() -> ! {
+    println!("{READY}");
+    loop {
+        std::thread::park();
+    }
 }

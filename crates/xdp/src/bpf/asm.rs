@@ -1,4 +1,4 @@
-//! A small eBPF assembler: named instructions, labels, no more than the steering program needs.
+//! A small eBPF assembler: named instructions, labels, no more than our programs need.
 //!
 //! Encodings: RFC 9669. Only little-endian hosts: immediates that stand for packet bytes are compared
 //! with words as the host loads them.
@@ -48,6 +48,7 @@ pub(crate) struct Label(usize);
 const CLASS_LD: u8 = 0x00;
 const CLASS_LDX: u8 = 0x01;
 const CLASS_STX: u8 = 0x03;
+const CLASS_ALU: u8 = 0x04;
 const CLASS_JMP: u8 = 0x05;
 const CLASS_JMP32: u8 = 0x06;
 const CLASS_ALU64: u8 = 0x07;
@@ -59,6 +60,8 @@ const OP_AND: u8 = 0x50;
 const OP_SHIFT_LEFT: u8 = 0x60;
 const OP_XOR: u8 = 0xa0;
 const OP_MOVE: u8 = 0xb0;
+/// `BPF_END` with `BPF_TO_BE`; the immediate is the width in bits.
+const OP_TO_NETWORK: u8 = 0xd8;
 const OP_JUMP: u8 = 0x00;
 const OP_EQUAL: u8 = 0x10;
 const OP_GREATER: u8 = 0x20;
@@ -139,6 +142,11 @@ impl Assembler {
     /// `to ^= from`.
     pub(crate) fn xor_register(&mut self, to: Register, from: Register) {
         self.alu_register(OP_XOR, to, from);
+    }
+
+    /// Swaps the low two bytes between the host's and the network's order; the others become zero.
+    pub(crate) fn network_half(&mut self, to: Register) {
+        self.emit(CLASS_ALU | OP_TO_NETWORK, to as u8, 0, 0, 16);
     }
 
     /// `to = *(from + offset)`, zero-extended.
@@ -250,6 +258,7 @@ mod tests {
         assert_eq!(assembled(|a| a.and(R2, 15)), [[0x57, 0x02, 0, 0, 15, 0, 0, 0]]);
         assert_eq!(assembled(|a| a.shift_left(R2, 2)), [[0x67, 0x02, 0, 0, 2, 0, 0, 0]]);
         assert_eq!(assembled(|a| a.xor_register(R2, R1)), [[0xaf, 0x12, 0, 0, 0, 0, 0, 0]]);
+        assert_eq!(assembled(|a| a.network_half(R2)), [[0xdc, 0x02, 0, 0, 16, 0, 0, 0]]);
         assert_eq!(assembled(|a| a.load(Width::Half, R2, R7, 12)), [[0x69, 0x72, 12, 0, 0, 0, 0, 0]]);
         assert_eq!(assembled(|a| a.load(Width::Word, R2, R7, -4)), [[0x61, 0x72, 0xfc, 0xff, 0, 0, 0, 0]]);
         assert_eq!(assembled(|a| a.store(Width::Double, R1, 8, R2)), [[0x7b, 0x21, 8, 0, 0, 0, 0, 0]]);

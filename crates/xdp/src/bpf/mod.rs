@@ -1,9 +1,13 @@
-//! The steering program: an assembler, and what is assembled.
+//! The programs on interfaces: an assembler, and what is assembled.
 
 mod asm;
+mod bridge;
+mod frame;
 mod program;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use asm::Instruction;
-pub(crate) use program::{META_BYTES, Plan, STAMP_BYTES, solicited_node, steering};
+pub(crate) use bridge::{BridgePlan, bridge};
+pub(crate) use frame::{META_BYTES, STAMP_BYTES};
+pub(crate) use program::{Plan, solicited_node, steering};

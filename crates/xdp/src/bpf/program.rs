@@ -2,37 +2,16 @@
 //!
 //! Every test falls through to `pass`: what is truncated, tagged, fragmented or unknown is the kernel's.
 
-use super::asm::{Assembler, Instruction, Label, Register, Width};
+use super::asm::Register::{R0, R1, R2, R3, R7, R8};
+use super::asm::{Assembler, Instruction, Label, Width};
+use super::frame::{
+    ARP, ETHER_BYTES, IPV4, IPV4_PROTOCOL, IPV6, IPV6_BYTES, IPV6_NEXT, UDP, XDP_PASS, half, word,
+};
 use crate::rules::{Rules, Target};
-use Register::{R0, R1, R2, R3, R6, R7, R8, R9};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Bytes in front of a stamped frame: a check word, then the stamp.
-pub(crate) const META_BYTES: u64 = 16;
-/// Bytes of the stamp, just in front of the frame.
-pub(crate) const STAMP_BYTES: u64 = 8;
-
-const HELPER_KTIME_GET_NS: i32 = 5;
-const HELPER_REDIRECT_MAP: i32 = 51;
-const HELPER_ADJUST_META: i32 = 54;
-const XDP_PASS: i32 = 2;
-
-/// Offsets in `struct xdp_md`, the program's argument.
-const MD_DATA: i16 = 0;
-const MD_DATA_END: i16 = 4;
-const MD_DATA_META: i16 = 8;
-const MD_QUEUE: i16 = 16;
-
-/// Offsets in a frame.
-const ETHER_TYPE: i16 = 12;
-const ETHER_BYTES: i16 = 14;
-const IPV4_FRAGMENT: i16 = ETHER_BYTES + 6;
-const IPV4_PROTOCOL: i16 = ETHER_BYTES + 9;
 const IPV4_DESTINATION: i16 = ETHER_BYTES + 16;
-const IPV4_BYTES_MIN: i16 = 20;
-const IPV6_NEXT: i16 = ETHER_BYTES + 6;
 const IPV6_DESTINATION: i16 = ETHER_BYTES + 24;
-const IPV6_BYTES: i16 = 40;
 const ICMPV6_TYPE: i16 = ETHER_BYTES + IPV6_BYTES;
 const ND_TARGET: i16 = ICMPV6_TYPE + 8;
 const ARP_OPERATION: i16 = ETHER_BYTES + 6;
@@ -40,7 +19,6 @@ const ARP_TARGET: i16 = ETHER_BYTES + 24;
 const ARP_BYTES: i16 = 28;
 
 const TCP: u32 = 6;
-const UDP: u32 = 17;
 const ICMPV6: u32 = 58;
 const NEIGHBOUR_SOLICITATION: u32 = 135;
 
@@ -54,7 +32,6 @@ pub(crate) struct Plan<'r> {
     pub(crate) cookie: Option<u64>,
 }
 
-/// Registers that keep: R6 the context, R7 the frame, R8 its end, R9 the length of the IPv4 header.
 struct Writer<'r> {
     asm: Assembler,
     rules: &'r Rules,
@@ -76,7 +53,7 @@ pub(crate) fn steering(plan: Plan<'_>) -> Vec<Instruction> {
     writer.classify();
     writer.asm.bind(redirect);
     if let Some(cookie) = plan.cookie {
-        writer.stamp(cookie);
+        writer.asm.stamp(cookie);
     }
     writer.finish(plan.sockets)
 }
@@ -84,14 +61,10 @@ pub(crate) fn steering(plan: Plan<'_>) -> Vec<Instruction> {
 impl Writer<'_> {
     fn classify(&mut self) {
         let [ipv4, ipv6, arp] = [(); 3].map(|()| self.asm.label());
-        self.asm.copy(R6, R1);
-        self.asm.load(Width::Word, R7, R6, MD_DATA);
-        self.asm.load(Width::Word, R8, R6, MD_DATA_END);
-        self.need(ETHER_BYTES);
-        self.asm.load(Width::Half, R2, R7, ETHER_TYPE);
-        self.asm.jump_if_equal(R2, half([0x08, 0x00]), ipv4);
-        self.asm.jump_if_equal(R2, half([0x86, 0xdd]), ipv6);
-        self.asm.jump_if_equal(R2, half([0x08, 0x06]), arp);
+        self.asm.begin(self.pass);
+        self.asm.jump_if_equal(R2, IPV4, ipv4);
+        self.asm.jump_if_equal(R2, IPV6, ipv6);
+        self.asm.jump_if_equal(R2, ARP, arp);
         self.asm.jump(self.pass);
         self.asm.bind(arp);
         self.arp();
@@ -101,17 +74,10 @@ impl Writer<'_> {
         self.ipv6();
     }
 
-    /// Passes frames of fewer than `bytes` bytes.
-    fn need(&mut self, bytes: i16) {
-        self.asm.copy(R1, R7);
-        self.asm.add(R1, i32::from(bytes));
-        self.asm.jump_if_beyond(R1, R8, self.pass);
-    }
-
     /// Requests and replies (RFC 826) for Ethernet and IPv4 whose target protocol address is ours.
     fn arp(&mut self) {
         let addressed = self.asm.label();
-        self.need(ETHER_BYTES + ARP_BYTES);
+        self.asm.need(ETHER_BYTES + ARP_BYTES, self.pass);
         self.asm.load(Width::Word, R2, R7, ETHER_BYTES);
         self.asm.jump_if_not(R2, word([0, 1, 0x08, 0x00]), self.pass);
         self.asm.load(Width::Half, R2, R7, ETHER_BYTES + 4);
@@ -128,14 +94,7 @@ impl Writer<'_> {
     }
 
     fn ipv4(&mut self) {
-        self.need(ETHER_BYTES + IPV4_BYTES_MIN);
-        self.asm.load(Width::Byte, R9, R7, ETHER_BYTES);
-        self.asm.copy(R2, R9);
-        self.asm.and(R2, 0xf0);
-        self.asm.jump_if_not(R2, 0x40, self.pass);
-        self.asm.and(R9, 0x0f);
-        self.asm.jump_if_less(R9, 5, self.pass);
-        self.asm.shift_left(R9, 2);
+        self.asm.ipv4_header(self.pass);
         self.asm.load(Width::Word, R2, R7, IPV4_DESTINATION);
         for address in self.own_v4() {
             self.asm.jump_if_equal(R2, word(address.octets()), self.redirect);
@@ -155,13 +114,8 @@ impl Writer<'_> {
     fn ports_v4(&mut self, ports: &[u16]) {
         self.asm.load(Width::Byte, R3, R7, IPV4_PROTOCOL);
         self.only_tcp_and_udp();
-        // More fragments to come, or an offset: only the first one has ports, so the kernel gets all.
-        self.asm.load(Width::Half, R3, R7, IPV4_FRAGMENT);
-        self.asm.and(R3, half([0x3f, 0xff]).cast_signed());
-        self.asm.jump_if_not(R3, 0, self.pass);
-        self.asm.copy(R2, R7);
-        self.asm.add_register(R2, R9);
-        self.asm.add(R2, i32::from(ETHER_BYTES));
+        self.asm.not_a_fragment(self.pass);
+        self.asm.behind_ipv4();
         self.ports(ports);
     }
 
@@ -186,10 +140,7 @@ impl Writer<'_> {
     }
 
     fn ipv6(&mut self) {
-        self.need(ETHER_BYTES + IPV6_BYTES);
-        self.asm.load(Width::Byte, R2, R7, ETHER_BYTES);
-        self.asm.and(R2, 0xf0);
-        self.asm.jump_if_not(R2, 0x60, self.pass);
+        self.asm.ipv6_header(self.pass);
         for address in self.own_v6() {
             let next = self.asm.label();
             self.same_v6(IPV6_DESTINATION, address, next);
@@ -203,8 +154,7 @@ impl Writer<'_> {
                 // Extension headers, fragments among them, are neither TCP nor UDP here.
                 self.asm.load(Width::Byte, R3, R7, IPV6_NEXT);
                 self.only_tcp_and_udp();
-                self.asm.copy(R2, R7);
-                self.asm.add(R2, i32::from(ETHER_BYTES + IPV6_BYTES));
+                self.asm.behind_ipv6();
                 self.ports(&ports);
                 self.asm.bind(next);
             }
@@ -219,7 +169,7 @@ impl Writer<'_> {
             self.asm.jump(self.pass);
             return;
         }
-        self.need(ND_TARGET + 16);
+        self.asm.need(ND_TARGET + 16, self.pass);
         self.asm.load(Width::Byte, R2, R7, IPV6_NEXT);
         self.asm.jump_if_not(R2, ICMPV6, self.pass);
         self.asm.load(Width::Byte, R2, R7, ICMPV6_TYPE);
@@ -242,32 +192,9 @@ impl Writer<'_> {
         }
     }
 
-    /// Puts the time, and before it a word that shows that it was put there, in front of the frame.
-    fn stamp(&mut self, cookie: u64) {
-        let without = self.asm.label();
-        self.asm.copy(R1, R6);
-        self.asm.set(R2, -(META_BYTES as i32));
-        self.asm.call(HELPER_ADJUST_META);
-        self.asm.jump_if_not(R0, 0, without);
-        self.asm.call(HELPER_KTIME_GET_NS);
-        self.asm.load(Width::Word, R2, R6, MD_DATA_META);
-        self.asm.load(Width::Word, R3, R6, MD_DATA);
-        self.asm.copy(R1, R2);
-        self.asm.add(R1, META_BYTES as i32);
-        self.asm.jump_if_beyond(R1, R3, without);
-        self.asm.store(Width::Double, R2, (META_BYTES - STAMP_BYTES) as i16, R0);
-        self.asm.set_double(R1, cookie);
-        self.asm.xor_register(R0, R1);
-        self.asm.store(Width::Double, R2, 0, R0);
-        self.asm.bind(without);
-    }
-
     /// To the socket of the queue; to the kernel where there is none.
     fn finish(mut self, sockets: i32) -> Vec<Instruction> {
-        self.asm.set_map(R1, sockets);
-        self.asm.load(Width::Word, R2, R6, MD_QUEUE);
-        self.asm.set(R3, XDP_PASS);
-        self.asm.call(HELPER_REDIRECT_MAP);
+        self.asm.redirect_to_socket(sockets);
         self.asm.exit();
         self.asm.bind(self.pass);
         self.asm.set(R0, XDP_PASS);
@@ -294,14 +221,4 @@ pub(crate) fn solicited_node(address: Ipv6Addr) -> Ipv6Addr {
     let mut octets = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, 0xff00, 0).octets();
     octets[13..].copy_from_slice(&[a, b, c]);
     octets.into()
-}
-
-/// Four bytes of a packet as a load gives them.
-const fn word(bytes: [u8; 4]) -> u32 {
-    u32::from_le_bytes(bytes)
-}
-
-/// Two bytes of a packet as a load gives them.
-const fn half(bytes: [u8; 2]) -> u32 {
-    u16::from_le_bytes(bytes) as u32
 }

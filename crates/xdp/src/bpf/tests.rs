@@ -2,6 +2,8 @@
 //!
 //! Needs root to load programs; nothing is attached.
 
+mod bridge;
+
 use super::*;
 use crate::sys::RawSocket;
 use crate::sys::bpf::{Program, SocketMap};
@@ -35,7 +37,8 @@ impl Loaded {
             .ok()?;
         sockets.set(0, socket.fd()).unwrap();
         let code = steering(Plan { rules, sockets: sockets.fd(), cookie });
-        let program = Program::load(&code, false).unwrap_or_else(|refused| panic!("{refused:?}"));
+        let program = Program::load(*b"landfall_tested\0", &code, false)
+            .unwrap_or_else(|refused| panic!("{refused:?}"));
         Some(Self { program, _sockets: sockets, _socket: socket })
     }
 

@@ -1,4 +1,4 @@
-//! `bpf(2)`: maps, programs, links and pins.
+//! `bpf(2)`: maps, programs, links and pins. Structures and numbers are those of `linux/bpf.h`.
 
 use super::checked;
 use crate::bpf::Instruction;
@@ -15,11 +15,16 @@ const OBJ_PIN: libc::c_int = 6;
 const OBJ_GET: libc::c_int = 7;
 #[cfg(test)]
 const PROG_TEST_RUN: libc::c_int = 10;
+const OBJ_GET_INFO_BY_FD: libc::c_int = 15;
 const LINK_CREATE: libc::c_int = 28;
+const LINK_UPDATE: libc::c_int = 29;
 const LINK_DETACH: libc::c_int = 34;
 
+const MAP_TYPE_DEVMAP: u32 = 14;
 const MAP_TYPE_XSKMAP: u32 = 17;
 const PROG_TYPE_XDP: u32 = 6;
+/// `BPF_LINK_TYPE_XDP`.
+const LINK_TYPE_XDP: u32 = 6;
 /// `BPF_XDP` of `enum bpf_attach_type`.
 const ATTACH_XDP: u32 = 37;
 /// `BPF_F_XDP_HAS_FRAGS`: the program can do with packets of several buffers.
@@ -85,6 +90,37 @@ struct LinkCreate {
     flags: u32,
 }
 
+/// For `LINK_UPDATE`.
+#[repr(C)]
+struct LinkUpdate {
+    link: u32,
+    program: u32,
+    flags: u32,
+    old_program: u32,
+}
+
+/// For `OBJ_GET_INFO_BY_FD`.
+#[repr(C)]
+struct ObjectInfo {
+    fd: u32,
+    bytes: u32,
+    into: u64,
+}
+
+/// `struct bpf_link_info`, up to the part of XDP links.
+#[repr(C)]
+#[derive(Default)]
+struct LinkInfo {
+    kind: u32,
+    id: u32,
+    program: u32,
+    padding: u32,
+    ifindex: u32,
+    rest: u32,
+}
+
+const _: () = assert!(size_of::<LinkInfo>() == 24);
+
 /// Which of the driver's two places for a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AttachFlags {
@@ -129,9 +165,7 @@ pub(crate) struct SocketMap(OwnedFd);
 
 impl SocketMap {
     pub(crate) fn new(queues: u32) -> io::Result<Self> {
-        let mut attr =
-            MapCreate { map_type: MAP_TYPE_XSKMAP, key_bytes: 4, value_bytes: 4, entries: queues, flags: 0 };
-        Ok(Self(owned(call(MAP_CREATE, &mut attr)?)?))
+        new_map(MAP_TYPE_XSKMAP, queues).map(Self)
     }
 
     pub(crate) fn fd(&self) -> RawFd {
@@ -139,11 +173,40 @@ impl SocketMap {
     }
 
     pub(crate) fn set(&self, queue: u32, socket: RawFd) -> io::Result<()> {
-        let value = socket.cast_unsigned();
-        let (key, value) = (address(&queue), address(&value));
-        let mut attr = MapUpdate { map: number(&self.0), padding: 0, key, value, flags: 0 };
-        call(MAP_UPDATE_ELEM, &mut attr).map(drop)
+        set_entry(&self.0, queue, socket.cast_unsigned())
     }
+}
+
+/// A map of one interface to redirect to. The kernel empties it when the interface goes.
+#[derive(Debug)]
+pub(crate) struct DeviceMap(OwnedFd);
+
+impl DeviceMap {
+    /// An empty one.
+    pub(crate) fn new() -> io::Result<Self> {
+        new_map(MAP_TYPE_DEVMAP, 1).map(Self)
+    }
+
+    pub(crate) fn fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+
+    /// `ifindex` is of the calling thread's network namespace.
+    pub(crate) fn set(&self, ifindex: u32) -> io::Result<()> {
+        set_entry(&self.0, 0, ifindex)
+    }
+}
+
+/// A map of numbers below `entries` to numbers.
+fn new_map(map_type: u32, entries: u32) -> io::Result<OwnedFd> {
+    let mut attr = MapCreate { map_type, key_bytes: 4, value_bytes: 4, entries, flags: 0 };
+    owned(call(MAP_CREATE, &mut attr)?)
+}
+
+fn set_entry(map: &OwnedFd, key: u32, value: u32) -> io::Result<()> {
+    let (key, value) = (address(&key), address(&value));
+    let mut attr = MapUpdate { map: number(map), padding: 0, key, value, flags: 0 };
+    call(MAP_UPDATE_ELEM, &mut attr).map(drop)
 }
 
 /// A loaded XDP program.
@@ -151,15 +214,15 @@ impl SocketMap {
 pub(crate) struct Program(OwnedFd);
 
 impl Program {
-    /// Loads `code`; asks for the verifier's log only if it was refused.
-    pub(crate) fn load(code: &[Instruction], fragments: bool) -> Result<Self, Refused> {
+    /// Loads `code` under a name for people; asks for the verifier's log only if it was refused.
+    pub(crate) fn load(name: [u8; 16], code: &[Instruction], fragments: bool) -> Result<Self, Refused> {
         let mut attr = ProgramLoad {
             program_type: PROG_TYPE_XDP,
             instructions: u32::try_from(code.len()).unwrap_or(u32::MAX),
             code: address(code),
             licence: address(LICENCE.to_bytes_with_nul()),
             flags: if fragments { HAS_FRAGMENTS } else { 0 },
-            name: *b"landfall_steer\0\0",
+            name,
             attach_type: ATTACH_XDP,
             ..ProgramLoad::default()
         };
@@ -222,6 +285,21 @@ impl Attachment {
             flags: flags as u32,
         };
         Ok(Self(owned(call(LINK_CREATE, &mut attr)?)?))
+    }
+
+    /// Puts `program` in the place of the one that is attached; no packet comes between them.
+    pub(crate) fn replace(&self, program: &Program) -> io::Result<()> {
+        let (link, program) = (number(&self.0), number(&program.0));
+        call(LINK_UPDATE, &mut LinkUpdate { link, program, flags: 0, old_program: 0 }).map(drop)
+    }
+
+    /// The interface that it is attached to, in whichever network namespace that is; `None`: it is gone, or this is
+    /// no attachment at all.
+    pub(crate) fn ifindex(&self) -> io::Result<Option<u32>> {
+        let mut info = LinkInfo::default();
+        let (bytes, into) = (size_of::<LinkInfo>() as u32, (&raw mut info).expose_provenance() as u64);
+        call(OBJ_GET_INFO_BY_FD, &mut ObjectInfo { fd: number(&self.0), bytes, into })?;
+        Ok((info.kind == LINK_TYPE_XDP && info.ifindex != 0).then_some(info.ifindex))
     }
 
     /// Keeps the program attached when this process ends.

@@ -13,7 +13,7 @@ mod rings;
 mod socket;
 
 pub(crate) use area::Area;
-pub(crate) use netdev::{addresses, current_namespace, join_multicast, link};
+pub(crate) use netdev::{addresses, current_namespace, join_all, join_multicast, link, set_promiscuous};
 pub(crate) use rings::Mapped;
 pub(crate) use socket::{BindFlags, RawSocket, RingKind, raise_memlock};
 

@@ -6,6 +6,8 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
+const SIOCGIFFLAGS: libc::Ioctl = 0x8913;
+const SIOCSIFFLAGS: libc::Ioctl = 0x8914;
 const SIOCGIFMTU: libc::Ioctl = 0x8921;
 const SIOCGIFHWADDR: libc::Ioctl = 0x8927;
 const SIOCETHTOOL: libc::Ioctl = 0x8946;
@@ -24,6 +26,7 @@ struct Request {
 
 #[repr(C)]
 union Value {
+    flags: u16,
     mtu: i32,
     hardware: libc::sockaddr,
     data: *mut libc::c_void,
@@ -103,24 +106,48 @@ fn namespace(socket: &OwnedFd) -> io::Result<u64> {
 
 /// Has the interface accept frames to a multicast Ethernet address until the result is dropped.
 pub(crate) fn join_multicast(ifindex: u32, mac: [u8; 6]) -> io::Result<OwnedFd> {
+    let [a, b, c, d, e, f] = mac;
+    join(libc::packet_mreq {
+        mr_ifindex: ifindex.cast_signed(),
+        mr_type: libc::PACKET_MR_MULTICAST as u16,
+        mr_alen: 6,
+        mr_address: [a, b, c, d, e, f, 0, 0],
+    })
+}
+
+/// Has the interface accept frames to any Ethernet address until the result is dropped.
+pub(crate) fn join_all(ifindex: u32) -> io::Result<OwnedFd> {
+    join(libc::packet_mreq {
+        mr_ifindex: ifindex.cast_signed(),
+        mr_type: libc::PACKET_MR_PROMISC as u16,
+        mr_alen: 0,
+        mr_address: [0; 8],
+    })
+}
+
+fn join(membership: libc::packet_mreq) -> io::Result<OwnedFd> {
     // Protocol 0: the socket itself receives nothing.
     // SAFETY: socket takes no pointers.
     let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
     checked(fd)?;
     // SAFETY: the descriptor was just made and belongs to nobody else.
     let socket = unsafe { OwnedFd::from_raw_fd(fd) };
-    let [a, b, c, d, e, f] = mac;
-    let membership = libc::packet_mreq {
-        mr_ifindex: ifindex.cast_signed(),
-        mr_type: libc::PACKET_MR_MULTICAST as u16,
-        mr_alen: 6,
-        mr_address: [a, b, c, d, e, f, 0, 0],
-    };
     let (option, length) = (libc::PACKET_ADD_MEMBERSHIP, size_of::<libc::packet_mreq>() as libc::socklen_t);
     let value = (&raw const membership).cast();
     // SAFETY: the kernel reads `length` bytes of `membership`, which lives until the call returns.
     checked(unsafe { libc::setsockopt(fd, libc::SOL_PACKET, option, value, length) })?;
     Ok(socket)
+}
+
+/// Has the interface accept frames to any Ethernet address from now on, as `ip link set NAME promisc on` does.
+pub(crate) fn set_promiscuous(name: &str) -> io::Result<()> {
+    let (socket, name) = (control_socket()?, name_bytes(name)?);
+    let now = ioctl(&socket, name, SIOCGIFFLAGS, Value { whole: [0; 3] })?;
+    // SAFETY: the kernel filled the member that the request is about; any bits are a number.
+    let flags = unsafe { now.flags } | libc::IFF_PROMISC as u16;
+    let mut value = Value { whole: [0; 3] };
+    value.flags = flags;
+    ioctl(&socket, name, SIOCSIFFLAGS, value).map(drop)
 }
 
 fn control_socket() -> io::Result<OwnedFd> {

@@ -1,0 +1,81 @@
+//! The bridge program: datagrams of some ports to our sockets, everything else to the other side.
+
+use super::asm::Register::{R0, R1, R2, R3, R7, R8};
+use super::asm::{Assembler, Instruction, Label, Width};
+use super::frame::{IPV4, IPV4_PROTOCOL, IPV6, IPV6_NEXT, UDP, XDP_PASS, XDP_REDIRECT};
+
+/// Bytes of a UDP header (RFC 768), and where its ports lie in it.
+const UDP_BYTES: i32 = 8;
+const UDP_PORTS: [i16; 2] = [0, 2];
+
+/// What a bridge program is made for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BridgePlan {
+    /// First and last port, in this order.
+    pub(crate) ports: (u16, u16),
+    /// Descriptor of the map of sockets.
+    pub(crate) sockets: i32,
+    /// Descriptor of the map that holds the other side; `None`: the kernel is.
+    pub(crate) peer: Option<i32>,
+    /// What the check word in front of a stamp is the stamp XORed with.
+    pub(crate) cookie: u64,
+}
+
+/// The program for `plan`.
+pub(crate) fn bridge(plan: BridgePlan) -> Vec<Instruction> {
+    let mut asm = Assembler::default();
+    let [ours, others, done] = [(); 3].map(|()| asm.label());
+    datagrams(&mut asm, others);
+    ports(&mut asm, plan.ports, ours);
+    asm.jump(others);
+    asm.bind(ours);
+    asm.stamp(plan.cookie);
+    asm.redirect_to_socket(plan.sockets);
+    asm.jump_if_equal(R0, XDP_REDIRECT, done);
+    asm.bind(others);
+    match plan.peer {
+        Some(peer) => asm.redirect_to_first(peer),
+        None => asm.set(R0, XDP_PASS),
+    }
+    asm.bind(done);
+    asm.exit();
+    asm.finish()
+}
+
+/// Goes to `others` but with whole UDP headers, at R2.
+fn datagrams(asm: &mut Assembler, others: Label) {
+    let [ipv4, ipv6, udp] = [(); 3].map(|()| asm.label());
+    asm.begin(others);
+    asm.jump_if_equal(R2, IPV4, ipv4);
+    asm.jump_if_equal(R2, IPV6, ipv6);
+    asm.jump(others);
+    asm.bind(ipv4);
+    asm.ipv4_header(others);
+    asm.load(Width::Byte, R3, R7, IPV4_PROTOCOL);
+    asm.jump_if_not(R3, UDP, others);
+    asm.not_a_fragment(others);
+    asm.behind_ipv4();
+    asm.jump(udp);
+    asm.bind(ipv6);
+    asm.ipv6_header(others);
+    // Extension headers, fragments among them, are not UDP here.
+    asm.load(Width::Byte, R3, R7, IPV6_NEXT);
+    asm.jump_if_not(R3, UDP, others);
+    asm.behind_ipv6();
+    asm.bind(udp);
+    asm.copy(R1, R2);
+    asm.add(R1, UDP_BYTES);
+    asm.jump_if_beyond(R1, R8, others);
+}
+
+/// Goes to `ours` if a port of the UDP header at R2 is one of those from `first` to `last`.
+fn ports(asm: &mut Assembler, (first, last): (u16, u16), ours: Label) {
+    let count = u32::from(last) - u32::from(first) + 1;
+    for at in UDP_PORTS {
+        asm.load(Width::Half, R3, R2, at);
+        asm.network_half(R3);
+        // Those below the first become large numbers.
+        asm.add(R3, -i32::from(first));
+        asm.jump_if_less(R3, count, ours);
+    }
+}

@@ -1,0 +1,115 @@
+//! A device on the wire: one side of it.
+
+use crate::attached::{self, Attached, Place};
+use crate::bpf::{self, BridgePlan};
+use crate::sys::bpf::DeviceMap;
+use crate::{AttachMode, Interface, Socket, XdpError, sys};
+use std::ops::RangeInclusive;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+/// The bridge program on an interface: of what arrives, UDP packets of some ports go to the socket of their queue, and
+/// everything else to the interface on the other side, in the kernel, or to the kernel itself where there is none. While a
+/// queue has no socket, everything goes there, so that the wire is whole without us.
+///
+/// *UDP packets of some ports* are those over IPv4 (with or without options) or IPv6 (without extension headers),
+/// unfragmented, whole up to the end of their UDP header and without a VLAN tag, whose source or destination port is one
+/// of them. Their arrival is stamped ([`crate::Received::stamp_ns`]).
+///
+/// A device on the wire has two of these, one for each direction, and sockets over one [`crate::Umem`] on both
+/// interfaces: what was received on one is transmitted on the other from the chunk that it lies in. Both interfaces are
+/// promiscuous while they have a bridge with another side. The far end of a veth must take frames that are redirected to
+/// it (`ethtool -K INTERFACE gro on`, or an XDP program there); frames to it vanish otherwise.
+///
+/// Dropping it detaches the program, and cuts the wire, unless it was pinned. A pinned program stays when the process ends,
+/// even by SIGKILL, and everything flows in the kernel until the next start takes its place.
+#[derive(Debug)]
+pub struct Bridge {
+    attached: Attached,
+    /// Has the interface accept frames that are sent to others.
+    _promiscuous: Option<OwnedFd>,
+}
+
+impl Bridge {
+    /// The ports of PMNet (docs/format/pmnet.md).
+    pub const PMNET_PORTS: RangeInclusive<u16> = 51000..=52000;
+
+    /// Attaches a program to `interface` that passes everything but `ports` on to `peer`.
+    ///
+    /// With `pin`, the attachment is pinned at that path (of at most 90 bytes; each bridge has its own) of a BPF file system,
+    /// and the interface stays promiscuous. The program of a process that has ended is replaced; in the driver without a packet
+    /// between them. Processes in different network namespaces must not use one path: they do not see that the other one runs.
+    ///
+    /// # Errors
+    /// [`XdpError::NoPorts`], [`XdpError::BadPeer`], [`XdpError::NoPrivilege`], [`XdpError::AlreadyAttached`],
+    /// [`XdpError::NoNativeXdp`], [`XdpError::MtuForDriver`], [`XdpError::OtherNamespace`], [`XdpError::PinInUse`],
+    /// [`XdpError::CannotKeepPin`], [`XdpError::Verifier`], or what else the kernel said.
+    pub fn attach(
+        interface: &Interface,
+        peer: Option<&Interface>,
+        ports: RangeInclusive<u16>,
+        mode: AttachMode,
+        pin: Option<&Path>,
+    ) -> Result<Self, XdpError> {
+        let ports = (*ports.start(), *ports.end());
+        if ports.0 > ports.1 {
+            return Err(XdpError::NoPorts { first: ports.0, last: ports.1 });
+        }
+        let peer = peer.map(|peer| other_side(interface, peer)).transpose()?;
+        let promiscuous = peer.as_ref().map(|_| accept_all(interface, pin.is_some())).transpose()?;
+        let cookie = attached::new_cookie();
+        let place = Place { interface, queues: interface.queues(), mode, pin };
+        let attached = Attached::new(place, (*b"landfall_bridge\0", cookie), |sockets| {
+            let peer = peer.as_ref().map(DeviceMap::fd);
+            bpf::bridge(BridgePlan { ports, sockets, peer, cookie })
+        })?;
+        Ok(Self { attached, _promiscuous: promiscuous })
+    }
+
+    /// Gives packets of `queue` to `socket`, which must be bound to it, until the socket is dropped. The socket expects
+    /// stamps from now on, see [`crate::Steering::set_socket`].
+    ///
+    /// # Errors
+    /// [`XdpError::NoSuchQueue`], or what the kernel said.
+    pub fn set_socket(&self, queue: u32, socket: &Socket) -> Result<(), XdpError> {
+        self.attached.set_socket(queue, socket)
+    }
+
+    /// Queues that may have sockets: those below.
+    pub const fn queues(&self) -> u32 {
+        self.attached.queues()
+    }
+
+    /// True if the program runs in the driver.
+    pub const fn is_native(&self) -> bool {
+        self.attached.is_native()
+    }
+
+    /// Detaches what is pinned at `path` and removes the pin; false if there is none. The interface stays promiscuous.
+    ///
+    /// # Errors
+    /// [`XdpError::CannotKeepPin`].
+    pub fn remove_pin(path: &Path) -> Result<bool, XdpError> {
+        attached::remove_pin(path)
+    }
+}
+
+/// A map of `peer`, which the program keeps.
+fn other_side(interface: &Interface, peer: &Interface) -> Result<DeviceMap, XdpError> {
+    interface.check_namespace()?;
+    peer.check_namespace()?;
+    // Longer packets would be lost.
+    if peer.index == interface.index || peer.mtu < interface.mtu {
+        let (name, mtu) = (interface.name.clone(), interface.mtu);
+        return Err(XdpError::BadPeer { name, mtu, peer: peer.name.clone(), peer_mtu: peer.mtu });
+    }
+    let filled = DeviceMap::new().and_then(|map| map.set(peer.index).map(|()| map));
+    filled.map_err(|source| XdpError::from_io(&peer.name, "redirect to the other side", source))
+}
+
+/// Has the interface accept frames to others until the result is dropped, or for good.
+fn accept_all(interface: &Interface, for_good: bool) -> Result<OwnedFd, XdpError> {
+    let kept = if for_good { sys::set_promiscuous(&interface.name) } else { Ok(()) };
+    let joined = kept.and_then(|()| sys::join_all(interface.index));
+    joined.map_err(|source| XdpError::from_io(&interface.name, "make the interface promiscuous", source))
+}
