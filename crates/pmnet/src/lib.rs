@@ -5,19 +5,26 @@
 //!
 //! - [`device::Device`]: the pipeline between clients and servers.
 //! - [`log::Log`]: updates in persistent memory, by identity.
+//! - [`Client`]: a session's end at the client: order, fragments, acknowledgements, repetition.
+//! - [`Server`]: all sessions of a server: order, applied exactly once, answers.
 //! - [`wire`]: the packets. Byte tables, and who does what with which: `docs/format/pmnet.md`.
 
 #![forbid(unsafe_code)]
 
+pub mod client;
 pub mod device;
 mod error;
 mod identity;
 pub mod log;
+mod pieces;
+pub mod server;
 pub mod wire;
 
+pub use client::{Client, ClientConfig};
 pub use error::{LogError, WireError};
 pub use identity::{Flow, Identity, SessionKey};
 pub use landfall_net::Instant;
+pub use server::{Server, ServerConfig, SessionRow, Ticket, Work};
 
 /// UDP ports that PMNet's packets use at one end at least (§IV-A2).
 pub const PORTS: std::ops::RangeInclusive<u16> = 51000..=52000;
