@@ -1,5 +1,11 @@
 //! Chains and members in a real etcd.
 
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a child tells its parent, and a skipped test says so"
+)]
+
 mod server;
 
 use landfall_members::{
@@ -8,7 +14,7 @@ use landfall_members::{
 use server::Server;
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 const WAIT: Duration = Duration::from_secs(30);
@@ -161,11 +167,45 @@ fn a_member_that_resigns_is_gone_at_once() {
     assert!(alive(&membership).is_empty());
 }
 
-/// Run by the test below, in a process that is killed.
 #[test]
-#[ignore = "the child process of another test"]
-fn child_that_keeps_a_member() {
-    let Ok(endpoint) = std::env::var(CHILD) else { return };
+fn a_member_whose_process_is_killed_goes_after_its_ttl_and_the_watch_tells() {
+    if let Ok(endpoint) = std::env::var(CHILD) {
+        return keep_a_member(endpoint);
+    }
+    let Some((server, membership)) = with_chain() else { return };
+    let watch = watched(&membership);
+    let child = Command::new(std::env::current_exe().unwrap())
+        .args([
+            "--exact",
+            "a_member_whose_process_is_killed_goes_after_its_ttl_and_the_watch_tells",
+            "--nocapture",
+        ])
+        .env(CHILD, server.endpoint())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut child = Killed(child);
+    let lines = BufReader::new(child.0.stdout.take().unwrap()).lines();
+    assert!(lines.map_while(Result::ok).any(|line| line.contains("registered")));
+    assert!(matches!(next(&watch), Event::Alive(member) if member.name == "near"));
+    let quiet = watch.event(TTL * 2);
+    drop(child);
+    assert!(quiet.is_none(), "it lived: {quiet:?}");
+    assert!(matches!(next(&watch), Event::Gone(member) if member.name == "near"));
+}
+
+/// A process that is killed when this is dropped, also by a test that fails.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// In the process that is killed.
+fn keep_a_member(endpoint: String) {
     let membership = Membership::Etcd(Etcd::new(&[endpoint], "lab").unwrap());
     let _keeper = register(&membership, "near", 1);
     println!("registered");
@@ -173,34 +213,14 @@ fn child_that_keeps_a_member() {
 }
 
 #[test]
-fn a_member_whose_process_is_killed_goes_after_its_ttl_and_the_watch_tells() {
-    let Some((server, membership)) = with_chain() else { return };
-    let watch = watched(&membership);
-    let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "child_that_keeps_a_member", "--ignored", "--nocapture"])
-        .env(CHILD, server.endpoint())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    assert!(lines.map_while(Result::ok).any(|line| line.contains("registered")));
-    assert!(matches!(next(&watch), Event::Alive(member) if member.name == "near"));
-    let quiet = watch.event(TTL * 2);
-    child.kill().unwrap();
-    child.wait().unwrap();
-    assert!(quiet.is_none(), "it lived: {quiet:?}");
-    assert!(matches!(next(&watch), Event::Gone(member) if member.name == "near"));
-}
-
-#[test]
 fn a_process_that_starts_again_takes_its_place_and_the_older_one_is_told() {
     let Some((_server, membership)) = with_chain() else { return };
     let watch = watched(&membership);
     let older = register(&membership, "near", 1);
+    assert!(matches!(next(&watch), Event::Alive(_)));
     let newer = register(&membership, "near", 2);
     assert_eq!(older.change(WAIT), Some(Standing::Replaced));
     assert!(!older.is_member() && newer.is_member());
-    assert!(matches!(next(&watch), Event::Alive(_)));
     let told = next(&watch);
     assert!(matches!(&told, Event::Alive(member) if member.incarnation == 2), "{told:?}");
     assert!(watch.event(TTL * 2).is_none(), "the older one's lease ends, and takes nothing with it");
@@ -306,4 +326,32 @@ fn the_second_address_serves_where_the_first_does_not() {
     let etcd = Etcd::new(&["http://127.0.0.1:1".to_owned(), server.endpoint()], "lab").unwrap();
     let membership = Membership::Etcd(etcd);
     assert_eq!(membership.fail_device("near").unwrap().epoch, 2);
+}
+
+#[test]
+fn a_server_that_is_no_etcd_is_told_with_its_address() {
+    use std::io::{Read, Write};
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let serve = std::thread::spawn(move || {
+        for answer in
+            ["SSH-2.0-x\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", "HTTP/1.1 404 No\r\n\r\n"]
+        {
+            let (mut stream, _) = listener.accept().unwrap();
+            // The whole question, so that closing does not reset the connection.
+            let (mut question, mut piece) = (Vec::new(), [0; 1024]);
+            while !question.ends_with(b"}") {
+                let count = stream.read(&mut piece).unwrap();
+                question.extend_from_slice(&piece[..count]);
+            }
+            stream.write_all(answer.as_bytes()).unwrap();
+        }
+    });
+    let membership = Membership::Etcd(Etcd::new(&[&address], "lab").unwrap());
+    let told = [(); 3].map(|()| membership.show().unwrap_err());
+    serve.join().unwrap();
+    assert!(matches!(&told[0], MembersError::Answer { what: "no HTTP", .. }), "{:?}", told[0]);
+    assert!(matches!(&told[1], MembersError::Answer { .. }), "{:?}", told[1]);
+    assert!(matches!(&told[2], MembersError::Refused { status: 404, .. }), "{:?}", told[2]);
+    assert!(told.iter().all(|error| error.to_string().contains(&address)));
 }

@@ -79,12 +79,10 @@ impl Endpoint {
         stream.write_all(&[head.as_bytes(), json].concat())
     }
 
-    /// Reads until the answer is whole.
+    /// Reads until the answer is whole. Each piece is a reason to look from the beginning: answers are short.
     fn receive(&self, stream: &mut TcpStream, end: Instant) -> Result<Answer, MembersError> {
         let mut bytes = Vec::new();
         let mut piece = [0; 16 << 10];
-        // What is looked at again has doubled, so that reading stays linear.
-        let mut look_at = 0;
         loop {
             let read = left(end).and_then(|left| {
                 stream.set_read_timeout(Some(left))?;
@@ -92,13 +90,8 @@ impl Endpoint {
             });
             let count = read.map_err(|source| self.unreachable(slow(source)))?;
             bytes.extend_from_slice(&piece[..count]);
-            if count == 0 || bytes.len() >= look_at {
-                look_at = if bytes.len() < piece.len() { 0 } else { bytes.len() * 2 };
-                match parse(&bytes, count == 0) {
-                    Ok(Some(answer)) => return Ok(answer),
-                    Ok(None) => {}
-                    Err(what) => return Err(self.nonsense(what)),
-                }
+            if let Some(answer) = parse(&bytes, count == 0).map_err(|what| self.nonsense(what))? {
+                return Ok(answer);
             }
         }
     }
