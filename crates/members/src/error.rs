@@ -1,0 +1,263 @@
+//! What can go wrong with the knowledge of who belongs together.
+
+use std::io;
+use std::path::PathBuf;
+
+/// An error of a source of membership.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MembersError {
+    /// Environment: the file cannot be read.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// Which file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// Misuse: the file is longer than any chain needs.
+    #[error("{}: longer than {max} bytes: this is no chain's file", path.display())]
+    LongFile {
+        /// Which file.
+        path: PathBuf,
+        /// Most, bytes.
+        max: u64,
+    },
+    /// Misuse: the file is not written as it should be. The message holds line and column.
+    #[error("{}: {source}\ncorrect the line; docs/pmnet-members.md has an example", path.display())]
+    Parse {
+        /// Which file.
+        path: PathBuf,
+        /// Where, and what was expected.
+        source: Box<toml::de::Error>,
+    },
+    /// Misuse: the file is well written, but describes no chain.
+    #[error("{}: {source}", path.display())]
+    FileChain {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong.
+        source: ChainError,
+    },
+    /// Misuse: a chain that cannot be, or a change that cannot be made.
+    #[error(transparent)]
+    Chain(#[from] ChainError),
+    /// Misuse: the file of a static chain is changed with an editor.
+    #[error("{} is a static chain: edit the file and raise its epoch", path.display())]
+    ReadOnly {
+        /// Which file.
+        path: PathBuf,
+    },
+    /// Misuse: a file does not know who is alive.
+    #[error("{} is a static chain, in which nobody registers: keep the chain in etcd for that", path.display())]
+    NoRegister {
+        /// Which file.
+        path: PathBuf,
+    },
+    /// Misuse: an address of etcd that is none.
+    #[error("{text:?} is no address of etcd: write http://HOST:PORT, without TLS")]
+    Endpoint {
+        /// What was given.
+        text: String,
+    },
+    /// Misuse: no address of etcd, or too many.
+    #[error("1 to {max} addresses of etcd are needed, not {count}")]
+    Endpoints {
+        /// Addresses given.
+        count: usize,
+        /// Most.
+        max: usize,
+    },
+    /// Misuse: a member's life without news is out of range.
+    #[error("the TTL of a member is {min} to {max} s, not {asked}")]
+    Ttl {
+        /// Asked for, seconds.
+        asked: u64,
+        /// Shortest, seconds.
+        min: u64,
+        /// Longest, seconds.
+        max: u64,
+    },
+    /// Misuse: the chain is there already.
+    #[error("chain {chain:?} is in etcd already, at epoch {epoch}: change it, or delete its key first")]
+    Exists {
+        /// The chain.
+        chain: String,
+        /// Its epoch.
+        epoch: u64,
+    },
+    /// Environment: nobody has made the chain yet.
+    #[error("chain {chain:?} is not in etcd: there is no key {key}")]
+    NoChain {
+        /// The chain.
+        chain: String,
+        /// The key that is not there.
+        key: String,
+    },
+    /// Environment: etcd cannot be reached, or does not answer in time. A change may have been made or not.
+    #[error("etcd at {endpoint} does not answer: {source}")]
+    Unreachable {
+        /// Which of the addresses, the last that was tried.
+        endpoint: String,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// Peer: etcd refuses.
+    #[error("etcd at {endpoint} refuses ({status}, code {code}): {message}")]
+    Refused {
+        /// Which of the addresses.
+        endpoint: String,
+        /// The status of HTTP.
+        status: u16,
+        /// The code of gRPC; 0 where the answer holds none.
+        code: u32,
+        /// In etcd's words.
+        message: String,
+    },
+    /// Peer: this is not how etcd answers.
+    #[error("the answer of {endpoint} makes no sense ({what}): is this etcd 3.4 or later?")]
+    Answer {
+        /// Which of the addresses.
+        endpoint: String,
+        /// What is wrong with it.
+        what: &'static str,
+    },
+    /// Corrupt: what is kept under a key is not what belongs there.
+    #[error("the value of {key} in etcd is damaged, or of a later version: {source}")]
+    Value {
+        /// Which key.
+        key: String,
+        /// Where, and what was expected.
+        source: serde_json::Error,
+    },
+    /// Corrupt: what is kept under a key contradicts it, or itself.
+    #[error("the value of {key} in etcd is wrong: {source}")]
+    ValueChain {
+        /// Which key.
+        key: String,
+        /// What is wrong.
+        source: ChainError,
+    },
+    /// Environment: more keys than a deployment has.
+    #[error("chain {chain:?} has more than {max} keys in etcd")]
+    TooMany {
+        /// The chain.
+        chain: String,
+        /// Most.
+        max: usize,
+    },
+    /// Environment: others changed a key each time that this change was tried.
+    #[error("{key} in etcd was changed by somebody else {tries} times in a row: try again later")]
+    Conflict {
+        /// Which key.
+        key: String,
+        /// How often it was tried.
+        tries: usize,
+    },
+    /// Corrupt: the chain changed, but its epoch did not grow.
+    #[error("the chain's epoch went from {seen} to {found} with other contents: raise it above {seen}")]
+    EpochNotRaised {
+        /// The epoch known before.
+        seen: u64,
+        /// The epoch that came with the change.
+        found: u64,
+    },
+    /// Environment: no thread can be started.
+    #[error("no thread can be started: {0}")]
+    Thread(io::Error),
+}
+
+impl MembersError {
+    /// Whether trying again may help: etcd does not answer, or says that it cannot at the moment.
+    pub(crate) fn passes(&self) -> bool {
+        match self {
+            Self::Unreachable { .. } => true,
+            Self::Refused { status, .. } => *status >= 500,
+            _ => false,
+        }
+    }
+}
+
+/// Why something is no chain, or a change to one cannot be made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ChainError {
+    /// A name that nothing can have.
+    #[error("{name:?} is no name of a {what}: 1 to {max} letters, digits, '.', '_' and '-'")]
+    BadName {
+        /// `chain`, `device` or `member`.
+        what: &'static str,
+        /// The name given.
+        name: String,
+        /// Longest, bytes.
+        max: usize,
+    },
+    /// An epoch of 0: counting begins at 1.
+    #[error("epoch is 0: the first epoch of a chain is 1")]
+    NoEpoch,
+    /// More of something than a chain has.
+    #[error("a chain has at most {max} {what}, not {count}")]
+    TooMany {
+        /// `devices` or `replicas`.
+        what: &'static str,
+        /// Given.
+        count: usize,
+        /// Most.
+        max: usize,
+    },
+    /// Two devices of one name.
+    #[error("two devices are called {name:?}: each needs a name of its own")]
+    SameName {
+        /// The name.
+        name: String,
+    },
+    /// Two devices of one number.
+    #[error(
+        "devices {first:?} and {second:?} have the number {number}: give each its own, and never another later"
+    )]
+    SameNumber {
+        /// The number.
+        number: u8,
+        /// The one nearer to the clients.
+        first: String,
+        /// The other one.
+        second: String,
+    },
+    /// A number that no PMNet-ACK can carry.
+    #[error("device {name:?} has the number {number}: the highest is {max}")]
+    BadNumber {
+        /// The device.
+        name: String,
+        /// Its number.
+        number: u8,
+        /// The highest.
+        max: u8,
+    },
+    /// There is no such device.
+    #[error("chain {chain:?} has no device {name:?}")]
+    NoDevice {
+        /// The chain.
+        chain: String,
+        /// The name given.
+        name: String,
+    },
+    /// A place behind the end of the chain.
+    #[error("position {position} is behind the end: the chain has {devices} devices")]
+    BadPosition {
+        /// Asked for, from 0.
+        position: usize,
+        /// Devices that there are.
+        devices: usize,
+    },
+    /// A chain's document under another chain's name.
+    #[error("it describes chain {found:?}, not {wanted:?}")]
+    OtherChain {
+        /// The name that it should have.
+        wanted: String,
+        /// The name that it has.
+        found: String,
+    },
+    /// Every epoch has been used.
+    #[error("no epoch is left")]
+    NoEpochLeft,
+}

@@ -1,0 +1,297 @@
+//! The calls of etcd's v3 API that are used, as its JSON gateway takes them: keys and values in base64, 64-bit
+//! numbers as strings, and fields left out where they are zero.
+
+use super::http::{Answer, Endpoint};
+use crate::error::MembersError;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde::de::{DeserializeOwned, Deserializer, Error as _};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use std::time::{Duration, Instant};
+
+/// gRPC's *not found*, which etcd says of a lease.
+const NOT_FOUND: u32 = 5;
+
+/// The calls, to one of the addresses.
+pub(super) struct Api<'e> {
+    endpoints: &'e [Endpoint],
+    limit: Duration,
+}
+
+/// Which state of which etcd.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+pub(super) struct Revision {
+    #[serde(default)]
+    cluster_id: String,
+    #[serde(default, deserialize_with = "number")]
+    revision: u64,
+}
+
+/// The keys of a range.
+#[derive(Debug)]
+pub(super) struct Range {
+    /// The state that they are of.
+    pub(super) revision: Revision,
+    /// In the order of keys.
+    pub(super) entries: Vec<Entry>,
+    /// Whether there are more than were asked for.
+    pub(super) more: bool,
+}
+
+/// A key and what is kept under it.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) key: String,
+    pub(super) value: Vec<u8>,
+    /// Revision of its last change.
+    pub(super) modified: u64,
+}
+
+/// A lease that etcd has granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Lease(u64);
+
+impl<'e> Api<'e> {
+    pub(super) fn new(endpoints: &'e [Endpoint], limit: Duration) -> Self {
+        Self { endpoints, limit }
+    }
+
+    /// All keys with a prefix, at most `limit` of them.
+    pub(super) fn range_of(&self, prefix: &str, limit: usize) -> Result<Range, MembersError> {
+        self.range(
+            json!({"key": coded(prefix), "range_end": coded(end_of(prefix)), "limit": limit.to_string()}),
+        )
+    }
+
+    /// One key.
+    pub(super) fn get(&self, key: &str) -> Result<Option<Entry>, MembersError> {
+        Ok(self.range(json!({"key": coded(key)}))?.entries.into_iter().next())
+    }
+
+    fn range(&self, request: serde_json::Value) -> Result<Range, MembersError> {
+        let (endpoint, range): (_, RangeAnswer) = self.call("/v3/kv/range", &request)?;
+        let entry = |kv: KeyValue| {
+            let key = decoded(endpoint, &kv.key)?;
+            let key = String::from_utf8(key).map_err(|_| endpoint.nonsense("a key that is no text"))?;
+            Ok(Entry { key, value: decoded(endpoint, &kv.value)?, modified: kv.mod_revision })
+        };
+        let entries = range.kvs.into_iter().map(entry).collect::<Result<_, MembersError>>()?;
+        Ok(Range { revision: range.header, entries, more: range.more })
+    }
+
+    /// Writes a key if its last change is that of revision `modified`; 0 means that it is not there. False if it
+    /// is not so.
+    pub(super) fn swap(
+        &self,
+        key: &str,
+        modified: u64,
+        value: &[u8],
+        lease: Option<Lease>,
+    ) -> Result<bool, MembersError> {
+        let key = coded(key);
+        let lease = lease.map_or(0, |lease| lease.0).to_string();
+        let compare =
+            json!({"key": key, "target": "MOD", "result": "EQUAL", "mod_revision": modified.to_string()});
+        let put = json!({"request_put": {"key": key, "value": coded(value), "lease": lease}});
+        let request = json!({"compare": [compare], "success": [put]});
+        Ok(self.call::<TxnAnswer>("/v3/kv/txn", &request)?.1.succeeded)
+    }
+
+    /// A new lease, and how long it lives: etcd may give more than was asked for.
+    pub(super) fn grant(&self, ttl: Duration) -> Result<(Lease, Duration), MembersError> {
+        let request = json!({"TTL": ttl.as_secs().to_string(), "ID": "0"});
+        let (endpoint, answer): (_, LeaseAnswer) = self.call("/v3/lease/grant", &request)?;
+        if answer.id == 0 || answer.ttl == 0 {
+            return Err(endpoint.nonsense("a lease without number or life"));
+        }
+        Ok((Lease(answer.id), Duration::from_secs(answer.ttl)))
+    }
+
+    /// Lets a lease live on: for how long, or `None` where it has ended.
+    pub(super) fn keep_alive(&self, lease: Lease) -> Result<Option<Duration>, MembersError> {
+        let request = json!({"ID": lease.0.to_string()});
+        let (endpoint, answer): (_, Streamed<LeaseAnswer>) = self.call("/v3/lease/keepalive", &request)?;
+        let answer = answer.result.ok_or_else(|| endpoint.nonsense("no result"))?;
+        Ok((answer.ttl > 0).then(|| Duration::from_secs(answer.ttl)))
+    }
+
+    /// Ends a lease, with its keys. One that has ended is no error.
+    pub(super) fn revoke(&self, lease: Lease) -> Result<(), MembersError> {
+        let request = json!({"ID": lease.0.to_string()});
+        match self.call::<Nothing>("/v3/lease/revoke", &request) {
+            Ok(_) => Ok(()),
+            Err(error) if is_not_found(&error) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Asks one address after the other until one answers; all of them share the time.
+    fn call<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        request: &serde_json::Value,
+    ) -> Result<(&'e Endpoint, T), MembersError> {
+        let request = request.to_string();
+        let share = self.limit / u32::try_from(self.endpoints.len()).unwrap_or(u32::MAX);
+        let mut last = None;
+        for endpoint in self.endpoints {
+            let answer = endpoint.post(path, request.as_bytes(), Instant::now() + share);
+            match answer.and_then(|answer| understand(endpoint, &answer)) {
+                Ok(answer) => return Ok((endpoint, answer)),
+                Err(error) if is_not_found(&error) => return Err(error),
+                Err(error) => last = Some(error),
+            }
+        }
+        Err(last.expect("an etcd has an address"))
+    }
+}
+
+/// Whether etcd says that there is no such lease: that is the same at all addresses.
+pub(super) fn is_not_found(error: &MembersError) -> bool {
+    matches!(error, MembersError::Refused { code: NOT_FOUND, .. })
+}
+
+fn understand<T: DeserializeOwned>(endpoint: &Endpoint, answer: &Answer) -> Result<T, MembersError> {
+    if answer.status != 200 {
+        return Err(refusal(endpoint, answer));
+    }
+    serde_json::from_slice(&answer.body).map_err(|_| endpoint.nonsense("not the JSON that was expected"))
+}
+
+fn refusal(endpoint: &Endpoint, answer: &Answer) -> MembersError {
+    /// Longest part of a message that is passed on, characters.
+    const TOLD_MAX: usize = 200;
+    let told: Refusal = serde_json::from_slice(&answer.body).unwrap_or_default();
+    let message = if told.message.is_empty() { told.error } else { told.message };
+    MembersError::Refused {
+        endpoint: endpoint.name().to_owned(),
+        status: answer.status,
+        code: told.code,
+        message: message.chars().take(TOLD_MAX).collect(),
+    }
+}
+
+fn coded(bytes: impl AsRef<[u8]>) -> String {
+    STANDARD.encode(bytes)
+}
+
+fn decoded(endpoint: &Endpoint, text: &str) -> Result<Vec<u8>, MembersError> {
+    STANDARD.decode(text).map_err(|_| endpoint.nonsense("no base64"))
+}
+
+/// The first key behind all those with this prefix, which ends in a slash.
+fn end_of(prefix: &str) -> Vec<u8> {
+    let mut end = prefix.as_bytes().to_vec();
+    if let Some(last) = end.last_mut() {
+        *last += 1;
+    }
+    end
+}
+
+/// A number of 64 bits: a string, as protobuf's JSON has it, or a number.
+fn number<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Either {
+        Text(String),
+        Number(u64),
+    }
+    match Either::deserialize(from)? {
+        Either::Number(number) => Ok(number),
+        Either::Text(text) => text.parse().map_err(|_| D::Error::custom("no number")),
+    }
+}
+
+#[derive(Deserialize)]
+struct RangeAnswer {
+    header: Revision,
+    #[serde(default)]
+    kvs: Vec<KeyValue>,
+    #[serde(default)]
+    more: bool,
+}
+
+#[derive(Deserialize)]
+struct KeyValue {
+    key: String,
+    #[serde(default)]
+    value: String,
+    #[serde(default, deserialize_with = "number")]
+    mod_revision: u64,
+}
+
+#[derive(Deserialize)]
+struct TxnAnswer {
+    // Without a header it is no answer to this question.
+    #[serde(rename = "header")]
+    _header: Revision,
+    #[serde(default)]
+    succeeded: bool,
+}
+
+#[derive(Deserialize)]
+struct LeaseAnswer {
+    #[serde(default, rename = "ID", deserialize_with = "number")]
+    id: u64,
+    #[serde(default, rename = "TTL", deserialize_with = "number")]
+    ttl: u64,
+}
+
+#[derive(Deserialize)]
+struct Streamed<T> {
+    result: Option<T>,
+}
+
+#[derive(Deserialize)]
+struct Nothing {}
+
+#[derive(Default, Deserialize, Serialize)]
+#[serde(default)]
+struct Refusal {
+    error: String,
+    message: String,
+    code: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn endpoint() -> Endpoint {
+        Endpoint::parse("127.0.0.1:2379").unwrap()
+    }
+
+    fn understood<T: DeserializeOwned>(status: u16, body: &str) -> Result<T, MembersError> {
+        understand(&endpoint(), &Answer { status, body: body.as_bytes().to_vec() })
+    }
+
+    #[test]
+    fn a_prefix_ends_before_the_next_name() {
+        assert_eq!(end_of("/a/"), b"/a0");
+    }
+
+    #[test]
+    fn numbers_may_be_strings_and_zero_is_left_out() {
+        let answer: LeaseAnswer = understood(200, r#"{"ID":"77"}"#).unwrap();
+        assert_eq!((answer.id, answer.ttl), (77, 0));
+        let answer: LeaseAnswer = understood(200, r#"{"ID":7,"TTL":"5"}"#).unwrap();
+        assert_eq!((answer.id, answer.ttl), (7, 5));
+        assert!(understood::<LeaseAnswer>(200, r#"{"ID":"x"}"#).is_err());
+    }
+
+    #[test]
+    fn refusals_keep_the_words_and_the_code() {
+        let error = understood::<Nothing>(404, r#"{"error":"no such lease","code":5}"#).err().unwrap();
+        assert!(is_not_found(&error), "{error}");
+        assert!(error.to_string().contains("no such lease"));
+        let error = understood::<Nothing>(503, "busy").err().unwrap();
+        assert!(matches!(error, MembersError::Refused { status: 503, code: 0, .. }));
+    }
+
+    #[test]
+    fn an_answer_to_another_question_is_refused() {
+        assert!(understood::<TxnAnswer>(200, "{}").is_err());
+        assert!(understood::<RangeAnswer>(200, "[]").is_err());
+    }
+}

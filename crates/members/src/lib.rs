@@ -1,0 +1,29 @@
+//! Who belongs to a PMNet deployment, in which order the devices of a chain stand, and who is alive.
+//!
+//! Read [`Membership`] first: a source of that knowledge, which is a file for a single chain that stands still, or
+//! etcd. It gives the [`Chain`], and through a [`Watch`] every change of it; with etcd a process also registers
+//! itself, and a [`Keeper`] holds its place for as long as the process lives.
+//!
+//! Two rules hold everywhere: a chain's `epoch` grows with each change and never goes back, and whoever cannot be
+//! sure any more that others count on it stops claiming to be a member by itself ([`Keeper::is_member`]).
+//!
+//! What is kept where: `docs/pmnet-members.md`. Source: PMNet, §IV-C and §IV-E2.
+
+#![forbid(unsafe_code)]
+
+mod backoff;
+mod chain;
+mod error;
+mod etcd;
+mod file;
+mod member;
+mod membership;
+mod watch;
+
+pub use chain::{CHAIN_BYTES_MAX, Chain, DEVICES_MAX, Device, NAME_BYTES_MAX, REPLICAS_MAX};
+pub use error::{ChainError, MembersError};
+pub use etcd::{ENDPOINTS_MAX, Etcd, Keeper, Standing, TTL_MAX, TTL_MIN};
+pub use file::StaticFile;
+pub use member::{MEMBERS_MAX, Member, Role};
+pub use membership::{Membership, View};
+pub use watch::{Event, QUEUED_MAX, Watch};
