@@ -44,6 +44,12 @@ pub enum SwitchError {
         /// The other.
         server: SocketAddr,
     },
+    /// AF_XDP.
+    #[error(transparent)]
+    Xdp(#[from] landfall_xdp::XdpError),
+    /// The memory that packets land in.
+    #[error(transparent)]
+    Packets(#[from] landfall_packets::PacketsError),
     /// Environment: something that the system refused.
     #[error("{what}: {source}")]
     System {

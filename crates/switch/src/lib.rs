@@ -1,6 +1,7 @@
 //! PMNet devices: what carries packets between a [`landfall_pmnet::device::Device`] and a network.
 //!
 //! - [`relay`]: kernel sockets, no privilege. Clients send to the relay, which has a socket towards the server for each.
+//! - [`wire`]: AF_XDP, between two interfaces.
 
 mod engine;
 mod error;
@@ -8,6 +9,7 @@ mod frames;
 pub mod relay;
 pub mod status;
 mod sys;
+pub mod wire;
 
 pub use engine::RegionConfig;
 pub use error::SwitchError;

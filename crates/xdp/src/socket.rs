@@ -180,6 +180,11 @@ impl Socket {
         })
     }
 
+    /// True if packets wait to be received.
+    pub fn has_received(&mut self) -> bool {
+        self.rx.available() > 0
+    }
+
     /// Descriptors that can be transmitted now.
     pub fn transmit_room(&mut self) -> u32 {
         self.tx.room()

@@ -6,20 +6,31 @@ use clap::Args;
 use landfall_pmnet::PORTS;
 use landfall_pmnet::device::DeviceConfig;
 use landfall_pmnet::log::Limits;
-use landfall_server::config::{Size, parse_media, parse_spin};
+use landfall_server::config::{Size, parse_media, parse_spin, parse_xdp_mode};
 use landfall_switch::relay::{Relay, RelayConfig};
+use landfall_switch::wire::{Wire, WireConfig};
 use landfall_switch::{RegionConfig, SwitchError};
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// Flags of `landfall pmnet switch`.
 #[derive(Debug, Args)]
 pub(crate) struct SwitchArgs {
+    /// On the wire, over AF_XDP: the interface towards the clients and the one towards the server (root)
+    #[arg(long, value_name = "CLIENTS,SERVER", value_parser = parse_pair, conflicts_with = "server")]
+    between: Option<(String, String)>,
+    /// Keep the wire whole while no device runs: pin its programs in this folder of a BPF file system
+    #[arg(long, value_name = "FOLDER", requires = "between")]
+    pin: Option<PathBuf>,
+    /// Who copies packets between the interfaces and the region: auto, copy or zero-copy
+    #[arg(long, value_name = "MODE", default_value = "auto", requires = "between")]
+    xdp_mode: String,
     /// Relay over kernel sockets, no privilege: where clients send to
-    #[arg(long, value_name = "ADDR:PORT", requires = "server", default_value = "127.0.0.1:51000")]
+    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:51000")]
     listen: SocketAddr,
     /// The server that the relay sends on to
     #[arg(long, value_name = "ADDR:PORT")]
@@ -72,6 +83,8 @@ enum RunError {
     Value(#[from] BadValue),
     #[error("signals: {0}")]
     Signals(std::io::Error),
+    #[error("the address that was bound: {0}")]
+    Address(std::io::Error),
 }
 
 /// Runs a device until SIGTERM or SIGINT.
@@ -86,6 +99,18 @@ pub(crate) fn run(args: SwitchArgs) -> ExitCode {
 fn start(args: &SwitchArgs) -> Result<(), RunError> {
     let stop = stop_flag().map_err(RunError::Signals)?;
     sys::raise_open_files();
+    if let Some((clients, server)) = &args.between {
+        let wire = Wire::open(&args.wire(clients, server)?)?;
+        announce(wire.reason(), None, wire.metrics());
+        wire.run(&stop)?;
+    } else {
+        relay(args, &stop)?;
+    }
+    tracing::info!("stopped; everything acknowledged is in the log or confirmed by the server");
+    Ok(())
+}
+
+fn relay(args: &SwitchArgs, stop: &AtomicBool) -> Result<(), RunError> {
     let config = args.relay()?;
     if !PORTS.contains(&config.listen.port()) && !PORTS.contains(&config.server.port()) {
         tracing::warn!(
@@ -93,45 +118,70 @@ fn start(args: &SwitchArgs) -> Result<(), RunError> {
         );
     }
     let relay = Relay::open(&config)?;
-    announce(&relay, &config)?;
-    relay.run(&stop)?;
-    tracing::info!("stopped; everything acknowledged is in the log or confirmed by the server");
-    Ok(())
+    let address = relay.address().map_err(RunError::Address)?;
+    announce(&format!("relay to {}", config.server), Some(address), relay.metrics());
+    Ok(relay.run(stop)?)
 }
 
 /// Says in plain lines where it listens: scripts read the ports from here.
 #[expect(clippy::print_stdout, reason = "the start-up lines are the command's output")]
-fn announce(relay: &Relay, config: &RelayConfig) -> Result<(), RunError> {
-    let address = relay.address().map_err(RunError::Signals)?;
-    println!("landfall {} pmnet switch: relay to {}", env!("CARGO_PKG_VERSION"), config.server);
-    println!("listen: {address}");
-    if let Some(address) = relay.metrics() {
+fn announce(what: &str, listen: Option<SocketAddr>, metrics: Option<SocketAddr>) {
+    println!("landfall {} pmnet switch: {what}", env!("CARGO_PKG_VERSION"));
+    if let Some(address) = listen {
+        println!("listen: {address}");
+    }
+    if let Some(address) = metrics {
         println!("metrics: http://{address}/metrics");
     }
     println!("ready");
     sys::notify_ready();
-    Ok(())
+}
+
+/// `A,B`.
+fn parse_pair(text: &str) -> Result<(String, String), BadValue> {
+    match text.split_once(',') {
+        Some((a, b)) if !a.is_empty() && !b.is_empty() => Ok((a.into(), b.into())),
+        _ => Err(BadValue::new(text, "give two interfaces: CLIENTS,SERVER")),
+    }
 }
 
 impl SwitchArgs {
     fn relay(&self) -> Result<RelayConfig, RunError> {
         let server = self.server.ok_or_else(|| {
-            BadValue::new("pmnet switch", "give --server ADDR:PORT, where the relay sends packets on to")
+            BadValue::new("pmnet switch", "give --server ADDR:PORT, where the relay sends packets on to, or --between CLIENTS,SERVER")
         })?;
         Ok(RelayConfig {
             listen: self.listen,
             server,
             upstream_ports: self.upstream_ports.clone(),
             spin: parse_spin(&self.spin)?,
-            region: RegionConfig {
-                dir: self.dir.clone(),
-                capacity: self.capacity.0,
-                media: parse_media(&self.media)?,
-                flush: None,
-            },
+            region: self.region()?,
             limits: self.limits(),
             device: self.device(),
             metrics: self.metrics,
+        })
+    }
+
+    fn wire(&self, clients: &str, server: &str) -> Result<WireConfig, RunError> {
+        Ok(WireConfig {
+            clients: clients.into(),
+            server: server.into(),
+            spin: parse_spin(&self.spin)?,
+            mode: parse_xdp_mode(&self.xdp_mode)?,
+            pin: self.pin.clone(),
+            region: self.region()?,
+            limits: self.limits(),
+            device: self.device(),
+            metrics: self.metrics,
+        })
+    }
+
+    fn region(&self) -> Result<RegionConfig, RunError> {
+        Ok(RegionConfig {
+            dir: self.dir.clone(),
+            capacity: self.capacity.0,
+            media: parse_media(&self.media)?,
+            flush: None,
         })
     }
 

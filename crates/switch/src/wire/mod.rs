@@ -1,0 +1,433 @@
+//! A device on the wire, over AF_XDP: between two interfaces. PMNet's packets come here, everything else is forwarded in the
+//! kernel. Packets land in frames of the region; what is logged stays where it landed, and the same frame is forwarded.
+//!
+//! A device has no address: it forwards frames as they are, and answers in the name of who was asked.
+
+mod frame;
+mod neighbours;
+
+use crate::engine::{Clock, Engine, RegionConfig};
+use crate::error::SwitchError;
+use crate::frames::HeapFrames;
+use crate::status::Status;
+use frame::{Frame, Unfit};
+use landfall_media::Extent;
+use landfall_packets::{Departures, Landing, LandingMemory, Mode, Spin};
+use landfall_pmnet::device::{Action, Arrival, DeviceConfig, Verdict};
+use landfall_pmnet::log::{Limits, Stored};
+use landfall_sockets::{Frames, Poller, Waker};
+use landfall_xdp::{AttachMode, Bridge, Interface, Received, Socket};
+use neighbours::Neighbours;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// Packets taken from a queue at a time.
+const BATCH: u32 = 64;
+/// Longest wait, so that a stop is noticed and counts are shown.
+const WAIT_MAX: Duration = Duration::from_millis(100);
+/// How often counts are shown.
+const PUBLISH_EVERY: Duration = Duration::from_millis(100);
+/// The clients' side.
+const CLIENTS: usize = 0;
+/// The server's side.
+const SERVER: usize = 1;
+
+/// What a device on the wire is told.
+#[derive(Clone, Debug)]
+pub struct WireConfig {
+    /// Interface towards the clients.
+    pub clients: String,
+    /// Interface towards the server.
+    pub server: String,
+    /// How long to look for packets before waiting; `Duration::MAX`: never wait.
+    pub spin: Duration,
+    /// Who copies packets.
+    pub mode: Mode,
+    /// Folder of a BPF file system to pin the programs in, so that the wire is whole while no device runs.
+    pub pin: Option<PathBuf>,
+    /// The region.
+    pub region: RegionConfig,
+    /// The log's bounds.
+    pub limits: Limits,
+    /// The device.
+    pub device: DeviceConfig,
+    /// Where `/metrics` is served.
+    pub metrics: Option<SocketAddr>,
+}
+
+/// One queue on both sides.
+struct Lane {
+    sockets: [Socket; 2],
+    departures: [Departures; 2],
+    landing: Landing,
+}
+
+/// A device on the wire that is about to run.
+pub struct Wire {
+    lanes: Vec<Lane>,
+    /// Dropped after the sockets.
+    bridges: [Bridge; 2],
+    _memory: LandingMemory,
+    station: Station,
+    poller: Poller,
+    waker: Waker,
+    spin: Spin,
+    received: Vec<Received>,
+    reason: String,
+    metrics: Option<SocketAddr>,
+}
+
+/// What does not depend on the lane.
+struct Station {
+    engine: Engine,
+    frames: HeapFrames,
+    neighbours: Neighbours,
+    complained: bool,
+}
+
+impl Wire {
+    /// Opens the log, lays its region under both interfaces and attaches the bridge programs.
+    ///
+    /// # Errors
+    /// [`SwitchError`] says what is wrong and what to do.
+    pub fn open(config: &WireConfig) -> Result<Self, SwitchError> {
+        let sides = [Interface::find(&config.clients)?, Interface::find(&config.server)?];
+        let waker = Waker::new().map_err(SwitchError::system("making an eventfd"))?;
+        let mut poller = Poller::new().map_err(SwitchError::system("epoll_create1"))?;
+        poller.watch_edges(waker.descriptor()).map_err(SwitchError::system("watching an eventfd"))?;
+        let engine = Engine::open(&config.region, config.limits, config.device, &waker)?;
+        let heap = Arc::clone(engine.device.log().heap());
+        let queues = sides[0].queues().min(sides[1].queues()).max(1);
+        heap.reserve_landing(queues);
+        let image = heap.media().image().unwrap_or_default();
+        let memory = LandingMemory::register(image, &[&sides[0], &sides[1]], queues as usize, false)?;
+        let bridges = attach(&sides, config.pin.as_deref())?;
+        let mut lanes = Vec::new();
+        for queue in 0..queues {
+            lanes.push(open_lane(&memory, &sides, &bridges, queue, config.mode)?);
+        }
+        for socket in lanes.iter().flat_map(|lane| &lane.sockets) {
+            poller.watch(socket.descriptor()).map_err(SwitchError::system("watching an AF_XDP socket"))?;
+        }
+        let serve = |address| crate::status::serve(address, Arc::clone(&engine.status));
+        let metrics = config.metrics.map(serve).transpose()?;
+        let reason = describe(&sides, &bridges, &memory);
+        Ok(Self {
+            lanes,
+            bridges,
+            _memory: memory,
+            station: Station { engine, frames: HeapFrames(heap), neighbours: Neighbours::default(), complained: false },
+            poller,
+            waker,
+            spin: Spin::new(config.spin),
+            received: Vec::new(),
+            reason,
+            metrics,
+        })
+    }
+
+    /// One line for people: how it runs here.
+    pub fn reason(&self) -> &str {
+        &self.reason
+    }
+
+    /// Where counts are served.
+    pub fn metrics(&self) -> Option<SocketAddr> {
+        self.metrics
+    }
+
+    /// The counts.
+    pub fn status(&self) -> Arc<Status> {
+        Arc::clone(&self.station.engine.status)
+    }
+
+    /// Runs until told to stop.
+    ///
+    /// # Errors
+    /// [`SwitchError::Xdp`], [`SwitchError::System`].
+    pub fn run(mut self, stop: &AtomicBool) -> Result<(), SwitchError> {
+        let mut published = std::time::Instant::now();
+        let outcome = loop {
+            if stop.load(Ordering::Relaxed) {
+                break Ok(());
+            }
+            if let Err(error) = self.round() {
+                break Err(error);
+            }
+            if published.elapsed() >= PUBLISH_EVERY {
+                published = std::time::Instant::now();
+                self.station.engine.publish();
+            }
+        };
+        let Self { lanes, bridges, mut station, .. } = self;
+        for Lane { sockets, mut departures, mut landing } in lanes {
+            drop(sockets);
+            landing.clear(&mut station.frames);
+            departures.iter_mut().for_each(|departures| departures.clear(&mut station.frames));
+        }
+        drop(bridges);
+        station.engine.stop();
+        outcome
+    }
+
+    /// Takes what has arrived on every queue and does all there is to do; waits if there was nothing.
+    fn round(&mut self) -> Result<(), SwitchError> {
+        let mut any = self.take()?;
+        if self.waker.take() {
+            self.station.engine.collect();
+            any = true;
+        }
+        self.station.engine.commit();
+        let now = self.station.engine.clock.now();
+        if self.station.engine.device.next_timeout().is_some_and(|due| due <= now) {
+            self.station.engine.device.handle_timeout(now);
+        }
+        any |= self.act()?;
+        self.settle()?;
+        if any { self.spin.found() } else { self.wait()? }
+        Ok(())
+    }
+
+    fn take(&mut self) -> Result<bool, SwitchError> {
+        let mut any = false;
+        for lane in &mut self.lanes {
+            for side in [CLIENTS, SERVER] {
+                self.received.clear();
+                any |= lane.sockets[side].receive(BATCH, &mut self.received) > 0;
+                for packet in &self.received {
+                    self.station.pass(lane, packet, side)?;
+                }
+            }
+        }
+        Ok(any)
+    }
+
+    /// Sends what the device wants sent.
+    fn act(&mut self) -> Result<bool, SwitchError> {
+        let lane = &mut self.lanes[0];
+        let mut any = false;
+        while let Some(action) = self.station.engine.device.poll_action() {
+            any = true;
+            match action {
+                Action::Datagram { from, to, payload } => self.station.send(lane, from, to, &payload)?,
+                Action::Logged { stored, .. } => {
+                    self.station.send_again(lane, &stored)?;
+                    self.station.engine.device.sent(&stored);
+                }
+            }
+        }
+        Ok(any)
+    }
+
+    /// Has everything queued sent, acknowledgements first, and lends chunks again.
+    fn settle(&mut self) -> Result<(), SwitchError> {
+        for lane in &mut self.lanes {
+            let frames = &mut self.station.frames;
+            for side in [CLIENTS, SERVER] {
+                lane.departures[side].kick(&mut lane.sockets[side], frames)?;
+            }
+            lane.landing.sort_landed(frames);
+            for socket in &mut lane.sockets {
+                lane.landing.fill(socket, frames);
+            }
+            if lane.landing.became_starved() {
+                tracing::warn!("the region has no space for packets to land in: give it a larger --capacity");
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks for a while, then waits for the kernel to say that there is something.
+    fn wait(&mut self) -> Result<(), SwitchError> {
+        let begun = std::time::Instant::now();
+        let due = self.until_due();
+        if self.spin.is_endless() || due.is_zero() {
+            return Ok(());
+        }
+        // Each round looks once: it goes on looking as long as the span lasts.
+        if self.looked_for(begun) {
+            return Ok(());
+        }
+        self.spin.gave_up();
+        let failed = SwitchError::system("waiting for packets");
+        self.poller.wait(Some(due.min(WAIT_MAX))).map_err(failed)?;
+        self.spin.woke(begun.elapsed());
+        Ok(())
+    }
+
+    /// True if something has come while it looked.
+    fn looked_for(&mut self, begun: std::time::Instant) -> bool {
+        let span = self.spin.span().min(self.until_due());
+        while begun.elapsed() < span {
+            if self.lanes.iter_mut().any(|lane| lane.sockets.iter_mut().any(Socket::has_received)) {
+                return true;
+            }
+            std::hint::spin_loop();
+        }
+        false
+    }
+
+    fn until_due(&self) -> Duration {
+        let now = self.station.engine.clock.now();
+        self.station.engine.device.next_timeout().map_or(WAIT_MAX, |due| due.since(now))
+    }
+}
+
+impl Station {
+    /// A packet has come in on `side`: it is looked at, and passed on or kept.
+    fn pass(&mut self, lane: &mut Lane, packet: &Received, side: usize) -> Result<(), SwitchError> {
+        if packet.continues {
+            // A part of a packet that is longer than a chunk: the interfaces' MTU forbids it.
+            lane.landing.discard(packet, &mut self.frames);
+            self.engine.status.dropped(1);
+            return Ok(());
+        }
+        let Some(at) = lane.landing.land(packet, &mut self.frames) else {
+            self.engine.status.dropped(1);
+            return Ok(());
+        };
+        if self.look(at, side) == Verdict::Forward {
+            self.forward(lane, at, 1 - side)?;
+        }
+        lane.landing.done(at.off, &mut self.frames);
+        Ok(())
+    }
+
+    fn look(&mut self, at: Extent, side: usize) -> Verdict {
+        let frames = self.frames.clone();
+        let frame = match Frame::parse(frames.bytes(at)) {
+            Ok(frame) => frame,
+            Err(Unfit::Foreign) => return Verdict::Forward,
+            Err(Unfit::Checksum) => {
+                self.engine.status.dropped(1);
+                self.complain();
+                return Verdict::Taken;
+            }
+        };
+        self.neighbours.learn(&frame, side);
+        let arrival = Arrival {
+            from: frame.from,
+            to: frame.to,
+            payload: frame.payload,
+            packet: at.with_len((frame.payload_at + frame.payload.len()) as u32),
+            header_at: frame.payload_at,
+            arrival_ns: Clock::unix_ns(),
+        };
+        self.engine.device.handle(&arrival, self.engine.clock.now())
+    }
+
+    fn complain(&mut self) {
+        if !std::mem::replace(&mut self.complained, true) {
+            tracing::warn!(
+                "packets with wrong checksums are dropped; between virtual interfaces nobody fills them in: switch that off at the ends (ethtool -K INTERFACE tx off)"
+            );
+        }
+    }
+
+    /// Sends a frame of the region on.
+    fn forward(&mut self, lane: &mut Lane, frame: Extent, side: usize) -> Result<(), SwitchError> {
+        let (departures, socket) = (&mut lane.departures[side], &mut lane.sockets[side]);
+        if !departures.has_room(socket, &mut self.frames)?
+            || !departures.send_stored(frame, socket, &mut self.frames)
+        {
+            self.engine.status.dropped(1);
+        }
+        Ok(())
+    }
+
+    /// Sends a datagram made here.
+    fn send(
+        &mut self,
+        lane: &mut Lane,
+        from: SocketAddr,
+        to: SocketAddr,
+        payload: &[u8],
+    ) -> Result<(), SwitchError> {
+        let (source, destination) = (self.neighbours.find(&from.ip()), self.neighbours.find(&to.ip()));
+        let made = source.zip(destination).and_then(|(source, destination)| {
+            let bytes = frame::make((source.mac, destination.mac), from, to, payload)?;
+            Some((destination.side, bytes))
+        });
+        match made {
+            Some((side, bytes)) => self.send_bytes(lane, &bytes, side),
+            None => {
+                self.engine.status.dropped(1);
+                Ok(())
+            }
+        }
+    }
+
+    fn send_bytes(&mut self, lane: &mut Lane, bytes: &[u8], side: usize) -> Result<(), SwitchError> {
+        let (departures, socket) = (&mut lane.departures[side], &mut lane.sockets[side]);
+        if !departures.has_room(socket, &mut self.frames)?
+            || !departures.send_bytes(bytes, socket, &mut self.frames)
+        {
+            self.engine.status.dropped(1);
+        }
+        Ok(())
+    }
+
+    /// Sends the frame of an update to its server again.
+    fn send_again(&mut self, lane: &mut Lane, stored: &Stored) -> Result<(), SwitchError> {
+        let Ok(bytes) = self.engine.device.log().bytes_of(stored) else { return Ok(()) };
+        let Ok(frame) = Frame::parse(&bytes) else {
+            // It was logged by a relay, without headers.
+            self.engine.status.dropped(1);
+            return Ok(());
+        };
+        self.neighbours.learn_both(&frame);
+        let side = self.neighbours.find(&frame.to.ip()).map_or(SERVER, |server| server.side);
+        match stored.extents.as_slice() {
+            [one] => self.forward(lane, *one, side),
+            _ => self.send_bytes(lane, &bytes, side),
+        }
+    }
+}
+
+fn attach(sides: &[Interface; 2], pin: Option<&Path>) -> Result<[Bridge; 2], SwitchError> {
+    let bridge = |side: usize, name: &str| {
+        let pin = pin.map(|folder| folder.join(name));
+        let ports = Bridge::PMNET_PORTS;
+        Bridge::attach(&sides[side], Some(&sides[1 - side]), ports, AttachMode::Auto, pin.as_deref())
+    };
+    Ok([bridge(CLIENTS, "pmnet-clients")?, bridge(SERVER, "pmnet-server")?])
+}
+
+fn open_lane(
+    memory: &LandingMemory,
+    sides: &[Interface; 2],
+    bridges: &[Bridge; 2],
+    queue: u32,
+    mode: Mode,
+) -> Result<Lane, SwitchError> {
+    let open = |side: usize| -> Result<Socket, SwitchError> {
+        let socket = memory.open(&sides[side], queue, mode)?;
+        bridges[side].set_socket(queue, &socket)?;
+        Ok(socket)
+    };
+    let sockets = [open(CLIENTS)?, open(SERVER)?];
+    let worker = queue as usize;
+    let departures = [memory.departures(worker, CLIENTS), memory.departures(worker, SERVER)];
+    Ok(Lane { sockets, departures, landing: memory.landing(worker) })
+}
+
+fn describe(sides: &[Interface; 2], bridges: &[Bridge; 2], memory: &LandingMemory) -> String {
+    let place = |bridge: &Bridge| if bridge.is_native() { "driver" } else { "kernel's receive path" };
+    let lands = if memory.is_in_region() { "in the region" } else { "beside the region, copied into it once" };
+    format!(
+        "clients at {} ({}), server at {} ({}); packets land {lands}",
+        sides[0].name,
+        place(&bridges[0]),
+        sides[1].name,
+        place(&bridges[1]),
+    )
+}
+
+impl std::fmt::Debug for Wire {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Wire").field("reason", &self.reason).finish_non_exhaustive()
+    }
+}
