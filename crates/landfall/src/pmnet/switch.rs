@@ -148,7 +148,10 @@ fn parse_pair(text: &str) -> Result<(String, String), BadValue> {
 impl SwitchArgs {
     fn relay(&self) -> Result<RelayConfig, RunError> {
         let server = self.server.ok_or_else(|| {
-            BadValue::new("pmnet switch", "give --server ADDR:PORT, where the relay sends packets on to, or --between CLIENTS,SERVER")
+            BadValue::new(
+                "pmnet switch",
+                "give --server ADDR:PORT, where the relay sends packets on to, or --between CLIENTS,SERVER",
+            )
         })?;
         Ok(RelayConfig {
             listen: self.listen,

@@ -119,7 +119,12 @@ impl Wire {
             lanes,
             bridges,
             _memory: memory,
-            station: Station { engine, frames: HeapFrames(heap), neighbours: Neighbours::default(), complained: false },
+            station: Station {
+                engine,
+                frames: HeapFrames(heap),
+                neighbours: Neighbours::default(),
+                complained: false,
+            },
             poller,
             waker,
             spin: Spin::new(config.spin),
@@ -187,7 +192,11 @@ impl Wire {
         }
         any |= self.act()?;
         self.settle()?;
-        if any { self.spin.found() } else { self.wait()? }
+        if any {
+            self.spin.found()
+        } else {
+            self.wait()?
+        }
         Ok(())
     }
 
@@ -378,7 +387,7 @@ impl Station {
             self.engine.status.dropped(1);
             return Ok(());
         };
-        self.neighbours.learn_both(&frame);
+        self.neighbours.recall(&frame);
         let side = self.neighbours.find(&frame.to.ip()).map_or(SERVER, |server| server.side);
         match stored.extents.as_slice() {
             [one] => self.forward(lane, *one, side),
@@ -416,7 +425,8 @@ fn open_lane(
 
 fn describe(sides: &[Interface; 2], bridges: &[Bridge; 2], memory: &LandingMemory) -> String {
     let place = |bridge: &Bridge| if bridge.is_native() { "driver" } else { "kernel's receive path" };
-    let lands = if memory.is_in_region() { "in the region" } else { "beside the region, copied into it once" };
+    let lands =
+        if memory.is_in_region() { "in the region" } else { "beside the region, copied into it once" };
     format!(
         "clients at {} ({}), server at {} ({}); packets land {lands}",
         sides[0].name,

@@ -23,18 +23,20 @@ pub(super) struct Neighbours {
 }
 
 impl Neighbours {
-    /// A frame has come in on `side`.
+    /// A frame has come in on `side`. It names both ends; where it goes counts until something has come from there.
     pub(super) fn learn(&mut self, frame: &Frame<'_>, side: usize) {
         self.note(frame.from.ip(), Neighbour { mac: frame.source, side });
+        self.guess(frame.to.ip(), Neighbour { mac: frame.destination, side: 1 - side });
     }
 
-    /// A frame of the log, which came from the clients' side: it names both ends.
-    pub(super) fn learn_both(&mut self, frame: &Frame<'_>) {
-        for (address, mac, side) in
-            [(frame.from.ip(), frame.source, super::CLIENTS), (frame.to.ip(), frame.destination, super::SERVER)]
-        {
-            self.known.entry(address).or_insert(Neighbour { mac, side });
-        }
+    /// A frame of the log, which came from the clients' side once.
+    pub(super) fn recall(&mut self, frame: &Frame<'_>) {
+        self.guess(frame.from.ip(), Neighbour { mac: frame.source, side: super::CLIENTS });
+        self.guess(frame.to.ip(), Neighbour { mac: frame.destination, side: super::SERVER });
+    }
+
+    fn guess(&mut self, address: IpAddr, neighbour: Neighbour) {
+        self.known.entry(address).or_insert(neighbour);
     }
 
     fn note(&mut self, address: IpAddr, neighbour: Neighbour) {
