@@ -3,10 +3,12 @@
 //! Source: Seemakhupt et al., *PMNet: In-Network Data Persistence*, ISCA 2021. Four state machines, none of which does
 //! I/O, reads a clock or draws entropy: packets and the time go in, packets and events come out.
 //!
+//! - [`cache`]: a device's read cache, and what it must know of requests.
 //! - [`wire`]: the packets. Byte tables, and who does what with which: `docs/format/pmnet.md`.
 
 #![forbid(unsafe_code)]
 
+pub mod cache;
 mod error;
 mod identity;
 pub mod wire;
