@@ -22,11 +22,13 @@ pub(super) struct BusyKeys<S> {
     keys: BTreeMap<Key, Busy<S>>,
     /// Writers of former epochs count for nothing.
     epoch: u64,
+    /// Whether this epoch has seen a writer.
+    has_writers: bool,
 }
 
 impl<S: Copy + Ord> BusyKeys<S> {
     pub(super) fn new() -> Self {
-        Self { keys: BTreeMap::new(), epoch: 0 }
+        Self { keys: BTreeMap::new(), epoch: 0, has_writers: false }
     }
 
     pub(super) fn contains(&self, key: &[u8]) -> bool {
@@ -35,9 +37,7 @@ impl<S: Copy + Ord> BusyKeys<S> {
 
     /// Something unknown may have changed any key: no update in flight says any more what a key will be.
     pub(super) fn distrust(&mut self) {
-        if !self.keys.is_empty() {
-            self.epoch += 1;
-        }
+        self.epoch += u64::from(std::mem::take(&mut self.has_writers));
     }
 
     /// An update begins to change a key. `writer` is the update if it sets the key to a value that we know and if it is
@@ -70,6 +70,7 @@ impl<S: Copy + Ord> BusyKeys<S> {
     }
 
     fn add(&mut self, key: &Key, busy: Busy<S>) {
+        self.has_writers |= busy.writer.is_some();
         self.keys.insert(Key::clone(key), busy);
     }
 

@@ -227,22 +227,12 @@ fn by_table(name: &str, args: &[Range<usize>]) -> Class {
         return Class::Nothing;
     }
     if FIRST_CHANGES.contains(&name) {
-        // A command with too few arguments fails; but it is not for us to say so.
-        return if args.len() > 2 || one_argument(name) { touches(args, &FIRST) } else { Class::All };
+        return touches(args, &FIRST);
     }
     match OTHERS.iter().find(|(other, _)| *other == name) {
         Some((_, keys)) => touches(args, keys),
         None => Class::All,
     }
-}
-
-/// Commands that change a key and may need no argument but that key.
-fn one_argument(name: &str) -> bool {
-    const ONE: &[&str] = &[
-        "DECR", "GETDEL", "GETEX", "INCR", "LPOP", "PERSIST", "PFADD", "PFMERGE", "RPOP", "SPOP", "ZPOPMAX",
-        "ZPOPMIN",
-    ];
-    ONE.contains(&name)
 }
 
 fn touches(args: &[Range<usize>], keys: &Keys) -> Class {

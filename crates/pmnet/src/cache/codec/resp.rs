@@ -179,6 +179,7 @@ mod tests {
             ("LMOVE a b LEFT RIGHT", "a b"),
             ("BLPOP a b 0", "a b"),
             ("HSET h f v", "h"),
+            ("SET a", "a"),
             ("GETEX a", "a"),
         ] {
             let expected: Vec<String> = keys.split(' ').map(str::to_owned).collect();
@@ -197,8 +198,8 @@ mod tests {
             "SELECT 0",
             "HELLO 3",
             "NOSUCH a",
-            "SET a",
-            "MSET a",
+            "SET",
+            "MSET",
             "COPY a b DB 2",
             "SORT a STORE b",
             "DEL",
