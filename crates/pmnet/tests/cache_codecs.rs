@@ -116,6 +116,8 @@ fn in_bounds(codec: &impl KeyCodec, bytes: &[u8]) {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
     #[test]
     fn redis_commands_change_no_key_that_is_not_in_their_effect(
         held in prop::collection::btree_map(prop::sample::select(&KEYS[..]), "[xyz]{1,2}", 0..4),

@@ -65,7 +65,6 @@ fn path(steps: &[(usize, Option<Event>)], mut at: usize) -> Vec<Event> {
 fn explore_all(plans: &[Plan]) {
     for plan in plans {
         let explored = explore(plan);
-        println!("{explored:?} {plan:?}");
         assert!(explored.hits > 0, "nothing was ever served: {plan:?}");
         assert!(plan.restarts == 0 || explored.hits_after_restart > 0, "nothing after a restart: {plan:?}");
     }

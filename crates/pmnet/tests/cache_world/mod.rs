@@ -219,7 +219,7 @@ impl World {
             Event::ChangePasses(index) => {
                 self.changes[index].sent = true;
                 let (session, key) = plan.changes[index];
-                let query = Query::Touches([0..1].into_iter().collect());
+                let query = Query::Touches(std::iter::once(0..1).collect());
                 self.cache.bypass_seen(change_id(session, index), &[key], &query);
             }
             Event::ChangeIsExecuted(index) => {
@@ -255,7 +255,7 @@ impl World {
         let does = plan.updates[s][index];
         let effect = match does {
             Does::Sets(_) => Effect::Sets { key: 0..1, value: 1..1 },
-            Does::Changes(_) => Effect::Touches([0..1].into_iter().collect()),
+            Does::Changes(_) => Effect::Touches(std::iter::once(0..1).collect()),
             Does::ChangesAny(_) => Effect::TouchesAll,
         };
         self.cache.update_seen(Id { session: session(s), seq: seq(index) }, &[does.key()], &effect);
