@@ -7,12 +7,14 @@
 //! - [`log::Log`]: updates in persistent memory, by identity.
 //! - [`Client`]: a session's end at the client: order, fragments, acknowledgements, repetition.
 //! - [`Server`]: all sessions of a server: order, applied exactly once, answers.
+//! - [`cache`]: a device's read cache, and what it must know of requests.
 //! - [`wire`]: the packets. Byte tables, and who does what with which: `docs/format/pmnet.md`.
 
 #![forbid(unsafe_code)]
 
 pub mod client;
 pub mod device;
+pub mod cache;
 mod error;
 mod identity;
 pub mod log;

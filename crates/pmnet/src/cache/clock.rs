@@ -1,0 +1,141 @@
+//! Replacement by use: CLOCK, which is LRU but for the order among items that were used since the hand passed.
+
+use std::borrow::Borrow;
+use std::collections::BTreeMap;
+
+/// Items by key. Says which one to give up; when is the owner's business.
+#[derive(Clone, Debug)]
+pub(super) struct Clock<K, T> {
+    index: BTreeMap<K, usize>,
+    slots: Vec<Option<Slot<K, T>>>,
+    free: Vec<usize>,
+    hand: usize,
+}
+
+#[derive(Clone, Debug)]
+struct Slot<K, T> {
+    key: K,
+    item: T,
+    used: bool,
+}
+
+impl<K: Ord + Clone, T> Clock<K, T> {
+    pub(super) fn new() -> Self {
+        Self { index: BTreeMap::new(), slots: Vec::new(), free: Vec::new(), hand: 0 }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.index.len()
+    }
+
+    pub(super) fn contains<Q: Ord + ?Sized>(&self, key: &Q) -> bool
+    where
+        K: Borrow<Q>,
+    {
+        self.index.contains_key(key)
+    }
+
+    /// Looks without using.
+    pub(super) fn peek<Q: Ord + ?Sized>(&self, key: &Q) -> Option<&T>
+    where
+        K: Borrow<Q>,
+    {
+        let at = *self.index.get(key)?;
+        self.slots[at].as_ref().map(|slot| &slot.item)
+    }
+
+    /// Uses an item.
+    pub(super) fn get_mut<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<&mut T>
+    where
+        K: Borrow<Q>,
+    {
+        let at = *self.index.get(key)?;
+        let slot = self.slots[at].as_mut()?;
+        slot.used = true;
+        Some(&mut slot.item)
+    }
+
+    /// Adds an item whose key is not there. It has not been used yet.
+    pub(super) fn insert(&mut self, key: K, item: T) {
+        let slot = Some(Slot { key: key.clone(), item, used: false });
+        let at = self.free.pop().unwrap_or(self.slots.len());
+        match self.slots.get_mut(at) {
+            Some(free) => *free = slot,
+            None => self.slots.push(slot),
+        }
+        let before = self.index.insert(key, at);
+        debug_assert!(before.is_none(), "the caller removes what is there");
+    }
+
+    pub(super) fn remove<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<(K, T)>
+    where
+        K: Borrow<Q>,
+    {
+        let at = self.index.remove(key)?;
+        self.free.push(at);
+        self.slots[at].take().map(|slot| (slot.key, slot.item))
+    }
+
+    /// Removes an item that has not been used since the hand passed it, of those that may go. The hand passes each item
+    /// twice at most.
+    pub(super) fn evict(&mut self, may_go: impl Fn(&T) -> bool) -> Option<(K, T)> {
+        for _ in 0..2 * self.slots.len() {
+            let at = self.hand;
+            self.hand = (at + 1) % self.slots.len();
+            let Some(slot) = &mut self.slots[at] else { continue };
+            if std::mem::take(&mut slot.used) || !may_go(&slot.item) {
+                continue;
+            }
+            let key = slot.key.clone();
+            return self.remove(&key);
+        }
+        None
+    }
+
+    pub(super) fn clear(&mut self) {
+        *self = Self::new();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn clock(keys: &[&'static str]) -> Clock<&'static str, ()> {
+        let mut clock = Clock::new();
+        keys.iter().for_each(|key| clock.insert(*key, ()));
+        clock
+    }
+
+    #[test]
+    fn what_was_used_since_the_hand_passed_stays() {
+        let mut clock = clock(&["a", "b", "c"]);
+        clock.get_mut("a");
+        clock.get_mut("c");
+        assert_eq!(clock.evict(|()| true), Some(("b", ())));
+        clock.insert("d", ());
+        assert_eq!(
+            clock.evict(|()| true),
+            Some(("a", ())),
+            "the hand took its mark, and it was not used again"
+        );
+        assert_eq!(clock.evict(|()| true), Some(("d", ())));
+    }
+
+    #[test]
+    fn nothing_goes_that_may_not() {
+        let mut clock = clock(&["a", "b"]);
+        assert_eq!(clock.evict(|()| false), None);
+        assert_eq!(clock.len(), 2);
+    }
+
+    #[test]
+    fn slots_of_removed_items_are_used_again() {
+        let mut clock = clock(&["a", "b"]);
+        for _ in 0..100 {
+            clock.remove("a");
+            clock.insert("a", ());
+        }
+        assert_eq!(clock.slots.len(), 2);
+    }
+}

@@ -1,0 +1,246 @@
+//! Redis' commands: which of their arguments are keys that they may change. What is not here may change any.
+
+use std::ops::Range;
+
+use super::KeyRanges;
+
+/// What one command does.
+pub(super) enum Class {
+    Nothing,
+    /// The value of a key.
+    Reads(Range<usize>),
+    /// Key and value.
+    Sets(Range<usize>, Range<usize>),
+    Touches(KeyRanges),
+    All,
+}
+
+/// Which arguments are keys that change: from `first` on, every `step`th, but for the last `tail` ones; one only where
+/// `step` is 0.
+struct Keys {
+    first: usize,
+    step: usize,
+    tail: usize,
+}
+
+const FIRST: Keys = Keys { first: 1, step: 0, tail: 0 };
+const SECOND: Keys = Keys { first: 2, step: 0, tail: 0 };
+const EACH: Keys = Keys { first: 1, step: 1, tail: 0 };
+const EACH_SECOND: Keys = Keys { first: 1, step: 2, tail: 0 };
+const BUT_LAST: Keys = Keys { first: 1, step: 1, tail: 1 };
+
+/// Commands that change nothing, wherever their keys are.
+const READS: &[&str] = &[
+    "BITCOUNT",
+    "BITPOS",
+    "BITFIELD_RO",
+    "COMMAND",
+    "DBSIZE",
+    "DUMP",
+    "ECHO",
+    "EXISTS",
+    "EXPIRETIME",
+    "GEODIST",
+    "GEOHASH",
+    "GEOPOS",
+    "GEOSEARCH",
+    "GETBIT",
+    "GETRANGE",
+    "HEXISTS",
+    "HGET",
+    "HGETALL",
+    "HKEYS",
+    "HLEN",
+    "HMGET",
+    "HRANDFIELD",
+    "HSCAN",
+    "HSTRLEN",
+    "HVALS",
+    "INFO",
+    "KEYS",
+    "LCS",
+    "LINDEX",
+    "LLEN",
+    "LPOS",
+    "LRANGE",
+    "MGET",
+    "PEXPIRETIME",
+    "PING",
+    "PTTL",
+    "RANDOMKEY",
+    "SCAN",
+    "SCARD",
+    "SDIFF",
+    "SINTER",
+    "SINTERCARD",
+    "SISMEMBER",
+    "SMEMBERS",
+    "SMISMEMBER",
+    "SORT_RO",
+    "SRANDMEMBER",
+    "SSCAN",
+    "STRLEN",
+    "SUBSTR",
+    "SUNION",
+    "TIME",
+    "TTL",
+    "TYPE",
+    "XLEN",
+    "XRANGE",
+    "XREAD",
+    "XREVRANGE",
+    "ZCARD",
+    "ZCOUNT",
+    "ZDIFF",
+    "ZINTER",
+    "ZINTERCARD",
+    "ZLEXCOUNT",
+    "ZMSCORE",
+    "ZRANDMEMBER",
+    "ZRANGE",
+    "ZRANGEBYLEX",
+    "ZRANGEBYSCORE",
+    "ZRANK",
+    "ZREVRANGE",
+    "ZREVRANGEBYLEX",
+    "ZREVRANGEBYSCORE",
+    "ZREVRANK",
+    "ZSCAN",
+    "ZSCORE",
+    "ZUNION",
+];
+
+/// Commands that may change their first argument and nothing else.
+const FIRST_CHANGES: &[&str] = &[
+    "APPEND",
+    "BITFIELD",
+    "DECR",
+    "DECRBY",
+    "EXPIRE",
+    "EXPIREAT",
+    "GEOADD",
+    "GEOSEARCHSTORE",
+    "GETDEL",
+    "GETEX",
+    "GETSET",
+    "HDEL",
+    "HEXPIRE",
+    "HINCRBY",
+    "HINCRBYFLOAT",
+    "HMSET",
+    "HPERSIST",
+    "HPEXPIRE",
+    "HSET",
+    "HSETNX",
+    "INCR",
+    "INCRBY",
+    "INCRBYFLOAT",
+    "LINSERT",
+    "LPOP",
+    "LPUSH",
+    "LPUSHX",
+    "LREM",
+    "LSET",
+    "LTRIM",
+    "PERSIST",
+    "PEXPIRE",
+    "PEXPIREAT",
+    "PFADD",
+    "PFMERGE",
+    "PSETEX",
+    "RESTORE",
+    "RPOP",
+    "RPUSH",
+    "RPUSHX",
+    "SADD",
+    "SDIFFSTORE",
+    "SET",
+    "SETBIT",
+    "SETEX",
+    "SETNX",
+    "SETRANGE",
+    "SINTERSTORE",
+    "SPOP",
+    "SREM",
+    "SUNIONSTORE",
+    "XADD",
+    "XDEL",
+    "XTRIM",
+    "ZADD",
+    "ZDIFFSTORE",
+    "ZINCRBY",
+    "ZINTERSTORE",
+    "ZPOPMAX",
+    "ZPOPMIN",
+    "ZRANGESTORE",
+    "ZREM",
+    "ZREMRANGEBYLEX",
+    "ZREMRANGEBYRANK",
+    "ZREMRANGEBYSCORE",
+    "ZUNIONSTORE",
+];
+
+/// Commands that may change several arguments, or another one than the first.
+const OTHERS: &[(&str, Keys)] = &[
+    ("BITOP", SECOND),
+    ("BLMOVE", Keys { first: 1, step: 1, tail: 3 }),
+    ("BLPOP", BUT_LAST),
+    ("BRPOP", BUT_LAST),
+    ("BRPOPLPUSH", BUT_LAST),
+    ("BZPOPMAX", BUT_LAST),
+    ("BZPOPMIN", BUT_LAST),
+    ("DEL", EACH),
+    ("LMOVE", Keys { first: 1, step: 1, tail: 2 }),
+    ("MSET", EACH_SECOND),
+    ("MSETNX", EACH_SECOND),
+    ("PFCOUNT", EACH),
+    ("RENAME", EACH),
+    ("RENAMENX", EACH),
+    ("RPOPLPUSH", EACH),
+    ("SMOVE", BUT_LAST),
+    ("TOUCH", EACH),
+    ("UNLINK", EACH),
+];
+
+/// Bytes of the longest name above, and more.
+const NAME_BYTES_MAX: usize = 24;
+
+/// What a command does; `args` are its arguments, its name first.
+pub(super) fn classify(request: &[u8], args: &[Range<usize>]) -> Class {
+    let Some(name) = args.first().and_then(|range| request.get(range.clone())) else { return Class::All };
+    let mut upper = [0; NAME_BYTES_MAX];
+    let Some(upper) = upper.get_mut(..name.len()) else { return Class::All };
+    upper.copy_from_slice(name);
+    upper.make_ascii_uppercase();
+    let Ok(name) = std::str::from_utf8(upper) else { return Class::All };
+    match (name, args) {
+        ("GET", [_, key]) => Class::Reads(key.clone()),
+        ("SET", [_, key, value]) => Class::Sets(key.clone(), value.clone()),
+        // With options the destination may lie in another database.
+        ("COPY", [_, _, to]) => Class::Touches(KeyRanges::from_iter([to.clone()])),
+        _ => by_table(name, args),
+    }
+}
+
+fn by_table(name: &str, args: &[Range<usize>]) -> Class {
+    if READS.contains(&name) {
+        return Class::Nothing;
+    }
+    if FIRST_CHANGES.contains(&name) {
+        return touches(args, &FIRST);
+    }
+    match OTHERS.iter().find(|(other, _)| *other == name) {
+        Some((_, keys)) => touches(args, keys),
+        None => Class::All,
+    }
+}
+
+fn touches(args: &[Range<usize>], keys: &Keys) -> Class {
+    let end = args.len().saturating_sub(keys.tail);
+    let named = args.get(keys.first..end).unwrap_or_default();
+    let keys: KeyRanges = match keys.step {
+        0 => named.iter().take(1).cloned().collect(),
+        step => named.iter().step_by(step).cloned().collect(),
+    };
+    if keys.is_empty() { Class::All } else { Class::Touches(keys) }
+}

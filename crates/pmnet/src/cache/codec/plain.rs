@@ -1,0 +1,61 @@
+//! Requests of the plain key-value handlers.
+
+use std::ops::Range;
+
+use smallvec::smallvec;
+
+use super::{Effect, KeyCodec, Query};
+
+/// Bytes in front of the key: operation (1), length of the key (2, little-endian).
+const HEAD_BYTES: usize = 3;
+
+/// Requests are operation (1), length of the key (2, little-endian), key, value. Operations are `S` set, `G` get and `D`
+/// delete; only `S` has a value. A get is answered with `V` and the value, or with `N`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PlainCodec;
+
+enum Request {
+    Set(Range<usize>, Range<usize>),
+    Get(Range<usize>),
+    Delete(Range<usize>),
+}
+
+fn parse(request: &[u8]) -> Option<Request> {
+    let &[operation, low, high] = request.first_chunk::<HEAD_BYTES>()?;
+    let end = HEAD_BYTES + usize::from(u16::from_le_bytes([low, high]));
+    let rest = request.len().checked_sub(end)?;
+    match operation {
+        b'S' => Some(Request::Set(HEAD_BYTES..end, end..request.len())),
+        b'G' if rest == 0 => Some(Request::Get(HEAD_BYTES..end)),
+        b'D' if rest == 0 => Some(Request::Delete(HEAD_BYTES..end)),
+        _ => None,
+    }
+}
+
+impl KeyCodec for PlainCodec {
+    fn update(&self, request: &[u8]) -> Effect {
+        match parse(request) {
+            Some(Request::Set(key, value)) => Effect::Sets { key, value },
+            Some(Request::Get(_)) => Effect::None,
+            Some(Request::Delete(key)) => Effect::Touches(smallvec![key]),
+            None => Effect::TouchesAll,
+        }
+    }
+
+    fn bypass(&self, request: &[u8]) -> Query {
+        match parse(request) {
+            Some(Request::Get(key)) => Query::Reads { key },
+            Some(Request::Set(key, _) | Request::Delete(key)) => Query::Touches(smallvec![key]),
+            None => Query::TouchesAll,
+        }
+    }
+
+    fn response_value(&self, _key: &[u8], response: &[u8]) -> Option<Range<usize>> {
+        (response.first() == Some(&b'V')).then_some(1..response.len())
+    }
+
+    fn render(&self, value: &[u8], into: &mut Vec<u8>) {
+        into.push(b'V');
+        into.extend_from_slice(value);
+    }
+}

@@ -1,0 +1,254 @@
+//! Requests in Redis' protocol.
+
+use std::ops::Range;
+
+use smallvec::{SmallVec, smallvec};
+
+use super::commands::{self, Class};
+use super::{Effect, KeyCodec, KeyRanges, Query};
+
+/// Redis' protocol: requests are arrays of bulk strings, one or several of them; anything else touches all.
+///
+/// Relies upon requests that stand on their own: a database, a transaction or a protocol version that one chooses does
+/// not outlast it, and the server does not give up keys for want of memory.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RespCodec {
+    /// Whether responses to reads are kept. Only where no key expires: a response does not tell whether its key will,
+    /// and a key that expires changes without an update. Values that updates set are kept in any case: SET without
+    /// options takes the key's expiry away, and whatever gives it one passes by and touches it.
+    pub keep_responses: bool,
+}
+
+/// The arguments of a command, as ranges of the request.
+type Args = SmallVec<[Range<usize>; 8]>;
+
+/// What all commands of a request do together.
+enum Whole {
+    One(Class),
+    /// Several commands, which may change these keys.
+    Touches(KeyRanges),
+    All,
+}
+
+fn read(request: &[u8]) -> Whole {
+    let mut at = 0;
+    let mut classes: SmallVec<[Class; 1]> = SmallVec::new();
+    while at < request.len() {
+        let Some(args) = command(request, &mut at) else { return Whole::All };
+        classes.push(commands::classify(request, &args));
+    }
+    match classes.len() {
+        0 => Whole::All,
+        1 => classes.pop().map_or(Whole::All, Whole::One),
+        _ => union(classes),
+    }
+}
+
+fn union(classes: SmallVec<[Class; 1]>) -> Whole {
+    let mut all = KeyRanges::new();
+    for class in classes {
+        match class {
+            Class::Nothing | Class::Reads(_) => {}
+            Class::Sets(key, _) => all.push(key),
+            Class::Touches(keys) => all.extend(keys),
+            Class::All => return Whole::All,
+        }
+    }
+    Whole::Touches(all)
+}
+
+impl KeyCodec for RespCodec {
+    fn update(&self, request: &[u8]) -> Effect {
+        match read(request) {
+            Whole::One(Class::Sets(key, value)) => Effect::Sets { key, value },
+            Whole::One(Class::Touches(keys)) | Whole::Touches(keys) if !keys.is_empty() => {
+                Effect::Touches(keys)
+            }
+            Whole::One(Class::All) | Whole::All => Effect::TouchesAll,
+            Whole::One(_) | Whole::Touches(_) => Effect::None,
+        }
+    }
+
+    fn bypass(&self, request: &[u8]) -> Query {
+        match read(request) {
+            Whole::One(Class::Reads(key)) => Query::Reads { key },
+            Whole::One(Class::Sets(key, _)) => Query::Touches(smallvec![key]),
+            Whole::One(Class::Touches(keys)) | Whole::Touches(keys) if !keys.is_empty() => {
+                Query::Touches(keys)
+            }
+            Whole::One(Class::All) | Whole::All => Query::TouchesAll,
+            Whole::One(_) | Whole::Touches(_) => Query::None,
+        }
+    }
+
+    fn response_value(&self, _key: &[u8], response: &[u8]) -> Option<Range<usize>> {
+        let mut at = 0;
+        let value = bulk(response, &mut at)?;
+        (self.keep_responses && at == response.len()).then_some(value)
+    }
+
+    fn render(&self, value: &[u8], into: &mut Vec<u8>) {
+        into.push(b'$');
+        into.extend_from_slice(value.len().to_string().as_bytes());
+        into.extend_from_slice(b"\r\n");
+        into.extend_from_slice(value);
+        into.extend_from_slice(b"\r\n");
+    }
+}
+
+/// Takes one command: an array, not empty, of bulk strings.
+fn command(request: &[u8], at: &mut usize) -> Option<Args> {
+    let count = number(request, at, b'*')?;
+    if count == 0 {
+        return None;
+    }
+    // A count that the bytes do not bear out ends the loop early: the first argument that is not there.
+    let mut args = Args::new();
+    for _ in 0..count {
+        args.push(bulk(request, at)?);
+    }
+    Some(args)
+}
+
+fn bulk(bytes: &[u8], at: &mut usize) -> Option<Range<usize>> {
+    let len = number(bytes, at, b'$')?;
+    let end = at.checked_add(len)?;
+    let after = end.checked_add(2)?;
+    if bytes.get(end..after)? != b"\r\n" {
+        return None;
+    }
+    let range = *at..end;
+    *at = after;
+    Some(range)
+}
+
+/// Takes a line of a mark and a number as every server reads it: digits, no zero in front, at most nine.
+fn number(bytes: &[u8], at: &mut usize, mark: u8) -> Option<usize> {
+    let line = bytes.get(*at..)?.strip_prefix(&[mark])?;
+    let digits = line.iter().take(10).take_while(|byte| byte.is_ascii_digit()).count();
+    let (text, rest) = line.split_at(digits);
+    let fits = (1..=9).contains(&digits) && (digits == 1 || text[0] != b'0');
+    if !fits || !rest.starts_with(b"\r\n") {
+        return None;
+    }
+    *at += 1 + digits + 2;
+    Some(text.iter().fold(0, |sum, digit| sum * 10 + usize::from(digit - b'0')))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(commands: &[&str]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for command in commands {
+            let args: Vec<&str> = command.split(' ').collect();
+            bytes.extend_from_slice(format!("*{}\r\n", args.len()).as_bytes());
+            args.iter().for_each(|arg| RespCodec::default().render(arg.as_bytes(), &mut bytes));
+        }
+        bytes
+    }
+
+    /// Keys that an update touches; `None` for all.
+    fn touched(commands: &[&str]) -> Option<Vec<String>> {
+        let request = request(commands);
+        let text = |range: &Range<usize>| String::from_utf8(request[range.clone()].to_vec()).unwrap();
+        match RespCodec::default().update(&request) {
+            Effect::None => Some(Vec::new()),
+            Effect::Sets { key, .. } => Some(vec![format!("={}", text(&key))]),
+            Effect::Touches(keys) => Some(keys.iter().map(text).collect()),
+            Effect::TouchesAll => None,
+        }
+    }
+
+    #[test]
+    fn commands_touch_the_keys_that_they_may_change() {
+        for (command, keys) in [
+            ("SET a v", "=a"),
+            ("sEt a v", "=a"),
+            ("SET a v NX", "a"),
+            ("SET a v EX 10", "a"),
+            ("SETEX a 10 v", "a"),
+            ("GETSET a v", "a"),
+            ("MSET a 1 b 2", "a b"),
+            ("DEL a b c", "a b c"),
+            ("RENAME a b", "a b"),
+            ("COPY a b", "b"),
+            ("BITOP AND d a b", "d"),
+            ("SINTERSTORE d a b", "d"),
+            ("LMOVE a b LEFT RIGHT", "a b"),
+            ("BLPOP a b 0", "a b"),
+            ("HSET h f v", "h"),
+            ("SET a", "a"),
+            ("GETEX a", "a"),
+        ] {
+            let expected: Vec<String> = keys.split(' ').map(str::to_owned).collect();
+            assert_eq!(touched(&[command]), Some(expected), "{command}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_known_touches_all() {
+        for command in [
+            "FLUSHALL",
+            "SWAPDB 0 1",
+            "EVAL x 0",
+            "MULTI",
+            "EXEC",
+            "SELECT 0",
+            "HELLO 3",
+            "NOSUCH a",
+            "SET",
+            "MSET",
+            "COPY a b DB 2",
+            "SORT a STORE b",
+            "DEL",
+            "BLPOP a",
+        ] {
+            assert_eq!(touched(&[command]), None, "{command}");
+        }
+        for bytes in [
+            "",
+            "SET a v\r\n",
+            "*0\r\n",
+            "*-1\r\n",
+            "*1\r\n$-1\r\n",
+            "*01\r\n$4\r\nPING\r\n",
+            "*1\r\n$4\r\nPING\r\n*",
+        ] {
+            assert_eq!(RespCodec::default().update(bytes.as_bytes()), Effect::TouchesAll, "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn a_pipeline_does_what_its_commands_do_together() {
+        assert_eq!(
+            touched(&["SET a 1", "GET b", "DEL c d"]),
+            Some(["a", "c", "d"].map(String::from).to_vec())
+        );
+        assert_eq!(touched(&["SET a 1", "FLUSHDB"]), None);
+        assert_eq!(touched(&["GET a", "GET b"]), Some(Vec::new()));
+        assert_eq!(RespCodec::default().bypass(&request(&["GET a", "GET b"])), Query::None);
+    }
+
+    #[test]
+    fn only_a_get_reads() {
+        let codec = RespCodec::default();
+        assert_eq!(codec.bypass(b"*2\r\n$3\r\nget\r\n$1\r\na\r\n"), Query::Reads { key: 17..18 });
+        assert_eq!(codec.bypass(&request(&["MGET a"])), Query::None);
+        assert_eq!(codec.bypass(&request(&["GETDEL a"])), Query::Touches(smallvec![20..21]));
+    }
+
+    #[test]
+    fn responses_are_kept_where_no_key_expires_and_if_they_are_values() {
+        let codec = RespCodec { keep_responses: true };
+        let mut response = Vec::new();
+        codec.render(b"value", &mut response);
+        assert_eq!(response, b"$5\r\nvalue\r\n");
+        assert_eq!(codec.response_value(b"a", &response), Some(4..9));
+        for other in ["$-1\r\n", "-ERR\r\n", "$5\r\nvalue\r\n+OK\r\n", "$5\r\nval", ""] {
+            assert_eq!(codec.response_value(b"a", other.as_bytes()), None, "{other:?}");
+        }
+        assert_eq!(RespCodec::default().response_value(b"a", &response), None, "the key may expire");
+    }
+}

@@ -1,0 +1,142 @@
+//! What is known about each session: which of its updates are applied, which are durable, and which numbers are new.
+
+use super::clock::Clock;
+
+/// One session. Numbers are exclusive ends, and so have 64 bits: `covered` 5 says that 0 to 4 are applied.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Row {
+    /// Whether `covered` is known: the session's start has passed, or a server-ACK.
+    known: bool,
+    covered: u64,
+    /// Everything below is applied or in this device's log.
+    pub(super) durable: u64,
+    /// Updates from here on had not been sent when we began to follow the session.
+    fresh_from: Option<u64>,
+    /// Bypasses from here on have not passed yet.
+    bypass_next: Option<u64>,
+    /// Any key may change until updates below are applied.
+    all_until: Option<u64>,
+    /// Updates in flight, and bypasses in flight that may change something.
+    pub(super) in_flight: u32,
+}
+
+impl Row {
+    /// Whether an update is known to be applied.
+    pub(super) fn covers(&self, seq: u32) -> bool {
+        self.known && u64::from(seq) < self.covered
+    }
+
+    /// Whether every update up to `seq` is applied or in the log.
+    pub(super) fn holds(&self, seq: u32) -> bool {
+        self.known && u64::from(seq) < self.durable
+    }
+
+    /// Whether no copy of an update that now passes for the first time can have passed before. Only such an update is
+    /// known not to be applied, and perhaps overwritten, already.
+    pub(super) fn is_fresh(&self, seq: u32) -> bool {
+        self.fresh_from.is_some_and(|from| u64::from(seq) >= from)
+    }
+
+    /// Notes that any key may change until `seq` is applied. True if that was not so yet.
+    pub(super) fn blind_until(&mut self, seq: u32) -> bool {
+        let was_none = self.all_until.is_none();
+        self.all_until = self.all_until.max(Some(u64::from(seq) + 1));
+        was_none
+    }
+
+    /// Everything below `end` is applied. True if that ends a blind time.
+    pub(super) fn cover(&mut self, end: u64, fresh_from: Option<u64>) -> bool {
+        if !self.known && fresh_from.is_some() {
+            self.known = true;
+            self.fresh_from = fresh_from;
+        }
+        self.covered = self.covered.max(end);
+        self.durable = self.durable.max(end);
+        self.all_until.take_if(|until| *until <= end).is_some()
+    }
+
+    /// The end of what is known to be applied.
+    pub(super) fn covered(&self) -> Option<u64> {
+        self.known.then_some(self.covered)
+    }
+
+    /// Ends a blind time, whatever is applied. True if there was one.
+    pub(super) fn see_again(&mut self) -> bool {
+        self.all_until.take().is_some()
+    }
+
+    fn may_go(&self) -> bool {
+        self.in_flight == 0 && self.all_until.is_none()
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Sessions<S> {
+    clock: Clock<S, Row>,
+    max: usize,
+    window: u32,
+}
+
+impl<S: Copy + Ord> Sessions<S> {
+    pub(super) fn new(max: usize, window: u32) -> Self {
+        Self { clock: Clock::new(), max, window }
+    }
+
+    pub(super) fn get(&self, session: S) -> Option<&Row> {
+        self.clock.peek(&session)
+    }
+
+    pub(super) fn get_mut(&mut self, session: S) -> Option<&mut Row> {
+        self.clock.get_mut(&session)
+    }
+
+    /// The row of a session, a new one if need be; `None` if all rows there may be are in use.
+    pub(super) fn row(&mut self, session: S) -> Option<&mut Row> {
+        if !self.clock.contains(&session) {
+            self.insert(session, Row::default())?;
+        }
+        self.clock.get_mut(&session)
+    }
+
+    /// A session whose every packet passes here from now on. One that is there already is not new.
+    pub(super) fn start(&mut self, session: S, first_update: u32, first_bypass: u32) {
+        if self.clock.contains(&session) {
+            return;
+        }
+        let row = Row {
+            known: true,
+            covered: first_update.into(),
+            durable: first_update.into(),
+            fresh_from: Some(first_update.into()),
+            bypass_next: Some(first_bypass.into()),
+            ..Row::default()
+        };
+        self.insert(session, row);
+    }
+
+    fn insert(&mut self, session: S, row: Row) -> Option<()> {
+        if self.clock.len() >= self.max {
+            self.clock.evict(Row::may_go)?;
+        }
+        self.clock.insert(session, row);
+        Some(())
+    }
+
+    /// From where on updates are fresh in a session that is known by a server-ACK only: no client is further ahead.
+    pub(super) fn fresh_after(&self, end: u64) -> u64 {
+        end + u64::from(self.window)
+    }
+
+    /// Notes a bypass. True if no copy of it can have passed before. Of a session whose bypasses are not known yet,
+    /// `learn` says whether this one tells their numbers.
+    pub(super) fn first_sight(&mut self, session: S, seq: u32, learn: bool) -> bool {
+        let (seq, window) = (u64::from(seq), u64::from(self.window));
+        let Some(row) = self.clock.get_mut(&session) else { return false };
+        let first = row.bypass_next.is_some_and(|next| seq >= next);
+        match row.bypass_next {
+            Some(next) => row.bypass_next = Some(next.max(seq + 1)),
+            None => row.bypass_next = learn.then_some(seq + window),
+        }
+        first
+    }
+}
