@@ -122,7 +122,7 @@ proptest! {
 }
 
 fn number_key(number: u64) -> Vec<u8> {
-    number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()[..4].to_vec()
+    number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes()[4..].to_vec()
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! What a batch has changed so far: copies of lines, and how to take the last transaction back.
 
-use std::collections::BTreeMap;
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
 
 /// Bytes of a line.
 pub(crate) const LINE: usize = landfall_media::LINE_SIZE as usize;
@@ -8,6 +9,7 @@ pub(crate) const LINE: usize = landfall_media::LINE_SIZE as usize;
 pub(crate) type Line = [u8; LINE];
 
 struct Changed {
+    off: u64,
     bytes: Line,
     /// The transaction that has noted in `undo` what was here before it.
     noted_by: u64,
@@ -16,7 +18,7 @@ struct Changed {
 /// Changed lines by offset, and what the open transaction found in them.
 #[derive(Default)]
 pub(crate) struct Batch {
-    lines: BTreeMap<u64, Changed>,
+    lines: HashTable<Changed>,
     undo: Vec<(u64, Option<Line>)>,
     transaction: u64,
 }
@@ -37,23 +39,29 @@ impl Batch {
     }
 
     /// Offsets and contents, ascending.
-    pub(crate) fn lines(&self) -> impl Iterator<Item = (u64, &Line)> {
-        self.lines.iter().map(|(off, line)| (*off, &line.bytes))
+    pub(crate) fn lines(&self) -> Vec<(u64, &Line)> {
+        let mut lines: Vec<(u64, &Line)> = self.lines.iter().map(|line| (line.off, &line.bytes)).collect();
+        lines.sort_unstable_by_key(|(off, _)| *off);
+        lines
     }
 
     /// True when a line of the range was changed.
     pub(crate) fn touches(&self, off: u64, len: usize) -> bool {
-        !self.lines.is_empty() && self.lines.range(first_line(off)..off + len as u64).next().is_some()
+        !self.lines.is_empty() && lines_of(off, len).any(|line| self.find(line).is_some())
     }
 
     /// Lays what was changed over `bytes`, which were read at `off`.
     pub(crate) fn patch(&self, off: u64, bytes: &mut [u8]) {
         let end = off + bytes.len() as u64;
-        for (at, line) in self.lines.range(first_line(off)..end) {
-            let (from, to) = (off.max(*at), end.min(at + LINE as u64));
-            let part = &line.bytes[(from - at) as usize..(to - at) as usize];
+        for line in lines_of(off, bytes.len()).filter_map(|line| self.find(line)) {
+            let (from, to) = (off.max(line.off), end.min(line.off + LINE as u64));
+            let part = &line.bytes[(from - line.off) as usize..(to - line.off) as usize];
             bytes[(from - off) as usize..(to - off) as usize].copy_from_slice(part);
         }
+    }
+
+    fn find(&self, off: u64) -> Option<&Changed> {
+        self.lines.find(hash(off), |line| line.off == off)
     }
 
     /// Changes a part of the line at `off`, from its byte `from` on. `home` reads what is durable there.
@@ -65,12 +73,14 @@ impl Batch {
         home: impl FnOnce() -> Result<Line, E>,
     ) -> Result<(), E> {
         let transaction = self.transaction;
-        if !self.lines.contains_key(&off) {
-            let line = if bytes.len() == LINE { [0; LINE] } else { home()? };
-            self.undo.push((off, None));
-            self.lines.insert(off, Changed { bytes: line, noted_by: transaction });
-        }
-        let line = self.lines.get_mut(&off).expect("it is there or was just put there");
+        let line = match self.lines.entry(hash(off), |line| line.off == off, |line| hash(line.off)) {
+            Entry::Occupied(line) => line.into_mut(),
+            Entry::Vacant(place) => {
+                let line = if bytes.len() == LINE { [0; LINE] } else { home()? };
+                self.undo.push((off, None));
+                place.insert(Changed { off, bytes: line, noted_by: transaction }).into_mut()
+            }
+        };
         if line.noted_by != transaction {
             self.undo.push((off, Some(line.bytes)));
             line.noted_by = transaction;
@@ -88,9 +98,10 @@ impl Batch {
     /// Ends the transaction: what it changed is as before it.
     pub(crate) fn take_back(&mut self) {
         for (off, before) in self.undo.drain(..).rev() {
-            match (before, self.lines.get_mut(&off)) {
-                (Some(bytes), Some(line)) => line.bytes = bytes,
-                _ => _ = self.lines.remove(&off),
+            let Ok(mut line) = self.lines.find_entry(hash(off), |line| line.off == off) else { continue };
+            match before {
+                Some(bytes) => line.get_mut().bytes = bytes,
+                None => _ = line.remove(),
             }
         }
         self.transaction += 1;
@@ -101,6 +112,16 @@ impl Batch {
         self.lines.clear();
         self.keep();
     }
+}
+
+/// Offsets of the lines that a range touches.
+fn lines_of(off: u64, len: usize) -> impl Iterator<Item = u64> {
+    (first_line(off)..off + len as u64).step_by(LINE)
+}
+
+/// Fibonacci hashing; the table looks at the highest bits and the lowest.
+const fn hash(off: u64) -> u64 {
+    (off / LINE as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32)
 }
 
 /// Offset of the line that `off` lies in.

@@ -100,12 +100,12 @@ impl Pool {
     /// # Errors
     /// As [`Pool::bytes`].
     pub fn words<const N: usize>(&self, off: u64) -> Result<[u64; N]> {
-        let bytes = self.bytes(off, N as u32 * 8)?;
-        let mut words = [0; N];
-        for (word, bytes) in words.iter_mut().zip(bytes.as_chunks().0) {
-            *word = u64::from_le_bytes(*bytes);
-        }
-        Ok(words)
+        self.check_heap(off, N as u64 * 8)?;
+        let home = self.media.bytes(Extent::new(off, N as u32 * 8))?;
+        let mut words = [[0; 8]; N];
+        words.as_flattened_mut().copy_from_slice(home);
+        self.batch.patch(off, words.as_flattened_mut());
+        Ok(words.map(u64::from_le_bytes))
     }
 
     /// One word of the heap.

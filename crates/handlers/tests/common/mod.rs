@@ -146,7 +146,7 @@ impl Rng {
             0..7 => Step::Set { key, value: vec![self.draw() as u8; len] },
             7..10 => Step::Delete { key },
             10 => Step::Row { key, row: vec![self.draw() as u8; 16] },
-            _ if number % 2 == 0 => Step::RemoveRow { key },
+            _ if number.is_multiple_of(2) => Step::RemoveRow { key },
             _ => Step::Floor(number.to_le_bytes().to_vec()),
         }
     }
