@@ -66,17 +66,22 @@ impl SkipList {
     fn find(&self, pool: &Pool, key: &[u8]) -> Result<(Slots, Option<Node>)> {
         let mut slots = [0; HEIGHT_MAX];
         let (mut at, mut steps, mut found) = (self.root, Steps::new(pool), None);
+        // The node that the list above ended before: its key need not be read again.
+        let mut end = 0;
         for level in (0..HEIGHT_MAX).rev() {
             loop {
                 slots[level] = slot(at, level);
                 let next = pool.word(slots[level])?;
-                if next == 0 || Some(next) == found {
+                if next == 0 || next == end {
                     break;
                 }
-                match compare(pool, Node::load(pool, next)?.item, key)? {
+                match compare(pool, pool.word(next)?, key)? {
                     Ordering::Less => at = next,
-                    Ordering::Equal => found = Some(next),
-                    Ordering::Greater => break,
+                    order => {
+                        end = next;
+                        found = order.is_eq().then_some(next);
+                        break;
+                    }
                 }
                 steps.take(next)?;
             }
