@@ -6,7 +6,7 @@ use common::{Model, Step, apply, create, get, media, open};
 use landfall_handlers::{
     HandlerError, KEY_BYTES_MAX, Op, Request, Store, StoreOptions, Structure, VALUE_BYTES_MAX,
 };
-use landfall_media::Media;
+use landfall_media::{Media, OpenOptions, RUN_SIZE, open as media_open};
 use proptest::prelude::*;
 use std::sync::Arc;
 
@@ -220,4 +220,31 @@ fn names_and_tags_lead_back_to_their_structure() {
         assert_eq!(Structure::tagged(structure.tag()), Some(structure));
     }
     assert_eq!((Structure::named("heap"), Structure::tagged(0)), (None, None));
+}
+
+#[test]
+fn a_store_in_a_file_is_there_again_with_what_was_committed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("region");
+    let new = OpenOptions { create: Some(8 * RUN_SIZE), ..OpenOptions::default() };
+    for structure in Structure::ALL {
+        let media = media_open(&path, &new).expect("a new file").media;
+        let mut store = Store::create(media, StoreOptions::new(structure)).expect("room");
+        let mut model = Model::default();
+        for number in 0..60 {
+            let step = Step::Set { key: number_key(number), value: vec![number as u8; 500] };
+            apply(&mut store, &step).expect("room");
+            model.step(&step);
+            if number % 10 == 9 {
+                store.commit().expect("nothing fails");
+            }
+        }
+        apply(&mut store, &Step::Delete { key: number_key(1) }).expect("room");
+        drop(store);
+        let media = media_open(&path, &OpenOptions::default()).expect("the file").media;
+        let store = Store::open(media, StoreOptions::new(structure)).expect("a store");
+        assert_eq!(Model::of(&store).expect("whole"), model, "{structure:?}");
+        drop(store);
+        std::fs::remove_file(&path).expect("it is there");
+    }
 }
