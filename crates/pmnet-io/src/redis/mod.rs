@@ -1,0 +1,5 @@
+//! PMNet in front of unmodified Redis-protocol servers.
+//!
+//! - [`commands`]: which commands may be acknowledged early.
+
+pub mod commands;
