@@ -3,3 +3,6 @@
 //! - [`commands`]: which commands may be acknowledged early.
 
 pub mod commands;
+mod resp;
+
+pub use resp::RespError;
