@@ -3,17 +3,23 @@
 //! Source: Seemakhupt et al., *PMNet: In-Network Data Persistence*, ISCA 2021. Four state machines, none of which does
 //! I/O, reads a clock or draws entropy: packets and the time go in, packets and events come out.
 //!
+//! - [`Client`]: a session's end at the client: order, fragments, acknowledgements, repetition.
+//! - [`Server`]: all sessions of a server: order, applied exactly once, answers.
 //! - [`wire`]: the packets. Byte tables, and who does what with which: `docs/format/pmnet.md`.
 
 #![forbid(unsafe_code)]
 
+pub mod client;
 mod error;
 mod identity;
+pub mod server;
 pub mod wire;
 
+pub use client::{Client, ClientConfig};
 pub use error::WireError;
 pub use identity::{Flow, Identity, SessionKey};
 pub use landfall_net::Instant;
+pub use server::{Server, ServerConfig, SessionRow, Ticket, Work};
 
 /// UDP ports that PMNet's packets use at one end at least (§IV-A2).
 pub const PORTS: std::ops::RangeInclusive<u16> = 51000..=52000;
