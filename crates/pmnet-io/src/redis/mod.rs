@@ -1,8 +1,17 @@
 //! PMNet in front of unmodified Redis-protocol servers.
 //!
 //! - [`commands`]: which commands may be acknowledged early.
+//! - [`server`]: the server's side-car: [`server::run`].
 
 pub mod commands;
+mod commit;
+mod job;
+mod ledger;
+mod rejected;
 mod resp;
+pub mod server;
+mod upstream;
 
+pub use rejected::Rejection;
 pub use resp::RespError;
+pub use upstream::UpstreamError;
