@@ -12,6 +12,7 @@
 pub mod client;
 mod error;
 mod identity;
+mod pieces;
 pub mod server;
 pub mod wire;
 

@@ -31,7 +31,7 @@ impl SessionRow {
     pub const BYTES: usize = 48;
 
     /// Byte table: `docs/format/pmnet.md`, "A session's row".
-    pub fn to_bytes(&self) -> [u8; Self::BYTES] {
+    pub fn to_bytes(self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
         bytes[0] = VERSION;
         bytes[1] = if self.ended { ENDED } else { 0 };

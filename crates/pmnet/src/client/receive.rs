@@ -1,0 +1,183 @@
+//! What a client makes of what arrives.
+
+use super::config::Event;
+use super::send::Control;
+use super::updates::Updates;
+use super::{Client, ENOUGH, HEARTBEATS_MAX, Phase};
+use crate::wire::{Body, FIRST_BYPASS, Fragment, Packet, Refusal, Role};
+use landfall_net::Instant;
+
+impl Client {
+    /// Takes the payload of a datagram from the server's address. What is malformed, of another session, or of no use is
+    /// counted and changes nothing.
+    pub fn handle_datagram(&mut self, bytes: &[u8], now: Instant) {
+        self.tell(now);
+        let packet = Packet::parse(bytes).ok().filter(|packet| packet.header.session == self.session);
+        if self.phase != Phase::Over && packet.is_some_and(|packet| self.handle(&packet)) {
+            self.quiet_since = self.now;
+            self.report();
+        } else {
+            self.stats.ignored += 1;
+        }
+    }
+
+    /// False if the packet is of no use.
+    fn handle(&mut self, packet: &Packet<'_>) -> bool {
+        let seq = packet.header.seq;
+        match packet.body {
+            Body::SessionStarted { nonce, first_update, first_bypass, incarnation } => {
+                self.started(nonce, (first_update, first_bypass), incarnation)
+            }
+            Body::SessionRefused(refusal) => self.refused(refusal, seq),
+            Body::SessionEnded => self.ended(seq),
+            Body::PmnetAck => self.device_ack(seq, packet.header.ack_count),
+            Body::ServerAck => self.server_ack(seq),
+            Body::Retransmit { count } => self.retransmit(seq, count),
+            Body::Recover { incarnation } => self.recover(seq, incarnation),
+            Body::Response(bytes) => self.response(seq, bytes.to_vec(), false),
+            Body::CacheResponse(bytes) => self.response(seq, bytes.to_vec(), true),
+            Body::ResponseFragment(place, bytes) => self.piece(seq, (place, packet.header.hash), bytes),
+            Body::HeartbeatReply { nonce, role, number, declines, incarnation } => {
+                self.alive(nonce, Event::Alive { role, number, declines, incarnation })
+            }
+            _ => false,
+        }
+    }
+
+    fn started(&mut self, nonce: u64, first: (u32, u32), incarnation: u64) -> bool {
+        let (first_update, first_bypass) = first;
+        let sound = (1..=ENOUGH + 1).contains(&first_update)
+            && (FIRST_BYPASS..=FIRST_BYPASS + ENOUGH).contains(&first_bypass);
+        if self.phase != Phase::Starting || nonce != self.nonce || !sound {
+            return false;
+        }
+        self.phase = Phase::Open;
+        self.incarnation = Some(incarnation);
+        self.updates = Updates::new(first_update, self.config.devices, self.config.window);
+        self.next_bypass = first_bypass;
+        self.events.push_back(Event::Started);
+        true
+    }
+
+    fn refused(&mut self, refusal: Refusal, seq: u32) -> bool {
+        let is_own =
+            seq < self.updates.next() || self.bypass.as_ref().is_some_and(|bypass| bypass.seq == seq);
+        match (self.phase, refusal) {
+            (Phase::Starting, Refusal::InUse | Refusal::NoRoom) => {
+                self.phase = Phase::Refused;
+                self.events.push_back(Event::Refused(refusal));
+                true
+            }
+            (Phase::Open | Phase::Ending, Refusal::Unknown) if is_own => {
+                self.is_over(Event::Refused(refusal));
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// All is applied.
+    fn ended(&mut self, seq: u32) -> bool {
+        if self.phase != Phase::Ending || seq != self.updates.next() - 1 {
+            return false;
+        }
+        self.is_over(Event::Ended);
+        true
+    }
+
+    fn device_ack(&mut self, seq: u32, number: u8) -> bool {
+        let acked = self.updates.ack(seq, number);
+        if let Some(sent_at) = acked.sent_at {
+            self.trips.sample(self.now.since(sent_at));
+        }
+        self.stats.acks += u64::from(acked.news);
+        self.stats.acks_again += u64::from(!acked.news);
+        true
+    }
+
+    fn server_ack(&mut self, seq: u32) -> bool {
+        let acked = self.updates.server_ack(seq);
+        if let Some(sent_at) = acked.sent_at {
+            self.trips.sample(self.now.since(sent_at));
+        }
+        if acked.news {
+            self.probe = None;
+            self.stats.server_acks += 1;
+        }
+        true
+    }
+
+    fn retransmit(&mut self, first: u32, count: u32) -> bool {
+        self.stats.retransmit_requests += 1;
+        self.updates.want(first, count);
+        true
+    }
+
+    /// A new incarnation of the server has what is committed and no more: it wants the rest, and has forgotten a bypass.
+    fn recover(&mut self, seq: u32, incarnation: u64) -> bool {
+        self.stats.recovers += 1;
+        self.server_is(incarnation);
+        self.updates.want(seq.saturating_add(1), u32::MAX);
+        true
+    }
+
+    fn server_is(&mut self, incarnation: u64) {
+        let before = self.incarnation.replace(incarnation);
+        if before.is_none_or(|before| before == incarnation) {
+            return;
+        }
+        // At most one between other events, so that they are bounded.
+        if let Some(Event::ServerRestarted { .. }) = self.events.back() {
+            self.events.pop_back();
+        }
+        self.events.push_back(Event::ServerRestarted { incarnation });
+        if let Some(bypass) = &mut self.bypass {
+            bypass.again();
+        }
+        if self.phase == Phase::Ending {
+            self.control = Control::due();
+        }
+    }
+
+    fn response(&mut self, seq: u32, bytes: Vec<u8>, from_cache: bool) -> bool {
+        let Some(bypass) = self.bypass.take_if(|bypass| bypass.seq == seq) else { return false };
+        if let Some(sent_at) = bypass.sent_once_at() {
+            self.bypass_trips.sample(self.now.since(sent_at));
+        }
+        self.stats.responses += 1;
+        self.events.push_back(Event::Response { id: bypass.id, bytes, from_cache });
+        true
+    }
+
+    fn piece(&mut self, seq: u32, (place, hash): (Fragment, u32), bytes: &[u8]) -> bool {
+        let Some(bypass) = self.bypass.as_mut().filter(|bypass| bypass.seq == seq) else { return false };
+        match bypass.piece(place, hash, bytes) {
+            Some(whole) => self.response(seq, whole, false),
+            None => true,
+        }
+    }
+
+    fn alive(&mut self, nonce: u64, event: Event) -> bool {
+        if !self.asked.contains(&nonce) {
+            return false;
+        }
+        if let Event::Alive { role: Role::Server, incarnation, .. } = event {
+            self.server_is(incarnation);
+        }
+        if self.alive_events < HEARTBEATS_MAX {
+            self.alive_events += 1;
+            self.events.push_back(event);
+        }
+        true
+    }
+
+    /// Reports what is complete now, and goes on with what waited for that.
+    fn report(&mut self) {
+        while let Some((id, by)) = self.updates.take_complete() {
+            self.stats.complete += 1;
+            self.events.push_back(Event::Complete { id, by });
+        }
+        self.end_if_idle();
+        self.set_probe();
+    }
+}

@@ -1,0 +1,201 @@
+//! What a client sends, and when it sends it again.
+
+use super::bypass::Bypass;
+use super::config::{ClientStats, Event, Failure};
+use super::{Client, HEARTBEATS_MAX, Phase, RequestKind};
+use crate::wire::{Body, Packet, Role};
+use landfall_net::Instant;
+use std::time::Duration;
+
+/// Session starts and ends double their timeout at most so often.
+const DOUBLINGS_MAX: u32 = 16;
+/// Shortest and longest pause between questions whether the server has everything.
+const PROBE_MIN: Duration = Duration::from_millis(200);
+const PROBE_MAX: Duration = Duration::from_secs(5);
+
+/// A session start or end under way.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Control {
+    due: bool,
+    sent: u32,
+    deadline: Option<Instant>,
+}
+
+impl Control {
+    /// To be sent at once.
+    pub(super) fn due() -> Self {
+        Self { due: true, sent: 0, deadline: None }
+    }
+
+    fn expire(&mut self, now: Instant) {
+        if self.deadline.is_some_and(|deadline| deadline <= now) {
+            (self.due, self.deadline) = (true, None);
+        }
+    }
+}
+
+impl Client {
+    /// The next datagram, for the server's address.
+    pub fn poll_transmit(&mut self) -> Option<Vec<u8>> {
+        let mut bytes = Vec::new();
+        self.transmit_into(&mut bytes).then_some(bytes)
+    }
+
+    /// Appends the next datagram to a buffer; false if there is none.
+    pub fn transmit_into(&mut self, into: &mut Vec<u8>) -> bool {
+        self.transmit_control(into)
+            || self.transmit_heartbeat(into)
+            || self.transmit_again(into)
+            || self.transmit_new(into)
+            || self.transmit_bypass(into)
+    }
+
+    fn transmit_control(&mut self, into: &mut Vec<u8>) -> bool {
+        let packet = match self.phase {
+            Phase::Starting => Packet::new(self.session, 0, Body::SessionStart { nonce: self.nonce }),
+            Phase::Ending => Packet::new(self.session, self.updates.next() - 1, Body::SessionEnd),
+            _ => return false,
+        };
+        if !self.control.due {
+            return false;
+        }
+        packet.write(into);
+        let sent = self.control.sent;
+        let pause = self.config.timeout_start.saturating_mul(1 << sent.min(DOUBLINGS_MAX));
+        let deadline = Some(self.now + pause.min(self.config.timeout_max));
+        self.control = Control { due: false, sent: sent.saturating_add(1), deadline };
+        self.stats.count(sent > 0);
+        true
+    }
+
+    fn transmit_heartbeat(&mut self, into: &mut Vec<u8>) -> bool {
+        let Some(nonce) = self.heartbeats.pop_front() else { return false };
+        if self.asked.len() == HEARTBEATS_MAX {
+            self.asked.pop_front();
+        }
+        self.asked.push_back(nonce);
+        Packet::new(self.session, 0, Body::Heartbeat { nonce, role: Role::Client, number: 0 }).write(into);
+        self.stats.count(false);
+        true
+    }
+
+    fn transmit_again(&mut self, into: &mut Vec<u8>) -> bool {
+        let Some(bytes) = self.updates.send_again(self.now, |repeats| self.trips.timeout(repeats)) else {
+            return false;
+        };
+        into.extend_from_slice(bytes);
+        self.stats.count(true);
+        true
+    }
+
+    fn transmit_new(&mut self, into: &mut Vec<u8>) -> bool {
+        self.number_requests();
+        let Some(bytes) = self.updates.send_new(self.now, |repeats| self.trips.timeout(repeats)) else {
+            return false;
+        };
+        into.extend_from_slice(bytes);
+        self.stats.count(false);
+        self.probe = None;
+        true
+    }
+
+    /// Gives numbers to the requests that are next, as long as they can be sent now: updates behind a bypass wait for its
+    /// answer, and a bypass for the one before it, so that its number covers those in front.
+    fn number_requests(&mut self) {
+        while self.phase == Phase::Open && self.bypass.is_none() && self.updates.all_sent() {
+            let next = self.queue.front().map(|waiting| waiting.kind);
+            match next {
+                Some(RequestKind::Update) if self.updates.has_room() => self.number_update(),
+                Some(RequestKind::Bypass) => self.number_bypass(),
+                _ => return,
+            }
+        }
+    }
+
+    fn number_update(&mut self) {
+        let Some(waiting) = self.queue.pop_front() else { return };
+        let packets = self.sizes.update(self.session, self.updates.next(), &waiting.request);
+        self.queued.0 -= packets.len() as u64;
+        self.updates.push(waiting.id, packets, self.now);
+    }
+
+    fn number_bypass(&mut self) {
+        let Some(waiting) = self.queue.pop_front() else { return };
+        let seq = self.next_bypass;
+        self.next_bypass += 1;
+        self.queued.1 -= 1;
+        let packets = self.sizes.bypass(self.session, seq, self.updates.newest(), &waiting.request);
+        self.bypass = Some(Bypass::new(waiting.id, seq, packets, self.now));
+    }
+
+    fn transmit_bypass(&mut self, into: &mut Vec<u8>) -> bool {
+        let Some(bypass) = &mut self.bypass else { return false };
+        let repeats = bypass.repeats();
+        let Some(bytes) = bypass.send(self.now, |repeats| self.bypass_trips.timeout(repeats)) else {
+            return false;
+        };
+        into.extend_from_slice(bytes);
+        self.stats.count(repeats);
+        true
+    }
+
+    /// Takes note that it is later: what has waited too long is sent again.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        self.tell(now);
+        let now = self.now;
+        if self.is_waiting() && self.give_up_at() <= now {
+            return self.is_over(Event::Failed(Failure::NoAnswer));
+        }
+        self.control.expire(now);
+        let (trips, timeouts) = (&mut self.trips, &mut self.stats.timeouts);
+        self.updates.expire(now, |repeats| {
+            *timeouts += 1;
+            trips.expired(repeats);
+        });
+        if let Some(repeats) = self.bypass.as_mut().and_then(|bypass| bypass.expire(now)) {
+            *timeouts += 1;
+            self.bypass_trips.expired(repeats);
+        }
+        self.ask_for_server_ack();
+    }
+
+    /// Devices have everything, and the server says nothing: its server-ACK may be lost, or what it would acknowledge. The
+    /// newest update tells it that there are updates up to there, so that it acknowledges them or asks for them.
+    fn ask_for_server_ack(&mut self) {
+        if self.probe.is_some_and(|probe| probe <= self.now) {
+            if let Some(seq) = self.updates.newest_unconfirmed() {
+                self.updates.want(seq, 1);
+            }
+            self.probe_pause = (2 * self.probe_pause).min(PROBE_MAX);
+            self.probe = None;
+        }
+        self.set_probe();
+    }
+
+    /// Runs the probe's timer exactly while there is something to ask for.
+    pub(super) fn set_probe(&mut self) {
+        if self.phase != Phase::Open || self.updates.newest_unconfirmed().is_none() {
+            (self.probe, self.probe_pause) = (None, PROBE_MIN);
+        } else if self.probe.is_none() {
+            self.probe = Some(self.now + self.probe_pause);
+        }
+    }
+
+    fn give_up_at(&self) -> Instant {
+        self.quiet_since + self.config.give_up
+    }
+
+    /// When [`Self::handle_timeout`] is due.
+    pub fn next_timeout(&self) -> Option<Instant> {
+        let control = if self.is_waiting() { self.control.deadline } else { None };
+        let give_up = self.is_waiting().then(|| self.give_up_at());
+        let bypass = self.bypass.as_ref().and_then(Bypass::deadline);
+        [control, give_up, bypass, self.updates.deadline(), self.probe].into_iter().flatten().min()
+    }
+}
+
+impl ClientStats {
+    fn count(&mut self, again: bool) {
+        if again { self.sent_again += 1 } else { self.sent += 1 }
+    }
+}

@@ -1,0 +1,273 @@
+//! Updates under way: sent, acknowledged, complete, and kept until the server has committed them.
+
+use super::config::{CompletedBy, RequestId};
+use crate::wire::FROM_HOSTS;
+use landfall_net::Instant;
+use std::collections::{BTreeSet, VecDeque};
+use std::time::Duration;
+
+/// Packets are sent at most so far beyond the last server-ACK.
+pub(super) const AHEAD_MAX: u32 = 4096;
+
+/// Devices that have acknowledged a packet, by number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Devices([u64; 4]);
+
+impl Devices {
+    /// True if it is news.
+    fn add(&mut self, number: u8) -> bool {
+        let (word, bit) = (&mut self.0[usize::from(number / 64)], 1 << (number % 64));
+        let news = *word & bit == 0;
+        *word |= bit;
+        news
+    }
+
+    /// Whether all of a chain are among them.
+    fn cover(&self, chain: u8) -> bool {
+        (0..chain).all(|number| self.0[usize::from(number / 64)] >> (number % 64) & 1 == 1)
+    }
+}
+
+/// A packet that the server is not known to have committed.
+#[derive(Debug)]
+struct Kept {
+    bytes: Vec<u8>,
+    devices: Devices,
+    /// All devices of the chain have it.
+    acked: bool,
+    /// Times sent.
+    sent: u32,
+    sent_at: Instant,
+    /// When it is to be sent again, if it is waiting for an acknowledgement.
+    deadline: Option<Instant>,
+}
+
+/// What an acknowledgement changed.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Acked {
+    /// It was news.
+    pub(super) news: bool,
+    /// When packets were sent that were sent once, and are acknowledged now.
+    pub(super) sent_at: Option<Instant>,
+}
+
+/// The session's updates from the first that the server is not known to have committed on.
+#[derive(Debug)]
+pub(super) struct Updates {
+    kept: VecDeque<Kept>,
+    /// Number of the first packet kept; everything below it is committed.
+    base: u32,
+    /// Number of the first packet that was never sent.
+    unsent: u32,
+    /// Number of the first packet that is not complete: in front of it, everything is acknowledged.
+    complete: u32,
+    /// Number of the first packet of the first request that is not complete.
+    reported: u32,
+    /// Requests that are not complete: id, and number of the last packet.
+    requests: VecDeque<(RequestId, u32)>,
+    /// Packets that were sent and are not acknowledged.
+    in_flight: u32,
+    /// Length of the chain.
+    chain: u8,
+    window: u32,
+    again: BTreeSet<u32>,
+    deadlines: BTreeSet<(Instant, u32)>,
+}
+
+impl Updates {
+    /// None yet, the first of which will bear this number.
+    pub(super) fn new(first: u32, chain: u8, window: u16) -> Self {
+        Self {
+            kept: VecDeque::new(),
+            base: first,
+            unsent: first,
+            complete: first,
+            reported: first,
+            requests: VecDeque::new(),
+            in_flight: 0,
+            chain,
+            window: u32::from(window.max(1)),
+            again: BTreeSet::new(),
+            deadlines: BTreeSet::new(),
+        }
+    }
+
+    /// Number of the next packet.
+    pub(super) fn next(&self) -> u32 {
+        self.base + self.kept.len() as u32
+    }
+
+    /// Requests that are not complete.
+    pub(super) fn incomplete(&self) -> usize {
+        self.requests.len()
+    }
+
+    /// The newest update that was cut, if the server is not known to have committed it.
+    pub(super) fn newest(&self) -> Option<u32> {
+        (!self.kept.is_empty()).then(|| self.next() - 1)
+    }
+
+    /// Whether every packet has been sent.
+    pub(super) fn all_sent(&self) -> bool {
+        self.unsent == self.next()
+    }
+
+    /// Takes a request's packets, numbered from [`Self::next`] on.
+    pub(super) fn push(&mut self, id: RequestId, packets: Vec<Vec<u8>>, now: Instant) {
+        let fresh = |bytes| Kept {
+            bytes,
+            devices: Devices::default(),
+            acked: false,
+            sent: 0,
+            sent_at: now,
+            deadline: None,
+        };
+        self.kept.extend(packets.into_iter().map(fresh));
+        self.requests.push_back((id, self.next() - 1));
+    }
+
+    /// A packet that is to be sent again; its bytes, and how often it has been sent.
+    pub(super) fn send_again(&mut self, now: Instant, timeout: impl Fn(u32) -> Duration) -> Option<&[u8]> {
+        let seq = self.again.pop_first()?;
+        Some(self.send(seq, now, timeout))
+    }
+
+    /// Whether a packet that was never sent may be.
+    pub(super) fn may_send(&self) -> bool {
+        !self.all_sent() && self.has_room()
+    }
+
+    /// Whether window and distance from the last server-ACK allow another packet.
+    pub(super) fn has_room(&self) -> bool {
+        self.in_flight < self.window && self.unsent - self.base < AHEAD_MAX
+    }
+
+    /// The next packet that was never sent.
+    pub(super) fn send_new(&mut self, now: Instant, timeout: impl Fn(u32) -> Duration) -> Option<&[u8]> {
+        if !self.may_send() {
+            return None;
+        }
+        let seq = self.unsent;
+        self.unsent += 1;
+        self.in_flight += 1;
+        Some(self.send(seq, now, timeout))
+    }
+
+    fn send(&mut self, seq: u32, now: Instant, timeout: impl Fn(u32) -> Duration) -> &[u8] {
+        let packet = &mut self.kept[(seq - self.base) as usize];
+        if let Some(deadline) = packet.deadline.take() {
+            self.deadlines.remove(&(deadline, seq));
+        }
+        if !packet.acked {
+            let deadline = now + timeout(packet.sent);
+            packet.deadline = Some(deadline);
+            self.deadlines.insert((deadline, seq));
+        }
+        packet.sent = packet.sent.saturating_add(1);
+        packet.sent_at = now;
+        &packet.bytes
+    }
+
+    /// A device has logged a packet. [`FROM_HOSTS`] instead of a number speaks for a chain of one.
+    pub(super) fn ack(&mut self, seq: u32, number: u8) -> Acked {
+        let number = if number == FROM_HOSTS && self.chain == 1 { 0 } else { number };
+        if seq >= self.unsent || number >= self.chain {
+            return Acked::default();
+        }
+        let Some(at) = seq.checked_sub(self.base) else { return Acked::default() };
+        let packet = &mut self.kept[at as usize];
+        let news = packet.devices.add(number) && !packet.acked;
+        if packet.acked || !packet.devices.cover(self.chain) {
+            return Acked { news, sent_at: None };
+        }
+        packet.acked = true;
+        self.in_flight -= 1;
+        self.again.remove(&seq);
+        if let Some(deadline) = packet.deadline.take() {
+            self.deadlines.remove(&(deadline, seq));
+        }
+        Acked { news, sent_at: (packet.sent == 1).then_some(packet.sent_at) }
+    }
+
+    /// The server has committed everything up to `seq`, of what was sent.
+    pub(super) fn server_ack(&mut self, seq: u32) -> Acked {
+        let mut acked = Acked::default();
+        if seq >= self.unsent {
+            return acked;
+        }
+        while self.base <= seq {
+            let packet = self.kept.pop_front().expect("what was sent is kept up to a server-ACK");
+            if !packet.acked {
+                self.in_flight -= 1;
+                acked.sent_at = (packet.sent == 1).then_some(packet.sent_at);
+            }
+            self.again.remove(&self.base);
+            if let Some(deadline) = packet.deadline {
+                self.deadlines.remove(&(deadline, self.base));
+            }
+            self.base += 1;
+            acked.news = true;
+        }
+        self.complete = self.complete.max(self.base);
+        acked
+    }
+
+    /// The next request that has become complete: every packet of it and of those before it is acknowledged.
+    pub(super) fn take_complete(&mut self) -> Option<(RequestId, CompletedBy)> {
+        let (id, last) = *self.requests.front()?;
+        while self.complete <= last && self.kept[(self.complete - self.base) as usize].acked {
+            self.complete += 1;
+        }
+        if self.complete <= last {
+            return None;
+        }
+        self.requests.pop_front();
+        self.reported = last + 1;
+        Some((id, if last < self.base { CompletedBy::Server } else { CompletedBy::Devices }))
+    }
+
+    /// Another chain: what is not complete needs the acknowledgements of its devices, and is sent again for that.
+    /// Numbers may mean other devices than before, so what has been acknowledged in part counts for nothing.
+    pub(super) fn set_chain(&mut self, chain: u8) {
+        self.chain = chain;
+        self.complete = self.reported.max(self.base);
+        for seq in self.complete..self.unsent {
+            let packet = &mut self.kept[(seq - self.base) as usize];
+            packet.devices = Devices::default();
+            if packet.acked {
+                packet.acked = false;
+                self.in_flight += 1;
+            }
+            self.again.insert(seq);
+        }
+    }
+
+    /// Packets whose timeout has passed are to be sent again; calls `expired` with the times that each was repeated.
+    pub(super) fn expire(&mut self, now: Instant, mut expired: impl FnMut(u32)) {
+        while let Some((deadline, seq)) = self.deadlines.first().copied()
+            && deadline <= now
+        {
+            self.deadlines.pop_first();
+            let packet = &mut self.kept[(seq - self.base) as usize];
+            packet.deadline = None;
+            expired(packet.sent - 1);
+            self.again.insert(seq);
+        }
+    }
+
+    /// Packets from `first` on, up to `count` of them, are to be sent again if they have been sent and are here.
+    pub(super) fn want(&mut self, first: u32, count: u32) {
+        let end = first.saturating_add(count).min(self.unsent);
+        self.again.extend(first.max(self.base)..end);
+    }
+
+    /// The newest packet that was sent, once everything sent is acknowledged by devices but not by the server.
+    pub(super) fn newest_unconfirmed(&self) -> Option<u32> {
+        (self.in_flight == 0 && self.unsent > self.base).then(|| self.unsent - 1)
+    }
+
+    /// When the first packet is to be sent again.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.deadlines.first().map(|(deadline, _)| *deadline)
+    }
+}

@@ -1,0 +1,233 @@
+//! Requests and responses longer than a packet: cut into pieces, and put together again.
+
+use crate::wire::{
+    Body, EXTENSION_BYTES_MAX, FRAGMENTS_MAX, Fragment, HEADER_BYTES, IPV4_UDP_BYTES, IPV6_UDP_BYTES, Packet,
+};
+use crc_fast::CrcAlgorithm;
+
+/// Bytes of the extension that tells a fragment's place.
+const PLACE_BYTES: usize = 8;
+
+/// What fits into packets of one path.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sizes {
+    /// Bytes of a packet behind PMNet's header.
+    room: usize,
+}
+
+impl Sizes {
+    /// Of a path with this MTU; with an absurdly small one a packet carries a byte.
+    pub(crate) fn new(mtu: u16, ipv6: bool) -> Self {
+        let below = if ipv6 { IPV6_UDP_BYTES } else { IPV4_UDP_BYTES } + HEADER_BYTES;
+        Self { room: usize::from(mtu).saturating_sub(below).max(EXTENSION_BYTES_MAX + 1) }
+    }
+
+    /// Most bytes of an update, or of a response.
+    pub(crate) fn update_max(self) -> usize {
+        (self.room - PLACE_BYTES) * usize::from(FRAGMENTS_MAX)
+    }
+
+    /// Most bytes of a bypass.
+    pub(crate) fn bypass_max(self) -> usize {
+        (self.room - EXTENSION_BYTES_MAX) * usize::from(FRAGMENTS_MAX)
+    }
+
+    /// Packets that an update of `len` bytes takes.
+    pub(crate) fn update_packets(self, len: usize) -> u32 {
+        if len <= self.room { 1 } else { len.div_ceil(self.room - PLACE_BYTES) as u32 }
+    }
+
+    /// An update's packets, numbered from `first` on.
+    pub(crate) fn update(self, session: u16, first: u32, request: &[u8]) -> Vec<Vec<u8>> {
+        if request.len() <= self.room {
+            return vec![Packet::new(session, first, Body::Update(request)).to_bytes()];
+        }
+        let pieces = cut(request, self.room - PLACE_BYTES);
+        let packet = |(seq, (place, piece))| Packet::new(session, seq, Body::UpdateFragment(place, piece));
+        (first..).zip(pieces).map(|numbered| packet(numbered).to_bytes()).collect()
+    }
+
+    /// A bypass's packets, which share one number.
+    pub(crate) fn bypass(self, session: u16, seq: u32, after: Option<u32>, request: &[u8]) -> Vec<Vec<u8>> {
+        let extension = if after.is_some() { PLACE_BYTES } else { 0 };
+        if request.len() + extension <= self.room {
+            return vec![Packet::new(session, seq, Body::Bypass { after, request }).to_bytes()];
+        }
+        let after = after.unwrap_or(0);
+        let body = |(fragment, request)| Body::BypassFragment { fragment, after, request };
+        let pieces = cut(request, self.room - EXTENSION_BYTES_MAX);
+        pieces.map(|piece| Packet::new(session, seq, body(piece)).to_bytes()).collect()
+    }
+
+    /// A response's packets, which share the number of the bypass. Fragments bear the whole's check, so that pieces of
+    /// two executions are never put together.
+    pub(crate) fn response(self, session: u16, seq: u32, response: &[u8]) -> Vec<Vec<u8>> {
+        if response.len() <= self.room {
+            return vec![Packet::new(session, seq, Body::Response(response)).to_bytes()];
+        }
+        let hash = check(response);
+        let packet = |(place, piece)| {
+            let mut packet = Packet::new(session, seq, Body::ResponseFragment(place, piece));
+            packet.header.hash = hash;
+            packet.to_bytes()
+        };
+        cut(response, self.room - PLACE_BYTES).map(packet).collect()
+    }
+}
+
+/// CRC-32 (IEEE 802.3) of a response: the hash of its fragments.
+pub(crate) fn check(response: &[u8]) -> u32 {
+    crc_fast::checksum(CrcAlgorithm::Crc32IsoHdlc, response) as u32
+}
+
+fn cut(whole: &[u8], piece: usize) -> impl Iterator<Item = (Fragment, &[u8])> {
+    let (count, total) = (whole.len().div_ceil(piece) as u16, whole.len() as u32);
+    (0..count).zip(whole.chunks(piece)).map(move |(index, piece)| (Fragment { index, count, total }, piece))
+}
+
+/// Pieces that have arrived of one bypass or response.
+#[derive(Debug)]
+pub(crate) struct Assembly {
+    /// What every piece must agree on.
+    mark: Mark,
+    pieces: Vec<Option<Vec<u8>>>,
+    missing: usize,
+    bytes: usize,
+}
+
+/// What the pieces of one whole have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Mark {
+    /// How many there are.
+    pub(crate) count: u16,
+    /// Bytes of the whole.
+    pub(crate) total: u32,
+    /// The header's hash for responses; the update to wait for, for bypasses.
+    pub(crate) extra: u32,
+}
+
+impl Mark {
+    pub(crate) fn new(fragment: Fragment, extra: u32) -> Self {
+        Self { count: fragment.count, total: fragment.total, extra }
+    }
+}
+
+impl Assembly {
+    pub(crate) fn new(mark: Mark) -> Self {
+        let count = usize::from(mark.count);
+        Self { mark, pieces: vec![None; count], missing: count, bytes: 0 }
+    }
+
+    pub(crate) fn mark(&self) -> Mark {
+        self.mark
+    }
+
+    /// Bytes of the pieces that are here.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Takes a piece of this mark; false if it was there, or is longer than the whole.
+    pub(crate) fn add(&mut self, index: u16, piece: &[u8]) -> bool {
+        let slot = &mut self.pieces[usize::from(index)];
+        if slot.is_some() || self.bytes + piece.len() > self.mark.total as usize {
+            return false;
+        }
+        *slot = Some(piece.to_vec());
+        self.bytes += piece.len();
+        self.missing -= 1;
+        true
+    }
+
+    /// Whether every piece is here.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.missing == 0
+    }
+
+    /// The whole; `None` if its length is not what was announced.
+    pub(crate) fn into_bytes(self) -> Option<Vec<u8>> {
+        let whole: Vec<u8> = self.pieces.into_iter().flatten().flatten().collect();
+        (whole.len() == self.mark.total as usize).then_some(whole)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fragments(packets: &[Vec<u8>]) -> Vec<(u32, Fragment, Vec<u8>)> {
+        let read = |bytes: &Vec<u8>| {
+            let packet = Packet::parse(bytes).unwrap();
+            match packet.body {
+                Body::UpdateFragment(place, piece)
+                | Body::ResponseFragment(place, piece)
+                | Body::BypassFragment { fragment: place, request: piece, .. } => {
+                    (packet.header.seq, place, piece.to_vec())
+                }
+                other => panic!("{other:?} is no fragment"),
+            }
+        };
+        packets.iter().map(read).collect()
+    }
+
+    #[test]
+    fn fragments_at_mtu_1500_over_ipv4_carry_1448_bytes() {
+        let sizes = Sizes::new(1500, false);
+        assert_eq!(sizes.update(1, 1, &[7; 1456]).len(), 1);
+        let packets = sizes.update(1, 5, &[7; 1457]);
+        assert!(packets.iter().all(|packet| packet.len() <= 1500 - 28));
+        let places = fragments(&packets);
+        assert_eq!(
+            places.iter().map(|(seq, place, piece)| (*seq, place.index, piece.len())).collect::<Vec<_>>(),
+            [(5, 0, 1448), (6, 1, 9)]
+        );
+        assert_eq!(sizes.update_packets(1456), 1);
+        assert_eq!(sizes.update_packets(1457), 2);
+    }
+
+    #[test]
+    fn every_length_fits_its_packets_and_comes_back_whole() {
+        for (mtu, ipv6) in [(1500, false), (576, true), (100, false), (0, true)] {
+            let sizes = Sizes::new(mtu, ipv6);
+            for len in [0, 1, 30, 31, 60, 500, 1440, 1441, 1448, 1457, 4000] {
+                let whole: Vec<u8> = (0..=250).cycle().take(len.min(sizes.bypass_max())).collect();
+                for packets in [sizes.response(1, 1 << 31, &whole), sizes.bypass(1, 1 << 31, Some(3), &whole)]
+                {
+                    if packets.len() > 1 {
+                        assert_eq!(together(&packets), whole, "{len} at {mtu}");
+                    }
+                }
+            }
+        }
+    }
+
+    fn together(packets: &[Vec<u8>]) -> Vec<u8> {
+        let places = fragments(packets);
+        let mut assembly = Assembly::new(Mark::new(places[0].1, 0));
+        for (_, place, piece) in places.iter().rev() {
+            assert!(!assembly.is_whole());
+            assert!(assembly.add(place.index, piece));
+            assert!(!assembly.add(place.index, piece));
+        }
+        assert!(assembly.is_whole());
+        assembly.into_bytes().unwrap()
+    }
+
+    #[test]
+    fn the_longest_request_takes_1024_packets() {
+        let sizes = Sizes::new(100, false);
+        let longest = vec![1; sizes.update_max()];
+        assert_eq!(sizes.update(1, 1, &longest).len(), usize::from(FRAGMENTS_MAX));
+        let longest = vec![1; sizes.bypass_max()];
+        assert_eq!(sizes.bypass(1, 1 << 31, None, &longest).len(), usize::from(FRAGMENTS_MAX));
+    }
+
+    #[test]
+    fn pieces_that_do_not_add_up_are_no_whole() {
+        let mut assembly = Assembly::new(Mark { count: 2, total: 4, extra: 0 });
+        assert!(assembly.add(0, b"ab"));
+        assert!(!assembly.add(1, b"cde"));
+        assert!(assembly.add(1, b"c"));
+        assert_eq!(assembly.into_bytes(), None);
+    }
+}

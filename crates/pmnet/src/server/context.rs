@@ -1,0 +1,74 @@
+//! What all sessions of a server share.
+
+use super::config::{ServerConfig, ServerStats};
+use crate::pieces::Sizes;
+use crate::wire::{Body, Packet};
+use landfall_net::Instant;
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+
+/// Everything but the sessions.
+#[derive(Debug)]
+pub(super) struct Context {
+    pub(super) config: ServerConfig,
+    pub(super) sizes: Sizes,
+    pub(super) incarnation: u64,
+    /// The latest time that was told.
+    pub(super) now: Instant,
+    pub(super) stats: ServerStats,
+    /// Bytes of packets that wait for others.
+    pub(super) buffered: usize,
+    /// Datagrams to be fetched.
+    out: VecDeque<(SocketAddr, Vec<u8>)>,
+    tickets: u64,
+    /// Orders endings.
+    pub(super) touched: u64,
+}
+
+impl Context {
+    pub(super) fn new(config: ServerConfig, incarnation: u64, now: Instant) -> Self {
+        Self {
+            sizes: Sizes::new(config.mtu, config.ipv6),
+            config,
+            incarnation,
+            now,
+            stats: ServerStats::default(),
+            buffered: 0,
+            out: VecDeque::new(),
+            tickets: 0,
+            touched: 0,
+        }
+    }
+
+    pub(super) fn send(&mut self, to: SocketAddr, session: u16, seq: u32, body: Body<'_>) {
+        self.send_bytes(to, Packet::new(session, seq, body).to_bytes());
+    }
+
+    pub(super) fn send_response(&mut self, to: SocketAddr, session: u16, seq: u32, response: &[u8]) {
+        for bytes in self.sizes.response(session, seq, response) {
+            self.send_bytes(to, bytes);
+        }
+    }
+
+    fn send_bytes(&mut self, to: SocketAddr, bytes: Vec<u8>) {
+        if self.out.len() < self.config.transmits_max {
+            self.out.push_back((to, bytes));
+        } else {
+            self.stats.transmits_dropped += 1;
+        }
+    }
+
+    pub(super) fn next_datagram(&mut self) -> Option<(SocketAddr, Vec<u8>)> {
+        self.out.pop_front()
+    }
+
+    /// Whether a packet of `len` bytes may wait for others.
+    pub(super) fn has_room(&self, len: usize) -> bool {
+        self.buffered + len <= self.config.buffered_bytes_max
+    }
+
+    pub(super) fn ticket(&mut self) -> u64 {
+        self.tickets += 1;
+        self.tickets
+    }
+}

@@ -1,0 +1,156 @@
+//! What a server makes of what arrives.
+
+use super::Server;
+use super::bypasses::Request;
+use super::row::SessionRow;
+use super::session::Session;
+use crate::identity::SessionKey;
+use crate::wire::{Body, FIRST_BYPASS, Fragment, Packet, Refusal, Role};
+use landfall_net::Instant;
+use std::net::SocketAddr;
+
+impl Server {
+    /// Takes the payload of a datagram. What is malformed or not for a server is counted and changes nothing.
+    pub fn handle_datagram(&mut self, from: SocketAddr, bytes: &[u8], now: Instant) {
+        self.tell(now);
+        match Packet::parse(bytes) {
+            Ok(packet) => self.handle(from, &packet),
+            Err(_) => self.ctx.stats.ignored += 1,
+        }
+    }
+
+    fn handle(&mut self, from: SocketAddr, packet: &Packet<'_>) {
+        // Scope and flow of an IPv6 address say where to send, not who it is.
+        let client = SocketAddr::new(from.ip().to_canonical(), from.port());
+        let (seq, key) = (packet.header.seq, SessionKey { client, session: packet.header.session });
+        self.with(key, |session, _| session.heard(from));
+        match packet.body {
+            Body::Update(bytes) => self.update((from, key), seq, None, bytes),
+            Body::UpdateFragment(place, bytes) => self.update((from, key), seq, Some(place), bytes),
+            Body::Bypass { after, request } => self.bypass((from, key), (seq, after), None, request),
+            Body::BypassFragment { fragment, after, request } => {
+                let after = (after > 0).then_some(after);
+                self.bypass((from, key), (seq, after), Some(fragment), request);
+            }
+            Body::SessionStart { nonce } => self.start(from, key, nonce),
+            Body::SessionEnd => self.end(from, key, seq),
+            Body::Heartbeat { nonce, .. } => {
+                let incarnation = self.ctx.incarnation;
+                let body = Body::HeartbeatReply {
+                    nonce,
+                    role: Role::Server,
+                    number: 0,
+                    declines: false,
+                    incarnation,
+                };
+                self.ctx.send(from, key.session, seq, body);
+            }
+            _ => self.ctx.stats.ignored += 1,
+        }
+    }
+
+    fn update(&mut self, who: (SocketAddr, SessionKey), seq: u32, place: Option<Fragment>, bytes: &[u8]) {
+        if seq >= FIRST_BYPASS {
+            self.ctx.stats.ignored += 1;
+            return;
+        }
+        if seq <= 1 {
+            self.begin_foreign(who);
+        }
+        let (from, key) = who;
+        if self.with(key, |session, ctx| session.update(seq, place, bytes, ctx)).is_some() {
+            return;
+        }
+        let applied = match self.table.ended(&key) {
+            Some(row) => seq <= row.update,
+            None => (1..=self.table.floor()).contains(&seq) && !(self.ctx.config.foreign && seq == 1),
+        };
+        if applied {
+            self.ctx.stats.duplicates += 1;
+            self.ctx.stats.make_up_acks += 1;
+            self.ctx.stats.server_acks += 1;
+            self.ctx.send(from, key.session, seq, Body::ServerAck);
+        } else {
+            self.refuse(who, seq, Refusal::Unknown);
+        }
+    }
+
+    /// Begins a session without a session start, where that is allowed. Above a floor it is not: what the client sends
+    /// first could not be told from what an evicted session sent.
+    fn begin_foreign(&mut self, (from, key): (SocketAddr, SessionKey)) {
+        let allowed = self.ctx.config.foreign && self.table.floor() == 0;
+        if allowed && !self.table.is_known(&key) && self.table.len() < self.ctx.config.sessions_max {
+            let bypass = FIRST_BYPASS - 1;
+            let row = SessionRow { key, nonce: 0, update: u32::MAX, bypass, ended: false, touched: 0 };
+            self.table.live.insert(key, Box::new(Session::foreign(from, row)));
+        }
+    }
+
+    fn bypass(
+        &mut self,
+        who: (SocketAddr, SessionKey),
+        (seq, after): (u32, Option<u32>),
+        place: Option<Fragment>,
+        bytes: &[u8],
+    ) {
+        if seq < FIRST_BYPASS && !self.ctx.config.foreign {
+            self.ctx.stats.ignored += 1;
+            return;
+        }
+        self.begin_foreign(who);
+        // Foreign clients may number their bypasses from 0.
+        let request = Request { number: seq | FIRST_BYPASS, seq, after, bytes: bytes.to_vec() };
+        if self.with(who.1, |session, ctx| session.bypass(request, place, ctx)).is_some() {
+            return;
+        }
+        // A repetition that comes after the session's end is of no use to anybody.
+        match self.table.ended(&who.1) {
+            Some(_) => self.ctx.stats.duplicates += 1,
+            None => self.refuse(who, seq, Refusal::Unknown),
+        }
+    }
+
+    fn start(&mut self, from: SocketAddr, key: SessionKey, nonce: u64) {
+        let known = self.table.live.get(&key).map(|session| session.row()).or(self.table.ended(&key));
+        let Some(row) = known.copied() else { return self.begin(from, key, nonce) };
+        if row.nonce != nonce || row.ended {
+            return self.refuse((from, key), 0, Refusal::InUse);
+        }
+        self.ctx.stats.duplicates += 1;
+        self.with(key, |session, ctx| {
+            if session.is_begun() {
+                session.send_started(ctx);
+            }
+        });
+    }
+
+    /// Foreign sessions begin at the bottom: where they are allowed, nothing is evicted that would raise the floor.
+    fn begin(&mut self, from: SocketAddr, key: SessionKey, nonce: u64) {
+        let (max, foreign) = (self.ctx.config.sessions_max, self.ctx.config.foreign);
+        let room = if foreign && self.table.len() >= max { None } else { self.table.make_room(max) };
+        let Some(evicted) = room else { return self.refuse((from, key), 0, Refusal::NoRoom) };
+        let floor = self.table.floor();
+        let bypass = FIRST_BYPASS - 1 + floor;
+        let row = SessionRow { key, nonce, update: floor, bypass, ended: false, touched: 0 };
+        self.table.live.insert(key, Box::new(Session::begin(from, row, evicted)));
+        self.with(key, |_, _| ());
+    }
+
+    fn end(&mut self, from: SocketAddr, key: SessionKey, seq: u32) {
+        if self.with(key, |session, ctx| session.end(seq, ctx)).is_some() {
+            return;
+        }
+        let applied = self.table.ended(&key).map_or(self.table.floor(), |row| row.update);
+        if seq <= applied {
+            self.ctx.stats.duplicates += 1;
+            self.ctx.send(from, key.session, seq, Body::SessionEnded);
+        } else {
+            self.refuse((from, key), seq, Refusal::Unknown);
+        }
+    }
+
+    fn refuse(&mut self, (to, key): (SocketAddr, SessionKey), seq: u32, reason: Refusal) {
+        self.ctx.stats.refused += 1;
+        self.ctx.send(to, key.session, seq, Body::SessionRefused(reason));
+    }
+}

@@ -1,0 +1,460 @@
+//! One session: its updates and bypasses in their order, and what the application has made of them.
+
+use super::bypasses::{Bypasses, Known, Request};
+use super::config::{Ticket, Work};
+use super::context::Context;
+use super::order::{Order, Taken};
+use super::pause::Pause;
+use super::row::SessionRow;
+use crate::pieces::Mark;
+use crate::wire::{Body, FIRST_BYPASS, Fragment};
+use landfall_net::Instant;
+use std::collections::{BTreeSet, VecDeque};
+use std::net::SocketAddr;
+
+/// What the application is to do.
+#[derive(Debug)]
+enum Task {
+    Begin { evicted: Vec<SessionRow> },
+    Update { request: Vec<u8>, last: u32 },
+    Bypass { request: Request, lost: bool, response: Vec<u8> },
+    End,
+}
+
+/// A piece of work, until everything in front of it and itself is done.
+#[derive(Debug)]
+struct Item {
+    task: Task,
+    /// Once it is handed out.
+    ticket: u64,
+    /// The session's row once it is done; known when it is handed out.
+    row: SessionRow,
+    done: bool,
+}
+
+/// Whether the session goes on.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Life {
+    /// It does.
+    Goes,
+    /// Its end is committed.
+    Ended,
+    /// Its beginning was not committed; rows that were evicted for it are still there.
+    NeverBegan(Vec<SessionRow>),
+}
+
+/// A session that has not ended.
+#[derive(Debug)]
+pub(super) struct Session {
+    /// Where it was heard from last.
+    address: SocketAddr,
+    /// As committed.
+    row: SessionRow,
+    /// As it will be once everything that was handed out is committed.
+    planned: SessionRow,
+    /// Whether its row is committed, or it needs none.
+    begun: bool,
+    order: Order,
+    bypasses: Bypasses,
+    queue: VecDeque<Item>,
+    /// How many of the queue are handed out.
+    handed: usize,
+    /// A bypass is being executed: what it changes is not known yet.
+    blocked: bool,
+    /// Tickets whose outcome is awaited, but which lie behind a failure.
+    void: BTreeSet<u64>,
+    /// Number of the last update, once the client has told; and whether the end is in the queue.
+    end: Option<u32>,
+    ending: bool,
+    /// A foreign session of which update 1 may be the first, or 0.
+    unsure: bool,
+    gap: Pause,
+    recover: Pause,
+    pub(super) life: Life,
+    /// A server-ACK is due.
+    pub(super) ack_due: bool,
+    /// As the server's lists have it.
+    pub(super) listed: Listed,
+}
+
+/// Where a server has noted a session.
+#[derive(Debug, Default)]
+pub(super) struct Listed {
+    pub(super) work: bool,
+    pub(super) ack: bool,
+    pub(super) timer: Option<Instant>,
+    pub(super) bytes: usize,
+}
+
+impl Session {
+    fn new(address: SocketAddr, row: SessionRow, begun: bool) -> Self {
+        Self {
+            address,
+            row,
+            planned: row,
+            begun,
+            order: Order::new(row.update.wrapping_add(1)),
+            bypasses: Bypasses::new(row.bypass),
+            queue: VecDeque::new(),
+            handed: 0,
+            blocked: false,
+            void: BTreeSet::new(),
+            end: None,
+            ending: false,
+            unsure: false,
+            gap: Pause::default(),
+            recover: Pause::default(),
+            life: Life::Goes,
+            ack_due: false,
+            listed: Listed::default(),
+        }
+    }
+
+    /// A client's session start: its row is to be committed first.
+    pub(super) fn begin(address: SocketAddr, row: SessionRow, evicted: Vec<SessionRow>) -> Self {
+        let mut session = Self::new(address, row, false);
+        session.push(Task::Begin { evicted });
+        session
+    }
+
+    /// A client that sends no session start.
+    pub(super) fn foreign(address: SocketAddr, row: SessionRow) -> Self {
+        Self { unsure: true, ..Self::new(address, row, true) }
+    }
+
+    /// One that a former incarnation has committed; the client is asked from `at` on for what is not.
+    pub(super) fn restore(row: SessionRow, at: Instant, ctx: &Context) -> Self {
+        let recover = Pause::start(at, ctx.config.recover_after);
+        // A foreign session of which nothing is applied has told nothing about its first number.
+        let unsure = row.update == u32::MAX;
+        Self { recover, unsure, ..Self::new(row.key.client, row, true) }
+    }
+
+    pub(super) fn row(&self) -> &SessionRow {
+        &self.row
+    }
+
+    pub(super) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub(super) fn is_begun(&self) -> bool {
+        self.begun
+    }
+
+    /// Bytes that wait for others.
+    pub(super) fn bytes(&self) -> usize {
+        self.order.bytes() + self.bypasses.bytes()
+    }
+
+    /// When [`Self::handle_timeout`] is due.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        [self.gap.at(), self.recover.at()].into_iter().flatten().min()
+    }
+
+    /// The client, or a device in its place, has sent something from here.
+    pub(super) fn heard(&mut self, address: SocketAddr) {
+        self.address = address;
+        self.recover.stop();
+    }
+
+    /// Whether packets are taken: not while the outcome of work behind a failure is awaited, nor behind the end.
+    fn takes(&self) -> bool {
+        self.void.is_empty() && !self.ending
+    }
+
+    /// Number of the first update that is not committed.
+    fn uncommitted(&self) -> u32 {
+        self.row.update.wrapping_add(1)
+    }
+
+    fn limit(&self, ctx: &Context) -> u32 {
+        self.uncommitted().saturating_add(ctx.config.reorder_max).min(FIRST_BYPASS)
+    }
+
+    /// An update, or a piece of one.
+    pub(super) fn update(&mut self, seq: u32, place: Option<Fragment>, bytes: &[u8], ctx: &mut Context) {
+        if seq < self.uncommitted() {
+            ctx.stats.duplicates += 1;
+            ctx.stats.make_up_acks += 1;
+            self.ack_due = true;
+            return;
+        }
+        if !self.takes() {
+            ctx.stats.early_dropped += 1;
+            return;
+        }
+        let roomy = ctx.has_room(bytes.len());
+        match self.order.take((seq, place), bytes, self.limit(ctx), roomy) {
+            Taken::Yes => self.advance(ctx),
+            Taken::Before => ctx.stats.duplicates += 1,
+            Taken::TooEarly => {
+                ctx.stats.early_dropped += 1;
+                self.watch_gap(false, ctx);
+            }
+        }
+    }
+
+    /// Everything that is next goes into the queue.
+    fn advance(&mut self, ctx: &mut Context) {
+        let before = self.order.next();
+        self.queue_bypasses();
+        while let Some((request, last)) = self.order.pop() {
+            self.push(Task::Update { request, last });
+            self.queue_bypasses();
+        }
+        if self.end.is_some_and(|end| end.wrapping_add(1) == self.order.next()) && !self.ending {
+            self.ending = true;
+            self.push(Task::End);
+        }
+        self.unsure &= self.order.next() == 0;
+        self.watch_gap(self.order.next() > before, ctx);
+    }
+
+    fn queue_bypasses(&mut self) {
+        while let Some(request) = self.bypasses.pop(self.order.next()) {
+            let lost = self.bypasses.is_lost(request.number);
+            self.push(Task::Bypass { request, lost, response: Vec::new() });
+        }
+    }
+
+    fn push(&mut self, task: Task) {
+        self.queue.push_back(Item { task, ticket: 0, row: self.planned, done: false });
+    }
+
+    /// Runs the timer for missing updates exactly while some are; afresh if others are missing than before.
+    fn watch_gap(&mut self, moved: bool, ctx: &mut Context) {
+        if !self.order.is_missing(self.limit(ctx)) {
+            self.gap.stop();
+        } else if moved || self.gap.at().is_none() {
+            ctx.stats.gaps += 1;
+            self.gap = Pause::start(ctx.now + ctx.config.retransmit_after, ctx.config.retransmit_after);
+        }
+    }
+
+    /// A bypass, or a piece of one.
+    pub(super) fn bypass(&mut self, mut request: Request, place: Option<Fragment>, ctx: &mut Context) {
+        match self.bypasses.known(request.number) {
+            Known::Answered(response) => {
+                ctx.stats.duplicates += 1;
+                ctx.send_response(self.address, self.row.key.session, request.seq, response);
+                return;
+            }
+            Known::Busy => {
+                ctx.stats.duplicates += 1;
+                return;
+            }
+            Known::New | Known::Lost => {}
+        }
+        let after = request.after.unwrap_or(0);
+        let in_reach = after < self.limit(ctx) && after < FIRST_BYPASS;
+        if !(self.takes() && in_reach && self.bypasses.has_room() && ctx.has_room(request.bytes.len())) {
+            ctx.stats.early_dropped += 1;
+            return;
+        }
+        if let Some(place) = place {
+            let mark = Mark::new(place, after);
+            match self.bypasses.piece(request.number, mark, place.index, &request.bytes) {
+                Some(whole) => request.bytes = whole,
+                None => return,
+            }
+        }
+        if let Some(after) = request.after {
+            self.order.note(after);
+        }
+        self.bypasses.wait(request);
+        self.advance(ctx);
+    }
+
+    /// The client has told that `seq` is its last update.
+    pub(super) fn end(&mut self, seq: u32, ctx: &mut Context) {
+        let last = self.order.next().wrapping_sub(1);
+        let is_behind = seq != last && seq < self.order.next();
+        if is_behind || seq >= self.limit(ctx) || !self.takes() {
+            return;
+        }
+        self.end = Some(seq);
+        if seq != last {
+            self.order.note(seq);
+        }
+        self.advance(ctx);
+    }
+
+    /// Takes note that it is later.
+    pub(super) fn handle_timeout(&mut self, ctx: &mut Context) {
+        if self.gap.fires(ctx.now, ctx.config.retransmit_max) {
+            self.ask_for_missing(ctx);
+        }
+        if self.recover.fires(ctx.now, ctx.config.recover_max) {
+            ctx.stats.recovers += 1;
+            let body = Body::Recover { incarnation: ctx.incarnation };
+            ctx.send(self.address, self.row.key.session, self.row.update, body);
+        }
+    }
+
+    fn ask_for_missing(&mut self, ctx: &mut Context) {
+        if self.unsure {
+            // Update 1 is here and 0 has not come in the meantime: this session begins with 1.
+            self.unsure = false;
+            (self.row.update, self.planned.update) = (0, 0);
+            self.order.skip_to(1);
+            return self.advance(ctx);
+        }
+        for (first, count) in self.order.missing(self.limit(ctx)) {
+            ctx.stats.retransmit_requests += 1;
+            ctx.send(self.address, self.row.key.session, first, Body::Retransmit { count });
+        }
+    }
+
+    /// Whether [`Self::hand_out`] has something.
+    pub(super) fn has_work(&self) -> bool {
+        self.void.is_empty() && !self.blocked && self.handed < self.queue.len()
+    }
+
+    /// The next piece of work; the floor is the server's to fill in.
+    pub(super) fn hand_out(&mut self, ctx: &mut Context) -> Option<Work> {
+        if !self.has_work() {
+            return None;
+        }
+        let item = &mut self.queue[self.handed];
+        item.ticket = ctx.ticket();
+        let ticket = Ticket { key: self.row.key, number: item.ticket };
+        let work = match &mut item.task {
+            Task::Begin { evicted } => {
+                let evicted = evicted.iter().map(|row| row.key).collect();
+                Work::Row { ticket, row: self.planned, evicted, floor: 0 }
+            }
+            Task::Update { request, last } => {
+                self.planned.update = *last;
+                Work::Update { ticket, request: std::mem::take(request), row: self.planned }
+            }
+            Task::Bypass { request, lost, .. } => {
+                self.blocked = true;
+                let row = SessionRow { bypass: request.number.max(self.planned.bypass), ..self.planned };
+                Work::Bypass { ticket, request: std::mem::take(&mut request.bytes), row, lost: *lost }
+            }
+            Task::End => {
+                ctx.touched += 1;
+                let bypass = self.bypasses.last().max(self.planned.bypass);
+                self.planned = SessionRow { bypass, ended: true, touched: ctx.touched, ..self.planned };
+                Work::Row { ticket, row: self.planned, evicted: Vec::new(), floor: 0 }
+            }
+        };
+        item.row = self.planned;
+        self.handed += 1;
+        Some(work)
+    }
+
+    fn find(&mut self, ticket: u64) -> Option<&mut Item> {
+        let at = self.queue.range(..self.handed).position(|item| item.ticket == ticket)?;
+        self.queue.get_mut(at)
+    }
+
+    /// The application has committed an update or a row.
+    pub(super) fn committed(&mut self, ticket: u64, ctx: &mut Context) {
+        self.void.remove(&ticket);
+        if let Some(item) = self.find(ticket).filter(|item| !matches!(item.task, Task::Bypass { .. })) {
+            item.done = true;
+            self.settle(ctx);
+        }
+    }
+
+    /// The application has executed a bypass.
+    pub(super) fn respond(&mut self, ticket: u64, answer: &[u8], changed: bool, ctx: &mut Context) {
+        self.void.remove(&ticket);
+        let Some(item) = self.find(ticket) else { return };
+        let Task::Bypass { request, lost, response } = &mut item.task else { return };
+        *response = answer.to_vec();
+        if changed && !*lost {
+            item.row.bypass = item.row.bypass.max(request.number);
+        }
+        item.done = true;
+        self.planned = item.row;
+        self.blocked = false;
+        self.settle(ctx);
+    }
+
+    /// What is done with all in front of it is told to the client.
+    fn settle(&mut self, ctx: &mut Context) {
+        while self.queue.front().is_some_and(|item| item.done) {
+            let item = self.queue.pop_front().expect("it is there");
+            self.handed -= 1;
+            self.row = item.row;
+            let (to, session) = (self.address, self.row.key.session);
+            match item.task {
+                Task::Begin { .. } => {
+                    self.begun = true;
+                    self.send_started(ctx);
+                }
+                Task::Update { .. } => {
+                    ctx.stats.applied += 1;
+                    self.ack_due = true;
+                }
+                Task::Bypass { request, response, .. } => {
+                    ctx.stats.bypasses += 1;
+                    ctx.send_response(to, session, request.seq, &response);
+                    self.bypasses.keep(request.number, response, &ctx.config);
+                }
+                Task::End => {
+                    // Devices remove what they hold on a server-ACK alone.
+                    ctx.stats.server_acks += 1;
+                    ctx.send(to, session, self.row.update, Body::ServerAck);
+                    ctx.send(to, session, self.row.update, Body::SessionEnded);
+                    self.life = Life::Ended;
+                }
+            }
+        }
+        self.watch_gap(false, ctx);
+    }
+
+    /// The session may begin, or go on.
+    pub(super) fn send_started(&self, ctx: &mut Context) {
+        let body = Body::SessionStarted {
+            nonce: self.row.nonce,
+            first_update: self.uncommitted(),
+            first_bypass: self.row.bypass + 1,
+            incarnation: ctx.incarnation,
+        };
+        ctx.send(self.address, self.row.key.session, 0, body);
+    }
+
+    /// The server-ACK that is due.
+    pub(super) fn take_ack(&mut self) -> Option<u32> {
+        std::mem::take(&mut self.ack_due).then_some(self.row.update)
+    }
+
+    /// Nothing of a piece of work was applied. Client and devices hold what is not committed: it is forgotten here with
+    /// everything behind it, and asked for again.
+    pub(super) fn failed(&mut self, ticket: u64, ctx: &mut Context) {
+        if self.void.remove(&ticket) || self.find(ticket).is_none() {
+            return;
+        }
+        ctx.stats.failed += 1;
+        let handed = self.queue.drain(..).take(self.handed);
+        let mut evicted = None;
+        self.void = BTreeSet::new();
+        for item in handed {
+            match item.task {
+                Task::Begin { evicted: rows } => evicted = Some(rows),
+                _ if item.ticket != ticket && !item.done => {
+                    self.void.insert(item.ticket);
+                }
+                _ => {}
+            }
+        }
+        self.start_over(ctx);
+        if let Some(rows) = evicted {
+            self.life = Life::NeverBegan(rows);
+        }
+    }
+
+    fn start_over(&mut self, ctx: &Context) {
+        (self.handed, self.blocked, self.end, self.ending) = (0, false, None, false);
+        self.planned = self.row;
+        self.order.rewind(self.uncommitted());
+        self.bypasses.forget();
+        if self.order.is_missing(self.limit(ctx)) {
+            self.gap = Pause::start(ctx.now + ctx.config.retry_after, ctx.config.retry_after);
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! All sessions of a server: those that go on, and the rows of those that have ended.
+
+use super::row::SessionRow;
+use super::session::Session;
+use crate::identity::SessionKey;
+use crate::wire::FIRST_BYPASS;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Rows with numbers above this stay: the floor would leave new sessions too few.
+const FLOOR_MAX: u32 = 1 << 30;
+/// Most rows that go for one new session: one, but for a limit that was lowered.
+const EVICTED_MAX: usize = 64;
+
+/// Sessions by key.
+#[derive(Debug)]
+pub(super) struct Table {
+    pub(super) live: BTreeMap<SessionKey, Box<Session>>,
+    ended: BTreeMap<SessionKey, SessionRow>,
+    /// Ended ones that may go, oldest first.
+    order: BTreeSet<(u64, SessionKey)>,
+    floor: u32,
+}
+
+impl Table {
+    pub(super) fn new(floor: u32) -> Self {
+        Self { live: BTreeMap::new(), ended: BTreeMap::new(), order: BTreeSet::new(), floor }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.live.len() + self.ended.len()
+    }
+
+    /// Sessions begin above this number, in updates and in bypasses.
+    pub(super) fn floor(&self) -> u32 {
+        self.floor
+    }
+
+    pub(super) fn ended(&self, key: &SessionKey) -> Option<&SessionRow> {
+        self.ended.get(key)
+    }
+
+    pub(super) fn is_known(&self, key: &SessionKey) -> bool {
+        self.live.contains_key(key) || self.ended.contains_key(key)
+    }
+
+    /// Keeps the row of a session that has ended.
+    pub(super) fn keep(&mut self, row: SessionRow) {
+        if height(&row) <= FLOOR_MAX {
+            self.order.insert((row.touched, row.key));
+        }
+        self.ended.insert(row.key, row);
+    }
+
+    /// Makes room for a session: the oldest ended ones go and the floor rises. `None` if there is none.
+    pub(super) fn make_room(&mut self, max: usize) -> Option<Vec<SessionRow>> {
+        let mut evicted = Vec::new();
+        while self.len() >= max && evicted.len() < EVICTED_MAX {
+            let Some((_, key)) = self.order.pop_first() else { break };
+            let row = self.ended.remove(&key).expect("what is in order has ended");
+            self.floor = self.floor.max(height(&row));
+            evicted.push(row);
+        }
+        (self.len() < max || !evicted.is_empty()).then_some(evicted)
+    }
+
+    /// Rows whose eviction was not committed are still there; the floor stays where it is, which harms nobody.
+    pub(super) fn put_back(&mut self, evicted: Vec<SessionRow>) {
+        for row in evicted {
+            if !self.is_known(&row.key) {
+                self.keep(row);
+            }
+        }
+    }
+}
+
+/// The highest number that a session has used, of updates or, counted from their first, of bypasses.
+fn height(row: &SessionRow) -> u32 {
+    let bypasses = row.bypass - (FIRST_BYPASS - 1);
+    if row.update == u32::MAX { bypasses } else { row.update.max(bypasses) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(session: u16, update: u32, bypasses: u32) -> SessionRow {
+        let key = SessionKey { client: "10.0.0.1:1".parse().unwrap(), session };
+        let bypass = FIRST_BYPASS - 1 + bypasses;
+        SessionRow { key, nonce: 1, update, bypass, ended: true, touched: u64::from(session) }
+    }
+
+    #[test]
+    fn the_oldest_go_and_the_floor_rises_to_the_highest_number_of_theirs() {
+        let mut table = Table::new(2);
+        [row(3, 50, 0), row(1, 7, 9), row(2, 5, 1)].into_iter().for_each(|row| table.keep(row));
+        assert_eq!(table.make_room(4), Some(vec![]));
+        assert_eq!(table.make_room(3), Some(vec![row(1, 7, 9)]));
+        assert_eq!(table.floor(), 9);
+        assert_eq!(table.make_room(1), Some(vec![row(2, 5, 1), row(3, 50, 0)]));
+        assert_eq!(table.floor(), 50);
+    }
+
+    #[test]
+    fn rows_with_high_numbers_stay() {
+        let mut table = Table::new(0);
+        table.keep(row(1, FLOOR_MAX + 1, 0));
+        table.keep(row(2, 1, FLOOR_MAX + 1));
+        assert_eq!(table.make_room(2), None);
+        assert_eq!((table.len(), table.floor()), (2, 0));
+    }
+
+    #[test]
+    fn rows_whose_eviction_failed_are_there_again() {
+        let mut table = Table::new(0);
+        table.keep(row(1, 7, 0));
+        let evicted = table.make_room(1).unwrap();
+        table.put_back(evicted);
+        assert!(table.is_known(&row(1, 7, 0).key));
+        assert_eq!(table.make_room(1), Some(vec![row(1, 7, 0)]));
+    }
+}
