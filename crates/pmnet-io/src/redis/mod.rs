@@ -1,8 +1,10 @@
 //! PMNet in front of unmodified Redis-protocol servers.
 //!
 //! - [`commands`]: which commands may be acknowledged early.
+//! - [`client`]: the client's side-car: [`client::run`].
 //! - [`server`]: the server's side-car: [`server::run`].
 
+pub mod client;
 pub mod commands;
 mod commit;
 mod job;

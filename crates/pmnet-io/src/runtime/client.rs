@@ -154,6 +154,14 @@ impl Sessions {
     /// [`RuntimeError::Kernel`].
     pub fn turn(&mut self, into: &mut Vec<(SessionId, Event)>) -> Result<(), RuntimeError> {
         self.receive();
+        self.send(into)
+    }
+
+    /// The same, without a look at what has arrived.
+    ///
+    /// # Errors
+    /// As [`Self::turn`].
+    pub fn send(&mut self, into: &mut Vec<(SessionId, Event)>) -> Result<(), RuntimeError> {
         self.expire();
         while let Some(id) = self.touched.pop_first() {
             self.serve(id, into)?;
