@@ -1,0 +1,9 @@
+//! PMNet over real sockets.
+//!
+//! - [`runtime`]: clients and servers of any service: [`runtime::Session`], [`runtime::serve`].
+//! - [`redis`]: side-cars that put PMNet in front of unmodified Redis-protocol servers.
+
+#![forbid(unsafe_code)]
+
+pub mod redis;
+pub mod runtime;

@@ -1,0 +1,206 @@
+//! What the side-car answers itself: everything between a client and its connection.
+
+use super::super::commands::Answer;
+use super::super::resp::{error, put_bulk, put_head};
+
+/// The version of Redis whose commands the table knows.
+const REDIS_VERSION: &str = "7.0.15";
+const OK: &[u8] = b"+OK\r\n";
+/// Longest name of a connection.
+const NAME_BYTES_MAX: usize = 128;
+const NO_AUTH: &str = "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> \
+                       AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol \
+                       version at the same time";
+
+/// What a connection has told about itself.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Manners {
+    pub(super) id: u64,
+    pub(super) name: Vec<u8>,
+    pub(super) resp3: bool,
+    pub(super) authenticated: bool,
+    pub(super) closing: bool,
+}
+
+impl Manners {
+    /// The reply to a command that is answered here. Transactions are not.
+    pub(super) fn answer(&mut self, answer: Answer, args: &[&[u8]], password: Option<&str>) -> Vec<u8> {
+        let reply = match answer {
+            Answer::Auth => self.auth(args, password),
+            Answer::Hello => self.hello(args, password),
+            Answer::Ping => match args {
+                [_] => Ok(b"+PONG\r\n".to_vec()),
+                [_, text] => Ok(bulk(text)),
+                _ => Err("ERR wrong number of arguments for 'ping' command".to_owned()),
+            },
+            Answer::Echo => match args {
+                [_, text] => Ok(bulk(text)),
+                _ => Err("ERR wrong number of arguments for 'echo' command".to_owned()),
+            },
+            Answer::Select => select(args),
+            Answer::SetName => self.set_name(args.get(2).copied().unwrap_or_default()).map(|()| OK.to_vec()),
+            Answer::GetName if self.name.is_empty() => {
+                Ok(if self.resp3 { &b"_\r\n"[..] } else { b"$-1\r\n" }.to_vec())
+            }
+            Answer::GetName => Ok(bulk(&self.name)),
+            Answer::Id => Ok(format!(":{}\r\n", self.id).into_bytes()),
+            Answer::Docs => Ok(if self.resp3 { &b"%0\r\n"[..] } else { b"*0\r\n" }.to_vec()),
+            Answer::Reset => {
+                (self.resp3, self.authenticated) = (false, password.is_none());
+                self.name.clear();
+                Ok(b"+RESET\r\n".to_vec())
+            }
+            Answer::Quit => {
+                self.closing = true;
+                Ok(OK.to_vec())
+            }
+            Answer::Ok | Answer::Transaction => Ok(OK.to_vec()),
+        };
+        reply.unwrap_or_else(|text| error(&text))
+    }
+
+    fn auth(&mut self, args: &[&[u8]], password: Option<&str>) -> Result<Vec<u8>, String> {
+        let (user, given) = match args {
+            [_, given] => (&b"default"[..], *given),
+            [_, user, given] => (*user, *given),
+            _ => return Err("ERR wrong number of arguments for 'auth' command".to_owned()),
+        };
+        self.authenticate(user, given, password).map(|()| OK.to_vec())
+    }
+
+    fn authenticate(&mut self, user: &[u8], given: &[u8], password: Option<&str>) -> Result<(), String> {
+        let Some(password) = password else {
+            return Err(
+                "ERR AUTH <password> called without any password configured for the default user. Are you \
+                        sure your configuration is correct?"
+                    .to_owned(),
+            );
+        };
+        if user != b"default" || !same(given, password.as_bytes()) {
+            return Err("WRONGPASS invalid username-password pair or user is disabled.".to_owned());
+        }
+        self.authenticated = true;
+        Ok(())
+    }
+
+    fn hello(&mut self, args: &[&[u8]], password: Option<&str>) -> Result<Vec<u8>, String> {
+        let resp3 = match args.get(1).copied() {
+            None => self.resp3,
+            Some(b"2") => false,
+            Some(b"3") => true,
+            Some(_) => return Err("NOPROTO unsupported protocol version".to_owned()),
+        };
+        let mut rest = args.get(2..).unwrap_or_default();
+        while let [option, more @ ..] = rest {
+            rest = match more {
+                [user, given, more @ ..] if option.eq_ignore_ascii_case(b"AUTH") => {
+                    self.authenticate(user, given, password)?;
+                    more
+                }
+                [name, more @ ..] if option.eq_ignore_ascii_case(b"SETNAME") => {
+                    self.set_name(name)?;
+                    more
+                }
+                _ => return Err(format!("ERR Syntax error in HELLO option '{}'", option.escape_ascii())),
+            };
+        }
+        if !self.authenticated {
+            return Err(NO_AUTH.to_owned());
+        }
+        self.resp3 = resp3;
+        Ok(self.greeting())
+    }
+
+    fn greeting(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        if self.resp3 {
+            put_head(&mut out, b'%', 7)
+        } else {
+            put_head(&mut out, b'*', 14)
+        }
+        for (key, value) in [("server", "redis"), ("version", REDIS_VERSION)] {
+            put_bulk(&mut out, key.as_bytes());
+            put_bulk(&mut out, value.as_bytes());
+        }
+        put_bulk(&mut out, b"proto");
+        out.extend_from_slice(if self.resp3 { b":3\r\n" } else { b":2\r\n" });
+        put_bulk(&mut out, b"id");
+        out.extend_from_slice(format!(":{}\r\n", self.id).as_bytes());
+        for (key, value) in [("mode", "standalone"), ("role", "master")] {
+            put_bulk(&mut out, key.as_bytes());
+            put_bulk(&mut out, value.as_bytes());
+        }
+        put_bulk(&mut out, b"modules");
+        put_head(&mut out, b'*', 0);
+        out
+    }
+
+    fn set_name(&mut self, name: &[u8]) -> Result<(), String> {
+        if name.len() > NAME_BYTES_MAX || !name.iter().all(u8::is_ascii_graphic) {
+            return Err("ERR Client names cannot contain spaces, newlines or special characters.".to_owned());
+        }
+        self.name = name.to_vec();
+        Ok(())
+    }
+}
+
+fn select(args: &[&[u8]]) -> Result<Vec<u8>, String> {
+    match args {
+        [_, b"0"] => Ok(OK.to_vec()),
+        [_, _] => Err("ERR DB index is out of range: PMNet serves database 0 only".to_owned()),
+        _ => Err("ERR wrong number of arguments for 'select' command".to_owned()),
+    }
+}
+
+fn bulk(bytes: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    put_bulk(&mut out, bytes);
+    out
+}
+
+/// Takes as long for any two of one length.
+fn same(a: &[u8], b: &[u8]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).fold(0, |differs, (a, b)| differs | (a ^ b)) == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ask(manners: &mut Manners, answer: Answer, line: &str, password: Option<&str>) -> String {
+        let args: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+        String::from_utf8(manners.answer(answer, &args, password)).unwrap()
+    }
+
+    #[test]
+    fn hello_switches_the_protocol_once_the_client_is_known() {
+        let mut manners = Manners { id: 7, ..Manners::default() };
+        assert!(ask(&mut manners, Answer::Hello, "HELLO 3", Some("x")).starts_with("-NOAUTH"));
+        assert!(
+            ask(&mut manners, Answer::Hello, "HELLO 3 AUTH default y", Some("x")).starts_with("-WRONGPASS")
+        );
+        assert!(!manners.resp3 && !manners.authenticated);
+        let greeting = ask(&mut manners, Answer::Hello, "HELLO 3 AUTH default x SETNAME me", Some("x"));
+        assert!(greeting.starts_with("%7\r\n") && greeting.contains("proto\r\n:3\r\n"), "{greeting}");
+        assert!(manners.resp3 && manners.authenticated && manners.name == b"me");
+        assert!(ask(&mut manners, Answer::Hello, "HELLO 2", Some("x")).starts_with("*14\r\n"));
+        assert!(ask(&mut manners, Answer::Hello, "HELLO 4", Some("x")).starts_with("-NOPROTO"));
+        assert!(ask(&mut manners, Answer::Hello, "HELLO 3 NOVELTY", Some("x")).starts_with("-ERR Syntax"));
+    }
+
+    #[test]
+    fn a_reset_forgets_name_protocol_and_who_it_was() {
+        let mut manners =
+            Manners { authenticated: true, resp3: true, name: b"me".to_vec(), ..Manners::default() };
+        assert_eq!(ask(&mut manners, Answer::Reset, "RESET", Some("x")), "+RESET\r\n");
+        assert!(!manners.authenticated && !manners.resp3);
+        assert_eq!(ask(&mut manners, Answer::GetName, "CLIENT GETNAME", None), "$-1\r\n");
+    }
+
+    #[test]
+    fn only_database_0_can_be_selected() {
+        let mut manners = Manners::default();
+        assert_eq!(ask(&mut manners, Answer::Select, "SELECT 0", None), "+OK\r\n");
+        assert!(ask(&mut manners, Answer::Select, "SELECT 1", None).starts_with("-ERR"));
+    }
+}

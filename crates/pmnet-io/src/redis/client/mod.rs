@@ -1,0 +1,422 @@
+//! The client's side-car: RESP to any Redis client, PMNet to the network.
+//!
+//! One thread serves all connections. Each has a session of its own while it needs one; sessions that are left over
+//! are given to the next connections, so that a client that connects for each command starts none.
+
+mod blocking;
+mod connection;
+mod local;
+mod poller;
+
+use crate::runtime::{Published, RuntimeError, SessionId, Sessions, Waiting};
+use connection::Connection;
+use landfall_pmnet::ClientConfig;
+use landfall_pmnet::client::{CompletedBy, Event};
+use poller::{Poller, Ready};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Longest rest before a look at whether to stop.
+const REST_MAX: Duration = Duration::from_millis(100);
+/// Longest wait for sessions to end before the side-car does.
+const END_MAX: Duration = Duration::from_secs(1);
+/// Connections accepted at once.
+const ACCEPT_MAX: usize = 64;
+
+/// How the client's side-car is run.
+#[derive(Clone, Debug)]
+pub struct SidecarConfig {
+    /// Where Redis clients connect.
+    pub listen: SocketAddr,
+    /// The server of PMNet.
+    pub server: SocketAddr,
+    /// Its own address towards the network; the kernel chooses without.
+    pub bind: Option<SocketAddr>,
+    /// The protocol's settings, with the number of devices.
+    pub client: ClientConfig,
+    /// What clients must say; nothing if there is none.
+    pub password: Option<String>,
+    /// Whether it may listen beyond loopback without a password.
+    pub open: bool,
+    /// How it waits.
+    pub waiting: Waiting,
+    /// Whether commands whose success is constant but for a key's type are acknowledged early.
+    pub typed_early: bool,
+    /// Most connections.
+    pub connections_max: usize,
+    /// Requests of a connection that may be under way.
+    pub pipeline_max: usize,
+    /// Longest request, bytes.
+    pub request_bytes_max: usize,
+    /// Sessions that are kept for connections to come.
+    pub sessions_kept: usize,
+}
+
+impl SidecarConfig {
+    /// The usual settings.
+    pub fn new(listen: SocketAddr, server: SocketAddr) -> Self {
+        Self {
+            listen,
+            server,
+            bind: None,
+            client: ClientConfig::default(),
+            password: None,
+            open: false,
+            waiting: Waiting::Block,
+            typed_early: false,
+            connections_max: 4096,
+            pipeline_max: 1024,
+            request_bytes_max: 4 << 20,
+            sessions_kept: 256,
+        }
+    }
+}
+
+/// Why the client's side-car ends.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SidecarError {
+    /// The machine does not do what is asked of it.
+    #[error(transparent)]
+    Runtime(#[from] RuntimeError),
+    /// It would be open to everyone.
+    #[error("{0} can be reached from other hosts: set a password, or allow that expressly")]
+    Open(SocketAddr),
+}
+
+/// What the client's side-car tells about itself, several times a second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SidecarReport {
+    /// The address that it listens at; none before it does.
+    pub listens: Option<SocketAddr>,
+    /// Connections now.
+    pub connections: u64,
+    /// Connections so far.
+    pub accepted: u64,
+    /// Connections turned away, as there were too many.
+    pub turned_away: u64,
+    /// Commands so far.
+    pub commands: u64,
+    /// Those sent as updates.
+    pub early: u64,
+    /// Those sent as bypasses.
+    pub bypass: u64,
+    /// Those answered here.
+    pub local: u64,
+    /// Those that cannot be carried.
+    pub refused: u64,
+    /// Updates that devices completed.
+    pub complete_by_devices: u64,
+    /// Updates that the server completed.
+    pub complete_by_server: u64,
+    /// Responses that came from a device's cache.
+    pub from_cache: u64,
+    /// Sessions now.
+    pub sessions: u64,
+    /// Sessions that failed or were refused.
+    pub sessions_lost: u64,
+    /// Datagrams that the kernel did not take.
+    pub unsent: u64,
+}
+
+/// Runs the client's side-car until `stop` is true.
+///
+/// # Errors
+/// [`SidecarError`].
+pub fn run(
+    config: SidecarConfig,
+    report: Arc<Published<SidecarReport>>,
+    stop: Arc<AtomicBool>,
+) -> Result<(), SidecarError> {
+    if !config.open && config.password.is_none() && !config.listen.ip().is_loopback() {
+        return Err(SidecarError::Open(config.listen));
+    }
+    let mut sidecar = Sidecar::new(config, report)?;
+    while !stop.load(Ordering::Relaxed) {
+        sidecar.turn()?;
+    }
+    Ok(sidecar.end()?)
+}
+
+struct Sidecar {
+    config: SidecarConfig,
+    listener: TcpListener,
+    sessions: Sessions,
+    poller: Poller,
+    connections: BTreeMap<u64, Connection>,
+    owners: BTreeMap<SessionId, u64>,
+    /// Sessions whose connection is gone, and what they have under way.
+    orphans: BTreeMap<SessionId, usize>,
+    spare: Vec<SessionId>,
+    alarms: BTreeSet<(Instant, u64)>,
+    /// Connections to be looked at.
+    touched: BTreeSet<u64>,
+    events: Vec<(SessionId, Event)>,
+    next: u64,
+    report: SidecarReport,
+    published: Arc<Published<SidecarReport>>,
+    told: Instant,
+}
+
+impl Sidecar {
+    fn new(
+        mut config: SidecarConfig,
+        published: Arc<Published<SidecarReport>>,
+    ) -> Result<Self, RuntimeError> {
+        let address = config.listen;
+        let listener = TcpListener::bind(address).and_then(|listener| {
+            listener.set_nonblocking(true)?;
+            Ok(listener)
+        });
+        let listener = listener.map_err(|source| RuntimeError::Bind { address, source })?;
+        config.client.requests_max = config.client.requests_max.max(config.pipeline_max);
+        let sessions = Sessions::new(config.server, config.bind, config.client.clone())?;
+        let mut poller = Poller::new()?;
+        poller.add(&listener, Ready::Listener)?;
+        poller.add(sessions.as_fd(), Ready::Network)?;
+        let report = SidecarReport { listens: listener.local_addr().ok(), ..SidecarReport::default() };
+        published.set(report);
+        Ok(Self {
+            config,
+            listener,
+            sessions,
+            poller,
+            connections: BTreeMap::new(),
+            owners: BTreeMap::new(),
+            orphans: BTreeMap::new(),
+            spare: Vec::new(),
+            alarms: BTreeSet::new(),
+            touched: BTreeSet::new(),
+            events: Vec::new(),
+            next: 1,
+            report,
+            published,
+            told: Instant::now(),
+        })
+    }
+
+    fn turn(&mut self) -> Result<(), RuntimeError> {
+        let ready = self.poller.wait(self.rest())?;
+        let mut network = false;
+        for event in ready {
+            match event {
+                Ready::Listener => self.accept()?,
+                Ready::Network => network = true,
+                Ready::Connection(id) => self.read(id),
+            }
+        }
+        self.wake();
+        self.serve(network)
+    }
+
+    /// Until nothing is left to be done without waiting.
+    fn serve(&mut self, mut network: bool) -> Result<(), RuntimeError> {
+        loop {
+            self.advance()?;
+            if network {
+                self.sessions.turn(&mut self.events)?;
+            } else {
+                self.sessions.send(&mut self.events)?;
+            }
+            network = false;
+            if self.events.is_empty() {
+                break;
+            }
+            let events = std::mem::take(&mut self.events);
+            for (session, event) in events {
+                self.hear(session, event);
+            }
+        }
+        self.tell();
+        Ok(())
+    }
+
+    fn rest(&self) -> Duration {
+        if self.config.waiting == Waiting::Spin {
+            return Duration::ZERO;
+        }
+        let now = self.sessions.clock().now();
+        let due = self.sessions.next_timeout().map_or(REST_MAX, |due| due.since(now));
+        let alarm = self.alarms.first().map(|(at, _)| at.saturating_duration_since(Instant::now()));
+        due.min(alarm.unwrap_or(REST_MAX)).min(REST_MAX)
+    }
+
+    fn accept(&mut self) -> Result<(), RuntimeError> {
+        for _ in 0..ACCEPT_MAX {
+            let stream = match self.listener.accept() {
+                Ok((stream, _)) => stream,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => {
+                    tracing::warn!(%error, "a connection was not accepted");
+                    break;
+                }
+            };
+            if self.connections.len() >= self.config.connections_max {
+                self.report.turned_away += 1;
+                let text = b"-ERR max number of clients reached; raise the side-car's connection limit\r\n";
+                let _ = io::Write::write(&mut &stream, text);
+                continue;
+            }
+            if stream.set_nonblocking(true).and_then(|()| stream.set_nodelay(true)).is_err() {
+                continue;
+            }
+            let id = self.next;
+            self.next += 1;
+            self.poller.add(&stream, Ready::Connection(id))?;
+            self.connections.insert(id, Connection::new(stream, id, &self.config));
+            self.report.accepted += 1;
+            self.touched.insert(id);
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, id: u64) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        if connection.wants_input(&self.config) && connection.read().is_err() {
+            self.close(id);
+            return;
+        }
+        self.touched.insert(id);
+    }
+
+    /// Commands that wait are asked again when it is time.
+    fn wake(&mut self) {
+        let now = Instant::now();
+        while let Some((at, id)) = self.alarms.first().filter(|(at, _)| *at <= now).copied() {
+            self.alarms.pop_first();
+            let Some(connection) = self.connections.get_mut(&id) else { continue };
+            if !connection.wake(&mut self.sessions) {
+                self.alarms.insert((at + REST_MAX, id));
+            }
+        }
+    }
+
+    fn advance(&mut self) -> Result<(), RuntimeError> {
+        while let Some(id) = self.touched.pop_first() {
+            let Some(connection) = self.connections.get_mut(&id) else { continue };
+            if connection.session.is_none() {
+                connection.session = self.spare.pop();
+                connection.session.map(|session| self.owners.insert(session, id));
+            }
+            let before = connection.session;
+            connection.advance(&mut self.sessions, &self.config, &mut self.report);
+            let after = connection.session;
+            if before != after {
+                before.map(|session| self.owners.remove(&session));
+                after.map(|session| self.owners.insert(session, id));
+            }
+            let written = connection.write();
+            if written.is_err() || connection.is_over() {
+                self.close(id);
+            } else {
+                let (input, output) = (connection.wants_input(&self.config), connection.wants_output());
+                self.poller.want(&connection.stream, id, input, output)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn hear(&mut self, session: SessionId, event: Event) {
+        match event {
+            Event::Complete { by: CompletedBy::Devices, .. } => self.report.complete_by_devices += 1,
+            Event::Complete { .. } => self.report.complete_by_server += 1,
+            Event::Response { from_cache: true, .. } => self.report.from_cache += 1,
+            _ => {}
+        }
+        let over = matches!(event, Event::Ended | Event::Refused(_) | Event::Failed(_));
+        if over && !matches!(event, Event::Ended) {
+            self.report.sessions_lost += 1;
+            tracing::warn!(?event, "a session with the server is lost");
+        }
+        if let Some(id) = self.owners.get(&session).copied() {
+            self.tell_owner(id, event);
+        } else if over {
+            self.orphans.remove(&session);
+            self.spare.retain(|spare| *spare != session);
+        } else if matches!(event, Event::Complete { .. } | Event::Response { .. }) {
+            self.less_to_wait_for(session);
+        }
+        if over {
+            self.owners.remove(&session);
+        }
+    }
+
+    fn tell_owner(&mut self, id: u64, event: Event) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        match event {
+            Event::Complete { id, .. } => connection.complete(id),
+            Event::Response { id: request, bytes, .. } => {
+                if let Some(again) = connection.answered(request, bytes) {
+                    self.alarms.insert((again, id));
+                }
+            }
+            Event::Refused(why) => {
+                connection.session_lost(&format!("the server refuses the session ({why:?})"))
+            }
+            Event::Failed(why) => connection.session_lost(&format!("the session has failed ({why:?})")),
+            Event::Ended => connection.session_lost("the session has ended"),
+            _ => return,
+        }
+        self.touched.insert(id);
+    }
+
+    fn less_to_wait_for(&mut self, session: SessionId) {
+        let Some(left) = self.orphans.get_mut(&session) else { return };
+        *left -= 1;
+        if *left == 0 {
+            self.orphans.remove(&session);
+            self.spare_or_end(session);
+        }
+    }
+
+    fn spare_or_end(&mut self, session: SessionId) {
+        if self.spare.len() < self.config.sessions_kept && !self.sessions.needs_successor(session) {
+            self.spare.push(session);
+        } else {
+            self.sessions.end(session);
+        }
+    }
+
+    fn close(&mut self, id: u64) {
+        let Some(connection) = self.connections.remove(&id) else { return };
+        self.poller.forget(&connection.stream, id);
+        let Some(session) = connection.session else { return };
+        self.owners.remove(&session);
+        match connection.under_way() {
+            0 => self.spare_or_end(session),
+            left => drop(self.orphans.insert(session, left)),
+        }
+    }
+
+    fn tell(&mut self) {
+        if self.told.elapsed() < REST_MAX {
+            return;
+        }
+        self.told = Instant::now();
+        self.report.connections = self.connections.len() as u64;
+        self.report.sessions = self.sessions.len() as u64;
+        self.report.unsent = self.sessions.unsent();
+        self.published.set(self.report);
+    }
+
+    /// Ends all sessions, so that their rows say so.
+    fn end(&mut self) -> Result<(), RuntimeError> {
+        let sessions = self.owners.keys().chain(self.orphans.keys()).chain(&self.spare);
+        for session in sessions.copied().collect::<Vec<_>>() {
+            self.sessions.end(session);
+        }
+        self.connections.clear();
+        let until = Instant::now() + END_MAX;
+        while !self.sessions.is_empty() && Instant::now() < until {
+            self.poller.wait(self.rest())?;
+            self.sessions.turn(&mut self.events)?;
+            self.events.clear();
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,98 @@
+//! Waiting for sockets: epoll.
+
+use crate::runtime::RuntimeError;
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+/// Events that are fetched at once.
+const EVENTS_MAX: usize = 256;
+const LISTENER: u64 = u64::MAX;
+const NETWORK: u64 = u64::MAX - 1;
+
+/// Who is ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ready {
+    Listener,
+    Network,
+    Connection(u64),
+}
+
+impl Ready {
+    fn data(self) -> u64 {
+        match self {
+            Self::Listener => LISTENER,
+            Self::Network => NETWORK,
+            Self::Connection(id) => id,
+        }
+    }
+}
+
+pub(super) struct Poller {
+    epoll: OwnedFd,
+    events: Vec<epoll::Event>,
+    /// What connections wait for, where it is not input alone.
+    wants: BTreeMap<u64, EventFlags>,
+}
+
+impl Poller {
+    pub(super) fn new() -> Result<Self, RuntimeError> {
+        let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(refused)?;
+        Ok(Self { epoll, events: Vec::with_capacity(EVENTS_MAX), wants: BTreeMap::new() })
+    }
+
+    pub(super) fn add(&mut self, source: impl AsFd, ready: Ready) -> Result<(), RuntimeError> {
+        epoll::add(&self.epoll, source, EventData::new_u64(ready.data()), EventFlags::IN).map_err(refused)
+    }
+
+    /// What a connection waits for from now on.
+    pub(super) fn want(
+        &mut self,
+        source: impl AsFd,
+        id: u64,
+        input: bool,
+        output: bool,
+    ) -> Result<(), RuntimeError> {
+        let mut flags = EventFlags::empty();
+        flags.set(EventFlags::IN, input);
+        flags.set(EventFlags::OUT, output);
+        let before = self.wants.get(&id).copied().unwrap_or(EventFlags::IN);
+        if before == flags {
+            return Ok(());
+        }
+        if flags == EventFlags::IN {
+            self.wants.remove(&id);
+        } else {
+            self.wants.insert(id, flags);
+        }
+        epoll::modify(&self.epoll, source, EventData::new_u64(id), flags).map_err(refused)
+    }
+
+    pub(super) fn forget(&mut self, source: impl AsFd, id: u64) {
+        self.wants.remove(&id);
+        // Closing it has the same effect.
+        let _ = epoll::delete(&self.epoll, source);
+    }
+
+    pub(super) fn wait(&mut self, most: Duration) -> Result<Vec<Ready>, RuntimeError> {
+        let seconds = i64::try_from(most.as_secs()).unwrap_or(i64::MAX);
+        let most = Timespec { tv_sec: seconds, tv_nsec: most.subsec_nanos().into() };
+        self.events.clear();
+        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut self.events), Some(&most)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(refused(errno)),
+        }
+        let ready = self.events.iter().map(|event| match event.data.u64() {
+            LISTENER => Ready::Listener,
+            NETWORK => Ready::Network,
+            id => Ready::Connection(id),
+        });
+        Ok(ready.collect())
+    }
+}
+
+fn refused(errno: rustix::io::Errno) -> RuntimeError {
+    RuntimeError::Kernel { what: "wait for sockets", source: errno.into() }
+}

@@ -1,0 +1,449 @@
+//! A batch of work, executed and committed by the real server.
+//!
+//! What changes something goes into one transaction with the rows; reads follow it, so that a session reads its own
+//! writes. A command that the server refuses when it is queued takes the whole transaction with it: it is left
+//! out, told or kept as its kind demands, and the rest is tried again.
+
+use super::job::Job;
+use super::ledger::{Command, Ledger, Staged};
+use super::rejected::Rejection;
+use super::resp;
+use super::server::{Link, Redis};
+use super::upstream::{UpstreamError, refuse_errors};
+use crate::runtime::{Network, Outcome};
+use landfall_pmnet::{SessionKey, Work};
+use std::ops::Range;
+
+/// Attempts at one transaction: each leaves out what was refused in the one before it.
+const ATTEMPTS_MAX: u32 = 8;
+/// The answer to a bypass whose reply is gone.
+const LOST: &[u8] =
+    b"-LANDFALL the command may have been executed before the server restarted; its reply is lost\r\n";
+const ABORTED: &[u8] = b"-EXECABORT Transaction discarded because of previous errors.\r\n";
+
+/// A batch on its way.
+pub(super) struct Commit<'w> {
+    pieces: Vec<Piece<'w>>,
+}
+
+/// A piece of work.
+struct Piece<'w> {
+    work: &'w Work,
+    /// What it asks for; nothing for a row alone, and for an update that was rejected.
+    job: Option<Job>,
+    rejection: Option<Rejection>,
+    outcome: Option<Outcome>,
+}
+
+/// What was sent as a transaction, in order.
+#[derive(Default)]
+struct Sent {
+    /// Each piece's commands.
+    spans: Vec<(usize, Range<usize>)>,
+    /// Commands with the side-car's own behind those.
+    commands: usize,
+    staged: Staged,
+    kept: Vec<Rejection>,
+}
+
+/// What came of it.
+enum Verdict {
+    Committed(Vec<Vec<u8>>),
+    /// Nothing was done; what was refused is marked.
+    Again,
+    /// Nothing was done, nor would it be now.
+    Refused(Vec<u8>),
+}
+
+impl<'w> Piece<'w> {
+    fn new(work: &'w Work) -> Self {
+        let mut piece = Self { work, job: None, rejection: None, outcome: None };
+        match work {
+            Work::Bypass { lost: true, .. } => piece.answer(LOST.to_vec(), false),
+            Work::Update { request, .. } | Work::Bypass { request, .. } => match Job::read(request) {
+                Ok(job) => piece.job = Some(job),
+                Err(error) => piece.refuse(&resp::error(&error.to_string())),
+            },
+            Work::Row { .. } => {}
+        }
+        piece
+    }
+
+    /// The real server, or this one, does not execute it.
+    fn refuse(&mut self, error: &[u8]) {
+        match self.work {
+            Work::Update { request, row, .. } => {
+                self.job = None;
+                self.rejection = Some(Rejection::new(row.key, row.update, error, request));
+            }
+            _ if self.job.as_ref().is_some_and(|job| job.transaction) => self.answer(ABORTED.to_vec(), false),
+            _ => self.answer(error.to_vec(), false),
+        }
+    }
+
+    fn answer(&mut self, bytes: Vec<u8>, changed: bool) {
+        self.outcome = Some(Outcome::Response { bytes, changed });
+    }
+
+    fn session(&self) -> SessionKey {
+        self.work.ticket().session()
+    }
+
+    fn request(&self) -> &'w [u8] {
+        match self.work {
+            Work::Update { request, .. } | Work::Bypass { request, .. } => request,
+            Work::Row { .. } => &[],
+        }
+    }
+
+    fn commands(&self) -> impl Iterator<Item = &'w [u8]> {
+        let request = self.request();
+        self.job.iter().flat_map(|job| job.commands.iter()).map(move |range| &request[range.clone()])
+    }
+
+    /// Whether it belongs into a transaction: all but reads.
+    fn writes(&self) -> bool {
+        !matches!(self.work, Work::Bypass { .. }) || self.job.as_ref().is_some_and(|job| job.changes)
+    }
+
+    fn is_typed_update(&self) -> bool {
+        matches!(self.work, Work::Update { .. }) && self.job.as_ref().is_some_and(|job| job.typed)
+    }
+
+    /// Whether its reply must be RESP3, must not be, or does not matter.
+    fn resp3(&self) -> Option<bool> {
+        let bypass = matches!(self.work, Work::Bypass { .. });
+        self.job.as_ref().filter(|_| bypass).map(|job| job.resp3)
+    }
+
+    /// Its replies, in a transaction that is committed.
+    fn settle(&mut self, replies: &[Vec<u8>]) -> Option<Rejection> {
+        let failed = replies.iter().find(|reply| resp::is_error(reply));
+        match (self.work, &self.job) {
+            (Work::Bypass { .. }, Some(job)) if !job.transaction => self.answer(replies.concat(), true),
+            (Work::Bypass { .. }, _) => {
+                let mut bytes = Vec::new();
+                resp::put_head(&mut bytes, b'*', replies.len());
+                bytes.extend(replies.concat());
+                self.answer(bytes, true);
+            }
+            _ => self.outcome = Some(Outcome::Committed),
+        }
+        match self.work {
+            Work::Update { request, row, .. } => {
+                failed.map(|error| Rejection::new(row.key, row.update, error, request))
+            }
+            _ => None,
+        }
+    }
+}
+
+impl<'w> Commit<'w> {
+    pub(super) fn new(batch: &'w [Work]) -> Self {
+        Self { pieces: batch.iter().map(Piece::new).collect() }
+    }
+
+    /// Executes all of it: an outcome each.
+    pub(super) fn run(
+        mut self,
+        redis: &mut Redis,
+        link: &mut Link,
+        network: &mut Network,
+    ) -> Result<Vec<Outcome>, UpstreamError> {
+        let wanted = |resp3| self.pieces.iter().any(|piece| piece.resp3() == Some(resp3));
+        match (wanted(false), wanted(true)) {
+            (true, true) => {
+                self.pass(false, Some(false), redis, link, network)?;
+                self.pass(true, None, redis, link, network)?;
+            }
+            (_, resp3) => self.pass(resp3, None, redis, link, network)?,
+        }
+        let outcomes = self.pieces.into_iter().map(|piece| piece.outcome.unwrap_or(Outcome::Failed));
+        Ok(outcomes.collect())
+    }
+
+    /// Executes what is pending, but for bypasses of the other protocol than `only`.
+    fn pass(
+        &mut self,
+        resp3: bool,
+        only: Option<bool>,
+        redis: &mut Redis,
+        link: &mut Link,
+        network: &mut Network,
+    ) -> Result<(), UpstreamError> {
+        for _ in 0..ATTEMPTS_MAX {
+            self.fail_behind_failures();
+            let fits =
+                |piece: &Piece<'_>| only.is_none() || piece.resp3().is_none_or(|wanted| Some(wanted) == only);
+            let pending: Vec<usize> = (0..self.pieces.len())
+                .filter(|at| self.pieces[*at].outcome.is_none() && fits(&self.pieces[*at]))
+                .collect();
+            if pending.is_empty() || self.attempt(&pending, resp3, redis, link, network)? {
+                return Ok(());
+            }
+        }
+        self.refuse_writes(b"-ERR the server refuses one command after the other\r\n");
+        Ok(())
+    }
+
+    /// True once nothing is left to be tried again.
+    fn attempt(
+        &mut self,
+        pending: &[usize],
+        resp3: bool,
+        redis: &mut Redis,
+        link: &mut Link,
+        network: &mut Network,
+    ) -> Result<bool, UpstreamError> {
+        let (writes, reads): (Vec<usize>, Vec<usize>) =
+            pending.iter().partition(|at| self.pieces[**at].writes());
+        let hello = link.upstream.speak(resp3);
+        let sent = if writes.is_empty() { None } else { Some(self.push_transaction(&writes, redis, link)) };
+        for at in &reads {
+            self.pieces[*at].commands().for_each(|command| link.upstream.push_bytes(command));
+        }
+        link.upstream.send()?;
+        if hello {
+            refuse_errors(&link.upstream.reply(Some(network))?, "RESP3")?;
+        }
+        let verdict = sent.as_ref().map(|sent| self.verdict(sent, link, network)).transpose()?;
+        let mut answers = Vec::new();
+        for _ in &reads {
+            answers.push(link.upstream.reply(Some(network))?);
+        }
+        if link.flushed {
+            redis.restore(link)?;
+        }
+        let again = matches!(verdict, Some(Verdict::Again));
+        if let (Some(sent), Some(verdict)) = (sent, verdict) {
+            self.conclude(sent, verdict, redis, link, network)?;
+        }
+        if !again {
+            self.fail_behind_failures();
+            self.answer_reads(&reads, answers, redis);
+        }
+        Ok(!again)
+    }
+
+    fn answer_reads(&mut self, reads: &[usize], answers: Vec<Vec<u8>>, redis: &mut Redis) {
+        for (at, answer) in reads.iter().zip(answers) {
+            if self.pieces[*at].outcome.is_none() {
+                redis.report.bypasses += 1;
+                self.pieces[*at].answer(answer, false);
+            }
+        }
+    }
+
+    fn push_transaction(&self, writes: &[usize], redis: &Redis, link: &mut Link) -> Sent {
+        let mut sent = Sent::default();
+        link.upstream.push(&[b"MULTI"]);
+        let mut doubt = Vec::new();
+        let mut flushes = false;
+        for at in writes {
+            let piece = &self.pieces[*at];
+            let first = sent.commands;
+            for command in piece.commands() {
+                link.upstream.push_bytes(command);
+                sent.commands += 1;
+            }
+            sent.spans.push((*at, first..sent.commands));
+            sent.kept.extend(piece.rejection.clone());
+            flushes |= piece.job.as_ref().is_some_and(|job| job.flushes);
+            if piece.is_typed_update() {
+                doubt.extend_from_slice(piece.request());
+            }
+        }
+        let work = writes.iter().map(|at| self.pieces[*at].work);
+        sent.staged = link.ledger.stage(work, sent.kept.len() as u64, flushes);
+        sent.push_own(doubt, redis, link);
+        sent
+    }
+
+    fn verdict(
+        &mut self,
+        sent: &Sent,
+        link: &mut Link,
+        network: &mut Network,
+    ) -> Result<Verdict, UpstreamError> {
+        let answers = sent.fetch(link, network)?;
+        let now = resp::bulk(&answers.meta);
+        if let Some(parts) = resp::elements_of(&answers.exec) {
+            let replies: Vec<Vec<u8>> = parts.into_iter().map(|part| answers.exec[part].to_vec()).collect();
+            link.ledger.apply(&sent.staged);
+            link.check(now)?;
+            return Ok(Verdict::Committed(replies));
+        }
+        link.check(now)?;
+        if !resp::is_error(&answers.exec) {
+            return Ok(Verdict::Again);
+        }
+        let users = sent.spans.last().map_or(0, |(_, span)| span.end);
+        let own = answers.refused.iter().find(|(command, _)| *command >= users);
+        if let Some((_, error)) = own.or(answers.refused.is_empty().then_some(&(0, answers.exec.clone()))) {
+            return Ok(Verdict::Refused(error.clone()));
+        }
+        for (at, span) in &sent.spans {
+            if let Some((_, error)) = answers.refused.iter().find(|(command, _)| span.contains(command)) {
+                self.pieces[*at].refuse(error);
+            }
+        }
+        Ok(Verdict::Again)
+    }
+
+    fn conclude(
+        &mut self,
+        sent: Sent,
+        verdict: Verdict,
+        redis: &mut Redis,
+        link: &mut Link,
+        network: &mut Network,
+    ) -> Result<(), UpstreamError> {
+        let replies = match verdict {
+            Verdict::Committed(replies) => replies,
+            Verdict::Again => return Ok(()),
+            Verdict::Refused(error) => {
+                redis.report.refused += 1;
+                let text = String::from_utf8_lossy(&error);
+                tracing::warn!(error = %text.trim_end(), "the Redis server refuses a transaction; its updates wait");
+                self.refuse_writes(&error);
+                return Ok(());
+            }
+        };
+        let mut late = Vec::new();
+        for (at, span) in &sent.spans {
+            late.extend(self.pieces[*at].settle(&replies[span.clone()]));
+            match self.pieces[*at].work {
+                Work::Update { .. } => redis.report.updates += 1,
+                Work::Bypass { .. } => redis.report.bypasses += 1,
+                Work::Row { .. } => {}
+            }
+        }
+        redis.report.transactions += 1;
+        redis.reject(&sent.kept);
+        keep(late, redis, link, Some(network))?;
+        redis.replicate(link, Some(network))
+    }
+
+    /// Nothing that writes is done now: bypasses are told, the rest waits.
+    fn refuse_writes(&mut self, error: &[u8]) {
+        for at in 0..self.pieces.len() {
+            let pending = self.pieces[at].outcome.is_none() && self.pieces[at].writes();
+            match self.pieces[at].work {
+                _ if !pending => {}
+                Work::Bypass { .. } => {
+                    self.fail_behind_failures();
+                    if self.pieces[at].outcome.is_none() {
+                        self.pieces[at].answer(error.to_vec(), false);
+                    }
+                }
+                _ => self.pieces[at].outcome = Some(Outcome::Failed),
+            }
+        }
+    }
+
+    /// Behind a piece that has failed, nothing of its session may go on.
+    fn fail_behind_failures(&mut self) {
+        let mut failed: Vec<SessionKey> = Vec::new();
+        for piece in &mut self.pieces {
+            match piece.outcome {
+                Some(Outcome::Failed) => failed.push(piece.session()),
+                None if failed.contains(&piece.session()) => piece.outcome = Some(Outcome::Failed),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// The replies to a transaction and what follows it.
+struct Answers {
+    /// Commands that were refused when they were queued, by number.
+    refused: Vec<(usize, Vec<u8>)>,
+    exec: Vec<u8>,
+    meta: Vec<u8>,
+}
+
+impl Sent {
+    /// The side-car's own part of the transaction, its end, and the watch for the next one.
+    fn push_own(&mut self, doubt: Vec<u8>, redis: &Redis, link: &mut Link) {
+        let prefix = link.ledger.prefix().to_owned();
+        let mut own: Vec<Command> = Vec::new();
+        let first = link.ledger.meta.rejected;
+        for (number, rejection) in (first..).zip(&self.kept) {
+            own.push(words(&[
+                b"SET",
+                Ledger::rejected_key(&prefix, number).as_bytes(),
+                &rejection.to_bytes(),
+            ]));
+            if let Some(old) = number.checked_sub(redis.config.rejected_max) {
+                own.push(words(&[b"DEL", Ledger::rejected_key(&prefix, old).as_bytes()]));
+            }
+        }
+        let doubt_key = Ledger::doubt_key(&prefix);
+        if !doubt.is_empty() {
+            own.push(words(&[b"SET", doubt_key.as_bytes(), &doubt]));
+        } else if link.doubt {
+            own.push(words(&[b"DEL", doubt_key.as_bytes()]));
+        }
+        link.doubt = !doubt.is_empty();
+        own.extend(link.ledger.commands(&self.staged));
+        for command in &own {
+            link.upstream.push(&command.iter().map(Vec::as_slice).collect::<Vec<_>>());
+        }
+        self.commands += own.len();
+        let meta = Ledger::meta_key(&prefix);
+        link.upstream.push(&[b"EXEC"]);
+        link.upstream.push(&[b"WATCH", meta.as_bytes()]);
+        link.upstream.push(&[b"GET", meta.as_bytes()]);
+    }
+
+    fn fetch(&self, link: &mut Link, network: &mut Network) -> Result<Answers, UpstreamError> {
+        refuse_errors(&link.upstream.reply(Some(network))?, "transactions")?;
+        let mut refused = Vec::new();
+        for command in 0..self.commands {
+            let reply = link.upstream.reply(Some(network))?;
+            if resp::is_error(&reply) {
+                refused.push((command, reply));
+            }
+        }
+        let exec = link.upstream.reply(Some(network))?;
+        refuse_errors(&link.upstream.reply(Some(network))?, "to watch a key")?;
+        let meta = link.upstream.reply(Some(network))?;
+        Ok(Answers { refused, exec, meta })
+    }
+}
+
+/// Keeps what was rejected only when it was executed: the transaction that says that it was applied is committed.
+/// Should the side-car end in between, the note of what was in doubt is found at its next start.
+pub(super) fn keep(
+    late: Vec<Rejection>,
+    redis: &mut Redis,
+    link: &mut Link,
+    mut network: Option<&mut Network>,
+) -> Result<(), UpstreamError> {
+    if late.is_empty() {
+        return Ok(());
+    }
+    let staged = link.ledger.stage(std::iter::empty(), late.len() as u64, false);
+    let mut sent = Sent { staged, kept: late, ..Sent::default() };
+    link.upstream.push(&[b"MULTI"]);
+    sent.push_own(Vec::new(), redis, link);
+    link.upstream.send()?;
+    let refused = "to keep rejected commands";
+    for _ in 0..=sent.commands {
+        refuse_errors(&link.upstream.reply(network.as_deref_mut())?, refused)?;
+    }
+    let exec = link.upstream.reply(network.as_deref_mut())?;
+    refuse_errors(&exec, refused)?;
+    refuse_errors(&link.upstream.reply(network.as_deref_mut())?, refused)?;
+    link.upstream.reply(network)?;
+    if resp::is_null(&exec) {
+        return Err(UpstreamError::Refused { what: refused, error: "keys were flushed".to_owned() });
+    }
+    link.ledger.apply(&sent.staged);
+    redis.reject(&sent.kept);
+    Ok(())
+}
+
+fn words(words: &[&[u8]]) -> Command {
+    words.iter().map(|word| word.to_vec()).collect()
+}

@@ -1,0 +1,187 @@
+//! What a request on the wire asks of the real server.
+//!
+//! A request is a command as clients send it; or `MULTI`, commands and `EXEC`. A `HELLO 3` in front says that the
+//! reply is to be RESP3. Requests come from the network: what would change the state of the connection to the server, which
+//! all sessions share, is refused here, whatever the client's side-car may have let through.
+
+use super::commands::{Answer, Class, Why, classify};
+use super::resp::{self, RespError, Words};
+use smallvec::SmallVec;
+use std::ops::Range;
+
+/// Why a request is not executed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum JobError {
+    #[error("ERR {0}")]
+    Resp(#[from] RespError),
+    #[error("ERR a request of PMNet ends in the middle of a command")]
+    Short,
+    #[error("ERR PMNet carries one command, or one transaction, a request")]
+    Shape,
+    #[error("ERR {0}")]
+    Refused(&'static str),
+    #[error("ERR this command concerns the connection to the side-car, which answers it")]
+    Local,
+}
+
+/// A request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Job {
+    pub(super) resp3: bool,
+    /// Its reply is an array of the commands' replies.
+    pub(super) transaction: bool,
+    /// To be executed once, together with its row.
+    pub(super) changes: bool,
+    /// May remove the rows of all sessions.
+    pub(super) flushes: bool,
+    /// May fail for the type of a key, though it was acknowledged.
+    pub(super) typed: bool,
+    /// Where its commands lie in the request.
+    pub(super) commands: SmallVec<[Range<usize>; 1]>,
+}
+
+impl Job {
+    pub(super) fn read(request: &[u8]) -> Result<Self, JobError> {
+        let mut job = Self {
+            resp3: false,
+            transaction: false,
+            changes: false,
+            flushes: false,
+            typed: false,
+            commands: SmallVec::new(),
+        };
+        let (mut at, mut ended) = (0, false);
+        while at < request.len() {
+            let rest = &request[at..];
+            let command = resp::request(rest, rest.len())?.filter(|command| !command.inline);
+            let command = command.ok_or(JobError::Short)?;
+            if ended || !job.takes(rest, &command.words, at, command.bytes, &mut ended)? {
+                return Err(JobError::Shape);
+            }
+            at += command.bytes;
+        }
+        if job.transaction == ended && (ended || job.commands.len() == 1) {
+            Ok(job)
+        } else {
+            Err(JobError::Shape)
+        }
+    }
+
+    /// One command more; false for one that is out of place.
+    fn takes(
+        &mut self,
+        rest: &[u8],
+        words: &Words,
+        at: usize,
+        bytes: usize,
+        ended: &mut bool,
+    ) -> Result<bool, JobError> {
+        let args: SmallVec<[&[u8]; 8]> = words.iter().map(|word| &rest[word.clone()]).collect();
+        let is = |name: &[u8]| args.first().is_some_and(|arg| arg.eq_ignore_ascii_case(name));
+        let fresh = !self.transaction && self.commands.is_empty();
+        if at == 0 && is(b"HELLO") && args.get(1) == Some(&b"3".as_slice()) && args.len() == 2 {
+            self.resp3 = true;
+        } else if is(b"MULTI") && fresh {
+            (self.transaction, self.changes) = (true, true);
+        } else if is(b"EXEC") && self.transaction {
+            *ended = true;
+        } else if fresh || self.transaction {
+            self.judge(&args)?;
+            self.commands.push(at..at + bytes);
+        } else {
+            return Ok(false);
+        }
+        Ok(true)
+    }
+
+    fn judge(&mut self, args: &[&[u8]]) -> Result<(), JobError> {
+        match classify(args) {
+            Class::Early(_) => self.changes = true,
+            Class::Typed(_) => (self.changes, self.typed) = (true, true),
+            Class::Bypass(why) => {
+                self.changes |= why.changes();
+                self.flushes |= why == Why::Keyspace;
+            }
+            Class::Local(Answer::Ping | Answer::Echo) if self.transaction => {}
+            Class::Local(_) => return Err(JobError::Local),
+            Class::Refused(refusal) => return Err(JobError::Refused(refusal.words())),
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes(commands: &[&str]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for command in commands {
+            let words: Vec<&[u8]> = command.split(' ').map(str::as_bytes).collect();
+            resp::put_command(&mut bytes, &words);
+        }
+        bytes
+    }
+
+    fn job(commands: &[&str]) -> Result<Job, JobError> {
+        Job::read(&bytes(commands))
+    }
+
+    #[test]
+    fn commands_and_transactions_are_jobs() {
+        let get = job(&["GET a"]).unwrap();
+        assert!(!get.changes && !get.transaction && !get.resp3 && get.commands.len() == 1);
+        let incr = job(&["HELLO 3", "INCR a"]).unwrap();
+        assert!(incr.changes && incr.resp3);
+        let all = job(&["HELLO 3", "MULTI", "GET a", "PING", "EXEC"]).unwrap();
+        assert!(all.changes && all.transaction && all.resp3 && all.commands.len() == 2);
+        assert!(job(&["MULTI", "EXEC"]).unwrap().commands.is_empty());
+        assert!(job(&["FLUSHDB"]).unwrap().flushes);
+        assert!(job(&["HMSET k f v"]).unwrap().typed);
+    }
+
+    #[test]
+    fn requests_of_another_shape_are_refused() {
+        for commands in [
+            &[][..],
+            &["HELLO 3"],
+            &["GET a", "GET b"],
+            &["MULTI", "GET a"],
+            &["MULTI", "EXEC", "GET a"],
+            &["GET a", "MULTI", "EXEC"],
+            &["MULTI", "EXEC", "EXEC"],
+        ] {
+            assert_eq!(job(commands), Err(JobError::Shape), "{commands:?}");
+        }
+        assert_eq!(Job::read(&bytes(&["GET a"])[..9]), Err(JobError::Short));
+        assert_eq!(Job::read(b"GET a\r\n"), Err(JobError::Short));
+    }
+
+    #[test]
+    fn what_would_change_the_shared_connection_is_refused() {
+        for command in [
+            "SUBSCRIBE a",
+            "CLIENT REPLY OFF",
+            "SELECT 1",
+            "RESET",
+            "QUIT",
+            "WATCH a",
+            "DISCARD",
+            "EXEC",
+            "AUTH x",
+            "HELLO 2",
+            "MONITOR",
+            "SHUTDOWN",
+        ] {
+            assert!(job(&[command]).is_err(), "{command}");
+            assert!(job(&["MULTI", command, "EXEC"]).is_err(), "{command} in a transaction");
+        }
+    }
+
+    #[test]
+    fn no_bytes_make_it_panic() {
+        proptest::proptest!(|(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..100))| {
+            let _ = Job::read(&bytes);
+        });
+    }
+}

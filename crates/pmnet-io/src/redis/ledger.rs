@@ -1,0 +1,265 @@
+//! What the server's side-car keeps in the real server beside the users' keys: a row for each session, and what it needs
+//! to find them. The keys: `docs/pmnet-commands.md`.
+//!
+//! Rows lie in numbered slots, so that loading them is a handful of `MGET`s, and needs neither a scan of all
+//! keys nor types that some servers do not have.
+
+use super::upstream::UpstreamError;
+use crate::runtime::Saved;
+use landfall_pmnet::{SessionKey, SessionRow, Work};
+use std::collections::BTreeMap;
+
+/// Most slots that a side-car believes in.
+pub(super) const SLOTS_MAX: u32 = 1 << 20;
+const VERSION: &str = "1";
+
+/// What `PREFIX:meta` says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Meta {
+    /// Drawn by each connection: tells two side-cars apart.
+    pub(super) generation: u64,
+    pub(super) floor: u32,
+    /// Slots in use are below this.
+    pub(super) slots: u32,
+    /// Number of the next rejected command.
+    pub(super) rejected: u64,
+}
+
+impl Meta {
+    pub(super) fn to_text(self) -> String {
+        let Self { generation, floor, slots, rejected } = self;
+        format!("{VERSION} {generation:016x} {floor} {slots} {rejected}")
+    }
+
+    pub(super) fn from_text(text: &[u8]) -> Option<Self> {
+        let mut words = std::str::from_utf8(text).ok()?.split(' ');
+        words.next().filter(|version| *version == VERSION)?;
+        let meta = Self {
+            generation: u64::from_str_radix(words.next()?, 16).ok()?,
+            floor: words.next()?.parse().ok()?,
+            slots: words.next()?.parse().ok().filter(|slots| *slots <= SLOTS_MAX)?,
+            rejected: words.next()?.parse().ok()?,
+        };
+        words.next().is_none().then_some(meta)
+    }
+}
+
+/// Rows and where they lie: a mirror of what is committed.
+#[derive(Debug, Default)]
+pub(super) struct Ledger {
+    prefix: String,
+    pub(super) meta: Meta,
+    rows: BTreeMap<SessionKey, (u32, SessionRow)>,
+    free: Vec<u32>,
+}
+
+/// What a transaction is to change.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Staged {
+    puts: Vec<(u32, SessionRow)>,
+    drops: Vec<(u32, SessionKey)>,
+    meta: Meta,
+    /// Every row is written, as the transaction may remove all of them.
+    all: bool,
+}
+
+/// A command of the ledger's, to be part of a transaction.
+pub(super) type Command = Vec<Vec<u8>>;
+
+impl Ledger {
+    pub(super) fn new(prefix: &str, meta: Meta) -> Self {
+        Self { prefix: prefix.to_owned(), meta, ..Self::default() }
+    }
+
+    pub(super) fn meta_key(prefix: &str) -> String {
+        format!("{prefix}:meta")
+    }
+
+    pub(super) fn row_key(prefix: &str, slot: u32) -> String {
+        format!("{prefix}:row:{slot}")
+    }
+
+    /// The updates of the latest transaction that may be found rejected only by its reply.
+    pub(super) fn doubt_key(prefix: &str) -> String {
+        format!("{prefix}:doubt")
+    }
+
+    pub(super) fn rejected_key(prefix: &str, number: u64) -> String {
+        format!("{prefix}:rejected:{number}")
+    }
+
+    /// A slot as it was found: its row, or nothing.
+    pub(super) fn found(&mut self, slot: u32, value: Option<&[u8]>) -> Result<(), UpstreamError> {
+        let Some(value) = value else {
+            self.free.push(slot);
+            return Ok(());
+        };
+        let foreign = || UpstreamError::Foreign { key: Self::row_key(&self.prefix, slot) };
+        let row = SessionRow::from_bytes(value).ok_or_else(foreign)?;
+        // Two slots of one session: eviction and a new session with the same identity. The newer incarnation counts.
+        if let Some((other, _)) = self.rows.insert(row.key, (slot, row)) {
+            self.free.push(other);
+        }
+        Ok(())
+    }
+
+    pub(super) fn saved(&self) -> Saved {
+        Saved { rows: self.rows.values().map(|(_, row)| *row).collect(), floor: self.meta.floor }
+    }
+
+    /// What is to be written for these pieces of work, all of which change something.
+    pub(super) fn stage<'w>(&self, work: impl Iterator<Item = &'w Work>, rejected: u64, all: bool) -> Staged {
+        let mut latest = BTreeMap::new();
+        let mut staged = Staged { meta: self.meta, all, ..Staged::default() };
+        staged.meta.rejected += rejected;
+        for work in work {
+            match work {
+                Work::Update { row, .. } | Work::Bypass { row, .. } => drop(latest.insert(row.key, *row)),
+                Work::Row { row, evicted, floor, .. } => {
+                    staged.meta.floor = staged.meta.floor.max(*floor);
+                    for key in evicted {
+                        latest.remove(key);
+                        staged.drops.extend(self.rows.get(key).map(|(slot, _)| (*slot, *key)));
+                    }
+                    latest.insert(row.key, *row);
+                }
+            }
+        }
+        self.place(&latest, &mut staged);
+        staged
+    }
+
+    fn place(&self, latest: &BTreeMap<SessionKey, SessionRow>, staged: &mut Staged) {
+        let mut free = self.free.iter().rev();
+        for (key, row) in latest {
+            // A key that was evicted and comes back in the same batch stays where it is.
+            staged.drops.retain(|(_, dropped)| dropped != key);
+            let slot = self.rows.get(key).map(|(slot, _)| *slot).or_else(|| free.next().copied());
+            let slot = slot.unwrap_or_else(|| {
+                staged.meta.slots += 1;
+                staged.meta.slots - 1
+            });
+            staged.puts.push((slot, *row));
+        }
+    }
+
+    /// The commands of a transaction that write it.
+    pub(super) fn commands(&self, staged: &Staged) -> Vec<Command> {
+        let mut commands = Vec::new();
+        let put = |slot: u32, row: &SessionRow| {
+            vec![b"SET".to_vec(), Self::row_key(&self.prefix, slot).into_bytes(), row.to_bytes().to_vec()]
+        };
+        if staged.all {
+            let kept = self
+                .rows
+                .values()
+                .filter(|(slot, _)| staged.drops.iter().all(|(dropped, _)| dropped != slot));
+            commands.extend(kept.map(|(slot, row)| put(*slot, row)));
+        }
+        for (slot, _) in &staged.drops {
+            commands.push(vec![b"DEL".to_vec(), Self::row_key(&self.prefix, *slot).into_bytes()]);
+        }
+        commands.extend(staged.puts.iter().map(|(slot, row)| put(*slot, row)));
+        if staged.all || staged.meta != self.meta {
+            let text = staged.meta.to_text().into_bytes();
+            commands.push(vec![b"SET".to_vec(), Self::meta_key(&self.prefix).into_bytes(), text]);
+        }
+        commands
+    }
+
+    /// The transaction is committed.
+    pub(super) fn apply(&mut self, staged: &Staged) {
+        for (slot, key) in &staged.drops {
+            self.rows.remove(key);
+            self.free.push(*slot);
+        }
+        for (slot, row) in &staged.puts {
+            if let Some(at) = self.free.iter().rposition(|free| free == slot) {
+                self.free.swap_remove(at);
+            }
+            self.rows.insert(row.key, (*slot, *row));
+        }
+        self.meta = staged.meta;
+    }
+
+    pub(super) fn prefix(&self) -> &str {
+        &self.prefix
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(session: u16, update: u32) -> SessionRow {
+        let key = SessionKey { client: "10.0.0.1:40000".parse().unwrap(), session };
+        SessionRow { key, nonce: 1, update, bypass: 1 << 31, ended: false, touched: 0 }
+    }
+
+    /// A ledger over a store that is a map.
+    #[derive(Default)]
+    struct Store {
+        ledger: Ledger,
+        keys: BTreeMap<String, Vec<u8>>,
+    }
+
+    impl Store {
+        fn commit(&mut self, puts: &[SessionRow], drops: &[u16], all: bool) {
+            let latest = puts.iter().map(|row| (row.key, *row)).collect();
+            let mut staged = Staged { meta: self.ledger.meta, all, ..Staged::default() };
+            for key in drops.iter().map(|session| row(*session, 0).key) {
+                staged.drops.extend(self.ledger.rows.get(&key).map(|(slot, _)| (*slot, key)));
+            }
+            self.ledger.place(&latest, &mut staged);
+            for command in self.ledger.commands(&staged) {
+                let key = String::from_utf8(command[1].clone()).unwrap();
+                match command.get(2) {
+                    Some(value) => drop(self.keys.insert(key, value.clone())),
+                    None => drop(self.keys.remove(&key)),
+                }
+            }
+            self.ledger.apply(&staged);
+        }
+
+        fn loaded(&self) -> Vec<SessionRow> {
+            let meta = Meta::from_text(&self.keys[":meta"]).unwrap();
+            let mut ledger = Ledger::new("", meta);
+            for slot in 0..meta.slots {
+                ledger.found(slot, self.keys.get(&Ledger::row_key("", slot)).map(Vec::as_slice)).unwrap();
+            }
+            ledger.saved().rows
+        }
+    }
+
+    #[test]
+    fn what_is_loaded_is_what_was_committed_and_slots_are_used_again() {
+        let mut store = Store::default();
+        store.commit(&[row(1, 1), row(2, 1)], &[], false);
+        store.commit(&[row(1, 2), row(3, 1)], &[2], false);
+        assert_eq!(store.loaded(), [row(1, 2), row(3, 1)]);
+        store.commit(&[row(4, 1)], &[], false);
+        assert_eq!(store.loaded(), [row(1, 2), row(3, 1), row(4, 1)]);
+        assert_eq!(store.ledger.meta.slots, 3, "the slot of 2 was used again");
+    }
+
+    #[test]
+    fn a_flush_is_followed_by_every_row() {
+        let mut store = Store::default();
+        store.commit(&[row(1, 1), row(2, 1), row(3, 1)], &[], false);
+        store.keys.clear();
+        store.commit(&[row(2, 2)], &[3], true);
+        assert_eq!(store.loaded(), [row(1, 1), row(2, 2)]);
+    }
+
+    #[test]
+    fn what_no_side_car_wrote_is_not_believed() {
+        for text in
+            ["", "1", "2 0 0 0 0", "1 0 0 0 0 0", "1 x 0 0 0", "1 0 0 9999999999 0", "1 0 0 1048577 0"]
+        {
+            assert_eq!(Meta::from_text(text.as_bytes()), None, "{text}");
+        }
+        let meta = Meta { generation: u64::MAX, floor: 7, slots: 8, rejected: 9 };
+        assert_eq!(Meta::from_text(meta.to_text().as_bytes()), Some(meta));
+        assert!(Ledger::new("p", meta).found(0, Some(b"else")).is_err());
+    }
+}

@@ -1,0 +1,130 @@
+//! Commands that were acknowledged early and that the server rejected after all: kept for people to look at.
+
+use super::resp;
+use landfall_pmnet::SessionKey;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// An acknowledged command that was not executed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rejection {
+    /// When, milliseconds since 1970.
+    pub millis: u64,
+    /// Whose command it was: `address:port/session`.
+    pub session: String,
+    /// The number of the update in its session.
+    pub number: u32,
+    /// The server's error, without its `-`.
+    pub error: String,
+    /// The command, as RESP.
+    pub request: Vec<u8>,
+}
+
+impl Rejection {
+    pub(super) fn new(session: SessionKey, number: u32, error: &[u8], request: &[u8]) -> Self {
+        let millis = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
+        let error =
+            String::from_utf8_lossy(error).trim_start_matches('-').trim_end().replace(['\r', '\n'], " ");
+        Self {
+            millis: u64::try_from(millis).unwrap_or(u64::MAX),
+            session: format!("{}/{}", session.client, session.session),
+            number,
+            error,
+            request: request.to_vec(),
+        }
+    }
+
+    /// Commands that may have been rejected: the side-car ended before it had seen the replies.
+    pub(super) fn in_doubt(mut noted: &[u8]) -> Vec<Self> {
+        let nobody = SessionKey { client: ([0_u8; 4], 0).into(), session: 0 };
+        let mut found = Vec::new();
+        while let Ok(Some(request)) = resp::request(noted, noted.len()) {
+            let (command, rest) = noted.split_at(request.bytes);
+            found.push(Self::new(
+                nobody,
+                0,
+                b"in doubt: the side-car ended before it saw the reply",
+                command,
+            ));
+            noted = rest;
+        }
+        found
+    }
+
+    /// A line of text, then the command: what is kept in the server.
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
+        let Self { millis, session, number, error, request } = self;
+        let mut bytes = format!("{millis} {session} {number} {error}\n").into_bytes();
+        bytes.extend_from_slice(request);
+        bytes
+    }
+
+    pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let end = bytes.iter().position(|byte| *byte == b'\n')?;
+        let (line, request) = (std::str::from_utf8(&bytes[..end]).ok()?, bytes[end + 1..].to_vec());
+        let mut words = line.splitn(4, ' ');
+        Some(Self {
+            millis: words.next()?.parse().ok()?,
+            session: words.next()?.to_owned(),
+            number: words.next()?.parse().ok()?,
+            error: words.next()?.to_owned(),
+            request,
+        })
+    }
+
+    /// The command's words, for people: escaped, the long ones shortened.
+    pub fn command(&self) -> String {
+        const SHOWN: usize = 64;
+        let Ok(Some(request)) = resp::request(&self.request, self.request.len()) else {
+            return self.request.escape_ascii().to_string();
+        };
+        let words = request.words.iter().map(|word| {
+            let word = &self.request[word.clone()];
+            let more = if word.len() > SHOWN { "..." } else { "" };
+            format!("{}{more}", word[..word.len().min(SHOWN)].escape_ascii())
+        });
+        words.collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// The file to which rejections are appended: a line each, the command escaped and whole.
+#[derive(Debug)]
+pub(super) struct RejectedFile {
+    file: File,
+}
+
+impl RejectedFile {
+    pub(super) fn open(path: &Path) -> io::Result<Self> {
+        OpenOptions::new().create(true).append(true).open(path).map(|file| Self { file })
+    }
+
+    pub(super) fn append(&mut self, rejection: &Rejection) -> io::Result<()> {
+        let Rejection { millis, session, number, error, request } = rejection;
+        let line = format!("{millis} {session} {number} {error}\t{}\n", request.escape_ascii());
+        self.file.write_all(line.as_bytes())?;
+        self.file.sync_data()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rejections_survive_their_bytes_and_can_be_read() {
+        let session = SessionKey { client: "10.0.0.1:40000".parse().unwrap(), session: 9 };
+        let mut request = Vec::new();
+        resp::put_command(&mut request, &[b"SET", b"k\n", &[b'v'; 100]]);
+        let rejection = Rejection::new(session, 7, b"-OOM no room\r\n", &request);
+        assert_eq!(Rejection::from_bytes(&rejection.to_bytes()), Some(rejection.clone()));
+        assert_eq!(
+            (rejection.error.as_str(), rejection.session.as_str()),
+            ("OOM no room", "10.0.0.1:40000/9")
+        );
+        assert!(rejection.command().starts_with(r"SET k\n vvv"), "{}", rejection.command());
+        assert!(rejection.command().ends_with("v..."));
+        assert_eq!(Rejection::from_bytes(b"no"), None);
+    }
+}

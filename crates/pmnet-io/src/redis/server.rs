@@ -1,0 +1,356 @@
+//! The server's side-car: PMNet on one side, a real server on the other.
+//!
+//! A batch of requests becomes one `MULTI ... EXEC` with the rows that say that they were applied, so that effects and
+//! rows are committed together. The key that says whose rows they are is watched from each transaction to the next:
+//! if another side-car takes over, or the keys are flushed, `EXEC` does nothing.
+
+use super::commit::{Commit, keep};
+use super::ledger::{Ledger, Meta, SLOTS_MAX, Staged};
+use super::rejected::{RejectedFile, Rejection};
+use super::resp;
+use super::upstream::{Access, Upstream, UpstreamError, refuse_errors};
+use crate::runtime::{
+    Application, Network, Outcome, Published, RuntimeError, Saved, ServerOptions, ServerReport, random, serve,
+};
+use landfall_pmnet::Work;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+/// Keys that are fetched by one command.
+const MGET_MAX: u32 = 1000;
+/// Attempts to take over against others that do the same.
+const TAKE_OVER_MAX: u32 = 10;
+
+/// How the server's side-car is run.
+#[derive(Clone, Debug)]
+pub struct ServerSideConfig {
+    /// Its end of PMNet.
+    pub options: ServerOptions,
+    /// The real server.
+    pub redis: SocketAddr,
+    /// Its user; none for the default one.
+    pub user: Option<String>,
+    /// The password.
+    pub password: Option<String>,
+    /// First part of the names of the keys that it keeps its rows under.
+    pub prefix: String,
+    /// Replicas that must have a commit before it is confirmed.
+    pub replicas: u32,
+    /// Longest wait for a reply, and for the replicas.
+    pub reply_limit: Duration,
+    /// Where rejected commands are written, too.
+    pub rejected_file: Option<PathBuf>,
+    /// Rejected commands that are kept in the real server: the latest.
+    pub rejected_max: u64,
+}
+
+impl ServerSideConfig {
+    /// The usual settings.
+    pub fn new(listen: SocketAddr, redis: SocketAddr) -> Self {
+        Self {
+            options: ServerOptions::new(listen),
+            redis,
+            user: None,
+            password: None,
+            prefix: "landfall:pmnet".to_owned(),
+            replicas: 0,
+            reply_limit: Duration::from_secs(10),
+            rejected_file: None,
+            rejected_max: 1024,
+        }
+    }
+
+    fn access(&self) -> Access {
+        let (user, password) = (self.user.clone(), self.password.clone());
+        Access { address: self.redis, user, password, limit: self.reply_limit }
+    }
+}
+
+/// What the server's side-car tells about its dealings with the real server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RedisReport {
+    /// Connections made.
+    pub connections: u64,
+    /// Transactions committed.
+    pub transactions: u64,
+    /// Updates executed.
+    pub updates: u64,
+    /// Bypasses executed.
+    pub bypasses: u64,
+    /// Acknowledged updates that the server rejected, and that are kept for inspection.
+    pub rejected: u64,
+    /// Transactions that the server refused for a reason of its own; their updates wait and are tried again.
+    pub refused: u64,
+    /// Times that the rows were found flushed and were written again.
+    pub restored: u64,
+}
+
+/// Both parts of what the server's side-car tells.
+#[derive(Debug, Default)]
+pub struct ServerSideReports {
+    /// The network's.
+    pub network: Arc<Published<ServerReport>>,
+    /// The real server's.
+    pub redis: Published<RedisReport>,
+}
+
+/// Runs the server's side-car until `stop` is true.
+///
+/// # Errors
+/// [`RuntimeError`]: of the machine, or if another side-car has taken over.
+pub fn run(
+    config: ServerSideConfig,
+    reports: Arc<ServerSideReports>,
+    stop: Arc<AtomicBool>,
+) -> Result<(), RuntimeError> {
+    let options = config.options.clone();
+    let network = reports.network.clone();
+    let mut application = Redis::new(config, reports)?;
+    serve(options, &mut application, network, &stop)
+}
+
+/// The rejected commands that are kept in the real server, oldest first.
+///
+/// # Errors
+/// [`UpstreamError`].
+pub fn rejected(config: &ServerSideConfig) -> Result<Vec<Rejection>, UpstreamError> {
+    let mut upstream = Upstream::connect(&config.access())?;
+    let meta = fetch_meta(&mut upstream, &config.prefix)?.unwrap_or_default();
+    let mut found = Vec::new();
+    for number in meta.rejected.saturating_sub(config.rejected_max)..meta.rejected {
+        upstream.push(&[b"GET", Ledger::rejected_key(&config.prefix, number).as_bytes()]);
+        let reply = upstream.call(None)?;
+        found.extend(resp::bulk(&reply).and_then(Rejection::from_bytes));
+    }
+    Ok(found)
+}
+
+fn fetch_meta(upstream: &mut Upstream, prefix: &str) -> Result<Option<Meta>, UpstreamError> {
+    let key = Ledger::meta_key(prefix);
+    upstream.push(&[b"GET", key.as_bytes()]);
+    let reply = upstream.call(None)?;
+    refuse_errors(&reply, "to tell about sessions")?;
+    let parse = |text| Meta::from_text(text).ok_or(UpstreamError::Foreign { key });
+    resp::bulk(&reply).map(parse).transpose()
+}
+
+/// The application that is a real server.
+#[derive(Debug)]
+pub(super) struct Redis {
+    pub(super) config: ServerSideConfig,
+    pub(super) link: Option<Link>,
+    pub(super) report: RedisReport,
+    reports: Arc<ServerSideReports>,
+    file: Option<RejectedFile>,
+}
+
+/// A connection, and what is known to be committed behind it.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) upstream: Upstream,
+    pub(super) ledger: Ledger,
+    /// Whether the note of what is in doubt is there.
+    pub(super) doubt: bool,
+    /// Whether the rows were found to be gone.
+    pub(super) flushed: bool,
+}
+
+impl Link {
+    /// The key of our generation as it is after a transaction: ours, gone, or another's.
+    pub(super) fn check(&mut self, now: Option<&[u8]>) -> Result<(), UpstreamError> {
+        self.flushed |= now.is_none();
+        let ours = self.ledger.meta.to_text();
+        if now.is_some_and(|text| text != ours.as_bytes()) { Err(UpstreamError::Fenced) } else { Ok(()) }
+    }
+}
+
+impl Redis {
+    fn new(config: ServerSideConfig, reports: Arc<ServerSideReports>) -> Result<Self, RuntimeError> {
+        let open = |path: &PathBuf| RejectedFile::open(path);
+        let file = config.rejected_file.as_ref().map(open).transpose();
+        let file = file
+            .map_err(|source| RuntimeError::Kernel { what: "open the file of rejected commands", source })?;
+        Ok(Self { config, link: None, report: RedisReport::default(), reports, file })
+    }
+
+    /// Takes over: whoever else watches the key of this prefix commits nothing any more.
+    fn take_over(&self, upstream: &mut Upstream) -> Result<Ledger, UpstreamError> {
+        let prefix = &self.config.prefix;
+        let key = Ledger::meta_key(prefix);
+        for _ in 0..TAKE_OVER_MAX {
+            upstream.push(&[b"WATCH", key.as_bytes()]);
+            refuse_errors(&upstream.call(None)?, "to watch a key")?;
+            let meta = fetch_meta(upstream, prefix)?.unwrap_or_default();
+            let meta = Meta { generation: random()?, ..meta };
+            if let Some(ledger) = self.claim(upstream, meta)? {
+                return Ok(ledger);
+            }
+        }
+        Err(UpstreamError::Fenced)
+    }
+
+    /// Writes our generation and reads every row, at once; `None` if somebody was faster.
+    fn claim(&self, upstream: &mut Upstream, meta: Meta) -> Result<Option<Ledger>, UpstreamError> {
+        let prefix = &self.config.prefix;
+        upstream.push(&[b"MULTI"]);
+        upstream.push(&[b"SET", Ledger::meta_key(prefix).as_bytes(), meta.to_text().as_bytes()]);
+        let chunks = meta.slots.min(SLOTS_MAX).div_ceil(MGET_MAX);
+        for chunk in 0..chunks {
+            let slots = chunk * MGET_MAX..meta.slots.min((chunk + 1) * MGET_MAX);
+            let keys: Vec<String> = slots.map(|slot| Ledger::row_key(prefix, slot)).collect();
+            let words: Vec<&[u8]> =
+                std::iter::once("MGET").chain(keys.iter().map(String::as_str)).map(str::as_bytes).collect();
+            upstream.push(&words);
+        }
+        upstream.push(&[b"EXEC"]);
+        upstream.send()?;
+        for _ in 0..chunks + 2 {
+            refuse_errors(&upstream.reply(None)?, "the rows of sessions")?;
+        }
+        let reply = upstream.reply(None)?;
+        refuse_errors(&reply, "the rows of sessions")?;
+        let Some(parts) = resp::elements_of(&reply) else { return Ok(None) };
+        let mut ledger = Ledger::new(prefix, meta);
+        let mut slot = 0;
+        for part in &parts[1..] {
+            let values = &reply[part.clone()];
+            refuse_errors(values, "the rows of sessions")?;
+            for value in resp::elements_of(values).unwrap_or_default() {
+                ledger.found(slot, resp::bulk(&values[value]))?;
+                slot += 1;
+            }
+        }
+        Ok(Some(ledger))
+    }
+
+    /// Watches our own generation; an error if it is no longer there.
+    fn watch(&self, link: &mut Link) -> Result<(), UpstreamError> {
+        let key = Ledger::meta_key(&self.config.prefix);
+        link.upstream.push(&[b"WATCH", key.as_bytes()]);
+        refuse_errors(&link.upstream.call(None)?, "to watch a key")?;
+        match fetch_meta(&mut link.upstream, &self.config.prefix)? {
+            Some(meta) if meta == link.ledger.meta => Ok(()),
+            _ => Err(UpstreamError::Fenced),
+        }
+    }
+
+    fn connect(&mut self) -> Result<Link, UpstreamError> {
+        let mut upstream = Upstream::connect(&self.config.access())?;
+        let ledger = self.take_over(&mut upstream)?;
+        let mut link = Link { upstream, ledger, doubt: false, flushed: false };
+        self.watch(&mut link)?;
+        self.keep_doubts(&mut link)?;
+        self.replicate(&mut link, None)?;
+        Ok(link)
+    }
+
+    /// Updates whose replies the side-car before this one may not have seen.
+    fn keep_doubts(&mut self, link: &mut Link) -> Result<(), UpstreamError> {
+        link.upstream.push(&[b"GET", Ledger::doubt_key(&self.config.prefix).as_bytes()]);
+        let reply = link.upstream.call(None)?;
+        let Some(noted) = resp::bulk(&reply) else { return Ok(()) };
+        link.doubt = true;
+        keep(Rejection::in_doubt(noted), self, link, None)
+    }
+
+    /// Waits until enough replicas have everything that this connection wrote.
+    pub(super) fn replicate(
+        &self,
+        link: &mut Link,
+        mut network: Option<&mut Network>,
+    ) -> Result<(), UpstreamError> {
+        let (needed, limit) = (self.config.replicas, self.config.reply_limit);
+        if needed == 0 {
+            return Ok(());
+        }
+        // Shorter than the limit for replies, so that the answer is there in time.
+        let millis = (limit.as_millis() / 2).to_string();
+        for _ in 0..2 {
+            link.upstream.push(&[b"WAIT", needed.to_string().as_bytes(), millis.as_bytes()]);
+            let reply = link.upstream.call(network.as_deref_mut())?;
+            refuse_errors(&reply, "to wait for replicas")?;
+            let text = String::from_utf8_lossy(&reply);
+            if text.trim_start_matches(':').trim_end().parse().is_ok_and(|have: u32| have >= needed) {
+                return Ok(());
+            }
+        }
+        Err(UpstreamError::Replicas { needed, limit })
+    }
+
+    /// Counts, logs and files what was rejected; it is in the real server already.
+    pub(super) fn reject(&mut self, rejections: &[Rejection]) {
+        for rejection in rejections {
+            self.report.rejected += 1;
+            let (command, error, session) = (rejection.command(), &rejection.error, &rejection.session);
+            tracing::error!(%error, %session, %command, "an acknowledged command was rejected; it is kept for inspection");
+            let filed = self.file.as_mut().map(|file| file.append(rejection));
+            if let Some(Err(error)) = filed {
+                tracing::error!(%error, "cannot write to the file of rejected commands");
+            }
+        }
+    }
+
+    /// Keys were flushed behind our back: writes all rows again.
+    pub(super) fn restore(&mut self, link: &mut Link) -> Result<(), UpstreamError> {
+        tracing::warn!(
+            prefix = link.ledger.prefix(),
+            "the rows of sessions were flushed; writing them again"
+        );
+        let staged: Staged = link.ledger.stage(std::iter::empty(), 0, true);
+        link.upstream.speak(false).then(|| link.upstream.call(None)).transpose()?;
+        link.upstream.push(&[b"MULTI"]);
+        let commands = link.ledger.commands(&staged);
+        for command in &commands {
+            link.upstream.push(&command.iter().map(Vec::as_slice).collect::<Vec<_>>());
+        }
+        link.upstream.push(&[b"EXEC"]);
+        link.upstream.send()?;
+        for _ in 0..commands.len() + 2 {
+            refuse_errors(&link.upstream.reply(None)?, "the rows of sessions")?;
+        }
+        self.report.restored += 1;
+        link.flushed = false;
+        self.watch(link)?;
+        self.replicate(link, None)
+    }
+}
+
+impl Application for Redis {
+    type Error = UpstreamError;
+
+    fn load(&mut self) -> Result<Saved, UpstreamError> {
+        self.link = None;
+        let link = self.connect()?;
+        let saved = link.ledger.saved();
+        self.link = Some(link);
+        self.report.connections += 1;
+        self.reports.redis.set(self.report);
+        Ok(saved)
+    }
+
+    fn execute(&mut self, batch: &[Work], network: &mut Network) -> Result<Vec<Outcome>, UpstreamError> {
+        let closed = || UpstreamError::Lost(std::io::ErrorKind::NotConnected.into());
+        let mut link = self.link.take().ok_or_else(closed)?;
+        let outcomes = Commit::new(batch).run(self, &mut link, network)?;
+        self.link = Some(link);
+        self.reports.redis.set(self.report);
+        Ok(outcomes)
+    }
+
+    fn is_fatal(&self, error: &UpstreamError) -> bool {
+        matches!(error, UpstreamError::Fenced | UpstreamError::Foreign { .. })
+    }
+}
+
+impl Drop for Redis {
+    /// An end in good order leaves nothing in doubt.
+    fn drop(&mut self) {
+        let Some(link) = self.link.as_mut().filter(|link| link.doubt) else { return };
+        link.upstream.push(&[b"DEL", Ledger::doubt_key(&self.config.prefix).as_bytes()]);
+        // If it stays, it is reported at the next start, needlessly.
+        let _ = link.upstream.call(None);
+    }
+}

@@ -1,0 +1,58 @@
+//! What a server's application provides.
+
+use super::server::Network;
+use landfall_pmnet::{SessionRow, Work};
+
+/// What an application has committed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Saved {
+    /// A row for each session.
+    pub rows: Vec<SessionRow>,
+    /// The floor; 0 at first.
+    pub floor: u32,
+}
+
+/// What became of a piece of work.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// An update or a row is committed.
+    Committed,
+    /// A bypass is executed.
+    Response {
+        /// The answer.
+        bytes: Vec<u8>,
+        /// Whether the row was committed, with effects.
+        changed: bool,
+    },
+    /// Nothing was applied, for now: it is handed out again.
+    Failed,
+}
+
+/// A service behind PMNet: state that is committed together with the rows of sessions.
+pub trait Application {
+    /// Why it cannot go on for now.
+    type Error: std::error::Error + Send + Sync + 'static;
+
+    /// What is committed. Called at the start, and again after [`Self::execute`] has failed: a new incarnation
+    /// of the server begins then. After an error it is called again, with pauses.
+    ///
+    /// # Errors
+    /// What keeps it from telling.
+    fn load(&mut self) -> Result<Saved, Self::Error>;
+
+    /// Executes a batch and commits it together with its rows. An outcome for each piece of work, in order. What
+    /// takes long serves the network meanwhile: [`Network::wait_for`].
+    ///
+    /// Within a session, the order is that of the batch, and behind a piece that failed all others fail. A batch may
+    /// hold several rows of one session: the last one counts.
+    ///
+    /// # Errors
+    /// If it is unknown what was committed.
+    fn execute(&mut self, batch: &[Work], network: &mut Network) -> Result<Vec<Outcome>, Self::Error>;
+
+    /// Whether it must end instead of trying again.
+    fn is_fatal(&self, error: &Self::Error) -> bool {
+        let _ = error;
+        false
+    }
+}

@@ -1,0 +1,309 @@
+//! Many sessions over one socket.
+
+use super::socket::{self, DATAGRAM_BYTES_MAX, RECEIVE_MAX, RuntimeError};
+use super::{Clock, random};
+use landfall_pmnet::client::{ClientError, ClientStats, Event, RequestId};
+use landfall_pmnet::wire::{Header, Refusal};
+use landfall_pmnet::{Client, ClientConfig, Instant};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, BorrowedFd};
+
+/// Draws of a number that is free before giving up.
+const DRAWS_MAX: usize = 1000;
+/// Sessions that a socket may have: beyond this, free numbers are hard to draw.
+const SESSIONS_MAX: usize = 32768;
+/// Draws of another number after a server's refusal.
+const RESTARTS_MAX: u32 = 16;
+
+/// Names a session of a [`Sessions`]; never given twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SessionId(u64);
+
+struct Open {
+    client: Client,
+    number: u16,
+    due: Option<Instant>,
+    restarts: u32,
+}
+
+/// Sessions of one client with one server, which share a socket and so an address.
+pub struct Sessions {
+    socket: UdpSocket,
+    config: ClientConfig,
+    clock: Clock,
+    open: BTreeMap<SessionId, Open>,
+    numbers: BTreeMap<u16, SessionId>,
+    timers: BTreeSet<(Instant, SessionId)>,
+    /// Sessions that may have something to send or to tell.
+    touched: BTreeSet<SessionId>,
+    next: u64,
+    buffer: Vec<u8>,
+    unsent: u64,
+}
+
+impl std::fmt::Debug for Sessions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Sessions").field("open", &self.open.len()).finish_non_exhaustive()
+    }
+}
+
+impl Sessions {
+    /// A socket for sessions with `server`. With no `bind`, the kernel chooses address and port.
+    ///
+    /// # Errors
+    /// [`RuntimeError::Bind`].
+    pub fn new(
+        server: SocketAddr,
+        bind: Option<SocketAddr>,
+        config: ClientConfig,
+    ) -> Result<Self, RuntimeError> {
+        let any: SocketAddr = if server.is_ipv6() { ([0_u16; 8], 0).into() } else { ([0_u8; 4], 0).into() };
+        let socket = socket::open(bind.unwrap_or(any))?;
+        socket.connect(server).map_err(|source| RuntimeError::Bind { address: server, source })?;
+        Ok(Self {
+            socket,
+            config: ClientConfig { ipv6: server.is_ipv6(), ..config },
+            clock: Clock::default(),
+            open: BTreeMap::new(),
+            numbers: BTreeMap::new(),
+            timers: BTreeSet::new(),
+            touched: BTreeSet::new(),
+            next: 0,
+            buffer: vec![0; DATAGRAM_BYTES_MAX],
+            unsent: 0,
+        })
+    }
+
+    /// Starts a session. Requests may be queued at once.
+    ///
+    /// # Errors
+    /// [`RuntimeError::Sessions`] if there are too many.
+    pub fn start(&mut self) -> Result<SessionId, RuntimeError> {
+        let id = SessionId(self.next);
+        let (number, nonce) = self.draw()?;
+        self.next += 1;
+        self.numbers.insert(number, id);
+        let client = Client::new(self.config.clone(), number, nonce, self.clock.now());
+        self.open.insert(id, Open { client, number, due: None, restarts: 0 });
+        self.touched.insert(id);
+        Ok(id)
+    }
+
+    fn draw(&self) -> Result<(u16, u64), RuntimeError> {
+        for _ in 0..if self.open.len() < SESSIONS_MAX { DRAWS_MAX } else { 0 } {
+            let number = (random()? >> 48) as u16;
+            if !self.numbers.contains_key(&number) {
+                return Ok((number, random()?));
+            }
+        }
+        Err(RuntimeError::Sessions { max: SESSIONS_MAX })
+    }
+
+    /// Queues an update.
+    ///
+    /// # Errors
+    /// [`ClientError`]; [`ClientError::Ended`] for a session that is not there.
+    pub fn update(&mut self, id: SessionId, request: &[u8]) -> Result<RequestId, ClientError> {
+        let now = self.clock.now();
+        self.touch(id)?.update(request, now)
+    }
+
+    /// Queues a bypass.
+    ///
+    /// # Errors
+    /// As [`Self::update`].
+    pub fn bypass(&mut self, id: SessionId, request: &[u8]) -> Result<RequestId, ClientError> {
+        let now = self.clock.now();
+        self.touch(id)?.bypass(request, now)
+    }
+
+    fn touch(&mut self, id: SessionId) -> Result<&mut Client, ClientError> {
+        let open = self.open.get_mut(&id).ok_or(ClientError::Ended)?;
+        self.touched.insert(id);
+        Ok(&mut open.client)
+    }
+
+    /// Ends a session once everything queued is complete: [`Event::Ended`] then.
+    pub fn end(&mut self, id: SessionId) {
+        let now = self.clock.now();
+        if let Ok(client) = self.touch(id) {
+            client.end(now);
+        }
+    }
+
+    /// Whether a session should be ended, as its numbers run out.
+    pub fn needs_successor(&self, id: SessionId) -> bool {
+        self.open.get(&id).is_some_and(|open| open.client.needs_successor())
+    }
+
+    /// The chain has changed.
+    pub fn set_devices(&mut self, devices: u8) {
+        self.config.devices = devices;
+        let now = self.clock.now();
+        for (id, open) in &mut self.open {
+            open.client.set_devices(devices, now);
+            self.touched.insert(*id);
+        }
+    }
+
+    /// Takes what has arrived and what is due, and sends what is to be sent. Events follow `into`'s, in order
+    /// within each session; a session that is over is forgotten, its last event is `Ended`, `Refused` or `Failed`.
+    ///
+    /// # Errors
+    /// [`RuntimeError::Kernel`].
+    pub fn turn(&mut self, into: &mut Vec<(SessionId, Event)>) -> Result<(), RuntimeError> {
+        self.receive();
+        self.send(into)
+    }
+
+    /// The same, without a look at what has arrived.
+    ///
+    /// # Errors
+    /// As [`Self::turn`].
+    pub fn send(&mut self, into: &mut Vec<(SessionId, Event)>) -> Result<(), RuntimeError> {
+        self.expire();
+        while let Some(id) = self.touched.pop_first() {
+            self.serve(id, into)?;
+        }
+        Ok(())
+    }
+
+    fn receive(&mut self) {
+        let now = self.clock.now();
+        for _ in 0..RECEIVE_MAX {
+            let len = match self.socket.recv(&mut self.buffer) {
+                Ok(len) => len,
+                // What an earlier datagram met on its way; there may be more behind it.
+                Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => continue,
+                Err(_) => break,
+            };
+            let bytes = &self.buffer[..len];
+            let id = Header::parse(bytes).ok().and_then(|header| self.numbers.get(&header.session));
+            if let Some((id, open)) = id.and_then(|id| Some((*id, self.open.get_mut(id)?))) {
+                open.client.handle_datagram(bytes, now);
+                self.touched.insert(id);
+            }
+        }
+    }
+
+    fn expire(&mut self) {
+        let now = self.clock.now();
+        while let Some((_, id)) = self.timers.first().filter(|(due, _)| *due <= now).copied() {
+            self.timers.pop_first();
+            if let Some(open) = self.open.get_mut(&id) {
+                open.due = None;
+                open.client.handle_timeout(now);
+                self.touched.insert(id);
+            }
+        }
+    }
+
+    fn serve(&mut self, id: SessionId, into: &mut Vec<(SessionId, Event)>) -> Result<(), RuntimeError> {
+        let Some(open) = self.open.get_mut(&id) else { return Ok(()) };
+        while let Some(event) = open.client.poll_event() {
+            match event {
+                Event::Refused(Refusal::InUse) if open.restarts < RESTARTS_MAX => return self.restart(id),
+                Event::Ended | Event::Refused(_) | Event::Failed(_) => {
+                    into.push((id, event));
+                    self.flush(id);
+                    self.forget(id);
+                    return Ok(());
+                }
+                event => into.push((id, event)),
+            }
+        }
+        self.flush(id);
+        Ok(())
+    }
+
+    fn flush(&mut self, id: SessionId) {
+        let Some(open) = self.open.get_mut(&id) else { return };
+        while let Some(bytes) = open.client.poll_transmit() {
+            if let Err(error) = self.socket.send(&bytes) {
+                self.unsent += 1;
+                if !socket::is_loss(&error) {
+                    tracing::warn!(%error, "a datagram could not be sent");
+                }
+            }
+        }
+        let due = open.client.next_timeout();
+        if due != open.due {
+            open.due.map(|old| self.timers.remove(&(old, id)));
+            due.map(|new| self.timers.insert((new, id)));
+            open.due = due;
+        }
+    }
+
+    /// Another number, after a refusal.
+    fn restart(&mut self, id: SessionId) -> Result<(), RuntimeError> {
+        let (number, nonce) = self.draw()?;
+        let now = self.clock.now();
+        if let Some(open) = self.open.get_mut(&id) {
+            self.numbers.remove(&open.number);
+            self.numbers.insert(number, id);
+            open.number = number;
+            open.restarts += 1;
+            open.client.restart(number, nonce, now);
+            self.touched.insert(id);
+        }
+        Ok(())
+    }
+
+    fn forget(&mut self, id: SessionId) {
+        if let Some(open) = self.open.remove(&id) {
+            self.numbers.remove(&open.number);
+            open.due.map(|due| self.timers.remove(&(due, id)));
+        }
+    }
+
+    /// Forgets a session without ending it.
+    pub fn abandon(&mut self, id: SessionId) {
+        self.forget(id);
+    }
+
+    /// When [`Self::turn`] is due though nothing arrives.
+    pub fn next_timeout(&self) -> Option<Instant> {
+        if self.touched.is_empty() {
+            self.timers.first().map(|(due, _)| *due)
+        } else {
+            Some(self.clock.now())
+        }
+    }
+
+    /// The clock of [`Self::next_timeout`].
+    pub fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    /// How many sessions there are.
+    pub fn len(&self) -> usize {
+        self.open.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.open.is_empty()
+    }
+
+    /// What a session has counted.
+    pub fn stats(&self, id: SessionId) -> Option<ClientStats> {
+        self.open.get(&id).map(|open| open.client.stats())
+    }
+
+    /// Datagrams that the kernel did not take.
+    pub fn unsent(&self) -> u64 {
+        self.unsent
+    }
+
+    /// The address that servers see.
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.socket.local_addr().ok()
+    }
+}
+
+impl AsFd for Sessions {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}

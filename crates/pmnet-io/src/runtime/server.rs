@@ -1,0 +1,268 @@
+//! A server: datagrams in, batches of work to the application, datagrams out, in one thread.
+
+use super::application::{Application, Outcome};
+use super::socket::{self, DATAGRAM_BYTES_MAX, RECEIVE_MAX, RuntimeError, Waiting};
+use super::{Clock, Published, random};
+use landfall_pmnet::server::ServerStats;
+use landfall_pmnet::{Server, ServerConfig, Ticket, Work};
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// Longest rest before a look at whether to stop.
+const REST_MAX: Duration = Duration::from_millis(100);
+/// Pauses between attempts to load double from the first to the last of these.
+const LOAD_PAUSES: [Duration; 2] = [Duration::from_millis(10), Duration::from_secs(1)];
+
+/// How a server is run.
+#[derive(Clone, Debug)]
+pub struct ServerOptions {
+    /// Where it listens. On hosts with several addresses name one: answers must come from where clients sent to.
+    pub listen: SocketAddr,
+    /// The protocol's settings.
+    pub server: ServerConfig,
+    /// How it waits.
+    pub waiting: Waiting,
+    /// Most pieces of work in a batch.
+    pub batch_max: usize,
+    /// Bytes of requests after which a batch is closed.
+    pub batch_bytes: usize,
+}
+
+impl ServerOptions {
+    /// The usual settings, at an address.
+    pub fn new(listen: SocketAddr) -> Self {
+        let server = ServerConfig { ipv6: listen.is_ipv6(), ..ServerConfig::default() };
+        Self { listen, server, waiting: Waiting::Block, batch_max: 512, batch_bytes: 4 << 20 }
+    }
+}
+
+/// What a server tells about itself, several times a second.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ServerReport {
+    /// The address that it listens at; none before it does.
+    pub listens: Option<SocketAddr>,
+    /// What the present incarnation has counted.
+    pub server: ServerStats,
+    /// Incarnations so far.
+    pub incarnations: u64,
+    /// Batches executed.
+    pub batches: u64,
+    /// Pieces of work in them.
+    pub work: u64,
+    /// Datagrams that the kernel did not take.
+    pub unsent: u64,
+}
+
+/// The server's side of the network, which goes on while the application waits for something else.
+pub struct Network {
+    socket: UdpSocket,
+    server: Server,
+    clock: Clock,
+    buffer: Vec<u8>,
+    options: ServerOptions,
+    report: ServerReport,
+    published: Arc<Published<ServerReport>>,
+    told: landfall_pmnet::Instant,
+}
+
+impl std::fmt::Debug for Network {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Network").field("report", &self.report).finish_non_exhaustive()
+    }
+}
+
+/// Serves until `stop` is true.
+///
+/// # Errors
+/// [`RuntimeError`].
+pub fn serve<A: Application>(
+    options: ServerOptions,
+    application: &mut A,
+    published: Arc<Published<ServerReport>>,
+    stop: &AtomicBool,
+) -> Result<(), RuntimeError> {
+    let socket = socket::open(options.listen)?;
+    let clock = Clock::default();
+    let server = Server::new(options.server.clone(), 0, [], 0, clock.now());
+    let buffer = vec![0; DATAGRAM_BYTES_MAX];
+    let report = ServerReport { listens: socket.local_addr().ok(), ..ServerReport::default() };
+    let told = clock.now();
+    let mut network = Network { socket, server, clock, buffer, options, report, published, told };
+    while !stop.load(Ordering::Relaxed) {
+        if !network.begin(application, stop)? {
+            break;
+        }
+        if let Err(error) = network.incarnation(application, stop)? {
+            end_if_fatal(application, &error)?;
+            tracing::warn!(%error, "the application behind PMNet is lost; starting over with what it has committed");
+        }
+    }
+    Ok(())
+}
+
+fn end_if_fatal<A: Application>(application: &A, error: &A::Error) -> Result<(), RuntimeError> {
+    if application.is_fatal(error) {
+        return Err(RuntimeError::Application(error.to_string().into()));
+    }
+    Ok(())
+}
+
+impl Network {
+    /// Where it listens.
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.report.listens
+    }
+
+    /// Serves the network until `other` can be read: true; or until `most` has passed: false.
+    ///
+    /// # Errors
+    /// [`RuntimeError::Kernel`].
+    pub fn wait_for(&mut self, other: BorrowedFd<'_>, most: Duration) -> Result<bool, RuntimeError> {
+        let until = self.clock.now() + most;
+        loop {
+            let now = self.clock.now();
+            if now >= until {
+                return Ok(false);
+            }
+            let rest = self.rest(until.since(now));
+            let [ready, ours] = socket::wait(&[other, self.socket.as_fd()], rest)?;
+            if ready {
+                return Ok(true);
+            }
+            if ours {
+                self.receive();
+            }
+            self.expire();
+            self.send();
+        }
+    }
+
+    /// A new incarnation with what is committed; false if told to stop before that.
+    fn begin<A: Application>(
+        &mut self,
+        application: &mut A,
+        stop: &AtomicBool,
+    ) -> Result<bool, RuntimeError> {
+        let mut pause = LOAD_PAUSES[0];
+        loop {
+            match application.load() {
+                Ok(saved) => {
+                    let (config, now) = (self.options.server.clone(), self.clock.now());
+                    self.server = Server::new(config, random()?, saved.rows, saved.floor, now);
+                    self.report.incarnations += 1;
+                    self.tell();
+                    return Ok(true);
+                }
+                Err(error) => {
+                    end_if_fatal(application, &error)?;
+                    tracing::warn!(%error, "the application behind PMNet does not answer; trying again");
+                }
+            }
+            if stop.load(Ordering::Relaxed) {
+                return Ok(false);
+            }
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(LOAD_PAUSES[1]);
+        }
+    }
+
+    /// Until the application fails, or it is time to stop.
+    fn incarnation<A: Application>(
+        &mut self,
+        application: &mut A,
+        stop: &AtomicBool,
+    ) -> Result<Result<(), A::Error>, RuntimeError> {
+        while !stop.load(Ordering::Relaxed) {
+            self.receive();
+            self.expire();
+            self.send();
+            let batch = self.batch();
+            if batch.is_empty() {
+                let rest = self.rest(REST_MAX);
+                socket::wait(&[self.socket.as_fd()], rest)?;
+                continue;
+            }
+            match application.execute(&batch, self) {
+                Ok(outcomes) => self.settle(&batch, outcomes),
+                Err(error) => return Ok(Err(error)),
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    fn batch(&mut self) -> Vec<Work> {
+        let mut batch = Vec::new();
+        let mut bytes = 0;
+        while batch.len() < self.options.batch_max && bytes < self.options.batch_bytes {
+            let Some(work) = self.server.poll_work() else { break };
+            bytes += match &work {
+                Work::Update { request, .. } | Work::Bypass { request, .. } => request.len(),
+                Work::Row { .. } => 0,
+            };
+            batch.push(work);
+        }
+        batch
+    }
+
+    fn settle(&mut self, batch: &[Work], outcomes: Vec<Outcome>) {
+        assert_eq!(batch.len(), outcomes.len(), "an outcome for each piece of work");
+        self.report.batches += 1;
+        self.report.work += batch.len() as u64;
+        let now = self.clock.now();
+        for (work, outcome) in batch.iter().zip(outcomes) {
+            let ticket: Ticket = work.ticket();
+            match outcome {
+                Outcome::Committed => self.server.committed(ticket, now),
+                Outcome::Response { bytes, changed } => self.server.respond(ticket, &bytes, changed, now),
+                Outcome::Failed => self.server.failed(ticket),
+            }
+        }
+        self.send();
+    }
+
+    /// How long to rest, at most.
+    fn rest(&self, most: Duration) -> Duration {
+        let due = self.server.next_timeout().map_or(most, |due| due.since(self.clock.now()));
+        if self.options.waiting == Waiting::Spin { Duration::ZERO } else { due.min(most).min(REST_MAX) }
+    }
+
+    fn receive(&mut self) {
+        let now = self.clock.now();
+        for _ in 0..RECEIVE_MAX {
+            match self.socket.recv_from(&mut self.buffer) {
+                Ok((len, from)) => self.server.handle_datagram(from, &self.buffer[..len], now),
+                Err(_) => break,
+            }
+        }
+    }
+
+    fn expire(&mut self) {
+        let now = self.clock.now();
+        if self.server.next_timeout().is_some_and(|due| due <= now) {
+            self.server.handle_timeout(now);
+        }
+    }
+
+    fn send(&mut self) {
+        while let Some((to, bytes)) = self.server.poll_transmit() {
+            if let Err(error) = self.socket.send_to(&bytes, to) {
+                self.report.unsent += 1;
+                if !socket::is_loss(&error) {
+                    tracing::warn!(%error, %to, "a datagram could not be sent");
+                }
+            }
+        }
+        if self.clock.now().since(self.told) >= REST_MAX {
+            self.tell();
+        }
+    }
+
+    fn tell(&mut self) {
+        self.told = self.clock.now();
+        self.report.server = self.server.stats();
+        self.published.set(self.report);
+    }
+}

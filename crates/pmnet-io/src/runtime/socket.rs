@@ -1,0 +1,97 @@
+//! UDP sockets, and waiting for them.
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use socket2::{Domain, Protocol, Socket, Type};
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+/// Longest payload of a datagram.
+pub(super) const DATAGRAM_BYTES_MAX: usize = 65535;
+/// Datagrams that are fetched before their answers leave.
+pub(super) const RECEIVE_MAX: usize = 64;
+/// What the kernel may hold of a socket's datagrams, in each direction; it may grant less.
+const BUFFER_BYTES: usize = 8 << 20;
+
+/// What stops a runtime. Blame: the machine, or what was asked of it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RuntimeError {
+    /// The kernel does not take an address.
+    #[error("cannot use {address} for PMNet: {source}; choose another address or port")]
+    Bind {
+        /// The address.
+        address: SocketAddr,
+        /// Its reason.
+        source: io::Error,
+    },
+    /// The kernel refuses something else.
+    #[error("cannot {what}: {source}")]
+    Kernel {
+        /// What was tried.
+        what: &'static str,
+        /// Its reason.
+        source: io::Error,
+    },
+    /// Every session number of a socket is taken.
+    #[error("all {max} sessions of the socket are in use; start another side-car")]
+    Sessions {
+        /// How many there may be.
+        max: usize,
+    },
+    /// The application has ended for good.
+    #[error("the application behind PMNet has ended: {0}")]
+    Application(Box<dyn std::error::Error + Send + Sync>),
+}
+
+/// How a loop waits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Waiting {
+    /// In the kernel.
+    #[default]
+    Block,
+    /// By looking again and again: a core for some microseconds of latency.
+    Spin,
+}
+
+pub(super) fn open(address: SocketAddr) -> Result<UdpSocket, RuntimeError> {
+    let open = || -> io::Result<UdpSocket> {
+        let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
+        // What is granted is the system's choice; losses are repaired.
+        let _ = socket.set_recv_buffer_size(BUFFER_BYTES);
+        let _ = socket.set_send_buffer_size(BUFFER_BYTES);
+        socket.bind(&address.into())?;
+        socket.set_nonblocking(true)?;
+        Ok(socket.into())
+    };
+    open().map_err(|source| RuntimeError::Bind { address, source })
+}
+
+/// Waits until one of `sockets` can be read, for `most` at most. Which of the first two can.
+pub(super) fn wait(sockets: &[BorrowedFd<'_>], most: Duration) -> Result<[bool; 2], RuntimeError> {
+    let mut fds: smallvec::SmallVec<[PollFd<'_>; 2]> =
+        sockets.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
+    let most = Timespec {
+        tv_sec: i64::try_from(most.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: most.subsec_nanos().into(),
+    };
+    match poll(&mut fds, Some(&most)) {
+        Ok(_) | Err(Errno::INTR) => {}
+        Err(errno) => return Err(RuntimeError::Kernel { what: "wait for sockets", source: errno.into() }),
+    }
+    let ready = |at: usize| fds.get(at).is_some_and(|fd| !fd.revents().is_empty());
+    Ok([ready(0), ready(1)])
+}
+
+/// Whether a datagram's loss is all that an error means: it is sent again in time.
+pub(super) fn is_loss(error: &io::Error) -> bool {
+    use io::ErrorKind::{
+        ConnectionRefused, HostUnreachable, Interrupted, NetworkDown, NetworkUnreachable, WouldBlock,
+    };
+    let kinds =
+        [WouldBlock, ConnectionRefused, Interrupted, HostUnreachable, NetworkUnreachable, NetworkDown];
+    let errnos = [Errno::NOBUFS, Errno::PERM].map(|errno| Some(errno.raw_os_error()));
+    kinds.contains(&error.kind()) || errnos.contains(&error.raw_os_error())
+}

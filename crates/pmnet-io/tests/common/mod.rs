@@ -1,0 +1,122 @@
+//! A real redis-server, and the few bytes of RESP that it takes to ask it.
+
+#![allow(dead_code, unreachable_pub, reason = "each test program uses its part")]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// A server with its own directory, killed when dropped.
+pub struct Redis {
+    child: Child,
+    pub address: SocketAddr,
+    dir: tempfile::TempDir,
+}
+
+impl Redis {
+    /// Every commit synced; `None`, and the reason on standard error, where there is no redis-server.
+    pub fn start() -> Option<Self> {
+        if Command::new("redis-server").arg("--version").stdout(Stdio::null()).status().is_err() {
+            eprintln!("SKIP: redis-server: not installed, see `cargo xtask peers`");
+            return None;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let redis = Self { child: spawn(&dir, address), address, dir };
+        redis.wait();
+        Some(redis)
+    }
+
+    /// SIGKILL, then the same again over the same files.
+    pub fn kill_and_restart(&mut self) {
+        self.kill();
+        self.child = spawn(&self.dir, self.address);
+        self.wait();
+    }
+
+    pub fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    pub fn client(&self) -> Client {
+        Client::connect(self.address)
+    }
+
+    fn wait(&self) {
+        let began = Instant::now();
+        while began.elapsed() < LIMIT {
+            if let Ok(stream) = TcpStream::connect(self.address) {
+                let mut client = Client { stream: BufReader::new(stream) };
+                if client.call(&["PING"]) == "+PONG\r\n" {
+                    return;
+                }
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        panic!("redis-server did not start");
+    }
+}
+
+fn spawn(dir: &tempfile::TempDir, address: SocketAddr) -> Child {
+    let mut command = Command::new("redis-server");
+    command.args(["--bind", "127.0.0.1", "--save", "", "--daemonize", "no", "--enable-debug-command", "yes"]);
+    command.args(["--appendonly", "yes", "--appendfsync", "always"]);
+    command.arg("--port").arg(address.port().to_string()).arg("--dir").arg(dir.path());
+    command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A connection that asks and waits.
+pub struct Client {
+    stream: BufReader<TcpStream>,
+}
+
+impl Client {
+    pub fn connect(address: SocketAddr) -> Self {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_nodelay(true).unwrap();
+        stream.set_read_timeout(Some(LIMIT)).unwrap();
+        Self { stream: BufReader::new(stream) }
+    }
+
+    pub fn send(&mut self, words: &[&str]) {
+        let mut bytes = format!("*{}\r\n", words.len());
+        for word in words {
+            bytes += &format!("${}\r\n{word}\r\n", word.len());
+        }
+        self.stream.get_mut().write_all(bytes.as_bytes()).unwrap();
+    }
+
+    /// The reply's bytes; nothing once the connection has ended.
+    pub fn reply(&mut self) -> String {
+        let mut line = String::new();
+        self.stream.read_line(&mut line).unwrap();
+        let number = line.get(1..).and_then(|rest| rest.trim_end().parse::<i64>().ok());
+        match (line.chars().next(), number) {
+            (Some('$' | '='), Some(len @ 0..)) => {
+                let mut body = vec![0; usize::try_from(len).unwrap() + 2];
+                self.stream.read_exact(&mut body).unwrap();
+                line += &String::from_utf8_lossy(&body);
+            }
+            (Some('*' | '~'), Some(count @ 0..)) => (0..count).for_each(|_| line += &self.reply()),
+            (Some('%'), Some(pairs @ 0..)) => (0..2 * pairs).for_each(|_| line += &self.reply()),
+            _ => {}
+        }
+        line
+    }
+
+    pub fn call(&mut self, words: &[&str]) -> String {
+        self.send(words);
+        self.reply()
+    }
+}

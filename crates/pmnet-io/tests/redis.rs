@@ -1,0 +1,432 @@
+//! Both side-cars in front of a real server.
+
+mod common;
+
+use common::{Client, Redis};
+use landfall_pmnet_io::redis::client::{self, SidecarConfig, SidecarReport};
+use landfall_pmnet_io::redis::server::{self, ServerSideConfig, ServerSideReports};
+use landfall_pmnet_io::runtime::Published;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+fn anywhere() -> SocketAddr {
+    "127.0.0.1:0".parse().unwrap()
+}
+
+fn until<T>(what: &str, mut done: impl FnMut() -> Option<T>) -> T {
+    let began = Instant::now();
+    loop {
+        if let Some(value) = done() {
+            return value;
+        }
+        assert!(began.elapsed() < LIMIT, "{what} did not happen");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// A side-car in a thread, ended in good order when dropped.
+struct Running {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Running {
+    fn start(run: impl FnOnce(Arc<AtomicBool>) + Send + 'static) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let theirs = stop.clone();
+        Self { stop, thread: Some(std::thread::spawn(move || run(theirs))) }
+    }
+
+    fn end(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.join().unwrap();
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+struct Pair {
+    client: Running,
+    server: Running,
+    config: ServerSideConfig,
+    reports: Arc<ServerSideReports>,
+    report: Arc<Published<SidecarReport>>,
+    address: SocketAddr,
+}
+
+impl Pair {
+    fn start(redis: SocketAddr) -> Self {
+        Self::start_with(redis, |_| {}, |_| {})
+    }
+
+    fn start_with(
+        redis: SocketAddr,
+        change_server: impl FnOnce(&mut ServerSideConfig),
+        change_client: impl FnOnce(&mut SidecarConfig),
+    ) -> Self {
+        let reports = Arc::new(ServerSideReports::default());
+        let mut config = ServerSideConfig::new(anywhere(), redis);
+        config.reply_limit = Duration::from_secs(2);
+        change_server(&mut config);
+        let server = start_server(&config, &reports);
+        let listens = until("the server's start", || reports.network.get().listens);
+        config.options.listen = listens;
+        let report = Arc::new(Published::default());
+        let mut client_config = SidecarConfig::new(anywhere(), listens);
+        change_client(&mut client_config);
+        let theirs = report.clone();
+        let client = Running::start(move |stop| client::run(client_config, theirs, stop).unwrap());
+        let address = until("the client's start", || report.get().listens);
+        Self { client, server, config, reports, report, address }
+    }
+
+    fn client(&self) -> Client {
+        Client::connect(self.address)
+    }
+
+    /// Ends the server's side-car and starts another at the same address.
+    fn restart_server(&mut self) {
+        self.server.end();
+        self.server = start_server(&self.config, &self.reports);
+    }
+}
+
+fn start_server(config: &ServerSideConfig, reports: &Arc<ServerSideReports>) -> Running {
+    let (config, reports) = (config.clone(), reports.clone());
+    Running::start(move |stop| server::run(config, reports, stop).unwrap())
+}
+
+#[test]
+fn clients_get_what_the_server_would_say() {
+    let Some(redis) = Redis::start() else { return };
+    let pair = Pair::start(redis.address);
+    let (mut ours, mut theirs) = (pair.client(), redis.client());
+    assert_eq!(ours.call(&["SET", "k", "v"]), "+OK\r\n");
+    assert_eq!(ours.call(&["GET", "k"]), "$1\r\nv\r\n", "a session reads its own writes");
+    assert_eq!(theirs.call(&["GET", "k"]), "$1\r\nv\r\n");
+    for command in [
+        &["INCR", "n"][..],
+        &["HSET", "h", "f", "v", "g", "w"],
+        &["HGETALL", "h"],
+        &["INCR", "h"],
+        &["SET", "k", "v", "EX", "0"],
+        &["SET", "k"],
+        &["NOVELTY", "x"],
+        &["LPUSH", "l", "a", "b"],
+        &["LRANGE", "l", "0", "-1"],
+        &["SET", "n", "w", "NX"],
+        &["EVAL", "return redis.call('INCR', KEYS[1])", "1", "c"],
+        &["GET", "missing"],
+        &["XADD", "s", "1-1", "f", "v"],
+    ] {
+        let here = ours.call(command);
+        if command[0] != "XADD" && command[0] != "INCR" && command[0] != "LPUSH" && command[0] != "HSET" {
+            let there = theirs.call(command);
+            let same = here == there || command[0] == "EVAL";
+            assert!(same, "{command:?}: {here:?} instead of {there:?}");
+        }
+    }
+    assert_eq!(theirs.call(&["GET", "n"]), "$1\r\n1\r\n");
+    assert_eq!(theirs.call(&["LLEN", "l"]), ":2\r\n");
+    assert!(pair.report.get().listens.is_some());
+}
+
+#[test]
+fn what_clients_say_first_is_understood() {
+    let Some(redis) = Redis::start() else { return };
+    let pair = Pair::start(redis.address);
+    let mut client = pair.client();
+    assert!(client.call(&["HELLO", "3"]).starts_with("%7\r\n"));
+    assert!(client.call(&["CLIENT", "MAINT_NOTIFICATIONS", "ON"]).starts_with("-ERR"));
+    assert_eq!(client.call(&["CLIENT", "SETINFO", "LIB-NAME", "x"]), "+OK\r\n");
+    assert_eq!(client.call(&["SELECT", "0"]), "+OK\r\n");
+    assert!(client.call(&["INFO", "server"]).contains("redis_version"));
+    assert_eq!(client.call(&["HSET", "h", "f", "v"]), ":1\r\n");
+    assert_eq!(client.call(&["HGETALL", "h"]), "%1\r\n$1\r\nf\r\n$1\r\nv\r\n", "RESP3 for those who asked");
+    let mut other = pair.client();
+    assert_eq!(other.call(&["HGETALL", "h"]), "*2\r\n$1\r\nf\r\n$1\r\nv\r\n", "and RESP2 for the others");
+    assert!(other.call(&["CONFIG", "GET", "save"]).starts_with("*2\r\n"));
+    assert!(other.call(&["SUBSCRIBE", "c"]).starts_with("-ERR PMNet"));
+    assert_eq!(other.call(&["PING"]), "+PONG\r\n");
+}
+
+#[test]
+fn pipelines_are_answered_in_order() {
+    let Some(redis) = Redis::start() else { return };
+    let pair = Pair::start(redis.address);
+    let mut client = pair.client();
+    const COMMANDS: usize = 500;
+    for n in 0..COMMANDS {
+        let value = n.to_string();
+        client.send(&["SET", "k", &value]);
+        client.send(&["APPEND", "log", "x"]);
+        if n % 10 == 0 {
+            client.send(&["GET", "k"]);
+        }
+        client.send(&["ECHO", &value]);
+    }
+    for n in 0..COMMANDS {
+        let value = n.to_string();
+        assert_eq!(client.reply(), "+OK\r\n");
+        assert_eq!(client.reply(), format!(":{}\r\n", n + 1));
+        if n % 10 == 0 {
+            assert_eq!(client.reply(), format!("${}\r\n{value}\r\n", value.len()));
+        }
+        assert_eq!(client.reply(), format!("${}\r\n{value}\r\n", value.len()));
+    }
+}
+
+#[test]
+fn transactions_are_executed_as_one() {
+    let Some(redis) = Redis::start() else { return };
+    let pair = Pair::start(redis.address);
+    let mut client = pair.client();
+    assert_eq!(client.call(&["MULTI"]), "+OK\r\n");
+    assert_eq!(client.call(&["SET", "a", "1"]), "+QUEUED\r\n");
+    assert_eq!(client.call(&["INCR", "a"]), "+QUEUED\r\n");
+    assert_eq!(client.call(&["LPUSH", "a", "x"]), "+QUEUED\r\n");
+    let reply = client.call(&["EXEC"]);
+    assert!(reply.starts_with("*3\r\n+OK\r\n:2\r\n-WRONGTYPE"), "{reply}");
+    client.call(&["MULTI"]);
+    client.call(&["SET", "a"]);
+    client.call(&["SET", "a", "lost"]);
+    assert!(client.call(&["EXEC"]).starts_with("-EXECABORT"));
+    client.call(&["MULTI"]);
+    assert_eq!(client.call(&["DISCARD"]), "+OK\r\n");
+    assert_eq!(client.call(&["GET", "a"]), "$1\r\n2\r\n");
+}
+
+#[test]
+fn commands_that_wait_get_what_comes_later() {
+    let Some(redis) = Redis::start() else { return };
+    let pair = Pair::start(redis.address);
+    let (mut client, mut other) = (pair.client(), pair.client());
+    assert_eq!(client.call(&["BLPOP", "queue", "0.05"]), "*-1\r\n");
+    client.send(&["BLPOP", "queue", "10"]);
+    client.send(&["PING"]);
+    std::thread::sleep(Duration::from_millis(60));
+    assert_eq!(other.call(&["RPUSH", "queue", "x"]), ":1\r\n");
+    assert_eq!(client.reply(), "*2\r\n$5\r\nqueue\r\n$1\r\nx\r\n");
+    assert_eq!(client.reply(), "+PONG\r\n");
+    assert_eq!(other.call(&["LLEN", "queue"]), ":0\r\n");
+}
+
+#[test]
+fn a_server_side_car_that_restarts_goes_on_where_it_was() {
+    let Some(redis) = Redis::start() else { return };
+    let mut pair = Pair::start(redis.address);
+    let mut client = pair.client();
+    for n in 1..=10 {
+        assert_eq!(client.call(&["INCR", "n"]), format!(":{n}\r\n"));
+    }
+    pair.restart_server();
+    for n in 11..=20 {
+        assert_eq!(client.call(&["INCR", "n"]), format!(":{n}\r\n"));
+        assert_eq!(client.call(&["SET", "k", &n.to_string()]), "+OK\r\n");
+    }
+    assert_eq!(redis.client().call(&["GET", "k"]), "$2\r\n20\r\n");
+}
+
+#[test]
+fn flushed_rows_are_written_again() {
+    let Some(redis) = Redis::start() else { return };
+    let mut pair = Pair::start(redis.address);
+    let mut client = pair.client();
+    assert_eq!(client.call(&["INCR", "n"]), ":1\r\n");
+    assert_eq!(redis.client().call(&["FLUSHALL"]), "+OK\r\n");
+    assert_eq!(client.call(&["INCR", "n"]), ":1\r\n");
+    assert_eq!(client.call(&["FLUSHALL"]), "+OK\r\n");
+    assert_eq!(client.call(&["EVAL", "return redis.call('FLUSHALL')", "0"]), "+OK\r\n");
+    pair.restart_server();
+    assert_eq!(client.call(&["INCR", "n"]), ":1\r\n", "the session is still known");
+    assert_eq!(client.call(&["INCR", "n"]), ":2\r\n");
+}
+
+#[test]
+fn a_second_side_car_on_the_same_keys_takes_over_and_the_first_commits_nothing_more() {
+    let Some(redis) = Redis::start() else { return };
+    let reports = Arc::new(ServerSideReports::default());
+    let first = ServerSideConfig::new(anywhere(), redis.address);
+    let stop = Arc::new(AtomicBool::new(false));
+    let (theirs, their_stop) = (reports.clone(), stop.clone());
+    let thread = std::thread::spawn(move || server::run(first, theirs, their_stop));
+    let listens = until("the first start", || reports.network.get().listens);
+    let mut config = SidecarConfig::new(anywhere(), listens);
+    config.client.give_up = Duration::from_secs(1);
+    let report = Arc::new(Published::default());
+    let told = report.clone();
+    let _client = Running::start(move |stop| client::run(config, told, stop).unwrap());
+    let address = until("the client's start", || report.get().listens);
+    let mut client = Client::connect(address);
+    assert_eq!(client.call(&["INCR", "n"]), ":1\r\n");
+    let second = Pair::start(redis.address);
+    assert_eq!(second.client().call(&["INCR", "n"]), ":2\r\n");
+    let answer = client.call(&["INCR", "n"]);
+    assert!(answer.starts_with("-LANDFALL the session has failed"), "{answer}");
+    let error = thread.join().unwrap().unwrap_err().to_string();
+    assert!(error.contains("another server's side-car"), "{error}");
+    assert_eq!(second.client().call(&["INCR", "n"]), ":3\r\n");
+}
+
+#[test]
+fn acknowledged_commands_that_the_server_rejects_are_kept() {
+    let Some(redis) = Redis::start() else { return };
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let path = file.path().to_owned();
+    let mut admin = redis.client();
+    // A user that may write everything but this.
+    let acl = ["ACL", "SETUSER", "car", "on", ">pw", "+@all", "~landfall:*", "~ok:*"];
+    assert_eq!(admin.call(&acl), "+OK\r\n");
+    let pair = Pair::start_with(
+        redis.address,
+        |config| {
+            (config.user, config.password) = (Some("car".to_owned()), Some("pw".to_owned()));
+            config.rejected_file = Some(path.clone());
+            config.rejected_max = 3;
+        },
+        |config| config.typed_early = true,
+    );
+    let mut client = pair.client();
+    assert_eq!(client.call(&["SET", "ok:1", "v"]), "+OK\r\n");
+    for n in 0..4 {
+        assert_eq!(client.call(&["SET", "secret", &n.to_string()]), "+OK\r\n", "acknowledged early");
+    }
+    assert_eq!(client.call(&["SET", "ok:2", "v"]), "+OK\r\n");
+    assert_eq!(client.call(&["HMSET", "ok:2", "f", "v"]), "+OK\r\n", "typed, and early as was asked for");
+    assert_eq!(client.call(&["GET", "ok:1"]), "$1\r\nv\r\n", "the rest goes on");
+    let kept = server::rejected(&pair.config).unwrap();
+    let shown: Vec<String> = kept.iter().map(|one| one.command()).collect();
+    assert_eq!(shown, ["SET secret 2", "SET secret 3", "HMSET ok:2 f v"], "the latest three");
+    assert!(kept[0].error.starts_with("NOPERM") && kept[2].error.starts_with("WRONGTYPE"), "{kept:?}");
+    let lines = std::fs::read_to_string(&path).unwrap();
+    assert_eq!(lines.lines().count(), 5, "{lines}");
+    assert_eq!(pair.reports.redis.get().rejected, 5);
+    assert_eq!(admin.call(&["EXISTS", "secret"]), ":0\r\n");
+}
+
+#[test]
+fn updates_wait_while_the_server_has_no_memory_and_bypasses_are_told() {
+    let Some(redis) = Redis::start() else { return };
+    let pair = Pair::start(redis.address);
+    let (mut client, mut admin) = (pair.client(), redis.client());
+    assert_eq!(client.call(&["SET", "k", "old"]), "+OK\r\n");
+    assert_eq!(admin.call(&["CONFIG", "SET", "maxmemory", "1"]), "+OK\r\n");
+    let told = client.call(&["APPEND", "k", "x"]);
+    assert!(told.starts_with("-OOM"), "{told}");
+    client.send(&["SET", "k", "new"]);
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(admin.call(&["GET", "k"]), "$3\r\nold\r\n");
+    assert_eq!(admin.call(&["CONFIG", "SET", "maxmemory", "0"]), "+OK\r\n");
+    assert_eq!(client.reply(), "+OK\r\n", "once there is memory");
+    assert_eq!(admin.call(&["GET", "k"]), "$3\r\nnew\r\n");
+    assert_eq!(pair.reports.redis.get().rejected, 0);
+}
+
+#[test]
+fn redis_benchmark_and_redis_cli_work_through_it() {
+    let Some(redis) = Redis::start() else { return };
+    let pair = Pair::start(redis.address);
+    let port = pair.address.port().to_string();
+    let mut benchmark = Command::new("redis-benchmark");
+    benchmark.args(["-p", &port, "-n", "2000", "-c", "20", "-q", "-t", "set,get,incr,lpush,mset,hset"]);
+    let Ok(output) = benchmark.output() else {
+        eprintln!("SKIP: redis-benchmark: not installed, see `cargo xtask peers`");
+        return;
+    };
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success() && text.contains("HSET"),
+        "{text}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert_eq!(redis.client().call(&["GET", "counter:__rand_int__"]), "$4\r\n2000\r\n");
+    let mut piped = Command::new("redis-benchmark");
+    piped.args(["-p", &port, "-n", "4000", "-P", "16", "-q", "-t", "set"]);
+    let piped = piped.stdout(Stdio::null()).status().unwrap();
+    assert!(piped.success());
+    let shown =
+        Command::new("redis-cli").args(["-p", &port, "GET", "counter:__rand_int__"]).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&shown.stdout).trim(), "2000");
+}
+
+/// What one writer was told, and what it may have done.
+#[derive(Default)]
+struct Told {
+    set: u64,
+    sent: u64,
+    appended: u64,
+    /// Appends whose reply was lost or never came.
+    unknown: u64,
+}
+
+/// Sets its own key to growing numbers and appends to its own log, until told to stop.
+fn write(address: SocketAddr, writer: usize, stop: &AtomicBool) -> Told {
+    let mut told = Told::default();
+    let (key, log) = (format!("set:{writer}"), format!("log:{writer}"));
+    let mut client = Client::connect(address);
+    while !stop.load(Ordering::Relaxed) {
+        told.sent += 1;
+        assert_eq!(client.call(&["SET", &key, &told.sent.to_string()]), "+OK\r\n");
+        told.set = told.sent;
+        let reply = client.call(&["APPEND", &log, "x"]);
+        match reply.strip_prefix(':').map(|len| len.trim_end().parse::<u64>().unwrap()) {
+            Some(len) => {
+                told.appended += 1;
+                let most = told.appended + told.unknown;
+                assert!((told.appended..=most).contains(&len), "{len} after {} to {most}", told.appended);
+            }
+            None if reply.starts_with("-LANDFALL the command may have been executed") => told.unknown += 1,
+            None => panic!("{reply}"),
+        }
+    }
+    told
+}
+
+#[test]
+fn a_server_killed_under_load_loses_nothing_acknowledged_and_does_nothing_twice() {
+    let Some(mut redis) = Redis::start() else { return };
+    let pair = Pair::start(redis.address);
+    let stop = Arc::new(AtomicBool::new(false));
+    let writers: Vec<_> = (0..4)
+        .map(|writer| {
+            let (stop, address) = (stop.clone(), pair.address);
+            std::thread::spawn(move || write(address, writer, &stop))
+        })
+        .collect();
+    for _ in 0..4 {
+        std::thread::sleep(Duration::from_millis(150));
+        redis.kill_and_restart();
+    }
+    std::thread::sleep(Duration::from_millis(150));
+    stop.store(true, Ordering::Relaxed);
+    let told: BTreeMap<usize, Told> =
+        writers.into_iter().map(|writer| writer.join().unwrap()).enumerate().collect();
+    let mut client = redis.client();
+    for (writer, told) in &told {
+        assert!(told.set > 10, "writer {writer} came to {}", told.set);
+        let value = client.call(&["GET", &format!("set:{writer}")]);
+        assert!(value.ends_with(&format!("\r\n{}\r\n", told.set)), "{value:?} instead of {}", told.set);
+        let len = client.call(&["STRLEN", &format!("log:{writer}")]);
+        let len: u64 = len.trim_start_matches(':').trim_end().parse().unwrap();
+        let most = told.appended + told.unknown;
+        assert!((told.appended..=most).contains(&len), "{len} instead of {} to {most}", told.appended);
+    }
+    assert!(pair.reports.redis.get().connections >= 5);
+    drop(pair);
+}
