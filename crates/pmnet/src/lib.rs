@@ -12,9 +12,9 @@
 
 #![forbid(unsafe_code)]
 
+pub mod cache;
 pub mod client;
 pub mod device;
-pub mod cache;
 mod error;
 mod identity;
 pub mod log;
