@@ -3,11 +3,13 @@
 //! Read [`Device`] first; what is done with which packet is in [`table`].
 
 mod pipeline;
+mod reads;
 mod resend;
 mod servers;
 mod stats;
 pub mod table;
 
+pub use reads::{CacheConfig, Codec};
 pub use servers::ServerState;
 pub use stats::DeviceStats;
 
@@ -16,6 +18,7 @@ use crate::log::{Log, NotLogged, Stored};
 use crate::wire::{self, Header};
 use crate::{Identity, Instant};
 use landfall_media::{Dirty, Extent, MediaError};
+use reads::Reads;
 use resend::Resend;
 use servers::Servers;
 use std::collections::VecDeque;
@@ -45,6 +48,9 @@ pub struct DeviceConfig {
     pub heartbeats_missed_max: u32,
     /// Servers that are watched.
     pub servers_max: usize,
+    /// The read cache, if there is to be one. All packets between clients and a server must pass the device, and nothing
+    /// else may change the server's keys: see `docs/format/pmnet.md`.
+    pub cache: Option<CacheConfig>,
 }
 
 impl Default for DeviceConfig {
@@ -58,6 +64,7 @@ impl Default for DeviceConfig {
             heartbeat_every: Duration::from_millis(100),
             heartbeats_missed_max: 3,
             servers_max: 64,
+            cache: None,
         }
     }
 }
@@ -120,6 +127,7 @@ pub struct Device {
     actions: VecDeque<Action>,
     resend: Resend,
     servers: Servers,
+    reads: Option<Reads>,
     stats: DeviceStats,
 }
 
@@ -132,15 +140,36 @@ impl Device {
             actions: VecDeque::new(),
             resend: Resend::new(&config),
             servers: Servers::default(),
+            reads: None,
             stats: DeviceStats::default(),
         };
         let all = device.log.identities(|_| true);
+        let restarted = !device.log.is_new();
+        let new_reads = |cache| Reads::new(cache, config.servers_max, restarted, now);
+        device.reads = config.cache.map(new_reads);
         for identity in &all {
             device.resend.watch(*identity, now);
             device.servers.note(&device.config, identity.flow, now);
+            device.tell_cache(identity);
         }
         device.resend.replay(all);
         device
+    }
+
+    /// An update of the log, after a restart, is in flight, and durable.
+    fn tell_cache(&mut self, identity: &Identity) {
+        let Some(reads) = &mut self.reads else { return };
+        let Ok(Some(stored)) = self.log.hold(identity) else { return };
+        if let Ok(bytes) = self.log.bytes_of(&stored) {
+            reads.update(identity, bytes.get(stored.header_at..).unwrap_or_default(), false);
+            reads.durable(identity);
+        }
+        self.log.release(&stored);
+    }
+
+    /// Values in the read cache, and their bytes with their keys.
+    pub fn cached(&self) -> (usize, usize) {
+        self.reads.as_ref().map_or((0, 0), Reads::held)
     }
 
     /// The log.
@@ -190,10 +219,13 @@ impl Device {
     /// # Errors
     /// The outcome's; nothing is acknowledged then.
     pub fn finish_commit(&mut self, outcome: Result<(), MediaError>) -> Result<(), LogError> {
-        let Self { log, actions, config, stats, .. } = self;
+        let Self { log, actions, config, stats, reads, .. } = self;
         stats.fences += 1;
         log.finish_commit(outcome, |identity| {
             stats.acknowledged += 1;
+            if let Some(reads) = reads {
+                reads.durable(&identity);
+            }
             actions.push_back(acknowledgement(config, &identity));
         })
     }
@@ -210,7 +242,11 @@ impl Device {
 
     /// When [`Self::handle_timeout`] is due.
     pub fn next_timeout(&self) -> Option<Instant> {
-        [self.resend.next_timeout(), self.servers.next_timeout(&self.config)].into_iter().flatten().min()
+        let reads = self.reads.as_ref().and_then(Reads::next_timeout);
+        [self.resend.next_timeout(), self.servers.next_timeout(&self.config), reads]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// A packet was longer than a frame: it was forwarded without being looked at.

@@ -2,7 +2,7 @@
 
 use super::table::{self, Access, Egress, Ingress, Row};
 use super::{ACTIONS_MAX, Action, Arrival, Device, Verdict, acknowledgement};
-use crate::log::Logged;
+use crate::log::{Logged, NotLogged};
 use crate::wire::{Body, Packet, Role};
 use crate::{Flow, Identity, Instant};
 
@@ -30,6 +30,9 @@ impl Device {
         };
         let row = table::matching(packet.header.kind);
         let flow = ingress(row, arrival);
+        if let Some(reads) = &mut self.reads {
+            reads.other(&packet, arrival);
+        }
         let found = self.access(row, flow, &packet, arrival, now);
         self.egress(row, found, &packet, arrival)
     }
@@ -52,6 +55,9 @@ impl Device {
                 Found::Missed
             }
             Access::RemoveOne => {
+                if let (Some(reads), Body::Response(response)) = (&mut self.reads, packet.body) {
+                    reads.response(flow, packet, Some(response));
+                }
                 let identity = Identity { flow, session, seq };
                 if self.log.remove(&identity) {
                     self.stats.removed += 1;
@@ -71,7 +77,14 @@ impl Device {
             }
             Access::ReadCache => {
                 self.stats.bypasses += 1;
-                Found::Missed
+                let hit = self.reads.as_mut().and_then(|reads| reads.bypass(flow, packet, now));
+                hit.map_or(Found::Missed, |response| {
+                    self.stats.cache_hits += 1;
+                    let body = Body::CacheResponse(&response);
+                    let bytes = Packet::new(session, seq, body).to_bytes();
+                    self.datagram(flow.server, flow.client, bytes);
+                    Found::All
+                })
             }
         }
     }
@@ -82,25 +95,51 @@ impl Device {
         match self.log.append(identity, arrival.packet, arrival.header_at, arrival.arrival_ns) {
             Ok(Logged::New) => {
                 self.stats.logged += 1;
+                self.tell_reads(&identity, arrival, false);
                 self.resend.watch(identity, now);
                 Found::Missed
             }
             Ok(Logged::Known { durable }) => {
                 self.stats.repeated += 1;
-                if durable { Found::Durable(identity) } else { Found::Missed }
+                self.tell_reads(&identity, arrival, false);
+                if !durable {
+                    return Found::Missed;
+                }
+                self.forget_reads(&identity);
+                Found::Durable(identity)
             }
             Ok(Logged::Not(why)) => {
+                self.tell_reads(&identity, arrival, why == NotLogged::Collision);
+                self.forget_reads(&identity);
                 *self.stats.not_logged.entry(why).or_default() += 1;
                 Found::Missed
             }
             Err(_) => {
+                self.tell_reads(&identity, arrival, false);
+                self.forget_reads(&identity);
                 self.stats.media_errors += 1;
                 Found::Missed
             }
         }
     }
 
+    /// Tells the read cache of an update, before it is sent on.
+    fn tell_reads(&mut self, identity: &Identity, arrival: &Arrival<'_>, is_conflict: bool) {
+        if let Some(reads) = &mut self.reads {
+            reads.update(identity, arrival.payload, is_conflict);
+        }
+    }
+
+    fn forget_reads(&mut self, identity: &Identity) {
+        if let Some(reads) = &mut self.reads {
+            reads.not_logged(identity);
+        }
+    }
+
     fn remove_upto(&mut self, flow: Flow, session: u16, seq: u32) {
+        if let Some(reads) = &mut self.reads {
+            reads.applied(flow, session, seq);
+        }
         let Self { log, stats, resend, .. } = self;
         log.remove_upto(flow, session, seq, |seq| {
             stats.removed += 1;

@@ -73,6 +73,9 @@ impl Device {
     /// Time has passed.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.watch_servers(now);
+        if let Some(reads) = &mut self.reads {
+            reads.handle_timeout(now);
+        }
         if self.resend.blocked_until.is_some_and(|until| now < until) {
             return;
         }

@@ -91,6 +91,13 @@ pub const TABLE: &[Row] = &[
         Access::ReadCache,
         Egress::ForwardIfMissed,
     ),
+    row(
+        kind::BYPASS_FRAGMENT,
+        "bypass fragment",
+        Ingress::FromClient,
+        Access::ReadCache,
+        Egress::ForwardIfMissed,
+    ),
     row(kind::HEARTBEAT, "heartbeat", Ingress::Any, Access::None, Egress::ReplyAndForward),
     row(kind::HEARTBEAT_REPLY, "heartbeat reply", Ingress::Any, Access::None, Egress::ForwardIfForeign),
     Row { kind: None, name: "other", ingress: Ingress::Any, access: Access::None, egress: Egress::Forward },

@@ -131,6 +131,11 @@ impl Log {
         &self.shared.heap
     }
 
+    /// True if the region has never held an update: no device has run over it before.
+    pub fn is_new(&self) -> bool {
+        self.shared.heap.geometry().features & FEATURE_PMNET == 0
+    }
+
     /// The log's background work: to be run now and then, by any thread.
     pub fn keeper(&self) -> Keeper {
         Keeper::new(Arc::clone(&self.shared))

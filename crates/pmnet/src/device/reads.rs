@@ -1,0 +1,254 @@
+//! The read cache in the pipeline (§IV-D): what of each packet concerns it.
+
+use super::Arrival;
+use crate::cache::{Cache, Effect, Id, KeyCodec, Limits, PlainCodec, Query, RespCodec};
+use crate::wire::{Body, Packet};
+use crate::{Flow, Identity, Instant, SessionKey};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How requests are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Codec {
+    /// Redis' protocol. With `keep_responses`, responses to reads are kept, which is right only where no key expires.
+    Resp {
+        /// Whether they are.
+        keep_responses: bool,
+    },
+    /// The handlers' protocol.
+    Plain,
+}
+
+impl KeyCodec for Codec {
+    fn update(&self, request: &[u8]) -> Effect {
+        match self {
+            Self::Resp { keep_responses } => RespCodec { keep_responses: *keep_responses }.update(request),
+            Self::Plain => PlainCodec.update(request),
+        }
+    }
+
+    fn bypass(&self, request: &[u8]) -> Query {
+        match self {
+            Self::Resp { keep_responses } => RespCodec { keep_responses: *keep_responses }.bypass(request),
+            Self::Plain => PlainCodec.bypass(request),
+        }
+    }
+
+    fn response_value(&self, key: &[u8], response: &[u8]) -> Option<std::ops::Range<usize>> {
+        match self {
+            Self::Resp { keep_responses } => {
+                RespCodec { keep_responses: *keep_responses }.response_value(key, response)
+            }
+            Self::Plain => PlainCodec.response_value(key, response),
+        }
+    }
+
+    fn render(&self, value: &[u8], into: &mut Vec<u8>) {
+        match self {
+            Self::Resp { keep_responses } => {
+                RespCodec { keep_responses: *keep_responses }.render(value, into);
+            }
+            Self::Plain => PlainCodec.render(value, into),
+        }
+    }
+}
+
+/// A device's read cache.
+#[derive(Clone, Copy, Debug)]
+pub struct CacheConfig {
+    /// How requests are read.
+    pub codec: Codec,
+    /// Bounds, for each server.
+    pub limits: Limits,
+    /// How long a packet can live: a device that was started anew serves no reads before.
+    pub packet_life: Duration,
+}
+
+impl CacheConfig {
+    /// With the usual bounds.
+    pub fn new(codec: Codec) -> Self {
+        Self { codec, limits: Limits::default(), packet_life: Duration::from_secs(2) }
+    }
+}
+
+type Value = Arc<[u8]>;
+
+/// The caches of a device, one for each server.
+#[derive(Debug)]
+pub(super) struct Reads {
+    config: CacheConfig,
+    servers_max: usize,
+    caches: BTreeMap<SocketAddr, Cache<SessionKey, Value>>,
+    /// Caches serve from then on; `None` once they do.
+    opens_at: Option<Instant>,
+    /// What updates set whose fence is awaited.
+    unfenced: BTreeMap<Identity, Value>,
+    /// Marks of bypasses, to give up waiting for their responses.
+    marked: Option<(Instant, BTreeMap<SocketAddr, u64>)>,
+}
+
+impl Reads {
+    /// `restarted`: packets of before may be under way.
+    pub(super) fn new(config: CacheConfig, servers_max: usize, restarted: bool, now: Instant) -> Self {
+        Self {
+            opens_at: restarted.then(|| now + config.packet_life),
+            config,
+            servers_max,
+            caches: BTreeMap::new(),
+            unfenced: BTreeMap::new(),
+            marked: None,
+        }
+    }
+
+    /// The cache in front of a server. Beyond the bound, further servers have none.
+    fn cache(&mut self, server: SocketAddr) -> Option<&mut Cache<SessionKey, Value>> {
+        if !self.caches.contains_key(&server) {
+            if self.caches.len() >= self.servers_max {
+                return None;
+            }
+            let mut cache = Cache::new(self.config.limits);
+            if self.opens_at.is_none() {
+                cache.open();
+            }
+            self.caches.insert(server, cache);
+        }
+        self.caches.get_mut(&server)
+    }
+
+    /// An update passes, or is found in the log after a restart.
+    pub(super) fn update(&mut self, identity: &Identity, payload: &[u8], is_conflict: bool) {
+        let Ok(packet) = Packet::parse(payload) else { return };
+        let (request, effect) = match packet.body {
+            Body::Update(request) => (request, self.config.codec.update(request)),
+            // A piece tells nothing of what the whole does.
+            _ => (payload, Effect::TouchesAll),
+        };
+        let Some(cache) = self.cache(identity.flow.server) else { return };
+        match is_conflict {
+            false => cache.update_seen(id(identity), request, &effect),
+            true => cache.update_conflicts(id(identity), request, &effect),
+        }
+        if let Effect::Sets { value, .. } = effect {
+            self.unfenced.insert(*identity, request[value].into());
+        }
+    }
+
+    /// An update is not in the log: nothing of it will be durable here.
+    pub(super) fn not_logged(&mut self, identity: &Identity) {
+        self.unfenced.remove(identity);
+    }
+
+    /// The log entry of an update is fenced.
+    pub(super) fn durable(&mut self, identity: &Identity) {
+        let value = self.unfenced.remove(identity).unwrap_or_default();
+        if let Some(cache) = self.cache(identity.flow.server) {
+            cache.update_durable(id(identity), value);
+        }
+    }
+
+    /// Everything of a session up to `seq` is applied.
+    pub(super) fn applied(&mut self, flow: Flow, session: u16, seq: u32) {
+        if let Some(cache) = self.cache(flow.server) {
+            cache.server_ack(SessionKey { client: flow.client, session }, seq);
+        }
+    }
+
+    /// A bypass passes: the response, if there is a hit.
+    pub(super) fn bypass(&mut self, flow: Flow, packet: &Packet<'_>, now: Instant) -> Option<Vec<u8>> {
+        self.open_if_due(now);
+        let session = SessionKey { client: flow.client, session: packet.header.session };
+        let id = Id { session, seq: packet.header.seq };
+        let codec = self.config.codec;
+        let (request, after) = match packet.body {
+            Body::Bypass { request, after } => (request, after),
+            _ => {
+                self.cache(flow.server)?.bypass_seen(id, &[], &Query::TouchesAll);
+                return None;
+            }
+        };
+        let query = codec.bypass(request);
+        let cache = self.cache(flow.server)?;
+        if let Query::Reads { key } = &query {
+            let after = after.map(|seq| Id { session, seq });
+            if let Some(value) = cache.lookup(&request[key.clone()], after) {
+                let mut response = Vec::with_capacity(value.len() + 16);
+                codec.render(value, &mut response);
+                return Some(response);
+            }
+        }
+        cache.bypass_seen(id, request, &query);
+        None
+    }
+
+    /// A response passes; `None` for a piece of one.
+    pub(super) fn response(&mut self, flow: Flow, packet: &Packet<'_>, response: Option<&[u8]>) {
+        let session = SessionKey { client: flow.client, session: packet.header.session };
+        let id = Id { session, seq: packet.header.seq };
+        let codec = self.config.codec;
+        let Some(cache) = self.cache(flow.server) else { return };
+        let key = cache.awaited(id);
+        let found = key.zip(response).and_then(|(key, response)| {
+            codec.response_value(key, response).map(|value| Value::from(&response[value]))
+        });
+        cache.response_seen(id, found);
+    }
+
+    /// What else concerns the caches.
+    pub(super) fn other(&mut self, packet: &Packet<'_>, arrival: &Arrival<'_>) {
+        let from_server = Flow { client: arrival.to, server: arrival.from };
+        let session = SessionKey { client: arrival.to, session: packet.header.session };
+        match packet.body {
+            Body::SessionStarted { first_update, first_bypass, .. } => {
+                if let Some(cache) = self.cache(arrival.from) {
+                    cache.session_started(session, first_update, first_bypass);
+                }
+            }
+            Body::SessionEnded => self.applied(from_server, session.session, packet.header.seq),
+            Body::ResponseFragment(..) => self.response(from_server, packet, None),
+            _ => {}
+        }
+    }
+
+    fn open_if_due(&mut self, now: Instant) {
+        if self.opens_at.is_some_and(|due| due <= now) {
+            self.opens_at = None;
+            self.caches.values_mut().for_each(Cache::open);
+        }
+    }
+
+    /// When [`Self::handle_timeout`] is due.
+    pub(super) fn next_timeout(&self) -> Option<Instant> {
+        let marked = self.marked.as_ref().map(|(since, _)| *since + self.config.packet_life);
+        marked.into_iter().chain(self.opens_at).min()
+    }
+
+    /// Gives up waiting for responses to bypasses that are older than a packet can live.
+    pub(super) fn handle_timeout(&mut self, now: Instant) {
+        self.open_if_due(now);
+        if self.marked.as_ref().is_some_and(|(since, _)| *since + self.config.packet_life > now) {
+            return;
+        }
+        if let Some((_, marks)) = self.marked.take() {
+            for (server, mark) in marks {
+                if let Some(cache) = self.caches.get_mut(&server) {
+                    cache.forget_before(mark);
+                }
+            }
+        }
+        let marks = self.caches.iter_mut().map(|(server, cache)| (*server, cache.mark()));
+        self.marked = Some((now, marks.collect()));
+    }
+
+    /// Values that are held, and their bytes with their keys.
+    pub(super) fn held(&self) -> (usize, usize) {
+        let each = self.caches.values().map(Cache::held);
+        each.fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1))
+    }
+}
+
+fn id(identity: &Identity) -> Id<SessionKey> {
+    let session = SessionKey { client: identity.flow.client, session: identity.session };
+    Id { session, seq: identity.seq }
+}

@@ -1,0 +1,331 @@
+//! The device's pipeline, packet by packet.
+
+mod support;
+
+use landfall_media::sim::{SimMedia, SimOptions};
+use landfall_pmnet::device::{
+    Action, Arrival, CacheConfig, Codec, Device, DeviceConfig, ServerState, Verdict,
+};
+use landfall_pmnet::log::Limits;
+use landfall_pmnet::wire::{Body, FIRST_BYPASS, Packet, Role, kind};
+use landfall_pmnet::{Flow, Instant};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use support::{Landing, blank, flow, identity, open, update};
+
+const MS: Duration = Duration::from_millis(1);
+
+struct Bench {
+    media: Arc<SimMedia>,
+    device: Device,
+    landing: Landing,
+    now: Instant,
+}
+
+/// What a device wants sent, for comparing.
+#[derive(Debug, PartialEq, Eq)]
+enum Sent {
+    Made { from: SocketAddr, to: SocketAddr, bytes: Vec<u8> },
+    Again(Vec<u8>),
+}
+
+impl Bench {
+    fn new(config: DeviceConfig) -> Self {
+        Self::over(blank(false), config)
+    }
+
+    fn over(media: Arc<SimMedia>, config: DeviceConfig) -> Self {
+        let now = Instant::from_nanos(1_000_000_000);
+        let device = Device::new(config, open(&media, Limits::default()), now);
+        Self { media, device, landing: Landing::default(), now }
+    }
+
+    /// After a power failure.
+    fn restarted(self, config: DeviceConfig) -> Self {
+        Self::over(SimMedia::from_image(self.media.crash_image_seeded(5), SimOptions::default()), config)
+    }
+
+    fn arrive(&mut self, from: SocketAddr, to: SocketAddr, bytes: &[u8]) -> Verdict {
+        let heap = Arc::clone(self.device.log().heap());
+        let packet = self.landing.land(&heap, bytes);
+        let arrival = Arrival { from, to, payload: bytes, packet, header_at: 0, arrival_ns: 1 };
+        let verdict = self.device.handle(&arrival, self.now);
+        heap.runs().release(packet);
+        verdict
+    }
+
+    fn up(&mut self, flow: Flow, bytes: &[u8]) -> Verdict {
+        self.arrive(flow.client, flow.server, bytes)
+    }
+
+    fn down(&mut self, flow: Flow, bytes: &[u8]) -> Verdict {
+        self.arrive(flow.server, flow.client, bytes)
+    }
+
+    fn sent(&mut self) -> Vec<Sent> {
+        let mut sent = Vec::new();
+        while let Some(action) = self.device.poll_action() {
+            sent.push(match action {
+                Action::Datagram { from, to, payload } => Sent::Made { from, to, bytes: payload },
+                Action::Logged { stored, .. } => {
+                    let bytes = self.device.log().bytes_of(&stored).unwrap();
+                    self.device.sent(&stored);
+                    Sent::Again(bytes)
+                }
+            });
+        }
+        sent
+    }
+
+    fn wait(&mut self, span: Duration) {
+        self.now = self.now + span;
+        self.device.handle_timeout(self.now);
+    }
+}
+
+fn quiet() -> DeviceConfig {
+    DeviceConfig {
+        number: Some(3),
+        incarnation: 77,
+        heartbeat_every: Duration::ZERO,
+        ..DeviceConfig::default()
+    }
+}
+
+fn ack(flow: Flow, seq: u32) -> Sent {
+    let mut header = Packet::new(1, seq, Body::Update(b"")).header;
+    (header.kind, header.ack_count) = (kind::PMNET_ACK, 3);
+    Sent::Made { from: flow.server, to: flow.client, bytes: header.to_bytes().to_vec() }
+}
+
+#[test]
+fn an_update_is_forwarded_at_once_and_acknowledged_after_the_fence() {
+    let mut bench = Bench::new(quiet());
+    let bytes = update(&identity(1, 1, 9), 300);
+    assert_eq!(bench.up(flow(1), &bytes), Verdict::Forward);
+    assert_eq!(bench.sent(), []);
+    bench.device.commit().unwrap();
+    assert_eq!(bench.sent(), [ack(flow(1), 9)]);
+    // Repeated: acknowledged again, at once.
+    assert_eq!(bench.up(flow(1), &bytes), Verdict::Forward);
+    assert_eq!(bench.sent(), [ack(flow(1), 9)]);
+    // Another packet with its identity: never.
+    assert_eq!(bench.up(flow(1), &update(&identity(1, 1, 9), 301)), Verdict::Forward);
+    bench.device.commit().unwrap();
+    assert_eq!(bench.sent(), []);
+}
+
+#[test]
+fn what_is_not_confirmed_is_sent_again_with_growing_pauses_until_it_is() {
+    let mut bench = Bench::new(quiet());
+    let bytes = update(&identity(1, 1, 1), 60);
+    bench.up(flow(1), &bytes);
+    bench.device.commit().unwrap();
+    bench.sent();
+    let mut times = Vec::new();
+    for at in 1..=2000_u32 {
+        bench.wait(MS);
+        if bench.sent() == [Sent::Again(bytes.clone())] {
+            times.push(at);
+        }
+    }
+    assert_eq!(times, [100, 300, 700, 1500]);
+    bench.down(flow(1), &Packet::new(1, 1, Body::ServerAck).to_bytes());
+    bench.wait(Duration::from_secs(100));
+    assert_eq!(bench.sent(), []);
+    assert!(bench.device.log().is_empty());
+}
+
+#[test]
+fn no_more_than_a_window_of_repetitions_is_unconfirmed() {
+    let mut bench = Bench::new(DeviceConfig { resend_window: 8, ..quiet() });
+    for seq in 1..=100 {
+        bench.up(flow(1), &update(&identity(1, 1, seq), 60));
+    }
+    bench.device.commit().unwrap();
+    let mut bench = bench.restarted(DeviceConfig { resend_window: 8, ..quiet() });
+    let mut confirmed = 0;
+    while confirmed < 100 {
+        bench.wait(Duration::ZERO);
+        let sent = bench.sent();
+        assert_eq!(sent.len(), 8.min(100 - confirmed as usize));
+        let expected: Vec<_> = (confirmed + 1..)
+            .map(|seq| Sent::Again(update(&identity(1, 1, seq), 60)))
+            .take(sent.len())
+            .collect();
+        assert_eq!(sent, expected);
+        confirmed += sent.len() as u32;
+        bench.down(flow(1), &Packet::new(1, confirmed, Body::ServerAck).to_bytes());
+    }
+    assert!(bench.device.log().is_empty());
+}
+
+#[test]
+fn a_server_that_falls_silent_is_left_alone_and_sent_everything_when_it_is_back() {
+    let config = DeviceConfig { heartbeat_every: 10 * MS, resend_after: 50 * MS, ..quiet() };
+    let mut bench = Bench::new(config);
+    let bytes = update(&identity(1, 1, 1), 60);
+    bench.up(flow(1), &bytes);
+    bench.device.commit().unwrap();
+    let answer = |bench: &mut Bench, incarnation| {
+        bench.wait(10 * MS);
+        let heartbeat = bench.sent().into_iter().find_map(|sent| match sent {
+            Sent::Made { to, bytes, .. } if to == flow(1).server => Some(bytes),
+            _ => None,
+        });
+        let heartbeat = heartbeat.expect("a heartbeat");
+        let asked = Packet::parse(&heartbeat).unwrap();
+        let Body::Heartbeat { nonce, role: Role::Device, number: 3 } = asked.body else {
+            panic!("{asked:?}")
+        };
+        let reply =
+            Body::HeartbeatReply { nonce, role: Role::Server, number: 0, declines: false, incarnation };
+        assert_eq!(bench.down(flow(1), &Packet::new(0, 0, reply).to_bytes()), Verdict::Taken);
+    };
+    answer(&mut bench, 5);
+    assert_eq!(bench.device.servers().next(), Some((flow(1).server, ServerState::Well)));
+    for _ in 0..5 {
+        bench.wait(10 * MS);
+        bench.sent();
+    }
+    assert_eq!(bench.device.servers().next(), Some((flow(1).server, ServerState::Silent)));
+    let mut again = 0;
+    for _ in 0..30 {
+        bench.wait(10 * MS);
+        again += bench.sent().iter().filter(|sent| matches!(sent, Sent::Again(_))).count();
+    }
+    assert_eq!(again, 0, "a silent server is not sent anything");
+    answer(&mut bench, 6);
+    bench.wait(Duration::ZERO);
+    assert_eq!(bench.sent(), [Sent::Again(bytes)]);
+}
+
+#[test]
+fn retransmission_and_recovery_requests_are_answered_from_the_log() {
+    let mut bench = Bench::new(quiet());
+    for seq in [1, 2, 4] {
+        bench.up(flow(1), &update(&identity(1, 1, seq), 60));
+    }
+    bench.device.commit().unwrap();
+    bench.sent();
+    let again = |seq| Sent::Again(update(&identity(1, 1, seq), 60));
+    let ask = |seq, count| Packet::new(1, seq, Body::Retransmit { count }).to_bytes();
+    assert_eq!(bench.down(flow(1), &ask(1, 2)), Verdict::Taken);
+    assert_eq!(bench.sent(), [again(1), again(2)]);
+    assert_eq!(bench.down(flow(1), &ask(2, 3)), Verdict::Forward, "3 is the client's to send");
+    assert_eq!(bench.sent(), [again(2), again(4)]);
+    let recover = Packet::new(1, 1, Body::Recover { incarnation: 8 }).to_bytes();
+    assert_eq!(bench.down(flow(1), &recover), Verdict::Forward);
+    bench.wait(Duration::ZERO);
+    assert_eq!(bench.sent(), [again(2), again(4)]);
+}
+
+#[test]
+fn a_heartbeat_is_answered_and_forwarded_and_others_replies_pass() {
+    let mut bench = Bench::new(quiet());
+    let ask = Packet::new(0, 0, Body::Heartbeat { nonce: 42, role: Role::Client, number: 0 }).to_bytes();
+    assert_eq!(bench.up(flow(1), &ask), Verdict::Forward);
+    let reply =
+        Body::HeartbeatReply { nonce: 42, role: Role::Device, number: 3, declines: false, incarnation: 77 };
+    let bytes = Packet::new(0, 0, reply).to_bytes();
+    assert_eq!(bench.sent(), [Sent::Made { from: flow(1).server, to: flow(1).client, bytes: bytes.clone() }]);
+    assert_eq!(bench.down(flow(1), &bytes), Verdict::Forward);
+}
+
+#[test]
+fn what_a_device_does_not_know_it_forwards() {
+    let mut bench = Bench::new(quiet());
+    for bytes in [&b""[..], b"short", &[0x77; 40], &[0xff; 16], &[kind::UPDATE_FRAGMENT; 16]] {
+        assert_eq!(bench.up(flow(1), bytes), Verdict::Forward);
+        assert_eq!(bench.down(flow(1), bytes), Verdict::Forward);
+    }
+    bench.device.commit().unwrap();
+    assert_eq!(bench.sent(), []);
+}
+
+#[test]
+fn another_devices_acknowledgement_passes() {
+    let mut bench = Bench::new(quiet());
+    assert_eq!(bench.down(flow(1), &Packet::new(1, 1, Body::PmnetAck).to_bytes()), Verdict::Forward);
+}
+
+fn cached() -> DeviceConfig {
+    let cache = CacheConfig { packet_life: 500 * MS, ..CacheConfig::new(Codec::Plain) };
+    DeviceConfig { cache: Some(cache), ..quiet() }
+}
+
+fn request(op: u8, key: &[u8], value: &[u8]) -> Vec<u8> {
+    [&[op][..], &(key.len() as u16).to_le_bytes(), key, value].concat()
+}
+
+fn set(seq: u32, key: &[u8], value: &[u8]) -> Vec<u8> {
+    Packet::new(1, seq, Body::Update(&request(b'S', key, value))).to_bytes()
+}
+
+fn get(number: u32, key: &[u8]) -> Vec<u8> {
+    let request = request(b'G', key, b"");
+    Packet::new(1, FIRST_BYPASS + number, Body::Bypass { after: None, request: &request }).to_bytes()
+}
+
+fn start(bench: &mut Bench, flow: Flow) {
+    let started =
+        Body::SessionStarted { nonce: 1, first_update: 1, first_bypass: FIRST_BYPASS, incarnation: 1 };
+    bench.down(flow, &Packet::new(1, 0, started).to_bytes());
+}
+
+fn hit(flow: Flow, number: u32, response: &[u8]) -> Sent {
+    let bytes = Packet::new(1, FIRST_BYPASS + number, Body::CacheResponse(response)).to_bytes();
+    Sent::Made { from: flow.server, to: flow.client, bytes }
+}
+
+#[test]
+fn a_read_is_answered_from_the_cache_once_the_update_is_durable() {
+    let mut bench = Bench::new(cached());
+    start(&mut bench, flow(1));
+    bench.up(flow(1), &set(1, b"k", b"new"));
+    assert_eq!(bench.up(flow(1), &get(0, b"k")), Verdict::Forward, "not durable yet");
+    bench.device.commit().unwrap();
+    bench.sent();
+    assert_eq!(bench.up(flow(1), &get(1, b"k")), Verdict::Taken);
+    assert_eq!(bench.sent(), [hit(flow(1), 1, b"Vnew")]);
+    // Another session's update of the key is in no known order with the first.
+    start(&mut bench, flow(2));
+    bench.up(flow(2), &set(1, b"k", b"newer"));
+    bench.device.commit().unwrap();
+    bench.sent();
+    assert_eq!(bench.up(flow(1), &get(2, b"k")), Verdict::Forward);
+    assert_eq!(bench.up(flow(1), &get(3, b"other")), Verdict::Forward);
+}
+
+#[test]
+fn a_response_fills_the_cache_and_an_update_takes_it_out() {
+    let mut bench = Bench::new(cached());
+    start(&mut bench, flow(1));
+    assert_eq!(bench.up(flow(1), &get(0, b"k")), Verdict::Forward);
+    bench.down(flow(1), &Packet::new(1, FIRST_BYPASS, Body::Response(b"Vold")).to_bytes());
+    assert_eq!(bench.up(flow(2), &get(1, b"k")), Verdict::Taken);
+    assert_eq!(bench.sent(), [hit(flow(2), 1, b"Vold")]);
+    bench.up(flow(1), &Packet::new(1, 1, Body::Update(&request(b'D', b"k", b""))).to_bytes());
+    assert_eq!(bench.up(flow(2), &get(2, b"k")), Verdict::Forward);
+}
+
+#[test]
+fn after_a_restart_reads_are_answered_only_when_packets_of_before_are_gone() {
+    let mut bench = Bench::new(cached());
+    start(&mut bench, flow(1));
+    bench.up(flow(1), &set(1, b"k", b"v"));
+    bench.device.commit().unwrap();
+    let mut bench = bench.restarted(cached());
+    bench.sent();
+    assert_eq!(bench.up(flow(2), &get(1, b"k")), Verdict::Forward);
+    bench.wait(501 * MS);
+    // The server's value, once nothing is in flight, to a session whose reads are known to be new.
+    bench.down(flow(1), &Packet::new(1, 1, Body::ServerAck).to_bytes());
+    start(&mut bench, flow(3));
+    assert_eq!(bench.up(flow(3), &get(0, b"k")), Verdict::Forward);
+    bench.down(flow(3), &Packet::new(1, FIRST_BYPASS, Body::Response(b"Vv")).to_bytes());
+    bench.sent();
+    assert_eq!(bench.up(flow(3), &get(1, b"k")), Verdict::Taken);
+    assert_eq!(bench.sent(), [hit(flow(3), 1, b"Vv")]);
+}
