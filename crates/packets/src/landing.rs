@@ -246,7 +246,8 @@ impl Departures {
         self.outlet().kick(socket, frames)
     }
 
-    /// Gives its chunks back; the socket must be closed.
+    /// Gives its chunks back; the socket must be closed. Frames that are still on their way then stay held: kick first, until
+    /// [`Socket::transmit_pending`] is zero.
     pub fn clear(&mut self, frames: &mut dyn Frames) {
         self.outlet().clear(frames);
     }

@@ -320,6 +320,24 @@ fn the_next_start_takes_over_without_losing_a_packet() {
 }
 
 #[test]
+fn a_pin_of_another_mode_or_interface_is_replaced_as_well() {
+    let Some(testbed) = testbed() else { return };
+    let Some(folder) = BpfFolder::new("otherpin") else { return };
+    let (wire, pin) = (Wire::new(&testbed), folder.pin("side"));
+    let attach = |side: usize, mode| {
+        let (here, there) = (&wire.sides[side], Some(&wire.sides[1 - side]));
+        let attached = || Bridge::attach(here, there, Bridge::PMNET_PORTS, mode, Some(&pin));
+        wire.device.enter(attached).unwrap().is_native()
+    };
+    assert!(!attach(0, AttachMode::Skb) && !attach(0, AttachMode::Skb));
+    assert!(attach(0, AttachMode::Auto) && !attach(0, AttachMode::Skb) && attach(0, AttachMode::Native));
+    // The interface that it was pinned for is free again.
+    assert!(attach(1, AttachMode::Auto));
+    drop(wire.bridge(0, None).unwrap());
+    assert!(Bridge::remove_pin(&pin).unwrap());
+}
+
+#[test]
 fn without_another_side_all_but_pmnet_is_the_kernels() {
     let Some(testbed) = testbed() else { return };
     let pair = Pair::new(&testbed, 1);
