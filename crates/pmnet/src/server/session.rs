@@ -426,33 +426,30 @@ impl Session {
     /// Nothing of a piece of work was applied. Client and devices hold what is not committed: it is forgotten here with
     /// everything behind it, and asked for again.
     pub(super) fn failed(&mut self, ticket: u64, ctx: &mut Context) {
-        if self.void.remove(&ticket) || self.find(ticket).is_none() {
-            return;
-        }
+        self.void.remove(&ticket);
+        let Some(at) = self.queue.range(..self.handed).position(|item| item.ticket == ticket) else { return };
         ctx.stats.failed += 1;
-        let handed = self.queue.drain(..).take(self.handed);
-        let mut evicted = None;
-        self.void = BTreeSet::new();
-        for item in handed {
-            match item.task {
-                Task::Begin { evicted: rows } => evicted = Some(rows),
-                _ if item.ticket != ticket && !item.done => {
-                    self.void.insert(item.ticket);
-                }
-                _ => {}
-            }
+        let behind = self.queue.split_off(at);
+        for item in behind.iter().take(self.handed - at).filter(|item| item.ticket != ticket && !item.done) {
+            self.void.insert(item.ticket);
         }
-        self.start_over(ctx);
-        if let Some(rows) = evicted {
-            self.life = Life::NeverBegan(rows);
+        if let Some(Item { task: Task::Begin { evicted }, .. }) = behind.into_iter().next() {
+            self.life = Life::NeverBegan(evicted);
         }
+        self.handed = at;
+        self.go_back(ctx);
     }
 
-    fn start_over(&mut self, ctx: &Context) {
-        (self.handed, self.blocked, self.end, self.ending) = (0, false, None, false);
-        self.planned = self.row;
-        self.order.rewind(self.uncommitted());
-        self.bypasses.forget();
+    /// What is not in the queue any more is to come again.
+    fn go_back(&mut self, ctx: &Context) {
+        (self.blocked, self.end, self.ending) = (false, None, false);
+        self.planned = self.queue.back().map_or(self.row, |item| item.row);
+        self.order.rewind(self.planned.update.wrapping_add(1));
+        let bypasses = self.queue.iter().filter_map(|item| match &item.task {
+            Task::Bypass { request, .. } => Some(request.number),
+            _ => None,
+        });
+        self.bypasses.forget_but(bypasses);
         if self.order.is_missing(self.limit(ctx)) {
             self.gap = Pause::start(ctx.now + ctx.config.retry_after, ctx.config.retry_after);
         }
