@@ -75,7 +75,8 @@ fn sessions_survive_a_rough_network_without_devices() {
 
 #[test]
 fn sessions_survive_a_rough_network_with_devices() {
-    let plan = |seed| Plan { devices: 1 + (seed % 3) as u8, faults: ROUGH, declines: 10 * (seed % 3), ..CALM };
+    let plan =
+        |seed| Plan { devices: 1 + (seed % 3) as u8, faults: ROUGH, declines: 10 * (seed % 3), ..CALM };
     campaign(2000..2060, plan);
 }
 

@@ -87,7 +87,11 @@ impl Application {
         let name = (row.key, row.nonce);
         if lost {
             let Ask::Mark(number) = ask else { panic!("what only reads cannot be lost: {ask:?}") };
-            assert_eq!(self.marks[&name].last(), Some(&number), "a bypass that was not executed is called lost");
+            assert_eq!(
+                self.marks[&name].last(),
+                Some(&number),
+                "a bypass that was not executed is called lost"
+            );
             return (b"lost".to_vec(), false);
         }
         self.check_row(row);

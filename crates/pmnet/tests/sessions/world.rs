@@ -173,7 +173,8 @@ impl World {
     fn resend(&mut self) {
         self.next_resend = self.now + ms(200);
         for at in 0..self.devices.len() {
-            let entries: Vec<_> = self.devices[at].log.iter().map(|(key, bytes)| (key.0, bytes.clone())).collect();
+            let entries: Vec<_> =
+                self.devices[at].log.iter().map(|(key, bytes)| (key.0, bytes.clone())).collect();
             for (client, bytes) in entries {
                 self.send(client, at + 1, true, bytes);
             }
@@ -339,7 +340,10 @@ impl World {
         let logged = |device: &Device| device.is_gone || device.log.values().any(is_it);
         let applied = self.app.appended.get(&name).is_some_and(|numbers| numbers.contains(&number));
         let in_devices = !self.devices.is_empty() && self.devices.iter().all(logged);
-        assert!(applied || (by == CompletedBy::Devices && in_devices), "{number} is not durable, though {by:?}");
+        assert!(
+            applied || (by == CompletedBy::Devices && in_devices),
+            "{number} is not durable, though {by:?}"
+        );
     }
 
     fn drive_users(&mut self) {
@@ -367,7 +371,11 @@ impl World {
     fn check_end(&self) {
         for (name, (appended, marks)) in &self.expected {
             let empty = Vec::new();
-            assert_eq!(self.app.appended.get(name).unwrap_or(&empty), appended, "{name:?}: once each, in order");
+            assert_eq!(
+                self.app.appended.get(name).unwrap_or(&empty),
+                appended,
+                "{name:?}: once each, in order"
+            );
             assert_eq!(self.app.marks.get(name).unwrap_or(&empty), marks, "{name:?}: once each, in order");
         }
         for (name, number) in &self.complete {
