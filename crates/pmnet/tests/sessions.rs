@@ -32,6 +32,7 @@ const ROUGH: Faults = Faults { loss: 30, twice: 20, late: 30 };
 /// Names the run when it fails.
 struct Naming(u64, Plan);
 
+#[expect(clippy::print_stderr, reason = "a run that fails is told by its seed")]
 impl Drop for Naming {
     fn drop(&mut self) {
         if std::thread::panicking() {

@@ -105,11 +105,10 @@ impl Device {
         match packet.body {
             _ if self.is_gone => {}
             Body::Update(_) | Body::UpdateFragment(..) => {
-                if self.takes((datagram.client, session, seq), &datagram.bytes, rng) {
-                    let mut ack = Packet::new(session, seq, Body::PmnetAck);
-                    ack.header.ack_count = number;
-                    sent.push((false, ack.to_bytes()));
-                }
+                let taken = self.takes((datagram.client, session, seq), &datagram.bytes, rng);
+                let mut ack = Packet::new(session, seq, Body::PmnetAck);
+                ack.header.ack_count = number;
+                sent.extend(taken.then(|| (false, ack.to_bytes())));
             }
             Body::ServerAck => {
                 let keys: Vec<_> = self.log.range(range(0, seq)).map(|(key, _)| *key).collect();
