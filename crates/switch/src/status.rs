@@ -28,6 +28,7 @@ struct Shown {
     bytes: u64,
     servers: Vec<(SocketAddr, ServerState)>,
     free_runs: u32,
+    cached: (usize, usize),
     drops: u64,
 }
 
@@ -42,6 +43,7 @@ impl Status {
         shown.entries = device.log().len() as u64;
         shown.bytes = device.log().bytes();
         shown.servers = device.servers().collect();
+        shown.cached = device.cached();
         shown.free_runs = device.log().heap().runs().free_count();
     }
 
@@ -61,6 +63,8 @@ impl Status {
         metric("gauge", "log_entries", "Updates in the log", shown.entries);
         metric("gauge", "log_bytes", "Bytes of the packets in the log", shown.bytes);
         metric("gauge", "free_bytes", "Bytes of free runs of the region", u64::from(shown.free_runs) << 20);
+        metric("gauge", "cached_values", "Values in the read cache", shown.cached.0 as u64);
+        metric("gauge", "cached_bytes", "Bytes of these, and of their keys", shown.cached.1 as u64);
         metric("gauge", "recovered_entries", "Updates found in the log at the start", self.recovered);
         let counters = [
             ("packets_total", "PMNet packets that arrived", stats.packets),

@@ -4,7 +4,7 @@ use super::options::{BadValue, LogArgs, parse_ports, stop_flag};
 use crate::{fail, sys};
 use clap::Args;
 use landfall_pmnet::PORTS;
-use landfall_pmnet::device::DeviceConfig;
+use landfall_pmnet::device::{CacheConfig, Codec, DeviceConfig};
 use landfall_pmnet::log::Limits;
 use landfall_server::config::{Size, parse_media, parse_spin, parse_xdp_mode};
 use landfall_switch::relay::{Relay, RelayConfig};
@@ -62,6 +62,14 @@ pub(crate) struct SwitchArgs {
     /// Ask servers every so many milliseconds whether they live; 0: never
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 100)]
     heartbeat: u64,
+    /// Answer reads from a cache: off, resp (Redis' protocol), resp-keep (the same, where no key ever expires: responses
+    /// of the server are kept, too), or plain (the protocol of the built-in handlers). All packets between clients and
+    /// server must pass this device, and nothing else may change the server's keys
+    #[arg(long, value_name = "PROTOCOL", default_value = "off", value_parser = parse_cache)]
+    cache: CacheChoice,
+    /// Bytes of keys and values in the cache
+    #[arg(long, value_name = "SIZE", default_value = "64MiB")]
+    cache_size: Size,
     /// Look for packets for so many microseconds before waiting, or always
     #[arg(long, value_name = "MICROSECONDS", default_value = "50")]
     spin: String,
@@ -137,6 +145,20 @@ fn announce(what: &str, listen: Option<SocketAddr>, metrics: Option<SocketAddr>)
     sys::notify_ready();
 }
 
+/// What the cache is to understand.
+#[derive(Clone, Copy, Debug)]
+struct CacheChoice(Option<Codec>);
+
+fn parse_cache(text: &str) -> Result<CacheChoice, BadValue> {
+    match text {
+        "off" => Ok(CacheChoice(None)),
+        "resp" => Ok(CacheChoice(Some(Codec::Resp { keep_responses: false }))),
+        "resp-keep" => Ok(CacheChoice(Some(Codec::Resp { keep_responses: true }))),
+        "plain" => Ok(CacheChoice(Some(Codec::Plain))),
+        _ => Err(BadValue::new(text, "give off, resp, resp-keep or plain")),
+    }
+}
+
 /// `A,B`.
 fn parse_pair(text: &str) -> Result<(String, String), BadValue> {
     match text.split_once(',') {
@@ -202,7 +224,14 @@ impl SwitchArgs {
             number: self.number,
             resend_after: Duration::from_millis(self.resend_after.max(1)),
             heartbeat_every: Duration::from_millis(self.heartbeat),
+            cache: self.cache.0.map(|codec| self.cache_config(codec)),
             ..DeviceConfig::default()
         }
+    }
+
+    fn cache_config(&self, codec: Codec) -> CacheConfig {
+        let mut config = CacheConfig::new(codec);
+        config.limits.bytes_max = usize::try_from(self.cache_size.0).unwrap_or(usize::MAX);
+        config
     }
 }
