@@ -279,7 +279,7 @@ impl<'a> Packet<'a> {
     }
 
     /// The datagram's bytes.
-    pub fn to_bytes(&self) -> Vec<u8> {
+    pub fn to_bytes(self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(HEADER_BYTES + EXTENSION_BYTES_MAX + self.body.bytes().len());
         self.write(&mut bytes);
         bytes
