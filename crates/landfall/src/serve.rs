@@ -273,7 +273,7 @@ fn parse_format(text: &str) -> Result<LogFormat, ConfigError> {
     }
 }
 
-fn read_password(path: &Path) -> Result<String, ConfigError> {
+pub(crate) fn read_password(path: &Path) -> Result<String, ConfigError> {
     let file = |source| ConfigError::File { path: path.into(), source };
     let text = std::fs::read_to_string(path).map_err(file)?;
     match text.lines().next().filter(|line| !line.is_empty()) {

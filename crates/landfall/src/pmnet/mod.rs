@@ -1,6 +1,8 @@
 //! `landfall pmnet`: the in-network log.
 
+mod client;
 mod options;
+mod server;
 mod switch;
 mod top;
 
@@ -18,6 +20,10 @@ pub(crate) struct PmnetArgs {
 enum PmnetCommand {
     /// A device: logs updates between clients and a server, acknowledges them, sends them again after failures
     Switch(Box<switch::SwitchArgs>),
+    /// The side-car of Redis clients: speaks RESP to them and PMNet to the network
+    Client(Box<client::ClientArgs>),
+    /// The side-car of a real server: PMNet to the network and RESP to a Redis, or to `landfall serve`
+    Server(Box<server::ServerArgs>),
     /// Show what a running device counts, again and again
     Top(top::TopArgs),
     /// Print the match-action table: what each stage of a device does with which packet
@@ -29,6 +35,8 @@ enum PmnetCommand {
 pub(crate) fn run(args: PmnetArgs) -> ExitCode {
     match args.command {
         PmnetCommand::Switch(args) => switch::run(*args),
+        PmnetCommand::Client(args) => client::run(*args),
+        PmnetCommand::Server(args) => server::run(*args),
         PmnetCommand::Top(args) => top::run(&args),
         PmnetCommand::Table => {
             print!("{}", landfall_pmnet::device::table::describe());

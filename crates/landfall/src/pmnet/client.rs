@@ -1,0 +1,143 @@
+//! `landfall pmnet client`: the side-car of Redis clients.
+
+use super::options::{LogArgs, stop_flag};
+use crate::{fail, sys};
+use clap::Args;
+use landfall_pmnet_io::redis::client::{SidecarConfig, SidecarError, SidecarReport, run as run_sidecar};
+use landfall_pmnet_io::runtime::{Published, Waiting};
+use landfall_server::config::Size;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Pause between looks at whether it listens.
+const LOOK: Duration = Duration::from_millis(2);
+/// How often counts are logged.
+const TELL_EVERY: Duration = Duration::from_secs(60);
+
+/// Flags of `landfall pmnet client`.
+#[derive(Debug, Args)]
+pub(crate) struct ClientArgs {
+    /// Where Redis clients connect
+    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:6579")]
+    listen: SocketAddr,
+    /// The server's end of PMNet, or the relay in front of it
+    #[arg(long, value_name = "ADDR:PORT")]
+    server: SocketAddr,
+    /// Devices on the way, numbered from 0; with none, the server alone acknowledges
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    devices: u8,
+    /// Own address towards the network [default: the kernel chooses]
+    #[arg(long, value_name = "ADDR:PORT")]
+    bind: Option<SocketAddr>,
+    /// Most packets of a session that are under way
+    #[arg(long, value_name = "N", default_value_t = 256)]
+    window: u16,
+    /// Largest IP packet of the path, bytes
+    #[arg(long, value_name = "BYTES", default_value_t = 1500)]
+    mtu: u16,
+    /// Never wait for the kernel: a core for some microseconds of latency
+    #[arg(long)]
+    spin: bool,
+    /// Also acknowledge commands early whose success is constant but for a key's type
+    #[arg(long)]
+    typed_early: bool,
+    /// File with the password that clients must give, on its first line
+    #[arg(long, value_name = "FILE")]
+    password_file: Option<PathBuf>,
+    /// Serve other machines without a password
+    #[arg(long)]
+    insecure_no_password: bool,
+    /// Most connections
+    #[arg(long, value_name = "N", default_value_t = 4096)]
+    max_clients: usize,
+    /// Requests of a connection that may be under way
+    #[arg(long, value_name = "N", default_value_t = 1024)]
+    max_pipeline: usize,
+    /// Longest request
+    #[arg(long, value_name = "SIZE", default_value = "1MiB")]
+    max_request: Size,
+    #[command(flatten)]
+    log: LogArgs,
+}
+
+/// Why it does not run.
+#[derive(Debug, thiserror::Error)]
+enum RunError {
+    #[error(transparent)]
+    Sidecar(#[from] SidecarError),
+    #[error(transparent)]
+    Config(#[from] landfall_server::config::ConfigError),
+    #[error("threads and signals: {0}")]
+    System(#[from] std::io::Error),
+    #[error("the side-car's thread has panicked")]
+    Panicked,
+}
+
+/// Runs the side-car until SIGTERM or SIGINT.
+pub(crate) fn run(args: ClientArgs) -> ExitCode {
+    args.log.start();
+    match start(args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(&error),
+    }
+}
+
+fn start(args: ClientArgs) -> Result<(), RunError> {
+    let stop = stop_flag()?;
+    sys::raise_open_files();
+    let config = args.config()?;
+    let report = Arc::new(Published::default());
+    let (theirs, stopping) = (Arc::clone(&report), Arc::clone(&stop));
+    let name = std::thread::Builder::new().name("side-car".into());
+    let thread = name.spawn(move || run_sidecar(config, theirs, stopping))?;
+    announce(&report, &stop, || thread.is_finished());
+    let mut told = Instant::now();
+    while !thread.is_finished() {
+        std::thread::sleep(Duration::from_millis(50));
+        if told.elapsed() >= TELL_EVERY {
+            told = Instant::now();
+            tracing::info!(report = ?report.get(), "so far");
+        }
+    }
+    thread.join().map_err(|_| RunError::Panicked)??;
+    tracing::info!(report = ?report.get(), "stopped");
+    Ok(())
+}
+
+/// Says where it listens, once it does: scripts read the port from here.
+#[expect(clippy::print_stdout, reason = "the start-up lines are the command's output")]
+fn announce(report: &Published<SidecarReport>, stop: &AtomicBool, ended: impl Fn() -> bool) {
+    while !ended() && !stop.load(Ordering::Relaxed) {
+        if let Some(address) = report.get().listens {
+            println!("landfall {} pmnet client", env!("CARGO_PKG_VERSION"));
+            println!("resp: {address}");
+            println!("ready");
+            sys::notify_ready();
+            return;
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+impl ClientArgs {
+    fn config(self) -> Result<SidecarConfig, RunError> {
+        let password = self.password_file.as_deref().map(crate::serve::read_password).transpose()?;
+        let mut config = SidecarConfig::new(self.listen, self.server);
+        config.client.devices = self.devices;
+        config.client.window = self.window;
+        config.client.mtu = self.mtu;
+        config.bind = self.bind;
+        config.waiting = if self.spin { Waiting::Spin } else { Waiting::Block };
+        config.typed_early = self.typed_early;
+        config.password = password;
+        config.open = self.insecure_no_password;
+        config.connections_max = self.max_clients;
+        config.pipeline_max = self.max_pipeline;
+        config.request_bytes_max = usize::try_from(self.max_request.0).unwrap_or(usize::MAX);
+        Ok(config)
+    }
+}

@@ -1,0 +1,129 @@
+//! `landfall pmnet server`: the side-car of a real Redis, or of `landfall serve`.
+
+use super::options::{LogArgs, stop_flag};
+use crate::{fail, sys};
+use clap::Args;
+use landfall_pmnet_io::redis::server::{ServerSideConfig, ServerSideReports, run as run_sidecar};
+use landfall_pmnet_io::runtime::{RuntimeError, Waiting};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Pause between looks at whether it listens.
+const LOOK: Duration = Duration::from_millis(2);
+/// How often counts are logged.
+const TELL_EVERY: Duration = Duration::from_secs(60);
+
+/// Flags of `landfall pmnet server`.
+#[derive(Debug, Args)]
+pub(crate) struct ServerArgs {
+    /// Where clients and devices send to; a port between 51000 and 52000
+    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:51500")]
+    listen: SocketAddr,
+    /// The real server
+    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:6379")]
+    redis: SocketAddr,
+    /// File with the real server's password, on its first line
+    #[arg(long, value_name = "FILE")]
+    password_file: Option<PathBuf>,
+    /// User of the real server
+    #[arg(long, value_name = "NAME", requires = "password_file")]
+    user: Option<String>,
+    /// Replicas of the real server that must have a commit before it is confirmed (WAIT)
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    replicas: u32,
+    /// First part of the names of the keys for its own records
+    #[arg(long, value_name = "TEXT", default_value = "landfall:pmnet")]
+    prefix: String,
+    /// Write acknowledged commands that the real server rejects to this file, too
+    #[arg(long, value_name = "FILE")]
+    rejected: Option<PathBuf>,
+    /// Most requests that are committed together
+    #[arg(long, value_name = "N", default_value_t = 512)]
+    batch: usize,
+    /// Never wait for the kernel: a core for some microseconds of latency
+    #[arg(long)]
+    spin: bool,
+    #[command(flatten)]
+    log: LogArgs,
+}
+
+/// Why it does not run.
+#[derive(Debug, thiserror::Error)]
+enum RunError {
+    #[error(transparent)]
+    Sidecar(#[from] RuntimeError),
+    #[error(transparent)]
+    Config(#[from] landfall_server::config::ConfigError),
+    #[error("threads and signals: {0}")]
+    System(#[from] std::io::Error),
+    #[error("the side-car's thread has panicked")]
+    Panicked,
+}
+
+/// Runs the side-car until SIGTERM or SIGINT.
+pub(crate) fn run(args: ServerArgs) -> ExitCode {
+    args.log.start();
+    match start(args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(&error),
+    }
+}
+
+fn start(args: ServerArgs) -> Result<(), RunError> {
+    let stop = stop_flag()?;
+    let config = args.config()?;
+    let reports = Arc::new(ServerSideReports::default());
+    let (theirs, stopping) = (Arc::clone(&reports), Arc::clone(&stop));
+    let name = std::thread::Builder::new().name("side-car".into());
+    let thread = name.spawn(move || run_sidecar(config, theirs, stopping))?;
+    announce(&reports, &stop, || thread.is_finished());
+    let mut told = Instant::now();
+    while !thread.is_finished() {
+        std::thread::sleep(Duration::from_millis(50));
+        if told.elapsed() >= TELL_EVERY {
+            told = Instant::now();
+            tell(&reports, "so far");
+        }
+    }
+    thread.join().map_err(|_| RunError::Panicked)??;
+    tell(&reports, "stopped");
+    Ok(())
+}
+
+fn tell(reports: &ServerSideReports, when: &str) {
+    tracing::info!(network = ?reports.network.get(), redis = ?reports.redis.get(), "{when}");
+}
+
+/// Says where it listens, once it does: scripts read the port from here.
+#[expect(clippy::print_stdout, reason = "the start-up lines are the command's output")]
+fn announce(reports: &ServerSideReports, stop: &AtomicBool, ended: impl Fn() -> bool) {
+    while !ended() && !stop.load(Ordering::Relaxed) {
+        if let Some(address) = reports.network.get().listens {
+            println!("landfall {} pmnet server", env!("CARGO_PKG_VERSION"));
+            println!("listen: {address}");
+            println!("ready");
+            sys::notify_ready();
+            return;
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+impl ServerArgs {
+    fn config(self) -> Result<ServerSideConfig, RunError> {
+        let password = self.password_file.as_deref().map(crate::serve::read_password).transpose()?;
+        let mut config = ServerSideConfig::new(self.listen, self.redis);
+        config.options.waiting = if self.spin { Waiting::Spin } else { Waiting::Block };
+        config.options.batch_max = self.batch.max(1);
+        config.user = self.user;
+        config.password = password;
+        config.replicas = self.replicas;
+        config.prefix = self.prefix;
+        config.rejected_file = self.rejected;
+        Ok(config)
+    }
+}
