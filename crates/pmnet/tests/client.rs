@@ -471,6 +471,19 @@ fn another_chain_must_acknowledge_what_is_not_complete() {
 }
 
 #[test]
+fn a_device_in_the_place_of_another_has_nothing_of_what_that_one_acknowledged() {
+    let mut peer = Peer::started(config(2));
+    peer.updates(2);
+    peer.sent();
+    peer.ack(2, 0);
+    peer.client.set_devices(2, peer.now);
+    [(1, 0), (1, 1), (2, 1)].into_iter().for_each(|(seq, device)| peer.ack(seq, device));
+    assert_eq!(peer.events(), [complete(0, CompletedBy::Devices)]);
+    peer.ack(2, 0);
+    assert_eq!(peer.events(), [complete(1, CompletedBy::Devices)]);
+}
+
+#[test]
 fn the_server_is_asked_when_devices_have_all_and_it_says_nothing() {
     let mut peer = Peer::started(config(1));
     peer.updates(3);

@@ -437,8 +437,12 @@ fn foreign_sessions_begin_with_update_0_or_1_where_they_are_allowed() {
     assert_eq!((first.key, first.update), (key(3), 0));
     peer.commit(work.ticket());
     assert_eq!(peer.sent(), [(kind::SERVER_ACK, 0)]);
-    assert_eq!(peer.server.poll_work(), None, "update 0 may be late");
-    peer.wait(ms(1));
+    for pause in [1, 2, 4, 8, 16, 32, 64] {
+        assert_eq!(peer.server.poll_work(), None, "update 0 may be late");
+        peer.wait(ms(pause));
+        let asked = if pause < 64 { vec![(kind::RETRANSMIT, 0)] } else { vec![] };
+        assert_eq!(peer.sent(), asked, "after {pause}");
+    }
     assert_eq!(numbers(&peer.updates()), [1]);
     let mut above = Peer::with_rows(config, &[], 1);
     above.hear_in(3, 1, Body::Update(b"set"));
@@ -450,8 +454,8 @@ fn update_0_of_a_foreign_session_is_not_lost_behind_update_1() {
     let config = ServerConfig { foreign: true, ..ServerConfig::default() };
     let mut peer = Peer::with_rows(config, &[], 0);
     peer.update(1);
+    peer.wait(ms(50));
     peer.update(0);
-    peer.wait(ms(10));
     assert_eq!(numbers(&peer.updates()), [0, 1]);
 }
 

@@ -3,9 +3,9 @@
 use super::config::{ServerConfig, ServerStats};
 use crate::pieces::Sizes;
 use crate::wire::{Body, Packet};
+use core::net::SocketAddr;
 use landfall_net::Instant;
 use std::collections::VecDeque;
-use std::net::SocketAddr;
 
 /// Everything but the sessions.
 #[derive(Debug)]

@@ -27,10 +27,10 @@ pub use row::SessionRow;
 use crate::identity::SessionKey;
 use crate::wire::Body;
 use context::Context;
+use core::net::SocketAddr;
 use landfall_net::Instant;
 use session::{Life, Session};
 use std::collections::{BTreeSet, VecDeque};
-use std::net::SocketAddr;
 use std::time::Duration;
 use table::Table;
 

@@ -23,6 +23,11 @@ impl Pause {
         self.at = None;
     }
 
+    /// How long it waits now.
+    pub(super) fn pause(&self) -> Duration {
+        self.pause
+    }
+
     pub(super) fn at(&self) -> Option<Instant> {
         self.at
     }

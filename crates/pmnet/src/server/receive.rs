@@ -6,8 +6,8 @@ use super::row::SessionRow;
 use super::session::Session;
 use crate::identity::SessionKey;
 use crate::wire::{Body, FIRST_BYPASS, Fragment, Packet, Refusal, Role};
+use core::net::SocketAddr;
 use landfall_net::Instant;
-use std::net::SocketAddr;
 
 impl Server {
     /// Takes the payload of a datagram. What is malformed or not for a server is counted and changes nothing.

@@ -2,7 +2,7 @@
 
 use crate::identity::SessionKey;
 use crate::wire::FIRST_BYPASS;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 /// First byte of [`SessionRow::to_bytes`].
 const VERSION: u8 = 1;

@@ -8,9 +8,14 @@ use super::pause::Pause;
 use super::row::SessionRow;
 use crate::pieces::Mark;
 use crate::wire::{Body, FIRST_BYPASS, Fragment};
+use core::net::SocketAddr;
 use landfall_net::Instant;
 use std::collections::{BTreeSet, VecDeque};
-use std::net::SocketAddr;
+use std::time::Duration;
+
+/// Once pauses between requests for update 0 of a foreign session are longer, there is none. Had it been lost, it would be
+/// acknowledged from then on without having been applied: client or device get their time to send it again.
+const FOREIGN_WAIT: Duration = Duration::from_millis(100);
 
 /// What the application is to do.
 #[derive(Debug)]
@@ -268,7 +273,8 @@ impl Session {
         }
         let after = request.after.unwrap_or(0);
         let in_reach = after < self.limit(ctx) && after < FIRST_BYPASS;
-        if !(self.takes() && in_reach && self.bypasses.has_room() && ctx.has_room(request.bytes.len())) {
+        let has_room = ctx.has_room(request.bytes.len()) || self.bytes() == 0;
+        if !(self.takes() && in_reach && self.bypasses.has_room() && has_room) {
             ctx.stats.early_dropped += 1;
             return;
         }
@@ -316,17 +322,24 @@ impl Session {
         if !self.order.is_missing(self.limit(ctx)) {
             return self.gap.stop();
         }
-        if self.unsure {
-            // Update 1 is here and 0 has not come in the meantime: this session begins with 1.
-            self.unsure = false;
-            (self.row.update, self.planned.update) = (0, 0);
-            self.order.skip_to(1);
-            return self.advance(ctx);
+        if self.unsure
+            && self.queue.is_empty()
+            && self.gap.pause() > FOREIGN_WAIT.min(ctx.config.retransmit_max / 2)
+        {
+            return self.begin_with_1(ctx);
         }
         for (first, count) in self.order.missing(self.limit(ctx)) {
             ctx.stats.retransmit_requests += 1;
             ctx.send(self.address, self.row.key.session, first, Body::Retransmit { count });
         }
+    }
+
+    /// Update 1 is here, and 0 has not come though it was asked for: this session begins with 1.
+    fn begin_with_1(&mut self, ctx: &mut Context) {
+        self.unsure = false;
+        (self.row.update, self.planned.update) = (0, 0);
+        self.order.skip_to(1);
+        self.advance(ctx);
     }
 
     /// Whether [`Self::hand_out`] has something.
