@@ -10,10 +10,15 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::Path;
+use std::time::Duration;
 
 /// Packets of a larger MTU take several buffers, which the program must be loaded for, bytes: a page less
 /// the kernel's headroom (256) and its own struct (320), Ethernet header and VLAN tag, rounded down.
 const ONE_BUFFER_MTU: u32 = 3400;
+
+/// A pin that was given up is free once no child that another thread has forked holds its guard, which is until that
+/// executes its program: how often to try, a millisecond apart.
+const CLAIM_TRIES_MAX: u32 = 200;
 
 /// Where the program runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -149,11 +154,23 @@ fn claim(pin: &Path) -> Result<UnixListener, XdpError> {
     let address = name.and_then(|name| {
         SocketAddr::from_abstract_name([b"landfall-xdp-", name.as_os_str().as_bytes()].concat())
     });
-    let guard = address.and_then(|address| UnixListener::bind_addr(&address));
+    let guard = address.and_then(|address| bind(&address));
     guard.map_err(|source| match source.kind() {
         io::ErrorKind::AddrInUse => XdpError::PinInUse { path: pin.to_owned() },
         _ => cannot_keep(pin, source),
     })
+}
+
+fn bind(address: &SocketAddr) -> io::Result<UnixListener> {
+    for _ in 1..CLAIM_TRIES_MAX {
+        match UnixListener::bind_addr(address) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            bound => return bound,
+        }
+    }
+    UnixListener::bind_addr(address)
 }
 
 /// What is pinned at `path`, if anything.
