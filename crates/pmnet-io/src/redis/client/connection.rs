@@ -12,8 +12,6 @@ use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 
-/// Bytes that are read at once.
-const READ_BYTES: usize = 64 << 10;
 /// Bytes of replies that wait for the client before its next request is looked at.
 const OUTPUT_BYTES_MAX: usize = 8 << 20;
 const QUEUED: &[u8] = b"+QUEUED\r\n";
@@ -78,16 +76,12 @@ impl Connection {
         }
     }
 
-    /// Reads what is there, up to a limit; an error ends the connection.
-    pub(super) fn read(&mut self) -> io::Result<()> {
-        if self.parsed == self.input.len() {
-            self.input.clear();
-            self.parsed = 0;
-        }
-        let filled = self.input.len();
-        self.input.resize(filled + READ_BYTES, 0);
-        let read = self.stream.read(&mut self.input[filled..]);
-        self.input.truncate(filled + *read.as_ref().unwrap_or(&0));
+    /// Reads what is there, as much as fits into `scratch`; an error ends the connection.
+    pub(super) fn read(&mut self, scratch: &mut [u8]) -> io::Result<()> {
+        self.input.drain(..self.parsed);
+        self.parsed = 0;
+        let read = self.stream.read(scratch);
+        self.input.extend_from_slice(&scratch[..*read.as_ref().unwrap_or(&0)]);
         match read {
             Ok(0) => self.ended = true,
             Ok(_) => {}
