@@ -145,6 +145,12 @@ fn clients_get_what_the_server_would_say() {
         assert_eq!(here, there, "{command}");
     }
     assert_eq!(theirs.call(&["GET", "a:n"]), "$1\r\n1\r\n");
+    let early = until("a report", || Some(pair.report.get()).filter(|report| report.complete_by_server > 0));
+    assert_eq!(
+        (early.early, early.complete_by_server),
+        (1, 1),
+        "one command was early, and no device is there"
+    );
 }
 
 #[test]
