@@ -132,7 +132,7 @@ impl<S: Service> Durable<S> {
                 Work::Row { row, evicted, floor, .. } => {
                     block.floor = block.floor.max(*floor);
                     block.evicted.extend(evicted);
-                    evicted.iter().for_each(|key| drop(rows.remove(key)));
+                    rows.retain(|key, _| !evicted.contains(key));
                     rows.insert(row.key, *row);
                 }
             }

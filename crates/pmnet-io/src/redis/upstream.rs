@@ -81,6 +81,7 @@ pub(super) struct Upstream {
     stream: TcpStream,
     out: Vec<u8>,
     input: Vec<u8>,
+    scratch: Vec<u8>,
     /// Bytes of `input` that were fetched.
     taken: usize,
     limit: Duration,
@@ -96,7 +97,8 @@ impl Upstream {
             .and_then(|stream| stream.set_write_timeout(Some(access.limit)).map(|()| stream))
             .map_err(|source| UpstreamError::Connect { address, source })?;
         let limit = access.limit;
-        let mut upstream = Self { stream, out: Vec::new(), input: Vec::new(), taken: 0, limit, resp3: false };
+        let (out, input, scratch) = (Vec::new(), Vec::new(), vec![0; READ_BYTES]);
+        let mut upstream = Self { stream, out, input, scratch, taken: 0, limit, resp3: false };
         if let Some(password) = &access.password {
             upstream.authenticate(access.user.as_deref(), password)?;
         }
@@ -173,11 +175,8 @@ impl Upstream {
 
     /// Reads what is there; false if nothing is.
     fn fetch(&mut self) -> Result<bool, UpstreamError> {
-        let filled = self.input.len();
-        self.input.resize(filled + READ_BYTES, 0);
-        let read = recv(&self.stream, &mut self.input[filled..], RecvFlags::DONTWAIT);
-        let read = read.map(|(len, _)| len);
-        self.input.truncate(filled + read.unwrap_or(0));
+        let read = recv(&self.stream, &mut self.scratch[..], RecvFlags::DONTWAIT).map(|(len, _)| len);
+        self.input.extend_from_slice(&self.scratch[..read.unwrap_or(0)]);
         match read {
             Ok(0) => Err(UpstreamError::Lost(io::ErrorKind::UnexpectedEof.into())),
             Ok(_) => Ok(true),

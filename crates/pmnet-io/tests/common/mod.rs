@@ -1,6 +1,11 @@
 //! A real redis-server, and the few bytes of RESP that it takes to ask it.
 
-#![allow(dead_code, unreachable_pub, reason = "each test program uses its part")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    clippy::print_stderr,
+    reason = "each test program uses its part, and says what it skips"
+)]
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

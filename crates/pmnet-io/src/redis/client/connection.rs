@@ -12,8 +12,6 @@ use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 
-/// Bytes that are read at once.
-const READ_BYTES: usize = 64 << 10;
 /// Bytes of replies that wait for the client before its next request is looked at.
 const OUTPUT_BYTES_MAX: usize = 8 << 20;
 const QUEUED: &[u8] = b"+QUEUED\r\n";
@@ -78,16 +76,12 @@ impl Connection {
         }
     }
 
-    /// Reads what is there, up to a limit; an error ends the connection.
-    pub(super) fn read(&mut self) -> io::Result<()> {
-        if self.parsed == self.input.len() {
-            self.input.clear();
-            self.parsed = 0;
-        }
-        let filled = self.input.len();
-        self.input.resize(filled + READ_BYTES, 0);
-        let read = self.stream.read(&mut self.input[filled..]);
-        self.input.truncate(filled + *read.as_ref().unwrap_or(&0));
+    /// Reads what is there, as much as fits into `scratch`; an error ends the connection.
+    pub(super) fn read(&mut self, scratch: &mut [u8]) -> io::Result<()> {
+        self.input.drain(..self.parsed);
+        self.parsed = 0;
+        let read = self.stream.read(scratch);
+        self.input.extend_from_slice(&scratch[..*read.as_ref().unwrap_or(&0)]);
         match read {
             Ok(0) => self.ended = true,
             Ok(_) => {}
@@ -198,7 +192,7 @@ impl Connection {
             return Step::Done;
         }
         if class == Class::Local(Answer::Transaction) {
-            return self.boundary(args, sessions, config);
+            return self.boundary(args, sessions, report);
         }
         if let Some(transaction) = &mut self.transaction {
             let reply = transaction.add(class, bytes, config.request_bytes_max);
@@ -210,13 +204,11 @@ impl Connection {
             self.transaction = None;
         }
         match class {
-            Class::Early(constant) => self.update(bytes, constant, sessions, config, report),
-            Class::Typed(constant) if config.typed_early => {
-                self.update(bytes, constant, sessions, config, report)
-            }
-            Class::Typed(_) => self.bypass(bytes, sessions, config, report),
-            Class::Bypass(Why::Blocking) => self.block(args, bytes, sessions, config, report),
-            Class::Bypass(_) => self.bypass(bytes, sessions, config, report),
+            Class::Early(constant) => self.update(bytes, constant, sessions, report),
+            Class::Typed(constant) if config.typed_early => self.update(bytes, constant, sessions, report),
+            Class::Typed(_) => self.bypass(bytes, sessions, report),
+            Class::Bypass(Why::Blocking) => self.block(args, bytes, sessions, report),
+            Class::Bypass(_) => self.bypass(bytes, sessions, report),
             Class::Local(answer) => {
                 report.local += 1;
                 let reply = self.manners.answer(answer, args, config.password.as_deref());
@@ -232,7 +224,7 @@ impl Connection {
     }
 
     /// `MULTI`, `DISCARD`, `EXEC`.
-    fn boundary(&mut self, args: &[&[u8]], sessions: &mut Sessions, config: &SidecarConfig) -> Step {
+    fn boundary(&mut self, args: &[&[u8]], sessions: &mut Sessions, report: &mut SidecarReport) -> Step {
         let is = |name: &[u8]| args[0].eq_ignore_ascii_case(name);
         let reply: &[u8] = if args.len() != 1 {
             b"-ERR wrong number of arguments\r\n"
@@ -247,13 +239,13 @@ impl Connection {
             self.transaction = None;
             b"+OK\r\n"
         } else {
-            return self.exec(sessions, config);
+            return self.exec(sessions, report);
         };
         self.reply(reply.to_vec());
         Step::Done
     }
 
-    fn exec(&mut self, sessions: &mut Sessions, config: &SidecarConfig) -> Step {
+    fn exec(&mut self, sessions: &mut Sessions, report: &mut SidecarReport) -> Step {
         let Some(transaction) = self.transaction.take() else { return Step::Done };
         if transaction.failed {
             self.reply(EXEC_ABORT.to_vec());
@@ -263,7 +255,7 @@ impl Connection {
         resp::put_command(&mut bytes, &[b"MULTI"]);
         bytes.extend_from_slice(&transaction.commands);
         resp::put_command(&mut bytes, &[b"EXEC"]);
-        let step = self.bypass(&bytes, sessions, config, &mut SidecarReport::default());
+        let step = self.bypass(&bytes, sessions, report);
         if matches!(step, Step::Later) {
             self.transaction = Some(transaction);
         }
@@ -275,10 +267,9 @@ impl Connection {
         bytes: &[u8],
         constant: &'static [u8],
         sessions: &mut Sessions,
-        config: &SidecarConfig,
         report: &mut SidecarReport,
     ) -> Step {
-        let sent = self.session(sessions, config).and_then(|session| sessions.update(session, bytes));
+        let sent = self.session(sessions).and_then(|session| sessions.update(session, bytes));
         match sent {
             Ok(id) => {
                 report.early += 1;
@@ -289,14 +280,8 @@ impl Connection {
         }
     }
 
-    fn bypass(
-        &mut self,
-        bytes: &[u8],
-        sessions: &mut Sessions,
-        config: &SidecarConfig,
-        report: &mut SidecarReport,
-    ) -> Step {
-        let sent = self.session(sessions, config);
+    fn bypass(&mut self, bytes: &[u8], sessions: &mut Sessions, report: &mut SidecarReport) -> Step {
+        let sent = self.session(sessions);
         let sent = sent.and_then(|session| sessions.bypass(session, &self.as_bypass(bytes)));
         match sent {
             Ok(id) => {
@@ -323,7 +308,6 @@ impl Connection {
         args: &[&[u8]],
         bytes: &[u8],
         sessions: &mut Sessions,
-        config: &SidecarConfig,
         report: &mut SidecarReport,
     ) -> Step {
         if waits_from_now_on(args) {
@@ -332,7 +316,7 @@ impl Connection {
             ));
             return Step::Done;
         }
-        let step = self.bypass(bytes, sessions, config, report);
+        let step = self.bypass(bytes, sessions, report);
         if matches!(step, Step::Done) && matches!(self.slots.back(), Some(Slot::Bypass(_))) {
             self.blocked = Blocked::new(args, self.as_bypass(bytes));
         }
@@ -341,8 +325,7 @@ impl Connection {
 
     /// The session, which starts with the first command that needs one. One without numbers is let go once nothing
     /// is under way.
-    fn session(&mut self, sessions: &mut Sessions, config: &SidecarConfig) -> Result<SessionId, ClientError> {
-        let _ = config;
+    fn session(&mut self, sessions: &mut Sessions) -> Result<SessionId, ClientError> {
         if let Some(session) = self.session.filter(|session| !sessions.needs_successor(*session)) {
             return Ok(session);
         }

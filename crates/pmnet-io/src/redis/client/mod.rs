@@ -25,6 +25,8 @@ use std::time::{Duration, Instant};
 const REST_MAX: Duration = Duration::from_millis(100);
 /// Longest wait for sessions to end before the side-car does.
 const END_MAX: Duration = Duration::from_secs(1);
+/// Bytes that are read from a connection at once.
+const READ_BYTES: usize = 64 << 10;
 /// Connections accepted at once.
 const ACCEPT_MAX: usize = 64;
 
@@ -157,6 +159,7 @@ struct Sidecar {
     /// Connections to be looked at.
     touched: BTreeSet<u64>,
     events: Vec<(SessionId, Event)>,
+    scratch: Vec<u8>,
     next: u64,
     report: SidecarReport,
     published: Arc<Published<SidecarReport>>,
@@ -193,6 +196,7 @@ impl Sidecar {
             alarms: BTreeSet::new(),
             touched: BTreeSet::new(),
             events: Vec::new(),
+            scratch: vec![0; READ_BYTES],
             next: 1,
             report,
             published,
@@ -277,7 +281,7 @@ impl Sidecar {
 
     fn read(&mut self, id: u64) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
-        if connection.wants_input(&self.config) && connection.read().is_err() {
+        if connection.wants_input(&self.config) && connection.read(&mut self.scratch).is_err() {
             self.close(id);
             return;
         }
