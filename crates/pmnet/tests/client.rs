@@ -546,3 +546,18 @@ fn heartbeats_are_answered_by_whoever_is_there() {
     let restarted = Event::ServerRestarted { incarnation: 9 };
     assert_eq!(peer.events(), [alive(Role::Device, 1, 8), restarted, alive(Role::Server, 0, 9)]);
 }
+
+#[test]
+fn a_chain_that_has_lost_a_device_needs_the_others_alone() {
+    let mut peer = Peer::started(config(3));
+    peer.update(b"request");
+    peer.sent();
+    [0, 2].into_iter().for_each(|device| peer.ack(1, device));
+    assert_eq!(peer.events(), []);
+    peer.client.set_chain([0, 2].into_iter().collect(), peer.now);
+    assert_eq!(peer.seqs(), [1]);
+    [0, 1].into_iter().for_each(|device| peer.ack(1, device));
+    assert_eq!(peer.events(), []);
+    peer.ack(1, 2);
+    assert_eq!(peer.events(), [complete(0, CompletedBy::Devices)]);
+}

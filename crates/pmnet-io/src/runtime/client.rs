@@ -2,7 +2,7 @@
 
 use super::socket::{self, DATAGRAM_BYTES_MAX, RECEIVE_MAX, RuntimeError};
 use super::{Clock, random};
-use landfall_pmnet::client::{ClientError, ClientStats, Event, RequestId};
+use landfall_pmnet::client::{ClientError, ClientStats, Devices, Event, RequestId};
 use landfall_pmnet::wire::{Header, Refusal};
 use landfall_pmnet::{Client, ClientConfig, Instant};
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,6 +31,8 @@ struct Open {
 pub struct Sessions {
     socket: UdpSocket,
     config: ClientConfig,
+    /// Devices that must acknowledge, if they are not those of the settings.
+    chain: Option<Devices>,
     clock: Clock,
     open: BTreeMap<SessionId, Open>,
     numbers: BTreeMap<u16, SessionId>,
@@ -64,6 +66,7 @@ impl Sessions {
         Ok(Self {
             socket,
             config: ClientConfig { ipv6: server.is_ipv6(), ..config },
+            chain: None,
             clock: Clock::default(),
             open: BTreeMap::new(),
             numbers: BTreeMap::new(),
@@ -84,7 +87,11 @@ impl Sessions {
         let (number, nonce) = self.draw()?;
         self.next += 1;
         self.numbers.insert(number, id);
-        let client = Client::new(self.config.clone(), number, nonce, self.clock.now());
+        let now = self.clock.now();
+        let mut client = Client::new(self.config.clone(), number, nonce, now);
+        if let Some(devices) = self.chain {
+            client.set_chain(devices, now);
+        }
         self.open.insert(id, Open { client, number, due: None, restarts: 0 });
         self.touched.insert(id);
         Ok(id)
@@ -138,11 +145,11 @@ impl Sessions {
     }
 
     /// The chain has changed.
-    pub fn set_devices(&mut self, devices: u8) {
-        self.config.devices = devices;
+    pub fn set_chain(&mut self, devices: Devices) {
+        self.chain = Some(devices);
         let now = self.clock.now();
         for (id, open) in &mut self.open {
-            open.client.set_devices(devices, now);
+            open.client.set_chain(devices, now);
             self.touched.insert(*id);
         }
     }

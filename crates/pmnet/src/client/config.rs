@@ -6,7 +6,8 @@ use std::time::Duration;
 /// How a client behaves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientConfig {
-    /// Devices in the chain to the server, numbered from 0. With none, only the server completes updates.
+    /// Devices in the chain to the server, numbered from 0. With none, only the server completes updates. See
+    /// [`super::Client::set_chain`] for others.
     pub devices: u8,
     /// Most update packets under way: sent and not acknowledged.
     pub window: u16,

@@ -17,13 +17,14 @@ mod updates;
 pub use config::{ClientConfig, ClientError, ClientStats, CompletedBy, Event, Failure, RequestId};
 
 use crate::pieces::Sizes;
-use crate::wire::{DEVICES_MAX, FIRST_BYPASS};
+use crate::wire::FIRST_BYPASS;
 use bypass::Bypass;
 use landfall_net::Instant;
 use round_trips::RoundTrips;
 use send::Control;
 use std::collections::VecDeque;
 use std::time::Duration;
+pub use updates::Devices;
 use updates::Updates;
 
 /// Beyond this number a session should be ended and followed by another.
@@ -83,6 +84,8 @@ pub struct Client {
     /// Packets of the updates in the queue, and bypasses in it.
     queued: (u64, u64),
     updates: Updates,
+    /// Devices that must acknowledge.
+    chain: Devices,
     bypass: Option<Bypass>,
     events: VecDeque<Event>,
     /// Answers to heartbeats among the events.
@@ -104,7 +107,7 @@ pub struct Client {
 impl Client {
     /// A session that begins with a session start. Its number and nonce are the caller's random draw.
     pub fn new(config: ClientConfig, session: u16, nonce: u64, now: Instant) -> Self {
-        let devices = config.devices.min(DEVICES_MAX);
+        let chain = Devices::first(config.devices);
         Self {
             sizes: Sizes::new(config.mtu, config.ipv6),
             now,
@@ -118,7 +121,8 @@ impl Client {
             next_bypass: FIRST_BYPASS,
             queue: VecDeque::new(),
             queued: (0, 0),
-            updates: Updates::new(1, devices, config.window),
+            updates: Updates::new(1, chain, config.window),
+            chain,
             bypass: None,
             events: VecDeque::new(),
             alive_events: 0,
@@ -130,7 +134,7 @@ impl Client {
             probe_pause: Duration::ZERO,
             quiet_since: now,
             stats: ClientStats::default(),
-            config: ClientConfig { devices, ..config },
+            config,
         }
     }
 
@@ -207,13 +211,18 @@ impl Client {
         self.end_if_idle();
     }
 
-    /// The chain has changed: what is not complete needs the acknowledgements of devices 0 to `devices - 1`, and is sent
+    /// The chain has changed: what is not complete needs the acknowledgements of these devices, and is sent
     /// again for that. An acknowledgement by a device of the old chain that is still under way counts for the one that has
     /// its number now: a number is best not given to another device while the old one may be heard.
-    pub fn set_devices(&mut self, devices: u8, now: Instant) {
+    pub fn set_chain(&mut self, devices: Devices, now: Instant) {
         self.tell(now);
-        self.config.devices = devices.min(DEVICES_MAX);
-        self.updates.set_chain(self.config.devices);
+        self.chain = devices;
+        self.updates.set_chain(devices);
+    }
+
+    /// [`Self::set_chain`] to devices 0 to `devices - 1`.
+    pub fn set_devices(&mut self, devices: u8, now: Instant) {
+        self.set_chain(Devices::first(devices), now);
     }
 
     /// Queues a heartbeat. Answers are told as [`Event::Alive`], as long as not too many wait.
@@ -276,7 +285,7 @@ impl Client {
         self.events.push_back(event);
         self.queue.clear();
         self.bypass = None;
-        self.updates = Updates::new(1, self.config.devices, self.config.window);
+        self.updates = Updates::new(1, self.chain, self.config.window);
         self.probe = None;
     }
 }

@@ -53,7 +53,7 @@ impl Client {
         }
         self.phase = Phase::Open;
         self.incarnation = Some(incarnation);
-        self.updates = Updates::new(first_update, self.config.devices, self.config.window);
+        self.updates = Updates::new(first_update, self.chain, self.config.window);
         self.next_bypass = first_bypass;
         self.events.push_back(Event::Started);
         true

@@ -1,7 +1,7 @@
 //! Updates under way: sent, acknowledged, complete, and kept until the server has committed them.
 
 use super::config::{CompletedBy, RequestId};
-use crate::wire::FROM_HOSTS;
+use crate::wire::{DEVICES_MAX, FROM_HOSTS};
 use landfall_net::Instant;
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -9,11 +9,16 @@ use std::time::Duration;
 /// Packets are sent at most so far beyond the last server-ACK.
 pub(super) const AHEAD_MAX: u32 = 4096;
 
-/// Devices that have acknowledged a packet, by number.
+/// Devices by number: those of a chain, or those that have acknowledged a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Devices([u64; 4]);
+pub struct Devices([u64; 4]);
 
 impl Devices {
+    /// Those numbered from 0 to `count - 1`.
+    pub fn first(count: u8) -> Self {
+        (0..count.min(DEVICES_MAX)).collect()
+    }
+
     /// True if it is news.
     fn add(&mut self, number: u8) -> bool {
         let (word, bit) = (&mut self.0[usize::from(number / 64)], 1 << (number % 64));
@@ -22,9 +27,39 @@ impl Devices {
         news
     }
 
-    /// Whether all of a chain are among them.
-    fn cover(&self, chain: u8) -> bool {
-        (0..chain).all(|number| self.0[usize::from(number / 64)] >> (number % 64) & 1 == 1)
+    /// True if this one is among them.
+    pub fn contains(&self, number: u8) -> bool {
+        self.0[usize::from(number / 64)] >> (number % 64) & 1 == 1
+    }
+
+    /// True if all of `others` are among them.
+    fn cover(&self, others: &Self) -> bool {
+        self.0.iter().zip(others.0).all(|(have, wanted)| wanted & !have == 0)
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> u32 {
+        self.0.iter().map(|word| word.count_ones()).sum()
+    }
+
+    /// True without any.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The only one there is.
+    fn only(&self) -> Option<u8> {
+        (self.len() == 1).then(|| (0..=u8::MAX).find(|number| self.contains(*number)))?
+    }
+}
+
+impl FromIterator<u8> for Devices {
+    fn from_iter<I: IntoIterator<Item = u8>>(numbers: I) -> Self {
+        let mut devices = Self::default();
+        numbers.into_iter().for_each(|number| {
+            devices.add(number);
+        });
+        devices
     }
 }
 
@@ -67,8 +102,8 @@ pub(super) struct Updates {
     requests: VecDeque<(RequestId, u32)>,
     /// Packets that were sent and are not acknowledged.
     in_flight: u32,
-    /// Length of the chain.
-    chain: u8,
+    /// Those that must acknowledge; without any, only the server completes updates.
+    chain: Devices,
     window: u32,
     again: BTreeSet<u32>,
     deadlines: BTreeSet<(Instant, u32)>,
@@ -76,7 +111,7 @@ pub(super) struct Updates {
 
 impl Updates {
     /// None yet, the first of which will bear this number.
-    pub(super) fn new(first: u32, chain: u8, window: u16) -> Self {
+    pub(super) fn new(first: u32, chain: Devices, window: u16) -> Self {
         Self {
             kept: VecDeque::new(),
             base: first,
@@ -172,14 +207,14 @@ impl Updates {
 
     /// A device has logged a packet. [`FROM_HOSTS`] instead of a number speaks for a chain of one.
     pub(super) fn ack(&mut self, seq: u32, number: u8) -> Acked {
-        let number = if number == FROM_HOSTS && self.chain == 1 { 0 } else { number };
-        if seq >= self.unsent || number >= self.chain {
+        let number = if number == FROM_HOSTS { self.chain.only().unwrap_or(number) } else { number };
+        if seq >= self.unsent || !self.chain.contains(number) {
             return Acked::default();
         }
         let Some(at) = seq.checked_sub(self.base) else { return Acked::default() };
         let packet = &mut self.kept[at as usize];
         let news = packet.devices.add(number) && !packet.acked;
-        if packet.acked || !packet.devices.cover(self.chain) {
+        if packet.acked || !packet.devices.cover(&self.chain) {
             return Acked { news, sent_at: None };
         }
         packet.acked = true;
@@ -230,7 +265,7 @@ impl Updates {
 
     /// Another chain: what is not complete needs the acknowledgements of its devices, and is sent again for that.
     /// Numbers may mean other devices than before, so what has been acknowledged in part counts for nothing.
-    pub(super) fn set_chain(&mut self, chain: u8) {
+    pub(super) fn set_chain(&mut self, chain: Devices) {
         self.chain = chain;
         self.complete = self.reported.max(self.base);
         for seq in self.complete..self.unsent {
