@@ -1,0 +1,245 @@
+//! A PMNet deployment of real processes: side-cars, devices and a real server, on hosts of their own.
+
+#![allow(
+    dead_code,
+    unreachable_pub,
+    clippy::print_stderr,
+    reason = "each test program uses its part, and says what it skips"
+)]
+
+use crate::common::{Reply, Resp, binary};
+use landfall_testbed::{Host, LinkOptions, Testbed};
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Longest that something that must come may take on a busy machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
+/// The server's end of PMNet.
+pub(crate) const SERVER: &str = "10.9.0.2:51500";
+/// Where Redis listens on its host.
+const REDIS_PORT: u16 = 6390;
+
+/// A program that was started, and how it was.
+pub(crate) struct Process {
+    child: Child,
+    pub(crate) lines: Vec<String>,
+}
+
+impl Process {
+    /// Starts a command and waits until it says that it is ready.
+    pub(crate) fn start(mut command: Command, log: &Path) -> Self {
+        let stderr = File::options().create(true).append(true).open(log).unwrap();
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(stderr);
+        let mut child = command.spawn().unwrap();
+        let mut output = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut lines = Vec::new();
+        loop {
+            match output.next() {
+                Some(Ok(line)) if line == "ready" => break,
+                Some(Ok(line)) => lines.push(line),
+                _ => panic!("it did not start: {}", std::fs::read_to_string(log).unwrap_or_default()),
+            }
+        }
+        Self { child, lines }
+    }
+
+    /// The address in a start-up line.
+    pub(crate) fn address(&self, what: &str) -> SocketAddr {
+        let prefix = format!("{what}: ");
+        let line = self.lines.iter().find_map(|line| line.strip_prefix(&prefix));
+        line.unwrap_or_else(|| panic!("no {what} in {:?}", self.lines)).parse().unwrap()
+    }
+
+    /// SIGKILL.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Clients, devices in a row, and a server, each on a host of its own; one subnet.
+pub(crate) struct Net {
+    pub(crate) client: Host,
+    pub(crate) devices: Vec<Host>,
+    pub(crate) server: Host,
+    /// Of each device, the interfaces towards the clients and towards the server.
+    sides: Vec<[String; 2]>,
+    pub(crate) place: tempfile::TempDir,
+    /// Where devices have their regions.
+    memory: tempfile::TempDir,
+}
+
+impl Net {
+    /// `None`, and it has said why, where there can be none.
+    pub(crate) fn new(devices: usize) -> Option<Self> {
+        let testbed = Testbed::new().inspect_err(|reason| eprintln!("SKIP: {reason}")).ok()?;
+        let host = |name: &str| testbed.host(name).unwrap();
+        let mut hosts = vec![host("client")];
+        hosts.extend((0..devices).map(|_| host("device")));
+        hosts.push(host("server"));
+        let mut links = Vec::new();
+        for (at, pair) in hosts.windows(2).enumerate() {
+            let addresses = |index: usize, address: &str| match index {
+                0 => vec![format!("{address}/24")],
+                _ => vec![],
+            };
+            let ends = [addresses(at, "10.9.0.1"), addresses(devices - at, "10.9.0.2")];
+            let options = LinkOptions { addresses: ends, checksum_offload: false, ..LinkOptions::default() };
+            let link = testbed.link(&pair[0], &pair[1], &options).unwrap();
+            pair[0].accept_redirected(&link.0).unwrap();
+            pair[1].accept_redirected(&link.1).unwrap();
+            links.push(link);
+        }
+        let sides = links.windows(2).map(|two| [two[0].1.clone(), two[1].0.clone()]).collect();
+        let (server, client) = (hosts.pop()?, hosts.remove(0));
+        let temporary = |dir: &str| tempfile::Builder::new().prefix("landfall-test-").tempdir_in(dir);
+        let place = tempfile::tempdir().unwrap();
+        Some(Self { client, devices: hosts, server, sides, place, memory: temporary("/dev/shm").ok()? })
+    }
+
+    fn command(&self, host: &Host, arguments: &[&str]) -> Command {
+        let mut command = host.command(binary().to_str().unwrap());
+        command.args(arguments);
+        command
+    }
+
+    pub(crate) fn device_dir(&self, index: usize) -> PathBuf {
+        self.memory.path().join(format!("device{index}"))
+    }
+
+    pub(crate) fn log(&self) -> PathBuf {
+        self.place.path().join("log")
+    }
+
+    pub(crate) fn start_device(&self, index: usize, flags: &[&str]) -> Process {
+        let between = self.sides[index].join(",");
+        let (dir, number) = (self.device_dir(index), index.to_string());
+        let own = ["pmnet", "switch", "--between", &between, "--capacity", "64MiB", "--number", &number];
+        let dir = ["--dir", dir.to_str().unwrap()];
+        Process::start(self.command(&self.devices[index], &[&own[..], &dir, flags].concat()), &self.log())
+    }
+
+    /// Redis with `appendfsync always`; with what it had written before.
+    pub(crate) fn start_redis(&self) -> Child {
+        let dir = self.place.path().join("redis");
+        std::fs::create_dir_all(&dir).unwrap();
+        let mut command = self.server.command("redis-server");
+        command.args(["--port", &REDIS_PORT.to_string(), "--appendonly", "yes", "--appendfsync", "always"]);
+        command.args(["--save", ""]).arg("--dir").arg(dir).stdout(Stdio::null()).stderr(Stdio::null());
+        let child = command.stdin(Stdio::null()).spawn().unwrap();
+        let begun = Instant::now();
+        while self.redis().is_none() {
+            assert!(begun.elapsed() < PATIENCE, "redis did not start");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        child
+    }
+
+    /// A connection to Redis itself, once it has loaded what it had.
+    pub(crate) fn redis(&self) -> Option<Resp> {
+        let address = SocketAddr::from(([127, 0, 0, 1], REDIS_PORT));
+        let mut resp = self.server.enter(|| Resp::connect(address, Duration::from_secs(20))).ok()?;
+        matches!(resp.call(&[b"PING"]), Ok(Reply::Simple(_))).then_some(resp)
+    }
+
+    pub(crate) fn start_server(&self) -> Process {
+        let redis = format!("127.0.0.1:{REDIS_PORT}");
+        let arguments = ["pmnet", "server", "--listen", SERVER, "--redis", &redis];
+        Process::start(self.command(&self.server, &arguments), &self.log())
+    }
+
+    pub(crate) fn start_client(&self, devices: usize) -> Process {
+        let devices = devices.to_string();
+        let arguments =
+            ["pmnet", "client", "--listen", "127.0.0.1:0", "--server", SERVER, "--devices", &devices];
+        Process::start(self.command(&self.client, &arguments), &self.log())
+    }
+}
+
+/// Writers that set one key each to 1, 2, 3, ... and know what was acknowledged.
+pub(crate) struct Writers {
+    acknowledged: Vec<Arc<AtomicU64>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Writers {
+    /// Each writes `count` values over a connection of its own, made by `connect`.
+    pub(crate) fn start(writers: usize, count: u64, connect: impl Fn() -> Resp) -> Self {
+        let acknowledged: Vec<Arc<AtomicU64>> = (0..writers).map(|_| Arc::default()).collect();
+        let threads = acknowledged.iter().enumerate().map(|(writer, acknowledged)| {
+            let (mut resp, acknowledged) = (connect(), Arc::clone(acknowledged));
+            std::thread::spawn(move || {
+                for value in 1..=count {
+                    let (key, value_text) = (key(writer), value.to_string());
+                    let reply = resp.call(&[b"SET", key.as_bytes(), value_text.as_bytes()]);
+                    assert!(
+                        matches!(&reply, Ok(Reply::Simple(ok)) if ok == "OK"),
+                        "{key} {value}: {reply:?}"
+                    );
+                    acknowledged.store(value, Ordering::Relaxed);
+                }
+            })
+        });
+        let threads = threads.collect();
+        Self { acknowledged, threads }
+    }
+
+    fn total(&self) -> u64 {
+        self.acknowledged.iter().map(|count| count.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Waits until so many more writes have been acknowledged.
+    pub(crate) fn wait_for(&self, more: u64) {
+        let (wanted, begun) = (self.total() + more, Instant::now());
+        while self.total() < wanted {
+            assert!(begun.elapsed() < PATIENCE, "{} of {wanted} writes", self.total());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Waits for the end; what each key must be then.
+    pub(crate) fn finish(self) -> Vec<(String, u64)> {
+        self.threads.into_iter().for_each(|thread| thread.join().unwrap());
+        let last = self.acknowledged.iter().map(|count| count.load(Ordering::Relaxed));
+        last.enumerate().map(|(writer, value)| (key(writer), value)).collect()
+    }
+}
+
+fn key(writer: usize) -> String {
+    format!("key:{writer}")
+}
+
+/// Waits until a store has these values.
+pub(crate) fn must_have(mut resp: Resp, wanted: &[(String, u64)]) {
+    let begun = Instant::now();
+    loop {
+        let get = |resp: &mut Resp, key: &str| match resp.call(&[b"GET", key.as_bytes()]) {
+            Ok(Reply::Bulk(value)) => String::from_utf8(value).ok(),
+            _ => None,
+        };
+        let missing: Vec<_> = wanted
+            .iter()
+            .map(|(key, value)| (key, get(&mut resp, key), value))
+            .filter(|(_, found, value)| found.as_deref() != Some(&value.to_string()))
+            .collect();
+        if missing.is_empty() {
+            return;
+        }
+        assert!(begun.elapsed() < PATIENCE, "acknowledged and lost: {missing:?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}

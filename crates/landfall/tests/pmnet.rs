@@ -1,0 +1,124 @@
+//! PMNet with real processes, killed by SIGKILL under load: what was acknowledged is applied, whoever died.
+
+mod common;
+mod deployment;
+
+use common::{Place, Resp, binary};
+use deployment::{Net, Process, Writers, must_have};
+use std::net::SocketAddr;
+use std::process::Command;
+use std::time::Duration;
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+#[expect(clippy::print_stderr, reason = "a test says what it skips")]
+fn has_redis() -> bool {
+    let there = Command::new("redis-server").arg("--version").output().is_ok();
+    if !there {
+        eprintln!("SKIP: redis-server: not installed, see `cargo xtask peers`");
+    }
+    there
+}
+
+fn connect(net: &Net, address: SocketAddr) -> Resp {
+    net.client.enter(|| Resp::connect(address, LIMIT)).unwrap()
+}
+
+#[test]
+fn kills_of_redis_of_the_device_and_of_both_sides_lose_nothing_acknowledged() {
+    let Some(net) = has_redis().then(|| Net::new(1)).flatten() else { return };
+    let mut redis = net.start_redis();
+    let (mut server, mut device) = (net.start_server(), net.start_device(0, &[]));
+    let client = net.start_client(1);
+    let address = client.address("resp");
+    let writers = Writers::start(3, 3000, || connect(&net, address));
+    writers.wait_for(500);
+    redis.kill().unwrap();
+    redis.wait().unwrap();
+    writers.wait_for(100);
+    redis = net.start_redis();
+    writers.wait_for(500);
+    device.kill();
+    device = net.start_device(0, &[]);
+    writers.wait_for(500);
+    server.kill();
+    device.kill();
+    (device, server) = (net.start_device(0, &[]), net.start_server());
+    writers.wait_for(500);
+    redis.kill().unwrap();
+    redis.wait().unwrap();
+    server.kill();
+    device.kill();
+    redis = net.start_redis();
+    let _everything = (net.start_device(0, &[]), net.start_server());
+    let wanted = writers.finish();
+    must_have(net.redis().expect("redis"), &wanted);
+    redis.kill().unwrap();
+    redis.wait().unwrap();
+}
+
+#[test]
+fn a_device_that_is_lost_for_good_with_its_log_loses_nothing_that_another_has() {
+    let Some(net) = has_redis().then(|| Net::new(2)).flatten() else { return };
+    let mut redis = net.start_redis();
+    let (server, near, far) = (net.start_server(), net.start_device(0, &[]), net.start_device(1, &[]));
+    let client = net.start_client(2);
+    let address = client.address("resp");
+    let writers = Writers::start(2, 600, || connect(&net, address));
+    writers.wait_for(200);
+    // The server is gone while both devices go on to acknowledge; then one of them is lost with all it had.
+    server.kill();
+    writers.wait_for(200);
+    far.kill();
+    std::fs::remove_dir_all(net.device_dir(1)).unwrap();
+    let (_far, _server) = (net.start_device(1, &[]), net.start_server());
+    let wanted = writers.finish();
+    must_have(net.redis().expect("redis"), &wanted);
+    drop(near);
+    redis.kill().unwrap();
+    redis.wait().unwrap();
+}
+
+#[test]
+fn without_privilege_a_relay_in_front_of_landfall_serve_survives_kills_too() {
+    let (place, logs) = (Place::new(), tempfile::tempdir().unwrap());
+    let store = place.start(&["--http", "off"]);
+    let log = logs.path().join("log");
+    let start = |arguments: &[&str]| {
+        let mut command = Command::new(binary());
+        command.arg("pmnet").args(arguments);
+        Process::start(command, &log)
+    };
+    let real = store.resp.to_string();
+    let mut server = start(&["server", "--listen", "127.0.0.1:0", "--redis", &real]);
+    let listens = server.address("listen").to_string();
+    let dir = logs.path().join("device").to_str().unwrap().to_owned();
+    let flags = [
+        "switch",
+        "--server",
+        &listens,
+        "--dir",
+        &dir,
+        "--capacity",
+        "64MiB",
+        "--upstream-ports",
+        "22000-22100",
+    ];
+    let mut relay = start(&[&flags[..], &["--listen", "127.0.0.1:0", "--number", "0"]].concat());
+    let front = relay.address("listen").to_string();
+    let client = start(&["client", "--listen", "127.0.0.1:0", "--server", &front, "--devices", "1"]);
+    let address = client.address("resp");
+    let writers = Writers::start(2, 800, || Resp::connect(address, LIMIT).unwrap());
+    writers.wait_for(200);
+    relay.kill();
+    relay = start(&[&flags[..], &["--listen", &front, "--number", "0"]].concat());
+    writers.wait_for(200);
+    server.kill();
+    server = start(&["server", "--listen", &listens, "--redis", &real]);
+    writers.wait_for(200);
+    relay.kill();
+    server.kill();
+    let _server = start(&["server", "--listen", &listens, "--redis", &real]);
+    let _relay = start(&[&flags[..], &["--listen", &front, "--number", "0"]].concat());
+    must_have(store.resp(), &writers.finish());
+}
