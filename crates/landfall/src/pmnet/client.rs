@@ -1,5 +1,6 @@
 //! `landfall pmnet client`: the side-car of Redis clients.
 
+use super::members::{ChainArgs, ChainError, follow};
 use super::options::{LogArgs, stop_flag};
 use crate::{fail, sys};
 use clap::Args;
@@ -24,12 +25,14 @@ pub(crate) struct ClientArgs {
     /// Where Redis clients connect
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:6579")]
     listen: SocketAddr,
-    /// The server's end of PMNet, or the relay in front of it
-    #[arg(long, value_name = "ADDR:PORT")]
-    server: SocketAddr,
+    /// The server's end of PMNet, or the relay in front of it [default: the chain's]
+    #[arg(long, value_name = "ADDR:PORT", required_unless_present_any = ["chain_file", "etcd"])]
+    server: Option<SocketAddr>,
     /// Devices on the way, numbered from 0; with none, the server alone acknowledges
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, conflicts_with_all = ["chain_file", "etcd"])]
     devices: u8,
+    #[command(flatten)]
+    chain: ChainArgs,
     /// Own address towards the network [default: the kernel chooses]
     #[arg(long, value_name = "ADDR:PORT")]
     bind: Option<SocketAddr>,
@@ -70,6 +73,8 @@ enum RunError {
     #[error(transparent)]
     Sidecar(#[from] SidecarError),
     #[error(transparent)]
+    Chain(#[from] ChainError),
+    #[error(transparent)]
     Config(#[from] landfall_server::config::ConfigError),
     #[error("threads and signals: {0}")]
     System(#[from] std::io::Error),
@@ -89,7 +94,7 @@ pub(crate) fn run(args: ClientArgs) -> ExitCode {
 fn start(args: ClientArgs) -> Result<(), RunError> {
     let stop = stop_flag()?;
     sys::raise_open_files();
-    let config = args.config()?;
+    let config = args.config(&stop)?;
     let report = Arc::new(Published::default());
     let (theirs, stopping) = (Arc::clone(&report), Arc::clone(&stop));
     let name = std::thread::Builder::new().name("side-car".into());
@@ -124,9 +129,19 @@ fn announce(report: &Published<SidecarReport>, stop: &AtomicBool, ended: impl Fn
 }
 
 impl ClientArgs {
-    fn config(self) -> Result<SidecarConfig, RunError> {
+    fn config(self, stop: &Arc<AtomicBool>) -> Result<SidecarConfig, RunError> {
         let password = self.password_file.as_deref().map(crate::serve::read_password).transpose()?;
-        let mut config = SidecarConfig::new(self.listen, self.server);
+        let mut server = self.server;
+        let devices = Arc::new(Published::default());
+        let source = self.chain.source()?;
+        if let Some(source) = &source {
+            let (chain, _) = follow(source, Arc::clone(&devices), Arc::clone(stop))?;
+            server = server.or(Some(chain.server));
+        }
+        // The flags demand one of the two.
+        let server = server.unwrap_or(self.listen);
+        let mut config = SidecarConfig::new(self.listen, server);
+        config.chain = source.map(|_| devices);
         config.client.devices = self.devices;
         config.client.window = self.window;
         config.client.mtu = self.mtu;

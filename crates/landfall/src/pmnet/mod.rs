@@ -1,7 +1,10 @@
 //! `landfall pmnet`: the in-network log.
 
+mod chain;
 mod client;
+mod members;
 mod options;
+mod rejected;
 mod server;
 mod switch;
 mod top;
@@ -24,6 +27,10 @@ enum PmnetCommand {
     Client(Box<client::ClientArgs>),
     /// The side-car of a real server: PMNet to the network and RESP to a Redis, or to `landfall serve`
     Server(Box<server::ServerArgs>),
+    /// Show the acknowledged commands that a real server has rejected
+    Rejected(rejected::RejectedArgs),
+    /// Show or change a chain: its devices, their order, which of them are lost for good
+    Chain(chain::ChainCommandArgs),
     /// Show what a running device counts, again and again
     Top(top::TopArgs),
     /// Print the match-action table: what each stage of a device does with which packet
@@ -37,6 +44,8 @@ pub(crate) fn run(args: PmnetArgs) -> ExitCode {
         PmnetCommand::Switch(args) => switch::run(*args),
         PmnetCommand::Client(args) => client::run(*args),
         PmnetCommand::Server(args) => server::run(*args),
+        PmnetCommand::Rejected(args) => rejected::run(&args),
+        PmnetCommand::Chain(args) => chain::run(&args),
         PmnetCommand::Top(args) => top::run(&args),
         PmnetCommand::Table => {
             print!("{}", landfall_pmnet::device::table::describe());

@@ -1,8 +1,10 @@
 //! `landfall pmnet server`: the side-car of a real Redis, or of `landfall serve`.
 
+use super::members::{ChainArgs, ChainError, keep, register};
 use super::options::{LogArgs, stop_flag};
 use crate::{fail, sys};
 use clap::Args;
+use landfall_members::Role;
 use landfall_pmnet_io::redis::server::{ServerSideConfig, ServerSideReports, run as run_sidecar};
 use landfall_pmnet_io::runtime::{RuntimeError, Waiting};
 use std::net::SocketAddr;
@@ -10,6 +12,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Pause between looks at whether it listens.
@@ -44,6 +47,11 @@ pub(crate) struct ServerArgs {
     /// Most requests that are committed together
     #[arg(long, value_name = "N", default_value_t = 512)]
     batch: usize,
+    /// Register under this name with the chain's etcd
+    #[arg(long, value_name = "NAME", requires = "etcd")]
+    name: Option<String>,
+    #[command(flatten)]
+    chain: ChainArgs,
     /// Never wait for the kernel: a core for some microseconds of latency
     #[arg(long)]
     spin: bool,
@@ -56,6 +64,8 @@ pub(crate) struct ServerArgs {
 enum RunError {
     #[error(transparent)]
     Sidecar(#[from] RuntimeError),
+    #[error(transparent)]
+    Chain(#[from] ChainError),
     #[error(transparent)]
     Config(#[from] landfall_server::config::ConfigError),
     #[error("threads and signals: {0}")]
@@ -75,6 +85,13 @@ pub(crate) fn run(args: ServerArgs) -> ExitCode {
 
 fn start(args: ServerArgs) -> Result<(), RunError> {
     let stop = stop_flag()?;
+    let registered = match (&args.name, args.chain.source()?) {
+        (Some(name), Some(source)) => {
+            let keeper = register(&source, name, Role::Server, args.listen)?;
+            Some(keep(keeper, Arc::clone(&stop))?)
+        }
+        _ => None,
+    };
     let config = args.config()?;
     let reports = Arc::new(ServerSideReports::default());
     let (theirs, stopping) = (Arc::clone(&reports), Arc::clone(&stop));
@@ -89,9 +106,11 @@ fn start(args: ServerArgs) -> Result<(), RunError> {
             tell(&reports, "so far");
         }
     }
-    thread.join().map_err(|_| RunError::Panicked)??;
+    let outcome = thread.join().map_err(|_| RunError::Panicked)?;
+    stop.store(true, Ordering::Relaxed);
+    registered.map(JoinHandle::join);
     tell(&reports, "stopped");
-    Ok(())
+    Ok(outcome?)
 }
 
 fn tell(reports: &ServerSideReports, when: &str) {

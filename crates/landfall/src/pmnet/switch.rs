@@ -1,8 +1,10 @@
 //! `landfall pmnet switch`.
 
+use super::members::{ChainArgs, ChainError, keep, register};
 use super::options::{BadValue, LogArgs, parse_ports, stop_flag};
 use crate::{fail, sys};
 use clap::Args;
+use landfall_members::Role;
 use landfall_pmnet::PORTS;
 use landfall_pmnet::device::{CacheConfig, Codec, DeviceConfig};
 use landfall_pmnet::log::Limits;
@@ -14,7 +16,9 @@ use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::atomic::AtomicBool;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// Flags of `landfall pmnet switch`.
@@ -47,6 +51,11 @@ pub(crate) struct SwitchArgs {
     /// Medium that the region must be on: auto, dax, file or volatile
     #[arg(long, value_name = "KIND", default_value = "auto")]
     media: String,
+    /// Register under this name with the chain's etcd; the chain says the device's number
+    #[arg(long, value_name = "NAME", requires = "etcd", conflicts_with = "number")]
+    name: Option<String>,
+    #[command(flatten)]
+    chain: ChainArgs,
     /// The device's number in its chain, 0 next to the clients; without it, it stands alone
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(..250))]
     number: Option<u8>,
@@ -86,6 +95,8 @@ enum RunError {
     #[error(transparent)]
     Switch(#[from] SwitchError),
     #[error(transparent)]
+    Chain(#[from] ChainError),
+    #[error(transparent)]
     Config(#[from] landfall_server::config::ConfigError),
     #[error(transparent)]
     Value(#[from] BadValue),
@@ -96,17 +107,18 @@ enum RunError {
 }
 
 /// Runs a device until SIGTERM or SIGINT.
-pub(crate) fn run(args: SwitchArgs) -> ExitCode {
+pub(crate) fn run(mut args: SwitchArgs) -> ExitCode {
     args.log.start();
-    match start(&args) {
+    match start(&mut args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => fail(&error),
     }
 }
 
-fn start(args: &SwitchArgs) -> Result<(), RunError> {
+fn start(args: &mut SwitchArgs) -> Result<(), RunError> {
     let stop = stop_flag().map_err(RunError::Signals)?;
     sys::raise_open_files();
+    let registered = join_chain(args, &stop)?;
     if let Some((clients, server)) = &args.between {
         let wire = Wire::open(&args.wire(clients, server)?)?;
         announce(wire.reason(), None, wire.metrics());
@@ -114,8 +126,26 @@ fn start(args: &SwitchArgs) -> Result<(), RunError> {
     } else {
         relay(args, &stop)?;
     }
+    stop.store(true, Ordering::Relaxed);
+    registered.map(JoinHandle::join);
     tracing::info!("stopped; everything acknowledged is in the log or confirmed by the server");
     Ok(())
+}
+
+/// Registers with the chain's etcd, and takes the number that the chain gives.
+fn join_chain(args: &mut SwitchArgs, stop: &Arc<AtomicBool>) -> Result<Option<JoinHandle<()>>, RunError> {
+    let (Some(name), Some(source)) = (&args.name, args.chain.source()?) else { return Ok(None) };
+    let chain = source.show().map_err(ChainError::from)?.chain;
+    let device = chain.device(name).filter(|device| !device.failed);
+    let device = device.ok_or_else(|| {
+        BadValue::new(
+            name,
+            "no such device in the chain, or it is marked as failed: landfall pmnet chain add NAME",
+        )
+    })?;
+    args.number = Some(device.number);
+    let keeper = register(&source, name, Role::Device, args.metrics.unwrap_or(args.listen))?;
+    Ok(Some(keep(keeper, Arc::clone(stop))?))
 }
 
 fn relay(args: &SwitchArgs, stop: &AtomicBool) -> Result<(), RunError> {

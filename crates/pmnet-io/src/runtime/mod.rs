@@ -52,7 +52,8 @@ impl<T: Copy> Published<T> {
         *self.latest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn set(&self, value: T) {
+    /// Replaces it.
+    pub fn set(&self, value: T) {
         *self.latest.lock().unwrap_or_else(PoisonError::into_inner) = value;
     }
 }

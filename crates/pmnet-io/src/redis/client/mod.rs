@@ -11,7 +11,7 @@ mod poller;
 use crate::runtime::{Published, RuntimeError, SessionId, Sessions, Waiting};
 use connection::Connection;
 use landfall_pmnet::ClientConfig;
-use landfall_pmnet::client::{CompletedBy, Event};
+use landfall_pmnet::client::{CompletedBy, Devices, Event};
 use poller::{Poller, Ready};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -41,6 +41,8 @@ pub struct SidecarConfig {
     pub bind: Option<SocketAddr>,
     /// The protocol's settings, with the number of devices.
     pub client: ClientConfig,
+    /// Devices that must acknowledge, as they change; without, those of the protocol's settings.
+    pub chain: Option<Arc<Published<Option<Devices>>>>,
     /// What clients must say; nothing if there is none.
     pub password: Option<String>,
     /// Whether it may listen beyond loopback without a password.
@@ -67,6 +69,7 @@ impl SidecarConfig {
             server,
             bind: None,
             client: ClientConfig::default(),
+            chain: None,
             password: None,
             open: false,
             waiting: Waiting::Block,
@@ -164,6 +167,8 @@ struct Sidecar {
     report: SidecarReport,
     published: Arc<Published<SidecarReport>>,
     told: Instant,
+    /// The devices that were last told.
+    devices: Option<Devices>,
 }
 
 impl Sidecar {
@@ -201,6 +206,7 @@ impl Sidecar {
             report,
             published,
             told: Instant::now(),
+            devices: None,
         })
     }
 
@@ -215,7 +221,17 @@ impl Sidecar {
             }
         }
         self.wake();
+        self.follow_chain();
         self.serve(network)
+    }
+
+    /// Another chain may be told.
+    fn follow_chain(&mut self) {
+        let Some(devices) = self.config.chain.as_ref().and_then(|chain| chain.get()) else { return };
+        if self.devices != Some(devices) {
+            self.devices = Some(devices);
+            self.sessions.set_chain(devices);
+        }
     }
 
     /// Until nothing is left to be done without waiting.
