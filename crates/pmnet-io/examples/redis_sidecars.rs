@@ -1,0 +1,51 @@
+//! Both side-cars in front of a Redis server that is running, in one process:
+//!
+//! ```text
+//! cargo run --release -p landfall-pmnet-io --example redis_sidecars -- 127.0.0.1:6379 127.0.0.1:7379
+//! redis-benchmark -p 7379 -t set -n 10000
+//! ```
+//!
+//! With devices on the path, `--devices` of `landfall pmnet client` says how many acknowledge each update.
+
+use landfall_pmnet_io::redis::client::{self, SidecarConfig};
+use landfall_pmnet_io::redis::server::{self, ServerSideConfig};
+use landfall_pmnet_io::runtime::Waiting;
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::thread;
+
+#[expect(clippy::print_stderr, reason = "an example says what is wrong")]
+fn main() -> ExitCode {
+    let mut args = std::env::args().skip(1);
+    let addresses =
+        (args.next().and_then(|arg| arg.parse().ok()), args.next().and_then(|arg| arg.parse().ok()));
+    let (Some(redis), Some(listen)) = addresses else {
+        eprintln!("usage: redis_sidecars REDIS:PORT LISTEN:PORT [spin]");
+        return ExitCode::FAILURE;
+    };
+    let waiting = if args.next().is_some() { Waiting::Spin } else { Waiting::Block };
+    run(redis, listen, waiting)
+}
+
+#[expect(clippy::print_stderr, reason = "an example says what is wrong")]
+fn run(redis: SocketAddr, listen: SocketAddr, waiting: Waiting) -> ExitCode {
+    let network = SocketAddr::from(([127, 0, 0, 1], 51000));
+    let stop = Arc::new(AtomicBool::new(false));
+    let mut theirs = ServerSideConfig::new(network, redis);
+    theirs.options.waiting = waiting;
+    let their_stop = stop.clone();
+    let serving = thread::spawn(move || server::run(theirs, Arc::default(), their_stop));
+    let ours = SidecarConfig { waiting, ..SidecarConfig::new(listen, network) };
+    thread::spawn(move || {
+        if let Err(error) = client::run(ours, Arc::default(), stop) {
+            eprintln!("the client's side-car: {error}");
+        }
+    });
+    match serving.join() {
+        Ok(Err(error)) => eprintln!("the server's side-car: {error}"),
+        _ => return ExitCode::SUCCESS,
+    }
+    ExitCode::FAILURE
+}

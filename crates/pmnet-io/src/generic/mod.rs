@@ -1,0 +1,215 @@
+//! Any request/response service made durable: its state and the rows of its sessions in one file.
+//!
+//! A [`Service`] is a state machine: updates change it, queries look at it. [`Durable`] runs it behind PMNet: each batch
+//! of updates is one block of a journal, synced before any of it is acknowledged. The file:
+//! `docs/format/pmnet-service.md`. An example: `examples/udp_service.rs`.
+
+mod journal;
+
+use crate::runtime::{Application, Network, Outcome, Saved};
+use journal::{Block, Journal};
+use landfall_pmnet::{SessionKey, SessionRow, Work};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// Longest journal before it is compacted, bytes; or twice the snapshot's length, where that is more.
+const JOURNAL_BYTES: u64 = 16 << 20;
+/// The answer to a bypass whose response is gone, unless the service has its own.
+const LOST: &[u8] = b"the request was executed before a restart; its response is lost";
+
+/// A state machine. The same requests in the same order must lead to the same state.
+pub trait Service {
+    /// Applies an update; nobody waits for a reply.
+    fn update(&mut self, request: &[u8]) {
+        self.request(request);
+    }
+
+    /// Whether a bypass may change the state.
+    fn changes(&self, request: &[u8]) -> bool;
+
+    /// Executes a request and responds.
+    fn request(&mut self, request: &[u8]) -> Vec<u8>;
+
+    /// The answer to a request that was executed, but whose response is lost.
+    fn lost(&self, request: &[u8]) -> Vec<u8> {
+        let _ = request;
+        LOST.to_vec()
+    }
+
+    /// The whole state.
+    fn save(&self) -> Vec<u8>;
+
+    /// The reverse; false for bytes that are no state.
+    fn restore(&mut self, state: &[u8]) -> bool;
+}
+
+/// Why a durable service cannot go on.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum GenericError {
+    /// The kernel refuses a file.
+    #[error("cannot {what} {path}: {source}")]
+    File {
+        /// What was tried.
+        what: &'static str,
+        /// With which.
+        path: PathBuf,
+        /// Its reason.
+        source: std::io::Error,
+    },
+    /// The file is not a service's journal, or not this one's.
+    #[error("{path} is damaged, or no journal of this service")]
+    Damaged {
+        /// Which.
+        path: PathBuf,
+    },
+}
+
+/// A service behind PMNet.
+#[derive(Debug)]
+pub struct Durable<S> {
+    service: S,
+    path: PathBuf,
+    journal: Option<Journal>,
+    rows: BTreeMap<SessionKey, SessionRow>,
+    floor: u32,
+    initial: Vec<u8>,
+}
+
+impl<S: Service> Durable<S> {
+    /// A service, in its initial state, over a file that may be there already.
+    pub fn new(service: S, path: PathBuf) -> Self {
+        let initial = service.save();
+        Self { service, path, journal: None, rows: BTreeMap::new(), floor: 0, initial }
+    }
+
+    /// The service, as it is.
+    pub fn service(&self) -> &S {
+        &self.service
+    }
+
+    fn damaged(&self) -> GenericError {
+        GenericError::Damaged { path: self.path.clone() }
+    }
+
+    fn replay(&mut self, block: Block) -> Result<(), GenericError> {
+        self.floor = self.floor.max(block.floor);
+        for key in &block.evicted {
+            self.rows.remove(key);
+        }
+        self.rows.extend(block.rows.iter().map(|row| (row.key, *row)));
+        if let Some(state) = &block.state {
+            return if self.service.restore(state) { Ok(()) } else { Err(self.damaged()) };
+        }
+        block.requests.iter().for_each(|request| self.service.update(request));
+        Ok(())
+    }
+
+    fn snapshot(&self) -> Block {
+        Block {
+            floor: self.floor,
+            rows: self.rows.values().copied().collect(),
+            state: Some(self.service.save()),
+            ..Block::default()
+        }
+    }
+
+    /// What a batch changes, as a block; nothing is applied yet.
+    fn block(&self, batch: &[Work]) -> Block {
+        let mut block = Block { floor: self.floor, ..Block::default() };
+        let mut rows = BTreeMap::new();
+        for work in batch {
+            match work {
+                Work::Update { request, row, .. } => {
+                    block.requests.push(request.clone());
+                    rows.insert(row.key, *row);
+                }
+                Work::Bypass { request, row, lost: false, .. } if self.service.changes(request) => {
+                    block.requests.push(request.clone());
+                    rows.insert(row.key, *row);
+                }
+                Work::Bypass { .. } => {}
+                Work::Row { row, evicted, floor, .. } => {
+                    block.floor = block.floor.max(*floor);
+                    block.evicted.extend(evicted);
+                    evicted.iter().for_each(|key| drop(rows.remove(key)));
+                    rows.insert(row.key, *row);
+                }
+            }
+        }
+        block.rows = rows.into_values().collect();
+        block
+    }
+
+    /// Applies what is committed.
+    fn outcome(&mut self, work: &Work) -> Outcome {
+        match work {
+            Work::Update { request, .. } => {
+                self.service.update(request);
+                Outcome::Committed
+            }
+            Work::Bypass { request, lost: true, .. } => {
+                Outcome::Response { bytes: self.service.lost(request), changed: false }
+            }
+            Work::Bypass { request, .. } => {
+                let changed = self.service.changes(request);
+                Outcome::Response { bytes: self.service.request(request), changed }
+            }
+            Work::Row { .. } => Outcome::Committed,
+        }
+    }
+
+    fn compact(&mut self) -> Result<(), GenericError> {
+        let snapshot = self.snapshot();
+        self.journal = Some(Journal::replace(&self.path, &snapshot)?);
+        Ok(())
+    }
+
+    fn commit(&mut self, batch: &[Work]) -> Result<Vec<Outcome>, GenericError> {
+        let block = self.block(batch);
+        if !block.rows.is_empty() {
+            let damaged = self.damaged();
+            self.journal.as_mut().ok_or(damaged)?.append(&block)?;
+        }
+        self.floor = block.floor;
+        for key in &block.evicted {
+            self.rows.remove(key);
+        }
+        self.rows.extend(block.rows.iter().map(|row| (row.key, *row)));
+        let outcomes = batch.iter().map(|work| self.outcome(work)).collect();
+        if self.journal.as_ref().is_some_and(|journal| journal.wants_compaction(JOURNAL_BYTES)) {
+            self.compact()?;
+        }
+        Ok(outcomes)
+    }
+}
+
+impl<S: Service> Application for Durable<S> {
+    type Error = GenericError;
+
+    fn load(&mut self) -> Result<Saved, GenericError> {
+        (self.journal, self.floor) = (None, 0);
+        self.rows.clear();
+        if !self.service.restore(&self.initial) {
+            return Err(self.damaged());
+        }
+        match Journal::open(&self.path)? {
+            None => self.compact()?,
+            Some((journal, blocks)) => {
+                for block in blocks {
+                    self.replay(block)?;
+                }
+                self.journal = Some(journal);
+            }
+        }
+        Ok(Saved { rows: self.rows.values().copied().collect(), floor: self.floor })
+    }
+
+    fn execute(&mut self, batch: &[Work], _network: &mut Network) -> Result<Vec<Outcome>, GenericError> {
+        self.commit(batch)
+    }
+
+    fn is_fatal(&self, error: &GenericError) -> bool {
+        matches!(error, GenericError::Damaged { .. })
+    }
+}
