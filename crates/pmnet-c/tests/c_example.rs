@@ -6,12 +6,13 @@ use common::{SYSTEM_LIBRARIES, cc, crate_dir, has, libraries, run};
 use landfall_media::{MediaRequest, RUN_SIZE};
 use landfall_switch::RegionConfig;
 use landfall_switch::relay::{Relay, RelayConfig};
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -20,6 +21,10 @@ const WORDS: usize = 600;
 const KILLS: [usize; 3] = [110, 260, 410];
 /// The relay's ports towards the server: none that the kernel draws, none of other tests.
 const PORTS: std::ops::RangeInclusive<u16> = 21_800..=21_820;
+
+/// Longest silence of a program.
+const PATIENCE: Duration = Duration::from_secs(60);
+const LINES_MAX: usize = 1000;
 
 struct Example {
     server: PathBuf,
@@ -43,18 +48,31 @@ fn build(dir: &Path) -> Example {
 /// A program that is killed when it goes out of scope.
 struct Running {
     child: Child,
-    lines: std::io::Lines<BufReader<ChildStdout>>,
+    lines: Receiver<String>,
 }
 
 impl Running {
     fn start(command: &mut Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).stdin(Stdio::null()).spawn().unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let said = BufReader::new(child.stdout.take().unwrap());
+        let (to, lines) = sync_channel(LINES_MAX);
+        std::thread::spawn(move || {
+            said.lines().map_while(Result::ok).try_for_each(|line| to.send(line)).unwrap_or_default();
+        });
         Self { child, lines }
     }
 
-    fn line(&mut self) -> String {
-        self.lines.next().expect("the program goes on").unwrap()
+    /// The next line; none at the end.
+    fn next(&self) -> Option<String> {
+        match self.lines.recv_timeout(PATIENCE) {
+            Ok(line) => Some(line),
+            Err(RecvTimeoutError::Disconnected) => None,
+            Err(RecvTimeoutError::Timeout) => panic!("the program says nothing for {PATIENCE:?}"),
+        }
+    }
+
+    fn wait_for(&self, line: &str) {
+        while self.next().unwrap_or_else(|| panic!("it has ended without {line:?}")) != line {}
     }
 
     /// SIGKILL.
@@ -73,8 +91,8 @@ impl Drop for Running {
 
 impl Example {
     fn serve(&self, listen: SocketAddr, journal: &Path) -> (Running, SocketAddr) {
-        let mut server = Running::start(Command::new(&self.server).arg(listen.to_string()).arg(journal));
-        let line = server.line();
+        let server = Running::start(Command::new(&self.server).arg(listen.to_string()).arg(journal));
+        let line = server.next().expect("it listens");
         let address = line.strip_prefix("listening ").expect("an address").parse().unwrap();
         (server, address)
     }
@@ -156,14 +174,14 @@ fn acknowledged_updates_of_the_c_client_survive_kills_of_the_c_server() {
     let count = WORDS.to_string();
     let mut client = Running::start(&mut example.client(device.address, 1, &["list", &count]));
     for at in KILLS {
-        while client.line() != format!("durable {at}") {}
+        client.wait_for(&format!("durable {at}"));
         server.kill();
         // Nobody is there, and updates become durable all the same, until the client asks for its words at the next 50.
-        while client.line() != format!("durable {}", at + 40) {}
+        client.wait_for(&format!("durable {}", at + 40));
         server = example.serve(address, &journal).0;
     }
-    let last = std::iter::from_fn(|| client.lines.next()).last().unwrap().unwrap();
-    assert_eq!(last, format!("durable {WORDS}"));
+    client.wait_for(&format!("durable {WORDS}"));
+    assert_eq!(client.next(), None);
     assert!(client.child.wait().unwrap().success(), "the client has found its words wrong");
     server.kill();
     let (_server, address) = example.serve(address, &journal);
@@ -182,14 +200,12 @@ fn the_c_example_works_without_a_device_and_ends_when_told() {
     assert_eq!(example.list(address, "list"), words(55));
     assert_eq!(example.list(address, "other"), "");
     run(Command::new("kill").arg(server.child.id().to_string()));
-    let mut rest = String::new();
-    server.lines.by_ref().for_each(|line| rest.push_str(&line.unwrap()));
+    assert_eq!(server.next(), None);
     assert!(server.child.wait().unwrap().success());
-    assert_eq!(rest, "");
     // A torn end is cut off, and everything before it is there.
-    let mut bytes = Vec::new();
-    std::fs::File::open(&journal).unwrap().read_to_end(&mut bytes).unwrap();
-    std::fs::write(&journal, [&bytes[..], b"1TSQ"].concat()).unwrap();
+    let bytes = std::fs::read(&journal).unwrap();
+    std::fs::write(&journal, [&bytes[..], b"QST1torn"].concat()).unwrap();
     let (_server, address) = example.serve(any(), &journal);
     assert_eq!(example.list(address, "list"), words(55));
+    assert_eq!(std::fs::read(&journal).unwrap()[..bytes.len()], bytes);
 }

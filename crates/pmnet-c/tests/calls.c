@@ -134,7 +134,9 @@ int main(void) {
     PMNet_server_close(server);
     /* The row of the session that has ended is taken back. */
     PMNet_server_options options = {.size = sizeof options, .rows = row, .rows_count = 1};
-    CHECK(PMNet_server_open("127.0.0.1:0", &options, &server) == PMNET_OK);
-    PMNet_server_close(server);
+    for (int i = 0; i < 20; i++) {
+        CHECK(PMNet_server_open("127.0.0.1:0", &options, &server) == PMNET_OK);
+        PMNet_server_close(server);
+    }
     return 0;
 }

@@ -112,12 +112,13 @@ fn structures_and_numbers_are_those_of_the_header() {
     layout!(program, "PMNet_request", Request:
         id kind lost bytes len key row evicted evicted_count floor behind);
     let codes = Code::ALL.map(|code| (code.name().to_str().unwrap(), i64::from(code.number())));
+    let bytes = |len: usize| i64::try_from(len).unwrap();
     let others = [
         ("PMNET_UPDATE", Kind::Update as i64),
         ("PMNET_BYPASS", Kind::Bypass as i64),
         ("PMNET_ROW", Kind::Row as i64),
-        ("PMNET_KEY_BYTES", KEY_BYTES as i64),
-        ("PMNET_ROW_BYTES", ROW_BYTES as i64),
+        ("PMNET_KEY_BYTES", bytes(KEY_BYTES)),
+        ("PMNET_ROW_BYTES", bytes(ROW_BYTES)),
     ];
     for (name, number) in codes.into_iter().chain(others) {
         writeln!(program, "_Static_assert({name} == {number}, \"{name}\");").unwrap();

@@ -10,9 +10,7 @@ use landfall_pmnet_io::runtime::{
     Application, Network, Outcome, Published, RuntimeError, Saved, ServerOptions, ServerReport, serve,
 };
 use queue::Queue;
-use std::io::{PipeReader, Read};
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -38,10 +36,9 @@ impl Running {
     pub(crate) fn open(options: ServerOptions, rows: Vec<SessionRow>, floor: u32) -> Result<Self, CallError> {
         let response_max =
             Server::new(options.server.clone(), 0, [], 0, Instant::from_nanos(0)).response_max();
-        let (woken, wake) =
-            std::io::pipe().map_err(|source| CallError::Kernel { what: "make a pipe", source })?;
-        let (queue, stop) = (Arc::new(Queue::new(wake)), Arc::new(AtomicBool::new(false)));
-        let bridge = Bridge { queue: Arc::clone(&queue), woken, saved: Some(Saved { rows, floor }), floor };
+        let pipe = std::io::pipe().map_err(|source| CallError::Kernel { what: "make a pipe", source })?;
+        let (queue, stop) = (Arc::new(Queue::new(pipe)), Arc::new(AtomicBool::new(false)));
+        let bridge = Bridge { queue: Arc::clone(&queue), saved: Some(Saved { rows, floor }), floor };
         let published: Arc<Published<ServerReport>> = Arc::default();
         let thread = spawn(options, bridge, Arc::clone(&published), Arc::clone(&stop))?;
         let address = queue.wait_for_start(START_PAUSE, || published.get().listens);
@@ -100,7 +97,6 @@ fn spawn(
 /// The application, as the runtime sees it.
 struct Bridge {
     queue: Arc<Queue>,
-    woken: PipeReader,
     saved: Option<Saved>,
     floor: u32,
 }
@@ -130,9 +126,8 @@ impl Application for Bridge {
             if let Some(outcomes) = self.queue.outcomes() {
                 return Ok(outcomes);
             }
-            if network.wait_for(self.woken.as_fd(), REST_MAX)? {
-                // One byte or a few: each stands for a look.
-                let _ = self.woken.read(&mut [0; 64])?;
+            if network.wait_for(self.queue.woken(), REST_MAX)? {
+                self.queue.take_woken()?;
             }
         }
     }

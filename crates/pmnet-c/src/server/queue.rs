@@ -4,7 +4,8 @@ use crate::abi::{KEY_BYTES, Kind, ROW_BYTES};
 use crate::error::CallError;
 use landfall_pmnet::{SessionKey, SessionRow, Work};
 use landfall_pmnet_io::runtime::Outcome;
-use std::io::{PipeWriter, Write};
+use std::io::{self, PipeReader, PipeWriter, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -90,14 +91,16 @@ pub(super) struct Queue {
     state: Mutex<State>,
     changed: Condvar,
     wake: PipeWriter,
+    /// Lives as long as the other end: a C program would be ended by SIGPIPE.
+    woken: PipeReader,
 }
 
 impl Queue {
-    /// A byte through `wake` asks for a look at [`Self::outcomes`].
-    pub(super) fn new(wake: PipeWriter) -> Self {
+    /// A byte through the pipe asks for a look at [`Self::outcomes`].
+    pub(super) fn new((woken, wake): (PipeReader, PipeWriter)) -> Self {
         // No request has the number 0, which is what C programs leave in what they forget to set.
         let state = State { first: 1, ..State::default() };
-        Self { state: Mutex::new(state), changed: Condvar::new(), wake }
+        Self { state: Mutex::new(state), changed: Condvar::new(), wake, woken }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -106,8 +109,19 @@ impl Queue {
     }
 
     fn wake(&self) {
-        // A pipe that is full, or whose reader is gone, needs no byte.
+        // It has room: one byte a batch, and each batch begins with a look that takes what is there. Where the kernel
+        // refuses, the look comes later by itself.
         let _ = (&self.wake).write(&[1]);
+    }
+
+    /// What can be read once there is reason for a look at [`Self::outcomes`].
+    pub(super) fn woken(&self) -> BorrowedFd<'_> {
+        self.woken.as_fd()
+    }
+
+    /// Takes the bytes: one or a few, each of which stands for a look.
+    pub(super) fn take_woken(&self) -> io::Result<()> {
+        (&self.woken).read(&mut [0; 64]).map(drop)
     }
 
     /// Waits until `started` gives something, or the thread has ended.
@@ -263,5 +277,125 @@ impl State {
         for entry in self.batch.iter_mut().skip(self.next).filter(|entry| entry.piece.key == key) {
             entry.outcome = Some(Outcome::Failed);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use landfall_pmnet::wire::{Body, Packet};
+    use landfall_pmnet::{Instant, Server, ServerConfig};
+
+    fn queue() -> Queue {
+        Queue::new(io::pipe().unwrap())
+    }
+
+    /// Work of two sessions: both begin, or then `updates` of each, in turns.
+    fn work(server: &mut Server, updates: u32) -> Vec<Work> {
+        let now = Instant::from_nanos(0);
+        for session in [1, 2] {
+            let update = |seq| Packet::new(session, seq, Body::Update(b"request"));
+            let start = Packet::new(session, 0, Body::SessionStart { nonce: 7 });
+            let packets = if updates == 0 { vec![start] } else { (1..=updates).map(update).collect() };
+            for packet in packets {
+                server.handle_datagram("10.0.0.1:40000".parse().unwrap(), &packet.to_bytes(), now);
+            }
+        }
+        std::iter::from_fn(|| server.poll_work()).collect()
+    }
+
+    fn updates() -> Vec<Work> {
+        let now = Instant::from_nanos(0);
+        let mut server = Server::new(ServerConfig::default(), 1, [], 0, now);
+        for begun in work(&mut server, 0) {
+            server.committed(begun.ticket(), now);
+        }
+        let updates = work(&mut server, 2);
+        assert_eq!(updates.len(), 4);
+        updates
+    }
+
+    fn next(queue: &Queue) -> (u64, u32) {
+        let (piece, behind) = queue.recv(Some(Duration::ZERO)).unwrap().expect("a piece");
+        (piece.id, behind)
+    }
+
+    #[test]
+    fn outcomes_are_there_once_all_is_answered_in_any_order() {
+        let (queue, mut floor) = (queue(), 0);
+        queue.offer(&updates(), &mut floor);
+        assert_eq!((0..4).map(|_| next(&queue)).collect::<Vec<_>>(), [(1, 3), (2, 2), (3, 1), (4, 0)]);
+        assert!(queue.recv(Some(Duration::ZERO)).unwrap().is_none());
+        for id in [3, 1, 4, 2] {
+            assert_eq!(queue.outcomes(), None);
+            queue.answer(id, Answer::Committed).unwrap();
+        }
+        assert_eq!(queue.outcomes(), Some(vec![Outcome::Committed; 4]));
+        assert!(matches!(queue.answer(1, Answer::Committed), Err(CallError::NotWaiting { id: 1 })));
+        queue.offer(&updates(), &mut floor);
+        assert_eq!(next(&queue).0, 5);
+    }
+
+    #[test]
+    fn behind_a_failure_its_session_fails_and_no_other() {
+        let (queue, batch) = (queue(), updates());
+        queue.offer(&batch, &mut 0);
+        let first = next(&queue).0;
+        queue.answer(first, Answer::Failed).unwrap();
+        let others = batch.iter().filter(|work| work.ticket().session() != batch[0].ticket().session());
+        for _ in others {
+            queue.answer(next(&queue).0, Answer::Committed).unwrap();
+        }
+        let outcomes = queue.outcomes().expect("nothing else is handed out");
+        for (work, outcome) in batch.iter().zip(outcomes) {
+            let fails = work.ticket().session() == batch[0].ticket().session();
+            assert_eq!(outcome == Outcome::Failed, fails);
+        }
+    }
+
+    #[test]
+    fn what_was_handed_out_behind_a_failure_must_fail() {
+        let (queue, batch) = (queue(), updates());
+        queue.offer(&batch, &mut 0);
+        (0..4).for_each(|at| assert_eq!(next(&queue).0, at + 1));
+        let session = batch[0].ticket().session();
+        let second = (1..4).find(|at| batch[*at].ticket().session() == session).unwrap() as u64 + 1;
+        queue.answer(1, Answer::Failed).unwrap();
+        assert!(matches!(queue.answer(second, Answer::Committed), Err(CallError::BehindFailed { .. })));
+        queue.answer(second, Answer::Failed).unwrap();
+    }
+
+    #[test]
+    fn nothing_fails_in_front_of_what_is_committed() {
+        let (queue, batch) = (queue(), updates());
+        queue.offer(&batch, &mut 0);
+        (0..4).for_each(|at| assert_eq!(next(&queue).0, at + 1));
+        let session = batch[0].ticket().session();
+        let second = (1..4).find(|at| batch[*at].ticket().session() == session).unwrap() as u64 + 1;
+        queue.answer(second, Answer::Committed).unwrap();
+        assert!(matches!(queue.answer(1, Answer::Failed), Err(CallError::BeforeDone { id: 1 })));
+        queue.answer(1, Answer::Committed).unwrap();
+    }
+
+    #[test]
+    fn closing_answers_for_those_who_have_not() {
+        let queue = queue();
+        queue.offer(&updates(), &mut 0);
+        let id = next(&queue).0;
+        queue.answer(id, Answer::Committed).unwrap();
+        queue.close();
+        let outcomes = queue.outcomes().unwrap();
+        assert_eq!(outcomes[0], Outcome::Committed);
+        assert_eq!(outcomes[1..], vec![Outcome::Failed; 3]);
+    }
+
+    #[test]
+    fn who_waits_is_told_of_the_end() {
+        let queue = queue();
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| queue.recv(None).map(drop));
+            queue.end(CallError::Ended { reason: "a test".to_owned() });
+            assert!(matches!(waiting.join().unwrap(), Err(CallError::Ended { .. })));
+        });
     }
 }

@@ -8,6 +8,7 @@ use std::process::{Command, Output};
 pub(crate) const SYSTEM_LIBRARIES: [&str; 4] = ["-lpthread", "-ldl", "-lm", "-lc"];
 
 /// Whether a program is there; says SKIP if not.
+#[expect(clippy::print_stderr, reason = "a test that cannot run says so")]
 pub(crate) fn has(program: &str) -> bool {
     let there = Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success());
     if !there {
