@@ -70,7 +70,7 @@ enum {
 
 /* A server to have sessions with. */
 typedef struct PMNet_client PMNet_client;
-/* A session: requests that are applied in the order in which they were sent. */
+/* A session: requests that are applied in the order in which they were sent. It sends and receives while a call is under way. */
 typedef struct PMNet_session PMNet_session;
 
 /*
@@ -305,7 +305,7 @@ int PMNet_respond(PMNet_server *server, uint64_t id, const void *response, size_
 int PMNet_fail(PMNet_server *server, uint64_t id);
 
 /*
- * Stops a server, and frees it with all its requests. What was not answered comes again to the next server that is
+ * Stops a server, within about 100 ms, and frees it with all its requests. What was not answered comes again to the next server that is
  * started with the stored rows. NULL is nothing.
  */
 void PMNet_server_close(PMNet_server *server);
