@@ -1,0 +1,104 @@
+/*
+ * A durable service behind PMNet: lists of words in a journal.
+ *
+ *     server ADDRESS JOURNAL
+ *
+ * Listens at ADDRESS (port 0: any), says "listening ADDRESS", and serves until SIGINT or SIGTERM. It may be killed at
+ * any time: what was acknowledged is in the journal, or comes again from the network.
+ */
+#define _POSIX_C_SOURCE 200809L
+#include "store.h"
+
+#include <pmnet.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BATCH_MAX 64
+#define WAIT_MS 200
+
+static volatile sig_atomic_t stopping;
+
+static void stop(int signal) {
+    (void)signal;
+    stopping = 1;
+}
+
+static void fail(const char *what) {
+    fprintf(stderr, "%s: %s\n", what, PMNet_last_error());
+    exit(1);
+}
+
+/* A batch, or 0 if none came for a while. */
+static size_t receive(PMNet_server *server, const PMNet_request **batch) {
+    size_t count = 0;
+    do {
+        int result = PMNet_recv(server, count > 0 ? 0 : WAIT_MS, &batch[count]);
+        if (result == PMNET_AGAIN) break;
+        if (result != PMNET_OK) fail("receive");
+        count++;
+    } while (count < BATCH_MAX && batch[count - 1]->behind > 0);
+    return count;
+}
+
+static int changes(const PMNet_request *request) {
+    if (request->kind == PMNET_BYPASS) return !request->lost && store_changes(request->bytes, request->len);
+    return 1;
+}
+
+static void answer(PMNet_server *server, struct store *store, const PMNet_request *request) {
+    const char *response = "lost";
+    int result;
+    if (request->kind != PMNET_ROW && !request->lost)
+        response = store_execute(store, request->bytes, request->len);
+    if (request->kind == PMNET_BYPASS)
+        result = PMNet_respond(server, request->id, response, strlen(response), changes(request));
+    else
+        result = PMNet_ack(server, request->id);
+    if (result == PMNET_E_TOO_LARGE) result = PMNet_respond(server, request->id, "too long", 8, changes(request));
+    if (result != PMNET_OK) fail("answer");
+}
+
+static void serve(PMNet_server *server, struct store *store) {
+    const PMNet_request *batch[BATCH_MAX];
+    while (!stopping) {
+        size_t count = receive(server, batch);
+        for (size_t i = 0; i < count; i++)
+            if (changes(batch[i])) store_log(store, batch[i]);
+        /* What is durable after an error is known only to those who read the journal: start again. */
+        if (store_commit(store) != 0) {
+            perror("journal");
+            exit(1);
+        }
+        for (size_t i = 0; i < count; i++) answer(server, store, batch[i]);
+    }
+}
+
+int main(int argc, char **argv) {
+    if (argc != 3) {
+        fprintf(stderr, "usage: server ADDRESS JOURNAL\n");
+        return 2;
+    }
+    struct sigaction action = {.sa_handler = stop};
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+
+    struct store store;
+    if (store_open(&store, argv[2]) != 0) {
+        perror(argv[2]);
+        return 1;
+    }
+    PMNet_server_options options = {.size = sizeof options};
+    options.rows = store.rows;
+    options.rows_count = store.rows_count;
+    options.floor = store.floor;
+    options.batch_max = BATCH_MAX;
+    PMNet_server *server = NULL;
+    if (PMNet_server_open(argv[1], &options, &server) != PMNET_OK) fail(argv[1]);
+    printf("listening %s\n", PMNet_server_address(server));
+    fflush(stdout);
+    serve(server, &store);
+    PMNet_server_close(server);
+    return 0;
+}

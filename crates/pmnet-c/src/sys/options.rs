@@ -1,0 +1,220 @@
+//! Settings of any version's length, checked.
+
+use super::{bytes, text};
+use crate::abi::{ClientOptions, ROW_BYTES, ServerOptions};
+use crate::client::address;
+use crate::error::CallError;
+use landfall_pmnet::{SessionRow, wire};
+use landfall_pmnet_io::runtime::{self, SessionOptions, Waiting};
+use std::mem::MaybeUninit;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// Longest structure that is looked at, bytes.
+const SIZE_MAX: usize = 4096;
+/// Smallest and largest IP packet (RFC 791: every host takes the first).
+const MTUS: [u32; 2] = [576, 65535];
+/// Update packets that a server looks ahead.
+const WINDOW_MAX: u32 = 4096;
+const REQUESTS_MAX: u32 = 65536;
+/// Answers of a batch are counted one by one.
+const BATCH_MAX: u32 = 4096;
+const BATCH: u32 = 64;
+
+/// Structures of settings: their first field is their size.
+///
+/// # Safety
+/// `repr(C)` with a `usize` first, no padding, and every pattern of bits is a value.
+unsafe trait Settings: Copy {}
+
+// SAFETY: integers and a pointer, which may have any value; padding is excluded below.
+unsafe impl Settings for ClientOptions {}
+// SAFETY: as above.
+unsafe impl Settings for ServerOptions {}
+
+const _: () = assert!(size_of::<ClientOptions>() == 2 * size_of::<usize>() + 6 * size_of::<u32>());
+const _: () = assert!(size_of::<ServerOptions>() == 3 * size_of::<usize>() + 6 * size_of::<u32>());
+
+/// What the caller has set; fields that it does not know are zero. `None` for a null pointer.
+///
+/// # Safety
+/// The pointer is null or points to as many bytes as its first field says.
+unsafe fn read<T: Settings>(from: *const T) -> Result<Option<T>, CallError> {
+    if from.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: there is a size at least, where `Settings` says.
+    let size = unsafe { from.cast::<usize>().read() };
+    if !(size_of::<usize>()..=SIZE_MAX).contains(&size) {
+        let range = "it is to be the size of the structure";
+        return Err(CallError::Range { what: "options.size", value: size as u64, range });
+    }
+    let known = size.min(size_of::<T>());
+    // SAFETY: so many bytes are there, and without padding all of them are set.
+    let rest = unsafe { std::slice::from_raw_parts(from.cast::<u8>().add(known), size - known) };
+    if rest.iter().any(|byte| *byte != 0) {
+        return Err(CallError::UnknownOptions);
+    }
+    let mut options = MaybeUninit::<T>::zeroed();
+    // SAFETY: `known` bytes are there on both sides, which do not overlap: one is ours.
+    unsafe { std::ptr::copy_nonoverlapping(from.cast::<u8>(), options.as_mut_ptr().cast::<u8>(), known) };
+    // SAFETY: all bytes are set, and any are a value.
+    Ok(Some(unsafe { options.assume_init() }))
+}
+
+/// A client's settings.
+///
+/// # Safety
+/// As `pmnet.h` says of `PMNet_client_open`.
+pub(super) unsafe fn client(
+    server: SocketAddr,
+    devices: u32,
+    options: *const ClientOptions,
+) -> Result<SessionOptions, CallError> {
+    let mut to = SessionOptions::new(server);
+    let most = u32::from(wire::DEVICES_MAX);
+    to.client.devices = fitting("devices", devices, [0, most], "from 0 to 250")?;
+    // SAFETY: promised by the caller.
+    let Some(from) = (unsafe { read(options)? }) else { return Ok(to) };
+    if from.reserved != 0 {
+        return Err(CallError::UnknownOptions);
+    }
+    if !from.bind.is_null() {
+        // SAFETY: promised by the caller.
+        to.bind = Some(address(unsafe { text(from.bind, "options.bind")? })?);
+    }
+    set(&mut to.client.mtu, "options.mtu", from.mtu, MTUS, "from 576 to 65535")?;
+    set(&mut to.client.window, "options.window", from.window, [1, WINDOW_MAX], "at most 4096")?;
+    let requests = [1, REQUESTS_MAX];
+    set(&mut to.client.requests_max, "options.requests_max", from.requests_max, requests, "at most 65536")?;
+    if from.give_up_ms != 0 {
+        to.client.give_up = Duration::from_millis(from.give_up_ms.into());
+    }
+    to.waiting = waiting(from.spin);
+    Ok(to)
+}
+
+/// A server's settings, its rows and its floor.
+///
+/// # Safety
+/// As `pmnet.h` says of `PMNet_server_open`.
+pub(super) unsafe fn server(
+    listen: SocketAddr,
+    options: *const ServerOptions,
+) -> Result<(runtime::ServerOptions, Vec<SessionRow>, u32), CallError> {
+    let mut to = runtime::ServerOptions::new(listen);
+    to.batch_max = BATCH as usize;
+    // SAFETY: promised by the caller.
+    let Some(from) = (unsafe { read(options)? }) else { return Ok((to, Vec::new(), 0)) };
+    set(&mut to.server.mtu, "options.mtu", from.mtu, MTUS, "from 576 to 65535")?;
+    let any = [1, u32::MAX];
+    set(&mut to.server.sessions_max, "options.sessions_max", from.sessions_max, any, "any number")?;
+    set(&mut to.batch_max, "options.batch_max", from.batch_max, [1, BATCH_MAX], "at most 4096")?;
+    to.server.foreign = from.foreign != 0;
+    to.waiting = waiting(from.spin);
+    // SAFETY: promised by the caller.
+    let rows = unsafe { rows(from.rows, from.rows_count)? };
+    Ok((to, rows, from.floor))
+}
+
+/// # Safety
+/// The pointer is null or points to so many rows.
+unsafe fn rows(from: *const u8, count: usize) -> Result<Vec<SessionRow>, CallError> {
+    let range = "so many rows do not fit into memory";
+    let error = CallError::Range { what: "options.rows_count", value: count as u64, range };
+    let len = count.checked_mul(ROW_BYTES).ok_or(error)?;
+    // SAFETY: promised by the caller.
+    let bytes = unsafe { bytes(from.cast(), len, "options.rows")? };
+    let row = |(index, row): (usize, &[u8])| SessionRow::from_bytes(row).ok_or(CallError::Row { index });
+    bytes.chunks_exact(ROW_BYTES).enumerate().map(row).collect()
+}
+
+fn waiting(spin: u32) -> Waiting {
+    if spin == 0 { Waiting::Block } else { Waiting::Spin }
+}
+
+/// Sets what is not zero.
+fn set<T: TryFrom<u32>>(
+    to: &mut T,
+    what: &'static str,
+    value: u32,
+    within: [u32; 2],
+    range: &'static str,
+) -> Result<(), CallError> {
+    if value != 0 {
+        *to = fitting(what, value, within, range)?;
+    }
+    Ok(())
+}
+
+fn fitting<T: TryFrom<u32>>(
+    what: &'static str,
+    value: u32,
+    within: [u32; 2],
+    range: &'static str,
+) -> Result<T, CallError> {
+    let fits = (within[0]..=within[1]).contains(&value);
+    let value_or = T::try_from(value).ok().filter(|_| fits);
+    value_or.ok_or(CallError::Range { what, value: value.into(), range })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ptr::null;
+
+    fn zeroed() -> ClientOptions {
+        let size = size_of::<ClientOptions>();
+        let bind = null();
+        ClientOptions { size, bind, mtu: 0, window: 0, requests_max: 0, give_up_ms: 0, spin: 0, reserved: 0 }
+    }
+
+    fn open(options: &ClientOptions) -> Result<SessionOptions, CallError> {
+        // SAFETY: the size is at most that of what is there.
+        unsafe { client("127.0.0.1:1".parse().unwrap(), 1, options) }
+    }
+
+    #[test]
+    fn zeros_stand_for_the_usual_settings() {
+        let usual = SessionOptions::new("127.0.0.1:1".parse().unwrap()).client;
+        let set = open(&zeroed()).unwrap().client;
+        assert_eq!(set, landfall_pmnet::ClientConfig { devices: 1, ..usual });
+    }
+
+    #[test]
+    fn an_older_callers_structure_ends_where_it_says() {
+        let options = ClientOptions { size: 2 * size_of::<usize>() + 4, mtu: 9000, window: 7, ..zeroed() };
+        let client = open(&options).unwrap().client;
+        assert_eq!((client.mtu, client.window), (9000, 256));
+    }
+
+    #[test]
+    fn a_newer_callers_structure_is_taken_if_it_sets_nothing_new() {
+        #[repr(C)]
+        struct Newer(ClientOptions, u64);
+        let size = size_of::<Newer>();
+        for (value, is_taken) in [(0, true), (1, false)] {
+            let newer = Newer(ClientOptions { size, ..zeroed() }, value);
+            // SAFETY: as many bytes are there as it says.
+            let read = unsafe { read((&raw const newer).cast::<ClientOptions>()) };
+            assert_eq!(read.is_ok(), is_taken);
+        }
+    }
+
+    #[test]
+    fn settings_out_of_range_are_refused() {
+        let good = zeroed();
+        for bad in [
+            ClientOptions { size: 0, ..good },
+            ClientOptions { size: SIZE_MAX + 1, ..good },
+            ClientOptions { mtu: 575, ..good },
+            ClientOptions { mtu: 65536, ..good },
+            ClientOptions { window: 4097, ..good },
+            ClientOptions { requests_max: 65537, ..good },
+            ClientOptions { reserved: 1, ..good },
+            ClientOptions { bind: c"nowhere".as_ptr(), ..good },
+        ] {
+            assert!(open(&bad).is_err(), "{bad:?}");
+        }
+    }
+}
