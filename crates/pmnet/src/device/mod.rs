@@ -17,12 +17,12 @@ use crate::error::LogError;
 use crate::log::{Log, NotLogged, Stored};
 use crate::wire::{self, Header};
 use crate::{Identity, Instant};
+use core::net::SocketAddr;
 use landfall_media::{Dirty, Extent, MediaError};
 use reads::Reads;
 use resend::Resend;
 use servers::Servers;
 use std::collections::VecDeque;
-use std::net::SocketAddr;
 use std::time::Duration;
 
 /// Actions that wait for the driver at most; what would go beyond is left out and sent again later.

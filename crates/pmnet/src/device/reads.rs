@@ -4,8 +4,8 @@ use super::Arrival;
 use crate::cache::{Cache, Effect, Id, KeyCodec, Limits, PlainCodec, Query, RespCodec};
 use crate::wire::{Body, Packet};
 use crate::{Flow, Identity, Instant, SessionKey};
+use core::net::SocketAddr;
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -4,8 +4,8 @@
 use super::{Device, DeviceConfig};
 use crate::wire::{Body, Packet, Role};
 use crate::{Flow, Instant};
+use core::net::SocketAddr;
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 
 /// How a server is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
