@@ -1,0 +1,133 @@
+//! A chain whose members and order are in etcd, with real processes.
+
+mod common;
+mod deployment;
+
+use common::{Place, Reply, Resp, binary, landfall};
+use deployment::{PATIENCE, Process};
+use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const CHAIN: &str = "test";
+
+/// An etcd of the test's own.
+struct Etcd {
+    child: Child,
+    url: String,
+}
+
+impl Drop for Etcd {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// `None`, and it has said why, where there is none.
+#[expect(clippy::print_stderr, reason = "a test says what it skips")]
+fn start_etcd(dir: &Path) -> Option<Etcd> {
+    let port = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let [url, peers] = [port(), port()].map(|port| format!("http://127.0.0.1:{port}"));
+    let mut command = Command::new("etcd");
+    command.arg("--data-dir").arg(dir).args(["--listen-client-urls", &url, "--advertise-client-urls", &url]);
+    command
+        .args(["--listen-peer-urls", &peers])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    let Ok(child) = command.spawn() else {
+        eprintln!("SKIP: etcd: not installed, see `cargo xtask peers`");
+        return None;
+    };
+    Some(Etcd { child, url })
+}
+
+impl Etcd {
+    fn flags(&self) -> [&str; 4] {
+        ["--etcd", &self.url, "--chain", CHAIN]
+    }
+
+    /// `landfall pmnet chain ...`, until etcd answers.
+    fn chain(&self, words: &[&str]) -> String {
+        let begun = Instant::now();
+        loop {
+            let output = landfall(&[&["pmnet", "chain"], words, &self.flags()].concat());
+            if output.status.success() {
+                return String::from_utf8(output.stdout).unwrap();
+            }
+            let words = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(begun.elapsed() < PATIENCE, "{words}");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    fn wait_for(&self, line: &str) {
+        let begun = Instant::now();
+        while !self.chain(&["show"]).contains(line) {
+            assert!(begun.elapsed() < PATIENCE, "no {line:?} in {}", self.chain(&["show"]));
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+}
+
+fn start(arguments: &[&str], log: &Path) -> Process {
+    let mut command = Command::new(binary());
+    command.arg("pmnet").args(arguments);
+    Process::start(command, log)
+}
+
+#[test]
+fn a_device_that_is_marked_as_lost_for_good_is_waited_for_no_more() {
+    let (place, files) = (Place::new(), tempfile::tempdir().unwrap());
+    let Some(etcd) = start_etcd(&files.path().join("etcd")) else { return };
+    let log = files.path().join("log");
+    let store = place.start(&["--http", "off"]);
+    let device = |name: &str, listen: &str, server: &str, ports: &str| {
+        let dir = files.path().join(name);
+        let own = ["switch", "--listen", listen, "--server", server, "--name", name, "--capacity", "64MiB"];
+        let more = ["--dir", dir.to_str().unwrap(), "--upstream-ports", ports];
+        start(&[&own[..], &more, &etcd.flags()].concat(), &log)
+    };
+    let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let (front, middle, end) = (free(), free(), free());
+    etcd.chain(&["init", "--server", &front, "near", "far"]);
+    let real = store.resp.to_string();
+    let server = ["server", "--listen", &end, "--redis", &real, "--name", "main"];
+    let server = start(&[&server[..], &etcd.flags()].concat(), &log);
+    let far = device("far", &middle, &end, "24000-24050");
+    let _near = device("near", &front, &middle, "24100-24150");
+    etcd.wait_for("device 1   far                  alive");
+    etcd.wait_for("member     main                 Server");
+    let client = start(&[&["client", "--listen", "127.0.0.1:0"][..], &etcd.flags()].concat(), &log);
+    let address: SocketAddr = client.address("resp");
+    let set = |value: &str| {
+        let mut resp = Resp::connect(address, PATIENCE).unwrap();
+        let reply = resp.call(&[b"SET", b"key", value.as_bytes()]);
+        assert!(matches!(&reply, Ok(Reply::Simple(ok)) if ok == "OK"), "{reply:?}");
+    };
+    set("1");
+    // Now only devices can acknowledge, and one of them is gone.
+    server.kill();
+    set("2");
+    far.kill();
+    let writer = std::thread::spawn(move || {
+        let mut resp = Resp::connect(address, PATIENCE).unwrap();
+        resp.call(&[b"SET", b"key", b"3"])
+    });
+    etcd.wait_for("device 1   far                  not registered");
+    assert!(!writer.is_finished(), "acknowledged by one device of two");
+    etcd.chain(&["fail", "far"]);
+    let reply = writer.join().unwrap();
+    assert!(matches!(&reply, Ok(Reply::Simple(ok)) if ok == "OK"), "{reply:?}");
+    // What the one has is there once there is a way to the server again.
+    let _server = start(&["server", "--listen", &end, "--redis", &real], &log);
+    let dir = files.path().join("spare");
+    let spare = ["switch", "--listen", &middle, "--server", &end, "--number", "9", "--capacity", "64MiB"];
+    let _spare = start(
+        &[&spare[..], &["--dir", dir.to_str().unwrap(), "--upstream-ports", "24000-24050"]].concat(),
+        &log,
+    );
+    deployment::must_have(store.resp(), &[("key".into(), 3)]);
+}
