@@ -3,7 +3,7 @@
 mod common;
 mod deployment;
 
-use common::{Place, Resp, binary};
+use common::{Place, Reply, Resp, binary};
 use deployment::{Net, Process, Writers, must_have};
 use std::net::SocketAddr;
 use std::process::Command;
@@ -75,6 +75,57 @@ fn a_device_that_is_lost_for_good_with_its_log_loses_nothing_that_another_has() 
     let wanted = writers.finish();
     must_have(net.redis().expect("redis"), &wanted);
     drop(near);
+    redis.kill().unwrap();
+    redis.wait().unwrap();
+}
+
+#[test]
+fn as_the_servers_own_network_card_a_device_survives_kills_too() {
+    let Some(net) = has_redis().then(|| Net::new(0)).flatten() else { return };
+    let mut redis = net.start_redis();
+    let (mut server, mut device) = (net.start_server(), net.start_nic(&[]));
+    let client = net.start_client(1);
+    let address = client.address("resp");
+    let writers = Writers::start(2, 1500, || connect(&net, address));
+    writers.wait_for(300);
+    device.kill();
+    device = net.start_nic(&[]);
+    writers.wait_for(300);
+    server.kill();
+    server = net.start_server();
+    writers.wait_for(300);
+    // Only the device can acknowledge now.
+    server.kill();
+    writers.wait_for(100);
+    device.kill();
+    let _everything = (net.start_nic(&[]), net.start_server());
+    must_have(net.redis().expect("redis"), &writers.finish());
+    redis.kill().unwrap();
+    redis.wait().unwrap();
+}
+
+#[test]
+fn reads_are_answered_from_a_devices_cache_and_see_every_write_before_them() {
+    let Some(net) = has_redis().then(|| Net::new(1)).flatten() else { return };
+    let mut redis = net.start_redis();
+    let _server = net.start_server();
+    let _device = net.start_device(0, &["--cache", "resp", "--metrics", "127.0.0.1:9151"]);
+    let client = net.start_client(1);
+    let address = client.address("resp");
+    let mut resp = connect(&net, address);
+    for value in 0..500 {
+        let value = format!("value {value}");
+        let reply = resp.call(&[b"SET", b"key", value.as_bytes()]).unwrap();
+        assert_eq!(reply, Reply::Simple("OK".into()));
+        assert_eq!(resp.call(&[b"GET", b"key"]).unwrap(), Reply::Bulk(value.clone().into_bytes()));
+    }
+    std::thread::sleep(Duration::from_millis(300));
+    let mut top = net.devices[0].command(binary().to_str().unwrap());
+    let counts = top.args(["pmnet", "top", "--count", "1"]).output().unwrap();
+    let counts = String::from_utf8(counts.stdout).unwrap();
+    let hits = counts.lines().find(|line| line.starts_with("cache_hits_total")).expect("hits are counted");
+    let hits: u64 = hits.split_whitespace().nth(1).unwrap().parse().unwrap();
+    assert!(hits >= 250, "{hits} of 500 reads came from the cache");
     redis.kill().unwrap();
     redis.wait().unwrap();
 }

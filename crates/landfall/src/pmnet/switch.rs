@@ -10,7 +10,7 @@ use landfall_pmnet::device::{CacheConfig, Codec, DeviceConfig};
 use landfall_pmnet::log::Limits;
 use landfall_server::config::{Size, parse_media, parse_spin, parse_xdp_mode};
 use landfall_switch::relay::{Relay, RelayConfig};
-use landfall_switch::wire::{Wire, WireConfig};
+use landfall_switch::wire::{Nic, NicConfig, Wire, WireConfig};
 use landfall_switch::{RegionConfig, SwitchError};
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
@@ -27,11 +27,14 @@ pub(crate) struct SwitchArgs {
     /// On the wire, over AF_XDP: the interface towards the clients and the one towards the server (root)
     #[arg(long, value_name = "CLIENTS,SERVER", value_parser = parse_pair, conflicts_with = "server")]
     between: Option<(String, String)>,
+    /// As this host's own network card, over AF_XDP: the interface that clients come by, of the host that the server runs on (root)
+    #[arg(long, value_name = "INTERFACE", conflicts_with_all = ["server", "between"])]
+    nic: Option<String>,
     /// Keep the wire whole while no device runs: pin its programs in this folder of a BPF file system
-    #[arg(long, value_name = "FOLDER", requires = "between")]
+    #[arg(long, value_name = "FOLDER")]
     pin: Option<PathBuf>,
     /// Who copies packets between the interfaces and the region: auto, copy or zero-copy
-    #[arg(long, value_name = "MODE", default_value = "auto", requires = "between")]
+    #[arg(long, value_name = "MODE", default_value = "auto")]
     xdp_mode: String,
     /// Relay over kernel sockets, no privilege: where clients send to
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:51000")]
@@ -123,6 +126,11 @@ fn start(args: &mut SwitchArgs) -> Result<(), RunError> {
         let wire = Wire::open(&args.wire(clients, server)?)?;
         announce(wire.reason(), None, wire.metrics());
         wire.run(&stop)?;
+    } else if let Some(interface) = &args.nic {
+        let config = NicConfig { interface: interface.clone(), wire: args.wire("", "")? };
+        let nic = Nic::open(&config)?;
+        announce(nic.reason(), None, nic.metrics());
+        nic.run(&stop)?;
     } else {
         relay(args, &stop)?;
     }
@@ -202,7 +210,7 @@ impl SwitchArgs {
         let server = self.server.ok_or_else(|| {
             BadValue::new(
                 "pmnet switch",
-                "give --server ADDR:PORT, where the relay sends packets on to, or --between CLIENTS,SERVER",
+                "give --server ADDR:PORT, where the relay sends packets on to, or --between CLIENTS,SERVER, or --nic INTERFACE",
             )
         })?;
         Ok(RelayConfig {

@@ -76,6 +76,8 @@ pub(crate) struct Net {
     pub(crate) client: Host,
     pub(crate) devices: Vec<Host>,
     pub(crate) server: Host,
+    /// The server's interface.
+    server_interface: String,
     /// Of each device, the interfaces towards the clients and towards the server.
     sides: Vec<[String; 2]>,
     pub(crate) place: tempfile::TempDir,
@@ -104,11 +106,20 @@ impl Net {
             pair[1].accept_redirected(&link.1).unwrap();
             links.push(link);
         }
+        let server_interface = links.last()?.1.clone();
         let sides = links.windows(2).map(|two| [two[0].1.clone(), two[1].0.clone()]).collect();
         let (server, client) = (hosts.pop()?, hosts.remove(0));
         let temporary = |dir: &str| tempfile::Builder::new().prefix("landfall-test-").tempdir_in(dir);
         let place = tempfile::tempdir().unwrap();
-        Some(Self { client, devices: hosts, server, sides, place, memory: temporary("/dev/shm").ok()? })
+        Some(Self {
+            client,
+            devices: hosts,
+            server,
+            server_interface,
+            sides,
+            place,
+            memory: temporary("/dev/shm").ok()?,
+        })
     }
 
     fn command(&self, host: &Host, arguments: &[&str]) -> Command {
@@ -131,6 +142,15 @@ impl Net {
         let own = ["pmnet", "switch", "--between", &between, "--capacity", "64MiB", "--number", &number];
         let dir = ["--dir", dir.to_str().unwrap()];
         Process::start(self.command(&self.devices[index], &[&own[..], &dir, flags].concat()), &self.log())
+    }
+
+    /// A device as the server's own network card.
+    pub(crate) fn start_nic(&self, flags: &[&str]) -> Process {
+        let dir = self.device_dir(0);
+        let own =
+            ["pmnet", "switch", "--nic", &self.server_interface, "--capacity", "64MiB", "--number", "0"];
+        let dir = ["--dir", dir.to_str().unwrap()];
+        Process::start(self.command(&self.server, &[&own[..], &dir, flags].concat()), &self.log())
     }
 
     /// Redis with `appendfsync always`; with what it had written before.

@@ -3,5 +3,9 @@
 #![allow(unsafe_code)]
 
 mod datagrams;
+mod sniff;
+mod tun;
 
 pub(crate) use datagrams::Receiver;
+pub(crate) use sniff::Sniffer;
+pub(crate) use tun::Tun;

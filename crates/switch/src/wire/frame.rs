@@ -47,6 +47,15 @@ pub(super) enum Unfit {
 impl<'a> Frame<'a> {
     /// Takes a frame apart and checks every checksum. A datagram over IPv4 may have none.
     pub(super) fn parse(bytes: &'a [u8]) -> Result<Self, Unfit> {
+        Self::read(bytes, true)
+    }
+
+    /// The same of a frame of this host's own, whose UDP checksum its interface may still have to fill in.
+    pub(super) fn parse_own(bytes: &'a [u8]) -> Result<Self, Unfit> {
+        Self::read(bytes, false)
+    }
+
+    fn read(bytes: &'a [u8], checks: bool) -> Result<Self, Unfit> {
         let ethernet = EthernetFrame::new_checked(bytes).map_err(|_| Unfit::Foreign)?;
         let packet = &bytes[ETHERNET_BYTES..];
         let (from, to, udp_at, end) = match ethernet.ethertype() {
@@ -58,7 +67,7 @@ impl<'a> Frame<'a> {
         let udp = UdpPacket::new_checked(datagram).map_err(|_| Unfit::Foreign)?;
         let datagram = &datagram[..usize::from(udp.len())];
         let has_none = udp.checksum() == 0 && from.is_ipv4();
-        if !has_none && !pseudo(from, to, datagram.len()).plus(Sum::of(datagram)).is_zero() {
+        if checks && !has_none && !pseudo(from, to, datagram.len()).plus(Sum::of(datagram)).is_zero() {
             return Err(Unfit::Checksum);
         }
         Ok(Self {

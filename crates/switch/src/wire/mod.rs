@@ -1,10 +1,13 @@
-//! A device on the wire, over AF_XDP: between two interfaces. PMNet's packets come here, everything else is forwarded in the
+//! A device on the wire, over AF_XDP: between two interfaces ([`Wire`]), or as a server's own network card ([`Nic`]). PMNet's packets come here, everything else is forwarded in the
 //! kernel. Packets land in frames of the region; what is logged stays where it landed, and the same frame is forwarded.
 //!
 //! A device has no address: it forwards frames as they are, and answers in the name of who was asked.
 
 mod frame;
 mod neighbours;
+mod nic;
+
+pub use nic::{Nic, NicConfig};
 
 use crate::engine::{Clock, Engine, RegionConfig};
 use crate::error::SwitchError;

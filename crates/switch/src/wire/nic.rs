@@ -1,0 +1,342 @@
+//! A device as the server's network card, on one interface of the server's own host (§VI-A4, PMNet-NIC).
+//!
+//! PMNet's packets from clients come here over AF_XDP; what is to go on is handed to this host's kernel through a TUN interface,
+//! as if it had just arrived. What the server sends leaves by itself, and is seen as a copy.
+
+use super::frame::{self, ETHERNET_BYTES, Frame, Unfit};
+use super::neighbours::Neighbours;
+use super::{BATCH, CLIENTS, PUBLISH_EVERY, WAIT_MAX, WireConfig};
+use crate::engine::{Clock, Engine};
+use crate::error::SwitchError;
+use crate::frames::HeapFrames;
+use crate::status::Status;
+use crate::sys::{Sniffer, Tun};
+use landfall_media::Extent;
+use landfall_packets::{Departures, Landing, LandingMemory, Spin};
+use landfall_pmnet::device::table::{self, Ingress};
+use landfall_pmnet::device::{Action, Arrival, Verdict};
+use landfall_pmnet::wire::Header;
+use landfall_sockets::{Frames, Poller, Waker};
+use landfall_xdp::{AttachMode, Bridge, Interface, Received, Socket};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// Bytes of the longest frame that is seen on its way out.
+const FRAME_BYTES_MAX: usize = 1 << 16;
+
+/// What a device as a network card is told.
+#[derive(Clone, Debug)]
+pub struct NicConfig {
+    /// The server's interface.
+    pub interface: String,
+    /// Everything else; its interfaces do not count.
+    pub wire: WireConfig,
+}
+
+/// A device as the server's network card that is about to run.
+pub struct Nic {
+    engine: Engine,
+    lanes: Vec<(Socket, Departures, Landing)>,
+    bridge: Bridge,
+    _memory: LandingMemory,
+    frames: HeapFrames,
+    tun: Tun,
+    sniffer: Sniffer,
+    neighbours: Neighbours,
+    own: Vec<IpAddr>,
+    poller: Poller,
+    waker: Waker,
+    spin: Spin,
+    received: Vec<Received>,
+    outgoing: Vec<u8>,
+    reason: String,
+    metrics: Option<SocketAddr>,
+}
+
+impl Nic {
+    /// Opens the log, lays its region under the interface, and attaches the program.
+    ///
+    /// # Errors
+    /// [`SwitchError`] says what is wrong and what to do.
+    pub fn open(config: &NicConfig) -> Result<Self, SwitchError> {
+        let NicConfig { interface, wire } = config;
+        let interface = Interface::find(interface)?;
+        let waker = Waker::new().map_err(SwitchError::system("making an eventfd"))?;
+        let mut poller = Poller::new().map_err(SwitchError::system("epoll_create1"))?;
+        let engine = Engine::open(&wire.region, wire.limits, wire.device, &waker)?;
+        let heap = Arc::clone(engine.device.log().heap());
+        let queues = interface.queues();
+        heap.reserve_landing(queues);
+        let image = heap.media().image().unwrap_or_default();
+        let memory = LandingMemory::register(image, &[&interface], queues as usize, false)?;
+        let pin = wire.pin.as_ref().map(|folder| folder.join("pmnet-nic"));
+        let bridge = Bridge::attach(&interface, None, Bridge::PMNET_PORTS, AttachMode::Auto, pin.as_deref())?;
+        let tun = Tun::open(interface.mtu)
+            .map_err(SwitchError::system("making a TUN interface to hand packets to the kernel"))?;
+        let sniffer = Sniffer::open(interface.index)
+            .map_err(SwitchError::system("opening a packet socket to see what the server sends"))?;
+        let mut lanes = Vec::new();
+        for queue in 0..queues {
+            let socket = memory.open(&interface, queue, wire.mode)?;
+            bridge.set_socket(queue, &socket)?;
+            poller.watch(socket.descriptor()).map_err(SwitchError::system("watching an AF_XDP socket"))?;
+            let worker = queue as usize;
+            lanes.push((socket, memory.departures(worker, CLIENTS), memory.landing(worker)));
+        }
+        poller.watch(sniffer.descriptor()).map_err(SwitchError::system("watching a packet socket"))?;
+        poller.watch_edges(waker.descriptor()).map_err(SwitchError::system("watching an eventfd"))?;
+        let serve = |address| crate::status::serve(address, Arc::clone(&engine.status));
+        let metrics = wire.metrics.map(serve).transpose()?;
+        let place = if bridge.is_native() { "driver" } else { "kernel's receive path" };
+        Ok(Self {
+            engine,
+            lanes,
+            bridge,
+            _memory: memory,
+            frames: HeapFrames(heap),
+            tun,
+            sniffer,
+            neighbours: Neighbours::default(),
+            own: interface.addresses.clone(),
+            poller,
+            waker,
+            spin: Spin::new(wire.spin),
+            received: Vec::new(),
+            outgoing: vec![0; FRAME_BYTES_MAX],
+            reason: format!("the network card {} ({place}) of this host", interface.name),
+            metrics,
+        })
+    }
+
+    /// One line for people: how it runs here.
+    pub fn reason(&self) -> &str {
+        &self.reason
+    }
+
+    /// Where counts are served.
+    pub fn metrics(&self) -> Option<SocketAddr> {
+        self.metrics
+    }
+
+    /// The counts.
+    pub fn status(&self) -> Arc<Status> {
+        Arc::clone(&self.engine.status)
+    }
+
+    /// Runs until told to stop.
+    ///
+    /// # Errors
+    /// [`SwitchError::Xdp`], [`SwitchError::System`].
+    pub fn run(mut self, stop: &AtomicBool) -> Result<(), SwitchError> {
+        let mut published = std::time::Instant::now();
+        let outcome = loop {
+            if stop.load(Ordering::Relaxed) {
+                break Ok(());
+            }
+            if let Err(error) = self.round() {
+                break Err(error);
+            }
+            if published.elapsed() >= PUBLISH_EVERY {
+                published = std::time::Instant::now();
+                self.engine.publish();
+            }
+        };
+        let Self { lanes, bridge, mut frames, engine, .. } = self;
+        for (socket, mut departures, mut landing) in lanes {
+            drop(socket);
+            landing.clear(&mut frames);
+            departures.clear(&mut frames);
+        }
+        drop(bridge);
+        engine.stop();
+        outcome
+    }
+
+    fn round(&mut self) -> Result<(), SwitchError> {
+        let mut any = self.take_from_clients()?;
+        any |= self.take_from_server()?;
+        if self.waker.take() {
+            self.engine.collect();
+            any = true;
+        }
+        self.engine.commit();
+        let now = self.engine.clock.now();
+        if self.engine.device.next_timeout().is_some_and(|due| due <= now) {
+            self.engine.device.handle_timeout(now);
+        }
+        any |= self.act()?;
+        for (socket, departures, landing) in &mut self.lanes {
+            departures.kick(socket, &mut self.frames)?;
+            landing.sort_landed(&mut self.frames);
+            landing.fill(socket, &mut self.frames);
+        }
+        if any {
+            self.spin.found()
+        } else {
+            self.wait()?
+        }
+        Ok(())
+    }
+
+    fn take_from_clients(&mut self) -> Result<bool, SwitchError> {
+        let mut any = false;
+        for lane in 0..self.lanes.len() {
+            let mut received = std::mem::take(&mut self.received);
+            received.clear();
+            any |= self.lanes[lane].0.receive(BATCH, &mut received) > 0;
+            for packet in &received {
+                self.pass(lane, packet);
+            }
+            self.received = received;
+        }
+        Ok(any)
+    }
+
+    /// A packet from a client: it is looked at, and handed to the kernel or kept.
+    fn pass(&mut self, lane: usize, packet: &Received) {
+        let frames = &mut self.frames;
+        let landing = &mut self.lanes[lane].2;
+        if packet.continues {
+            landing.discard(packet, frames);
+            return self.engine.status.dropped(1);
+        }
+        let Some(at) = landing.land(packet, frames) else { return self.engine.status.dropped(1) };
+        if self.look(at) == Verdict::Forward {
+            let frames = self.frames.clone();
+            self.deliver(frames.bytes(at));
+        }
+        self.lanes[lane].2.done(at.off, &mut self.frames);
+    }
+
+    fn look(&mut self, at: Extent) -> Verdict {
+        let frames = self.frames.clone();
+        let frame = match Frame::parse(frames.bytes(at)) {
+            Ok(frame) => frame,
+            Err(Unfit::Foreign) => return Verdict::Forward,
+            Err(Unfit::Checksum) => {
+                self.engine.status.dropped(1);
+                return Verdict::Taken;
+            }
+        };
+        self.neighbours.learn(&frame, CLIENTS);
+        let packet = at.with_len((frame.payload_at + frame.payload.len()) as u32);
+        self.handle(&frame, packet)
+    }
+
+    fn handle(&mut self, frame: &Frame<'_>, packet: Extent) -> Verdict {
+        let arrival = Arrival {
+            from: frame.from,
+            to: frame.to,
+            payload: frame.payload,
+            packet,
+            header_at: frame.payload_at,
+            arrival_ns: Clock::unix_ns(),
+        };
+        self.engine.device.handle(&arrival, self.engine.clock.now())
+    }
+
+    /// What the server has sent is on its way already: it tells what it confirms and what it misses.
+    fn take_from_server(&mut self) -> Result<bool, SwitchError> {
+        let mut bytes = std::mem::take(&mut self.outgoing);
+        let mut any = false;
+        for _ in 0..BATCH {
+            let got = self
+                .sniffer
+                .receive(&mut bytes)
+                .map_err(SwitchError::system("seeing what the server sends"))?;
+            if got == 0 {
+                break;
+            }
+            any = true;
+            let Ok(frame) = Frame::parse_own(&bytes[..got]) else { continue };
+            let from_server = |header: Header| table::matching(header.kind).ingress != Ingress::FromClient;
+            if Header::parse(frame.payload).is_ok_and(from_server) {
+                self.handle(&frame, Extent::default());
+            }
+        }
+        self.outgoing = bytes;
+        Ok(any)
+    }
+
+    /// Hands a frame's packet to this host's kernel.
+    fn deliver(&mut self, frame: &[u8]) {
+        let packet = frame.get(ETHERNET_BYTES..).unwrap_or_default();
+        if packet.is_empty() || self.tun.deliver(packet).is_err() {
+            self.engine.status.dropped(1);
+        }
+    }
+
+    /// Sends what the device wants sent: to clients by the interface, to the server through the kernel.
+    fn act(&mut self) -> Result<bool, SwitchError> {
+        let mut any = false;
+        while let Some(action) = self.engine.device.poll_action() {
+            any = true;
+            match action {
+                Action::Datagram { from, to, payload } if self.own.contains(&to.ip()) => {
+                    match frame::make(([0; 6], [0; 6]), from, to, &payload) {
+                        Some(bytes) => self.deliver(&bytes),
+                        None => self.engine.status.dropped(1),
+                    }
+                }
+                Action::Datagram { from, to, payload } => self.send(from, to, &payload)?,
+                Action::Logged { stored, .. } => {
+                    if let Ok(bytes) = self.engine.device.log().bytes_of(&stored) {
+                        self.deliver(&bytes);
+                    }
+                    self.engine.device.sent(&stored);
+                }
+            }
+        }
+        Ok(any)
+    }
+
+    fn send(&mut self, from: SocketAddr, to: SocketAddr, payload: &[u8]) -> Result<(), SwitchError> {
+        let ends = self.neighbours.find(&from.ip()).zip(self.neighbours.find(&to.ip()));
+        let made = ends.and_then(|(source, to_mac)| frame::make((source.mac, to_mac.mac), from, to, payload));
+        let (socket, departures, _) = &mut self.lanes[0];
+        let sent = match made {
+            Some(bytes) => {
+                departures.has_room(socket, &mut self.frames)?
+                    && departures.send_bytes(&bytes, socket, &mut self.frames)
+            }
+            None => false,
+        };
+        if !sent {
+            self.engine.status.dropped(1);
+        }
+        Ok(())
+    }
+
+    fn wait(&mut self) -> Result<(), SwitchError> {
+        let begun = std::time::Instant::now();
+        let due = self.until_due();
+        if self.spin.is_endless() || due.is_zero() {
+            return Ok(());
+        }
+        let span = self.spin.span().min(due);
+        while begun.elapsed() < span {
+            if self.lanes.iter_mut().any(|(socket, ..)| socket.has_received()) {
+                return Ok(());
+            }
+            std::hint::spin_loop();
+        }
+        self.spin.gave_up();
+        let failed = SwitchError::system("waiting for packets");
+        self.poller.wait(Some(due.min(WAIT_MAX))).map_err(failed)?;
+        self.spin.woke(begun.elapsed());
+        Ok(())
+    }
+
+    fn until_due(&self) -> Duration {
+        let now = self.engine.clock.now();
+        self.engine.device.next_timeout().map_or(WAIT_MAX, |due| due.since(now))
+    }
+}
+
+impl std::fmt::Debug for Nic {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Nic").field("reason", &self.reason).finish_non_exhaustive()
+    }
+}
