@@ -137,9 +137,11 @@ impl Updates {
         !self.all_sent() && self.has_room()
     }
 
-    /// Whether window and distance from the last server-ACK allow another packet.
+    /// Whether window and distance from the last server-ACK allow another packet. The oldest incomplete request is sent
+    /// whole whatever the window is: the server acknowledges nothing of it before all of it is there.
     pub(super) fn has_room(&self) -> bool {
-        self.in_flight < self.window && self.unsent - self.base < AHEAD_MAX
+        let is_oldest = self.requests.len() == 1 && !self.all_sent();
+        (is_oldest || self.in_flight < self.window) && self.unsent - self.base < AHEAD_MAX
     }
 
     /// The next packet that was never sent.

@@ -155,11 +155,11 @@ impl Bypasses {
         }
     }
 
-    /// Forgets those that are not answered: they will come again.
-    pub(super) fn forget(&mut self) {
+    /// Forgets those that are not answered, but for `busy` ones: they will come again.
+    pub(super) fn forget_but(&mut self, busy: impl Iterator<Item = u32>) {
         self.partial.clear();
         self.waiting.clear();
-        self.busy.clear();
+        self.busy = busy.collect();
         self.bytes = 0;
     }
 }

@@ -31,7 +31,8 @@ pub struct ServerConfig {
     pub responses_kept: usize,
     /// Bytes of them; the newest is kept in any case.
     pub responses_bytes_max: usize,
-    /// Bytes of packets that wait for others, of all sessions; what comes on top is dropped.
+    /// Bytes of packets that wait for others, or for the application to ask for work, of all sessions; what comes on top is
+    /// dropped, but for the next request of a session of which nothing waits.
     pub buffered_bytes_max: usize,
     /// Datagrams that wait to be fetched; what comes on top is dropped, as a network would.
     pub transmits_max: usize,

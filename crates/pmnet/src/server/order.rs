@@ -24,6 +24,17 @@ pub(super) enum Taken {
     TooEarly,
 }
 
+/// What there is room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Room {
+    /// Any packet.
+    Any,
+    /// Packets of the next request alone, so that there is always one session that gets on.
+    Next,
+    /// None.
+    None,
+}
+
 /// The updates that have arrived and not been popped.
 #[derive(Debug)]
 pub(super) struct Order {
@@ -67,20 +78,21 @@ impl Order {
         self.known = self.known.max(seq.saturating_add(1));
     }
 
-    /// Takes a packet, if its number is below `limit`; if not `roomy`, only one that is part of the next request.
+    /// Takes a packet, if its number is below `limit` and there is room for it.
     pub(super) fn take(
         &mut self,
         (seq, place): (u32, Option<Fragment>),
         bytes: &[u8],
         limit: u32,
-        roomy: bool,
+        room: Room,
     ) -> Taken {
         if seq < self.next || self.early.contains_key(&seq) {
             return Taken::Before;
         }
         self.note(seq);
         let first = seq.checked_sub(place.map_or(0, |place| u32::from(place.index)));
-        if seq >= limit || !(roomy || first == Some(self.next)) {
+        let fits = room == Room::Any || (room == Room::Next && first == Some(self.next));
+        if seq >= limit || !fits {
             return Taken::TooEarly;
         }
         self.bytes += bytes.len();
@@ -149,12 +161,12 @@ mod tests {
     const LIMIT: u32 = 5000;
 
     fn whole(order: &mut Order, seq: u32) -> Taken {
-        order.take((seq, None), &seq.to_le_bytes(), LIMIT, true)
+        order.take((seq, None), &seq.to_le_bytes(), LIMIT, Room::Any)
     }
 
     fn piece(order: &mut Order, seq: u32, index: u16, count: u16) -> Taken {
         let place = Fragment { index, count, total: u32::from(count) };
-        order.take((seq, Some(place)), &[index as u8], LIMIT, true)
+        order.take((seq, Some(place)), &[index as u8], LIMIT, Room::Any)
     }
 
     fn popped(order: &mut Order) -> Vec<u32> {
@@ -219,7 +231,7 @@ mod tests {
     #[test]
     fn what_is_too_far_ahead_is_dropped_but_known_to_exist() {
         let mut order = Order::new(1);
-        assert_eq!(order.take((9, None), b"x", 5, true), Taken::TooEarly);
+        assert_eq!(order.take((9, None), b"x", 5, Room::Any), Taken::TooEarly);
         assert_eq!(order.missing(5), [(1, 4)]);
         assert_eq!(order.missing(20), [(1, 9)]);
     }
@@ -227,9 +239,10 @@ mod tests {
     #[test]
     fn without_room_only_the_next_request_is_taken() {
         let mut order = Order::new(1);
-        assert_eq!(order.take((2, None), b"x", LIMIT, false), Taken::TooEarly);
         let place = Some(Fragment { index: 1, count: 2, total: 2 });
-        assert_eq!(order.take((2, place), b"x", LIMIT, false), Taken::Yes);
+        assert_eq!(order.take((2, None), b"x", LIMIT, Room::Next), Taken::TooEarly);
+        assert_eq!(order.take((2, place), b"x", LIMIT, Room::None), Taken::TooEarly);
+        assert_eq!(order.take((2, place), b"x", LIMIT, Room::Next), Taken::Yes);
     }
 
     #[test]

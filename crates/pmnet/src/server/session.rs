@@ -3,7 +3,7 @@
 use super::bypasses::{Bypasses, Known, Request};
 use super::config::{Ticket, Work};
 use super::context::Context;
-use super::order::{Order, Taken};
+use super::order::{Order, Room, Taken};
 use super::pause::Pause;
 use super::row::SessionRow;
 use crate::pieces::Mark;
@@ -19,6 +19,17 @@ enum Task {
     Update { request: Vec<u8>, last: u32 },
     Bypass { request: Request, lost: bool, response: Vec<u8> },
     End,
+}
+
+impl Task {
+    /// Bytes of the request, until it is handed out.
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Update { request, .. } => request.len(),
+            Self::Bypass { request, .. } => request.bytes.len(),
+            Self::Begin { .. } | Self::End => 0,
+        }
+    }
 }
 
 /// A piece of work, until everything in front of it and itself is done.
@@ -59,6 +70,8 @@ pub(super) struct Session {
     queue: VecDeque<Item>,
     /// How many of the queue are handed out.
     handed: usize,
+    /// Bytes of requests in the queue that are not.
+    queued_bytes: usize,
     /// A bypass is being executed: what it changes is not known yet.
     blocked: bool,
     /// Tickets whose outcome is awaited, but which lie behind a failure.
@@ -97,6 +110,7 @@ impl Session {
             bypasses: Bypasses::new(row.bypass),
             queue: VecDeque::new(),
             handed: 0,
+            queued_bytes: 0,
             blocked: false,
             void: BTreeSet::new(),
             end: None,
@@ -142,9 +156,9 @@ impl Session {
         self.begun
     }
 
-    /// Bytes that wait for others.
+    /// Bytes that wait for others, or for the application.
     pub(super) fn bytes(&self) -> usize {
-        self.order.bytes() + self.bypasses.bytes()
+        self.order.bytes() + self.bypasses.bytes() + self.queued_bytes
     }
 
     /// When [`Self::handle_timeout`] is due.
@@ -184,8 +198,13 @@ impl Session {
             ctx.stats.early_dropped += 1;
             return;
         }
-        let roomy = ctx.has_room(bytes.len());
-        match self.order.take((seq, place), bytes, self.limit(ctx), roomy) {
+        self.unsure &= seq > 0;
+        let room = match (ctx.has_room(bytes.len()), self.queue.is_empty()) {
+            (true, _) => Room::Any,
+            (false, true) => Room::Next,
+            (false, false) => Room::None,
+        };
+        match self.order.take((seq, place), bytes, self.limit(ctx), room) {
             Taken::Yes => self.advance(ctx),
             Taken::Before => ctx.stats.duplicates += 1,
             Taken::TooEarly => {
@@ -219,6 +238,7 @@ impl Session {
     }
 
     fn push(&mut self, task: Task) {
+        self.queued_bytes += task.bytes();
         self.queue.push_back(Item { task, ticket: 0, row: self.planned, done: false });
     }
 
@@ -293,6 +313,9 @@ impl Session {
     }
 
     fn ask_for_missing(&mut self, ctx: &mut Context) {
+        if !self.order.is_missing(self.limit(ctx)) {
+            return self.gap.stop();
+        }
         if self.unsure {
             // Update 1 is here and 0 has not come in the meantime: this session begins with 1.
             self.unsure = false;
@@ -317,6 +340,7 @@ impl Session {
             return None;
         }
         let item = &mut self.queue[self.handed];
+        self.queued_bytes -= item.task.bytes();
         item.ticket = ctx.ticket();
         let ticket = Ticket { key: self.row.key, number: item.ticket };
         let work = match &mut item.task {
@@ -426,33 +450,31 @@ impl Session {
     /// Nothing of a piece of work was applied. Client and devices hold what is not committed: it is forgotten here with
     /// everything behind it, and asked for again.
     pub(super) fn failed(&mut self, ticket: u64, ctx: &mut Context) {
-        if self.void.remove(&ticket) || self.find(ticket).is_none() {
-            return;
-        }
+        self.void.remove(&ticket);
+        let Some(at) = self.queue.range(..self.handed).position(|item| item.ticket == ticket) else { return };
         ctx.stats.failed += 1;
-        let handed = self.queue.drain(..).take(self.handed);
-        let mut evicted = None;
-        self.void = BTreeSet::new();
-        for item in handed {
-            match item.task {
-                Task::Begin { evicted: rows } => evicted = Some(rows),
-                _ if item.ticket != ticket && !item.done => {
-                    self.void.insert(item.ticket);
-                }
-                _ => {}
-            }
+        let behind = self.queue.split_off(at);
+        for item in behind.iter().take(self.handed - at).filter(|item| item.ticket != ticket && !item.done) {
+            self.void.insert(item.ticket);
         }
-        self.start_over(ctx);
-        if let Some(rows) = evicted {
-            self.life = Life::NeverBegan(rows);
+        if let Some(Item { task: Task::Begin { evicted }, .. }) = behind.into_iter().next() {
+            self.life = Life::NeverBegan(evicted);
         }
+        // Behind what was handed out there is nothing left.
+        (self.handed, self.queued_bytes) = (at, 0);
+        self.go_back(ctx);
     }
 
-    fn start_over(&mut self, ctx: &Context) {
-        (self.handed, self.blocked, self.end, self.ending) = (0, false, None, false);
-        self.planned = self.row;
-        self.order.rewind(self.uncommitted());
-        self.bypasses.forget();
+    /// What is not in the queue any more is to come again.
+    fn go_back(&mut self, ctx: &Context) {
+        (self.blocked, self.end, self.ending) = (false, None, false);
+        self.planned = self.queue.back().map_or(self.row, |item| item.row);
+        self.order.rewind(self.planned.update.wrapping_add(1));
+        let bypasses = self.queue.iter().filter_map(|item| match &item.task {
+            Task::Bypass { request, .. } => Some(request.number),
+            _ => None,
+        });
+        self.bypasses.forget_but(bypasses);
         if self.order.is_missing(self.limit(ctx)) {
             self.gap = Pause::start(ctx.now + ctx.config.retry_after, ctx.config.retry_after);
         }

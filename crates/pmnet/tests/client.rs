@@ -1,0 +1,535 @@
+//! Each rule of `docs/format/pmnet.md`, "The client", packet by packet.
+
+use landfall_pmnet::client::{ClientError, CompletedBy, Event, Failure, RequestId};
+use landfall_pmnet::wire::{Body, FIRST_BYPASS, FROM_HOSTS, Fragment, Packet, Refusal, Role};
+use landfall_pmnet::{Client, ClientConfig, Instant};
+use std::time::Duration;
+
+const SESSION: u16 = 7;
+const NONCE: u64 = 99;
+
+/// A client, the time, and what it has sent last.
+struct Peer {
+    client: Client,
+    now: Instant,
+}
+
+/// A packet in short: kind, number and the request's bytes.
+#[derive(Debug, PartialEq, Eq)]
+enum Sent {
+    Update(u32, Vec<u8>),
+    Piece(u32, u16),
+    Bypass(u32, Option<u32>),
+    Other(u8, u32),
+}
+
+fn config(devices: u8) -> ClientConfig {
+    ClientConfig { devices, ..ClientConfig::default() }
+}
+
+fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+impl Peer {
+    /// A client whose session start has not been sent.
+    fn new(config: ClientConfig) -> Self {
+        let now = Instant::from_nanos(1_000_000_000);
+        Self { client: Client::new(config, SESSION, NONCE, now), now }
+    }
+
+    /// A client whose session has started: updates from 1, the first bypass is the first of all.
+    fn started(config: ClientConfig) -> Self {
+        let mut peer = Self::new(config);
+        assert_eq!(peer.sent(), [Sent::Other(0x20, 0)]);
+        peer.start(1);
+        assert_eq!(peer.events(), [Event::Started]);
+        peer
+    }
+
+    fn start(&mut self, first_update: u32) {
+        self.hear(
+            0,
+            Body::SessionStarted { nonce: NONCE, first_update, first_bypass: FIRST_BYPASS, incarnation: 5 },
+        );
+    }
+
+    fn sent(&mut self) -> Vec<Sent> {
+        let read = |bytes: Vec<u8>| {
+            let packet = Packet::parse(&bytes).unwrap();
+            let seq = packet.header.seq;
+            match packet.body {
+                Body::Update(request) => Sent::Update(seq, request.to_vec()),
+                Body::UpdateFragment(place, _) => Sent::Piece(seq, place.index),
+                Body::Bypass { after, .. } => Sent::Bypass(seq, after),
+                body => Sent::Other(body.kind(), seq),
+            }
+        };
+        std::iter::from_fn(|| self.client.poll_transmit()).map(read).collect()
+    }
+
+    fn seqs(&mut self) -> Vec<u32> {
+        let seq = |sent: Sent| match sent {
+            Sent::Update(seq, _) | Sent::Piece(seq, _) | Sent::Bypass(seq, _) | Sent::Other(_, seq) => seq,
+        };
+        self.sent().into_iter().map(seq).collect()
+    }
+
+    fn events(&mut self) -> Vec<Event> {
+        std::iter::from_fn(|| self.client.poll_event()).collect()
+    }
+
+    fn hear(&mut self, seq: u32, body: Body<'_>) {
+        self.client.handle_datagram(&Packet::new(SESSION, seq, body).to_bytes(), self.now);
+    }
+
+    fn ack(&mut self, seq: u32, device: u8) {
+        let mut packet = Packet::new(SESSION, seq, Body::PmnetAck);
+        packet.header.ack_count = device;
+        self.client.handle_datagram(&packet.to_bytes(), self.now);
+    }
+
+    fn update(&mut self, request: &[u8]) -> RequestId {
+        self.client.update(request, self.now).unwrap()
+    }
+
+    fn updates(&mut self, count: u32) {
+        for _ in 0..count {
+            self.update(b"set");
+        }
+    }
+
+    fn bypass(&mut self, request: &[u8]) -> RequestId {
+        self.client.bypass(request, self.now).unwrap()
+    }
+
+    fn wait(&mut self, span: Duration) {
+        self.now = self.now + span;
+        self.client.handle_timeout(self.now);
+    }
+}
+
+fn complete(id: u64, by: CompletedBy) -> Event {
+    Event::Complete { id: RequestId(id), by }
+}
+
+#[test]
+fn the_session_start_is_repeated_until_it_is_answered() {
+    let mut peer = Peer::new(config(0));
+    for pause in [50, 100, 200] {
+        assert_eq!(peer.sent(), [Sent::Other(0x20, 0)]);
+        peer.wait(ms(pause - 1));
+        assert_eq!(peer.sent(), []);
+        peer.wait(ms(1));
+    }
+    peer.hear(
+        0,
+        Body::SessionStarted { nonce: 1, first_update: 1, first_bypass: FIRST_BYPASS, incarnation: 5 },
+    );
+    assert_eq!(peer.events(), [], "the answer to another client");
+    peer.start(1);
+    assert_eq!(peer.events(), [Event::Started]);
+    assert_eq!(peer.sent(), []);
+    peer.start(9);
+    assert_eq!((peer.events(), peer.client.stats().ignored), (vec![], 2));
+}
+
+#[test]
+fn a_refused_start_is_drawn_again_with_what_was_queued() {
+    let mut peer = Peer::new(config(0));
+    peer.update(b"set");
+    peer.sent();
+    peer.hear(0, Body::SessionRefused(Refusal::InUse));
+    assert_eq!(peer.events(), [Event::Refused(Refusal::InUse)]);
+    peer.wait(ms(1000));
+    assert_eq!(peer.sent(), []);
+    peer.client.restart(SESSION, NONCE, peer.now);
+    assert_eq!(peer.sent(), [Sent::Other(0x20, 0)]);
+    peer.start(41);
+    assert_eq!(peer.sent(), [Sent::Update(41, b"set".to_vec())]);
+}
+
+#[test]
+fn an_update_is_complete_when_every_device_of_the_chain_has_it() {
+    let mut peer = Peer::started(config(3));
+    peer.update(b"set");
+    peer.sent();
+    for device in [0, 2, 2, 3, FROM_HOSTS] {
+        peer.ack(1, device);
+        assert_eq!(peer.events(), [], "after {device}");
+    }
+    peer.ack(1, 1);
+    assert_eq!(peer.events(), [complete(0, CompletedBy::Devices)]);
+    peer.ack(1, 1);
+    assert_eq!(peer.events(), []);
+    assert_eq!((peer.client.stats().acks, peer.client.stats().acks_again), (3, 4));
+}
+
+#[test]
+fn a_device_without_a_number_counts_for_a_chain_of_one() {
+    for (devices, completes) in [(0, false), (1, true), (2, false)] {
+        let mut peer = Peer::started(config(devices));
+        peer.update(b"set");
+        peer.sent();
+        peer.ack(1, FROM_HOSTS);
+        assert_eq!(peer.events().len(), usize::from(completes), "{devices} devices");
+    }
+}
+
+#[test]
+fn updates_are_complete_in_order_whatever_the_order_of_acknowledgements() {
+    let mut peer = Peer::started(config(1));
+    peer.updates(3);
+    peer.sent();
+    peer.ack(3, 0);
+    peer.ack(2, 0);
+    assert_eq!(peer.events(), []);
+    peer.ack(1, 0);
+    assert_eq!(peer.events(), [0, 1, 2].map(|id| complete(id, CompletedBy::Devices)));
+}
+
+#[test]
+fn a_request_is_complete_with_its_last_piece() {
+    let mut peer = Peer::started(config(1));
+    peer.update(&[1; 3000]);
+    assert_eq!(peer.sent(), [Sent::Piece(1, 0), Sent::Piece(2, 1), Sent::Piece(3, 2)]);
+    peer.ack(1, 0);
+    peer.ack(3, 0);
+    assert_eq!(peer.events(), []);
+    peer.ack(2, 0);
+    assert_eq!(peer.events(), [complete(0, CompletedBy::Devices)]);
+}
+
+#[test]
+fn a_server_ack_completes_everything_up_to_its_number() {
+    for devices in [0, 1] {
+        let mut peer = Peer::started(config(devices));
+        peer.updates(3);
+        peer.sent();
+        peer.hear(9, Body::ServerAck);
+        assert_eq!(peer.events(), [], "of what was never sent");
+        peer.hear(2, Body::ServerAck);
+        assert_eq!(peer.events(), [0, 1].map(|id| complete(id, CompletedBy::Server)));
+        peer.hear(1, Body::ServerAck);
+        assert_eq!((peer.events(), peer.client.stats().server_acks), (vec![], 1));
+    }
+}
+
+#[test]
+fn packets_of_other_sessions_and_malformed_ones_change_nothing() {
+    let mut peer = Peer::started(config(1));
+    peer.update(b"set");
+    peer.sent();
+    for session in [SESSION + 1, 0] {
+        let packet = Packet::new(session, 1, Body::ServerAck).to_bytes();
+        peer.client.handle_datagram(&packet, peer.now);
+    }
+    peer.client.handle_datagram(b"", peer.now);
+    peer.client.handle_datagram(&[0x19; 17], peer.now);
+    peer.hear(1, Body::Update(b"set"));
+    assert_eq!((peer.events(), peer.client.stats().ignored), (vec![], 5));
+}
+
+#[test]
+fn no_more_packets_than_the_window_are_under_way_but_the_oldest_request_goes_whole() {
+    let mut peer = Peer::started(ClientConfig { window: 2, ..config(1) });
+    peer.update(&[1; 6000]);
+    peer.update(&[2; 3000]);
+    peer.update(b"set");
+    assert_eq!(peer.seqs(), [1, 2, 3, 4, 5]);
+    (1..=3).for_each(|seq| peer.ack(seq, 0));
+    assert_eq!(peer.seqs(), []);
+    peer.ack(4, 0);
+    assert_eq!(peer.seqs(), [6]);
+    peer.ack(5, 0);
+    assert_eq!(peer.seqs(), [7, 8], "it is the oldest now");
+    (6..=8).for_each(|seq| peer.ack(seq, 0));
+    assert_eq!(peer.seqs(), [9]);
+}
+
+#[test]
+fn nothing_is_sent_more_than_4096_packets_beyond_the_last_server_ack() {
+    let mut peer = Peer::started(ClientConfig { requests_max: 5000, ..config(1) });
+    peer.updates(5000);
+    let mut last = 0;
+    while let Some(seq) = peer.seqs().last().copied() {
+        (last + 1..=seq).for_each(|seq| peer.ack(seq, 0));
+        last = seq;
+    }
+    assert_eq!(last, 4096);
+    peer.hear(10, Body::ServerAck);
+    assert_eq!(peer.seqs().last(), Some(&4106));
+}
+
+#[test]
+fn what_is_not_acknowledged_is_sent_again_after_a_timeout_that_doubles() {
+    let mut peer = Peer::started(config(1));
+    peer.update(b"set");
+    peer.update(b"del");
+    peer.sent();
+    peer.ack(2, 0);
+    for pause in [50, 100, 200, 400, 800, 1000, 1000] {
+        assert_eq!(peer.client.next_timeout(), Some(peer.now + ms(pause)));
+        peer.wait(ms(pause));
+        assert_eq!(peer.sent(), [Sent::Update(1, b"set".to_vec())]);
+    }
+    assert_eq!(peer.client.stats().timeouts, 7);
+}
+
+#[test]
+fn the_timeout_follows_measured_round_trips_but_not_those_of_repeated_packets() {
+    let mut peer = Peer::started(config(1));
+    let trip = |peer: &mut Peer, seq: u32, millis: u64| {
+        peer.update(b"set");
+        peer.sent();
+        peer.wait(ms(millis));
+        peer.sent();
+        peer.ack(seq, 0);
+        peer.events();
+    };
+    (1..=20).for_each(|seq| trip(&mut peer, seq, 3));
+    assert_eq!(peer.client.stats().timeout, ms(6));
+    trip(&mut peer, 21, 30);
+    assert_eq!(peer.client.stats().timeout, ms(12), "backed off, but not measured");
+    trip(&mut peer, 22, 3);
+    assert_eq!(peer.client.stats().timeout, ms(6));
+}
+
+#[test]
+fn retransmission_requests_are_answered_until_a_server_ack_covers_the_packets() {
+    let mut peer = Peer::started(config(1));
+    peer.updates(4);
+    peer.sent();
+    (1..=4).for_each(|seq| peer.ack(seq, 0));
+    peer.hear(2, Body::Retransmit { count: 2 });
+    assert_eq!(peer.seqs(), [2, 3]);
+    peer.hear(2, Body::ServerAck);
+    peer.hear(1, Body::Retransmit { count: 100 });
+    assert_eq!(peer.seqs(), [3, 4]);
+}
+
+#[test]
+fn recover_brings_everything_above_its_number_and_the_bypass() {
+    let mut peer = Peer::started(config(1));
+    peer.updates(3);
+    peer.bypass(b"get");
+    peer.sent();
+    (1..=3).for_each(|seq| peer.ack(seq, 0));
+    peer.events();
+    peer.hear(1, Body::Recover { incarnation: 6 });
+    assert_eq!(peer.events(), [Event::ServerRestarted { incarnation: 6 }]);
+    assert_eq!(peer.seqs(), [2, 3, FIRST_BYPASS]);
+    peer.hear(1, Body::Recover { incarnation: 6 });
+    assert_eq!((peer.events(), peer.seqs()), (vec![], vec![2, 3]));
+}
+
+#[test]
+fn a_bypass_is_ordered_while_updates_are_not_known_to_be_applied() {
+    let mut peer = Peer::started(config(1));
+    peer.bypass(b"get");
+    assert_eq!(peer.sent(), [Sent::Bypass(FIRST_BYPASS, None)]);
+    peer.hear(FIRST_BYPASS, Body::Response(b"1"));
+    peer.update(b"set");
+    peer.bypass(b"get");
+    assert_eq!(peer.sent(), [Sent::Update(1, b"set".to_vec()), Sent::Bypass(FIRST_BYPASS + 1, Some(1))]);
+    peer.hear(FIRST_BYPASS + 1, Body::Response(b"2"));
+    peer.hear(1, Body::ServerAck);
+    peer.bypass(b"get");
+    assert_eq!(peer.sent(), [Sent::Bypass(FIRST_BYPASS + 2, None)]);
+}
+
+#[test]
+fn requests_behind_a_bypass_wait_for_its_answer() {
+    let mut peer = Peer::started(config(1));
+    let first = peer.bypass(b"get");
+    peer.bypass(b"get");
+    peer.update(b"set");
+    assert_eq!(peer.seqs(), [FIRST_BYPASS]);
+    peer.hear(FIRST_BYPASS + 1, Body::Response(b"not asked"));
+    assert_eq!(peer.seqs(), []);
+    peer.hear(FIRST_BYPASS, Body::CacheResponse(b"1"));
+    let response = Event::Response { id: first, bytes: b"1".to_vec(), from_cache: true };
+    assert_eq!((peer.events(), peer.seqs()), (vec![response], vec![FIRST_BYPASS + 1]));
+    peer.hear(FIRST_BYPASS, Body::Response(b"1"));
+    assert_eq!(peer.events(), [], "answered already");
+    peer.hear(FIRST_BYPASS + 1, Body::Response(b"2"));
+    assert_eq!(peer.seqs(), [1]);
+}
+
+#[test]
+fn a_bypass_that_is_not_answered_is_sent_again_with_its_number() {
+    let mut peer = Peer::started(config(1));
+    peer.bypass(b"get");
+    for pause in [50, 100, 200] {
+        assert_eq!(peer.seqs(), [FIRST_BYPASS]);
+        peer.wait(ms(pause));
+    }
+    assert_eq!(peer.seqs(), [FIRST_BYPASS]);
+}
+
+#[test]
+fn pieces_of_a_response_bear_the_check_of_the_whole() {
+    let mut peer = Peer::started(config(1));
+    let id = peer.bypass(b"get");
+    peer.sent();
+    let whole = [(1, &b"56789"[..]), (0, b"1234")];
+    for hash in [0xcbf4_3927, 0xcbf4_3926] {
+        assert_eq!(peer.events(), []);
+        for (index, piece) in whole {
+            let place = Fragment { index, count: 2, total: 9 };
+            let mut packet = Packet::new(SESSION, FIRST_BYPASS, Body::ResponseFragment(place, piece));
+            packet.header.hash = hash;
+            peer.client.handle_datagram(&packet.to_bytes(), peer.now);
+        }
+    }
+    assert_eq!(peer.events(), [Event::Response { id, bytes: b"123456789".to_vec(), from_cache: false }]);
+}
+
+#[test]
+fn the_session_ends_when_all_is_complete_and_answered() {
+    let mut peer = Peer::started(config(1));
+    peer.update(b"set");
+    peer.bypass(b"get");
+    peer.client.end(peer.now);
+    assert_eq!(peer.client.update(b"set", peer.now), Err(ClientError::Ended));
+    assert_eq!(peer.seqs(), [1, FIRST_BYPASS]);
+    peer.hear(FIRST_BYPASS, Body::Response(b"1"));
+    assert_eq!(peer.seqs(), []);
+    peer.ack(1, 0);
+    assert_eq!(peer.sent(), [Sent::Other(0x22, 1)]);
+    peer.hear(1, Body::Retransmit { count: 1 });
+    assert_eq!(peer.seqs(), [1]);
+    peer.wait(ms(50));
+    assert_eq!(peer.sent(), [Sent::Other(0x22, 1)]);
+    peer.events();
+    peer.hear(0, Body::SessionEnded);
+    assert_eq!(peer.events(), [], "of another session with this number");
+    peer.hear(1, Body::SessionEnded);
+    assert_eq!((peer.events(), peer.client.next_timeout()), (vec![Event::Ended], None));
+    assert_eq!(peer.client.bypass(b"get", peer.now), Err(ClientError::Ended));
+}
+
+#[test]
+fn a_session_without_updates_ends_with_the_number_before_its_first() {
+    let mut peer = Peer::new(config(0));
+    peer.client.end(peer.now);
+    peer.sent();
+    peer.start(31);
+    peer.events();
+    assert_eq!(peer.sent(), [Sent::Other(0x22, 30)]);
+    peer.hear(30, Body::SessionEnded);
+    assert_eq!(peer.events(), [Event::Ended]);
+}
+
+#[test]
+fn without_any_answer_the_session_fails_but_not_while_nothing_is_asked() {
+    let mut peer = Peer::started(config(1));
+    peer.wait(ms(100_000));
+    assert_eq!(peer.events(), []);
+    peer.update(b"set");
+    peer.update(b"set");
+    peer.sent();
+    peer.wait(ms(29_000));
+    peer.ack(1, 0);
+    peer.wait(ms(29_999));
+    assert_eq!(peer.events().len(), 1);
+    peer.wait(ms(1));
+    assert_eq!(peer.events(), [Event::Failed(Failure::NoAnswer)]);
+    assert_eq!((peer.sent(), peer.client.next_timeout()), (vec![], None));
+    assert_eq!(peer.client.update(b"set", peer.now), Err(ClientError::Ended));
+}
+
+#[test]
+fn a_session_that_the_server_has_lost_is_over() {
+    let mut peer = Peer::started(config(1));
+    peer.update(b"set");
+    peer.sent();
+    peer.hear(2, Body::SessionRefused(Refusal::Unknown));
+    assert_eq!(peer.events(), [], "nothing of ours");
+    peer.hear(1, Body::SessionRefused(Refusal::Unknown));
+    assert_eq!(peer.events(), [Event::Refused(Refusal::Unknown)]);
+    assert_eq!(peer.sent(), []);
+}
+
+#[test]
+fn another_chain_must_acknowledge_what_is_not_complete() {
+    let mut peer = Peer::started(config(2));
+    peer.updates(3);
+    peer.sent();
+    peer.ack(1, 0);
+    peer.ack(1, 1);
+    peer.ack(3, 0);
+    assert_eq!(peer.events(), [complete(0, CompletedBy::Devices)]);
+    peer.client.set_devices(1, peer.now);
+    assert_eq!(peer.seqs(), [2, 3], "their acknowledgements may be those of the device that went");
+    peer.ack(2, 0);
+    peer.client.set_devices(0, peer.now);
+    peer.ack(3, 0);
+    assert_eq!(peer.events(), [complete(1, CompletedBy::Devices)]);
+    peer.hear(3, Body::ServerAck);
+    assert_eq!(peer.events(), [complete(2, CompletedBy::Server)]);
+}
+
+#[test]
+fn the_server_is_asked_when_devices_have_all_and_it_says_nothing() {
+    let mut peer = Peer::started(config(1));
+    peer.updates(3);
+    peer.sent();
+    (1..=3).for_each(|seq| peer.ack(seq, 0));
+    for pause in [200, 400, 800] {
+        peer.wait(ms(pause - 1));
+        assert_eq!(peer.seqs(), []);
+        peer.wait(ms(1));
+        assert_eq!(peer.seqs(), [3]);
+        peer.ack(3, 0);
+    }
+    peer.hear(3, Body::ServerAck);
+    assert_eq!(peer.client.next_timeout(), None);
+}
+
+#[test]
+fn requests_that_do_not_fit_are_refused() {
+    let mut peer = Peer::started(ClientConfig { requests_max: 2, ..config(1) });
+    let long = vec![0; 1448 * 1024 + 1];
+    assert!(peer.client.update(&long[1..], peer.now).is_ok());
+    let error = ClientError::TooLarge { len: 1448 * 1024 + 1, max: 1448 * 1024 };
+    assert_eq!(peer.client.update(&long, peer.now), Err(error));
+    assert!(peer.client.bypass(b"get", peer.now).is_ok());
+    assert_eq!(peer.client.update(b"set", peer.now), Err(ClientError::Full));
+    assert_eq!(peer.sent().len(), 1025);
+    peer.hear(1024, Body::ServerAck);
+    assert_eq!(peer.client.update(b"set", peer.now), Err(ClientError::Full), "its event waits");
+    peer.events();
+    assert!(peer.client.update(b"set", peer.now).is_ok());
+}
+
+#[test]
+fn a_session_with_high_numbers_asks_for_a_successor() {
+    let mut peer = Peer::new(config(1));
+    peer.start(1 << 30);
+    assert!(!peer.client.needs_successor());
+    peer.update(b"set");
+    peer.sent();
+    assert!(peer.client.needs_successor());
+    assert!(peer.client.update(b"set", peer.now).is_ok());
+}
+
+#[test]
+fn heartbeats_are_answered_by_whoever_is_there() {
+    let mut peer = Peer::started(config(1));
+    peer.client.heartbeat(77);
+    assert_eq!(peer.sent(), [Sent::Other(0x28, 0)]);
+    let reply = |nonce, role, number, incarnation| Body::HeartbeatReply {
+        nonce,
+        role,
+        number,
+        declines: true,
+        incarnation,
+    };
+    peer.hear(0, reply(78, Role::Device, 1, 8));
+    peer.hear(0, reply(77, Role::Device, 1, 8));
+    peer.hear(0, reply(77, Role::Server, 0, 9));
+    let alive = |role, number, incarnation| Event::Alive { role, number, declines: true, incarnation };
+    let restarted = Event::ServerRestarted { incarnation: 9 };
+    assert_eq!(peer.events(), [alive(Role::Device, 1, 8), restarted, alive(Role::Server, 0, 9)]);
+}

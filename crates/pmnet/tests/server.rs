@@ -1,0 +1,503 @@
+//! Each rule of `docs/format/pmnet.md`, "The server", packet by packet.
+
+use landfall_pmnet::wire::{Body, FIRST_BYPASS, Fragment, Packet, Refusal, Role, kind};
+use landfall_pmnet::{Instant, Server, ServerConfig, SessionKey, SessionRow, Ticket, Work};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+const SESSION: u16 = 7;
+const NONCE: u64 = 99;
+
+/// A server, the time, and the rows of sessions that are committed.
+struct Peer {
+    server: Server,
+    now: Instant,
+}
+
+fn client() -> SocketAddr {
+    SocketAddr::from(([10, 0, 0, 1], 40_000))
+}
+
+fn key(session: u16) -> SessionKey {
+    SessionKey { client: client(), session }
+}
+
+fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// Of an open session.
+fn row(update: u32, bypass: u32) -> SessionRow {
+    SessionRow { key: key(SESSION), nonce: NONCE, update, bypass, ended: false, touched: 0 }
+}
+
+fn ended(session: u16, update: u32) -> SessionRow {
+    let bypass = FIRST_BYPASS - 1;
+    SessionRow { key: key(session), nonce: 1, update, bypass, ended: true, touched: u64::from(session) }
+}
+
+impl Peer {
+    fn with_rows(config: ServerConfig, rows: &[SessionRow], floor: u32) -> Self {
+        let now = Instant::from_nanos(1_000_000_000);
+        Self { server: Server::new(config, 5, rows.iter().copied(), floor, now), now }
+    }
+
+    /// A server with a session that begins with update 1.
+    fn started() -> Self {
+        let mut peer = Self::with_rows(ServerConfig::default(), &[], 0);
+        peer.hear(0, Body::SessionStart { nonce: NONCE });
+        let work = peer.work();
+        peer.server.committed(work.ticket(), peer.now);
+        peer.sent();
+        peer
+    }
+
+    fn hear_in(&mut self, session: u16, seq: u32, body: Body<'_>) {
+        self.server.handle_datagram(client(), &Packet::new(session, seq, body).to_bytes(), self.now);
+    }
+
+    fn hear(&mut self, seq: u32, body: Body<'_>) {
+        self.hear_in(SESSION, seq, body);
+    }
+
+    fn update(&mut self, seq: u32) {
+        self.hear(seq, Body::Update(&seq.to_le_bytes()));
+    }
+
+    /// Kind and number of what is sent.
+    fn sent(&mut self) -> Vec<(u8, u32)> {
+        let read = |(to, bytes): (SocketAddr, Vec<u8>)| {
+            assert_eq!(to, client());
+            let header = Packet::parse(&bytes).unwrap().header;
+            (header.kind, header.seq)
+        };
+        std::iter::from_fn(|| self.server.poll_transmit()).map(read).collect()
+    }
+
+    fn one_sent(&mut self) -> Vec<u8> {
+        let (_, bytes) = self.server.poll_transmit().expect("something is sent");
+        assert_eq!(self.server.poll_transmit(), None);
+        bytes
+    }
+
+    fn work(&mut self) -> Work {
+        self.server.poll_work().expect("there is work")
+    }
+
+    /// Tickets and last numbers of the updates that are handed out.
+    fn updates(&mut self) -> Vec<(Ticket, u32)> {
+        let mut updates = Vec::new();
+        while let Some(work) = self.server.poll_work() {
+            let Work::Update { ticket, row, .. } = work else { panic!("{work:?} is no update") };
+            updates.push((ticket, row.update));
+        }
+        updates
+    }
+
+    fn commit(&mut self, ticket: Ticket) {
+        self.server.committed(ticket, self.now);
+    }
+
+    fn wait(&mut self, span: Duration) {
+        self.now = self.now + span;
+        self.server.handle_timeout(self.now);
+    }
+}
+
+fn numbers(updates: &[(Ticket, u32)]) -> Vec<u32> {
+    updates.iter().map(|(_, last)| *last).collect()
+}
+
+#[test]
+fn a_session_starts_once_its_row_is_committed() {
+    let mut peer = Peer::with_rows(ServerConfig::default(), &[], 40);
+    peer.hear(0, Body::SessionStart { nonce: NONCE });
+    peer.hear(0, Body::SessionStart { nonce: NONCE });
+    let work = peer.work();
+    let expected = row(40, FIRST_BYPASS - 1 + 40);
+    assert_eq!(work, Work::Row { ticket: work.ticket(), row: expected, evicted: vec![], floor: 40 });
+    assert_eq!((peer.server.poll_work(), peer.sent()), (None, vec![]));
+    peer.commit(work.ticket());
+    for _ in 0..2 {
+        let bytes = peer.one_sent();
+        let body = Packet::parse(&bytes).unwrap().body;
+        let first_bypass = FIRST_BYPASS + 40;
+        assert_eq!(
+            body,
+            Body::SessionStarted { nonce: NONCE, first_update: 41, first_bypass, incarnation: 5 }
+        );
+        peer.hear(0, Body::SessionStart { nonce: NONCE });
+    }
+}
+
+#[test]
+fn a_number_that_is_or_was_in_use_is_refused() {
+    let mut peer = Peer::with_rows(ServerConfig::default(), &[row(3, FIRST_BYPASS), ended(8, 4)], 0);
+    for (session, nonce) in [(SESSION, NONCE + 1), (8, NONCE), (8, 1)] {
+        peer.hear_in(session, 0, Body::SessionStart { nonce });
+        let bytes = peer.one_sent();
+        assert_eq!(Packet::parse(&bytes).unwrap().body, Body::SessionRefused(Refusal::InUse), "{session}");
+    }
+}
+
+#[test]
+fn updates_are_handed_out_in_order_and_once() {
+    let mut peer = Peer::started();
+    peer.update(2);
+    peer.update(3);
+    peer.update(3);
+    assert_eq!(peer.server.poll_work(), None);
+    peer.update(1);
+    peer.update(2);
+    let updates = peer.updates();
+    assert_eq!(numbers(&updates), [1, 2, 3]);
+    assert_eq!((peer.sent(), peer.server.stats().duplicates), (vec![], 2));
+}
+
+#[test]
+fn one_server_ack_covers_all_that_is_committed_with_all_in_front_of_it() {
+    let mut peer = Peer::started();
+    (1..=5).for_each(|seq| peer.update(seq));
+    let updates = peer.updates();
+    [1, 2, 3].into_iter().for_each(|at: usize| peer.commit(updates[at].0));
+    assert_eq!(peer.sent(), [], "the first one is not");
+    peer.commit(updates[0].0);
+    peer.commit(updates[0].0);
+    assert_eq!(peer.sent(), [(kind::SERVER_ACK, 4)]);
+    peer.commit(updates[4].0);
+    assert_eq!(peer.sent(), [(kind::SERVER_ACK, 5)]);
+}
+
+#[test]
+fn what_was_applied_is_acknowledged_once_more() {
+    let mut peer = Peer::with_rows(ServerConfig::default(), &[row(9, FIRST_BYPASS), ended(8, 4)], 3);
+    for (session, seq, answer) in [(SESSION, 2, 9), (8, 4, 4), (1, 3, 3)] {
+        peer.hear_in(session, seq, Body::Update(b"set"));
+        assert_eq!(peer.sent(), [(kind::SERVER_ACK, answer)], "session {session}");
+    }
+    assert_eq!((peer.server.poll_work(), peer.server.stats().make_up_acks), (None, 3));
+}
+
+#[test]
+fn updates_of_no_session_are_refused() {
+    let mut peer = Peer::with_rows(ServerConfig::default(), &[ended(8, 4)], 3);
+    for (session, seq) in [(8, 5), (1, 4), (1, 0)] {
+        peer.hear_in(session, seq, Body::Update(b"set"));
+        assert_eq!(peer.sent(), [(kind::SESSION_REFUSED, seq)], "session {session}");
+    }
+    peer.hear_in(1, FIRST_BYPASS, Body::Bypass { after: None, request: b"get" });
+    assert_eq!(peer.sent(), [(kind::SESSION_REFUSED, FIRST_BYPASS)]);
+    peer.hear_in(8, FIRST_BYPASS, Body::Bypass { after: None, request: b"get" });
+    assert_eq!(peer.sent(), [], "late, and of no use");
+}
+
+#[test]
+fn missing_updates_are_asked_for_after_a_short_wait_and_again() {
+    let mut peer = Peer::started();
+    [2, 3, 6].into_iter().for_each(|seq| peer.update(seq));
+    for pause in [1, 2, 4] {
+        peer.wait(ms(pause) - Duration::from_nanos(1));
+        assert_eq!(peer.sent(), []);
+        peer.wait(Duration::from_nanos(1));
+        assert_eq!(peer.sent(), [(kind::RETRANSMIT, 1), (kind::RETRANSMIT, 4)]);
+    }
+    peer.update(1);
+    peer.wait(ms(1));
+    let bytes = peer.one_sent();
+    assert_eq!(Packet::parse(&bytes).unwrap(), Packet::new(SESSION, 4, Body::Retransmit { count: 2 }));
+    peer.update(4);
+    peer.update(5);
+    assert_eq!((peer.server.next_timeout(), numbers(&peer.updates())), (None, vec![1, 2, 3, 4, 5, 6]));
+}
+
+#[test]
+fn a_request_in_pieces_is_one_piece_of_work_whose_row_covers_all() {
+    let mut peer = Peer::started();
+    let piece = |index| Fragment { index, count: 3, total: 5 };
+    for (seq, index, bytes) in [(3, 2, &b"e"[..]), (1, 0, b"ab"), (2, 1, b"cd")] {
+        assert_eq!(peer.server.poll_work(), None);
+        peer.hear(seq, Body::UpdateFragment(piece(index), bytes));
+    }
+    let work = peer.work();
+    let expected = row(3, FIRST_BYPASS - 1);
+    assert_eq!(work, Work::Update { ticket: work.ticket(), request: b"abcde".to_vec(), row: expected });
+    peer.commit(work.ticket());
+    assert_eq!(peer.sent(), [(kind::SERVER_ACK, 3)]);
+}
+
+#[test]
+fn what_is_too_far_ahead_is_dropped_and_asked_for_later() {
+    let config = ServerConfig { reorder_max: 4, ..ServerConfig::default() };
+    let mut peer = Peer::with_rows(config, &[row(0, FIRST_BYPASS - 1)], 0);
+    (2..=6).for_each(|seq| peer.update(seq));
+    assert_eq!(peer.server.stats().early_dropped, 2);
+    peer.update(1);
+    let updates = peer.updates();
+    assert_eq!(numbers(&updates), [1, 2, 3, 4]);
+    peer.update(5);
+    assert_eq!(peer.updates(), [], "not before the first ones are committed");
+    updates.iter().for_each(|(ticket, _)| peer.commit(*ticket));
+    peer.sent();
+    peer.wait(ms(1));
+    let bytes = peer.one_sent();
+    assert_eq!(Packet::parse(&bytes).unwrap(), Packet::new(SESSION, 5, Body::Retransmit { count: 2 }));
+}
+
+#[test]
+fn without_room_for_what_waits_only_the_next_request_is_taken() {
+    let config = ServerConfig { buffered_bytes_max: 10, ..ServerConfig::default() };
+    let mut peer = Peer::with_rows(config, &[row(0, FIRST_BYPASS - 1)], 0);
+    (2..=5).for_each(|seq| peer.update(seq));
+    assert_eq!(peer.server.stats().early_dropped, 2);
+    peer.update(1);
+    assert_eq!(numbers(&peer.updates()), [1, 2, 3]);
+}
+
+#[test]
+fn a_bypass_waits_for_the_updates_that_it_names() {
+    let mut peer = Peer::started();
+    peer.hear(FIRST_BYPASS, Body::Bypass { after: Some(2), request: b"get" });
+    peer.update(1);
+    assert_eq!(numbers(&peer.updates()), [1]);
+    peer.wait(ms(1));
+    assert_eq!(peer.sent(), [(kind::RETRANSMIT, 2)], "the bypass shows that there is one");
+    peer.update(2);
+    assert!(matches!(peer.work(), Work::Update { .. }));
+    let work = peer.work();
+    let expected = row(2, FIRST_BYPASS);
+    let request = b"get".to_vec();
+    assert_eq!(work, Work::Bypass { ticket: work.ticket(), request, row: expected, lost: false });
+}
+
+#[test]
+fn a_response_leaves_when_all_in_front_of_it_is_committed_and_is_kept() {
+    let mut peer = Peer::started();
+    peer.update(1);
+    let update = peer.updates()[0].0;
+    peer.hear(FIRST_BYPASS, Body::Bypass { after: Some(1), request: b"get" });
+    let bypass = peer.work().ticket();
+    peer.hear(FIRST_BYPASS, Body::Bypass { after: Some(1), request: b"get" });
+    peer.update(2);
+    assert_eq!(peer.server.poll_work(), None, "what the bypass changes is not known");
+    peer.server.respond(bypass, b"OK", true, peer.now);
+    assert_eq!(peer.sent(), []);
+    peer.commit(update);
+    assert_eq!(peer.sent(), [(kind::RESPONSE, FIRST_BYPASS), (kind::SERVER_ACK, 1)]);
+    let Work::Update { row: next, .. } = peer.work() else { panic!("no update") };
+    assert_eq!(next, row(2, FIRST_BYPASS), "the row knows what has changed something");
+    peer.hear(FIRST_BYPASS, Body::Bypass { after: Some(1), request: b"get" });
+    let bytes = peer.one_sent();
+    assert_eq!(Packet::parse(&bytes).unwrap().body, Body::Response(b"OK"));
+    assert_eq!(peer.server.poll_work(), None);
+}
+
+#[test]
+fn after_a_restart_what_changed_something_is_lost_and_what_only_reads_is_executed_again() {
+    let mut peer = Peer::with_rows(ServerConfig::default(), &[row(4, FIRST_BYPASS + 2)], 0);
+    for (number, is_lost) in [(2, true), (3, false)] {
+        peer.hear(FIRST_BYPASS + number, Body::Bypass { after: None, request: b"x" });
+        let work = peer.work();
+        let Work::Bypass { lost, .. } = &work else { panic!("{work:?}") };
+        assert_eq!(*lost, is_lost);
+        peer.server.respond(work.ticket(), b"answer", is_lost, peer.now);
+        assert_eq!(peer.sent(), [(kind::RESPONSE, FIRST_BYPASS + number)]);
+    }
+    peer.update(5);
+    let Work::Update { row: next, .. } = peer.work() else { panic!("no update") };
+    assert_eq!(next, row(5, FIRST_BYPASS + 2), "neither of them has changed anything");
+}
+
+#[test]
+fn a_bypass_in_pieces_is_put_together_and_its_long_response_cut() {
+    let mut peer = Peer::started();
+    let piece = |index| Fragment { index, count: 2, total: 4 };
+    for (index, request) in [(1, b"cd"), (0, b"ab")] {
+        assert_eq!(peer.server.poll_work(), None);
+        peer.hear(FIRST_BYPASS, Body::BypassFragment { fragment: piece(index), after: 0, request });
+    }
+    let Work::Bypass { ticket, request, .. } = peer.work() else { panic!("no bypass") };
+    assert_eq!(request, b"abcd");
+    peer.server.respond(ticket, &[3; 3000], false, peer.now);
+    assert_eq!(peer.sent(), [(kind::RESPONSE_FRAGMENT, FIRST_BYPASS); 3]);
+}
+
+#[test]
+fn a_response_that_is_too_long_is_left_out() {
+    let mut peer = Peer::started();
+    peer.hear(FIRST_BYPASS, Body::Bypass { after: None, request: b"get" });
+    let ticket = peer.work().ticket();
+    let long = vec![0; peer.server.response_max() + 1];
+    peer.server.respond(ticket, &long, false, peer.now);
+    assert_eq!(Packet::parse(&peer.one_sent()).unwrap().body, Body::Response(b""));
+    assert_eq!(peer.server.stats().responses_too_large, 1);
+}
+
+#[test]
+fn a_session_ends_when_all_up_to_its_last_number_is_applied() {
+    let mut peer = Peer::started();
+    peer.hear(FIRST_BYPASS, Body::Bypass { after: None, request: b"get" });
+    let ticket = peer.work().ticket();
+    peer.server.respond(ticket, b"1", false, peer.now);
+    peer.sent();
+    peer.update(1);
+    peer.hear(2, Body::SessionEnd);
+    let first = peer.updates()[0].0;
+    peer.wait(ms(1));
+    assert_eq!(peer.sent(), [(kind::RETRANSMIT, 2)]);
+    peer.update(2);
+    peer.hear(2, Body::SessionEnd);
+    let (second, end) = (peer.work().ticket(), peer.work());
+    let Work::Row { row: last, .. } = &end else { panic!("{end:?}") };
+    let expected = SessionRow { ended: true, touched: 1, ..row(2, FIRST_BYPASS) };
+    assert_eq!(*last, expected, "with the last bypass, though it has only read");
+    [first, second, end.ticket()].into_iter().for_each(|ticket| peer.commit(ticket));
+    assert_eq!(peer.sent(), [(kind::SERVER_ACK, 2), (kind::SESSION_ENDED, 2)]);
+    peer.hear(2, Body::SessionEnd);
+    assert_eq!(peer.sent(), [(kind::SESSION_ENDED, 2)]);
+}
+
+#[test]
+fn the_oldest_ended_sessions_go_and_new_ones_begin_above_their_numbers() {
+    let config = ServerConfig { sessions_max: 3, ..ServerConfig::default() };
+    let mut peer = Peer::with_rows(config, &[ended(2, 90), ended(1, 50), row(5, FIRST_BYPASS)], 0);
+    peer.hear_in(9, 0, Body::SessionStart { nonce: 3 });
+    let work = peer.work();
+    let Work::Row { row: first, evicted, floor, .. } = &work else { panic!("{work:?}") };
+    assert_eq!((first.update, first.bypass, evicted, *floor), (50, FIRST_BYPASS + 49, &vec![key(1)], 50));
+    peer.commit(work.ticket());
+    peer.sent();
+    peer.hear_in(1, 50, Body::Update(b"set"));
+    peer.hear_in(1, 50, Body::SessionEnd);
+    assert_eq!(peer.sent(), [(kind::SERVER_ACK, 50), (kind::SESSION_ENDED, 50)]);
+    peer.hear_in(10, 0, Body::SessionStart { nonce: 4 });
+    peer.work();
+    peer.hear_in(11, 0, Body::SessionStart { nonce: 5 });
+    let bytes = peer.one_sent();
+    assert_eq!(Packet::parse(&bytes).unwrap().body, Body::SessionRefused(Refusal::NoRoom), "none has ended");
+}
+
+#[test]
+fn a_beginning_that_fails_leaves_what_it_would_have_evicted() {
+    let config = ServerConfig { sessions_max: 1, ..ServerConfig::default() };
+    let mut peer = Peer::with_rows(config, &[ended(1, 50)], 0);
+    for _ in 0..2 {
+        peer.hear_in(9, 0, Body::SessionStart { nonce: 3 });
+        let work = peer.work();
+        let Work::Row { evicted, .. } = &work else { panic!("{work:?}") };
+        assert_eq!(*evicted, [key(1)]);
+        peer.server.failed(work.ticket());
+    }
+    assert_eq!((peer.sent(), peer.server.stats().sessions), (vec![], 1));
+}
+
+#[test]
+fn work_that_fails_is_asked_for_and_handed_out_again_with_all_behind_it() {
+    let mut peer = Peer::started();
+    (1..=4).for_each(|seq| peer.update(seq));
+    let tickets: Vec<Ticket> = (0..3).map(|_| peer.work().ticket()).collect();
+    peer.server.failed(tickets[1]);
+    peer.update(2);
+    assert_eq!(peer.server.poll_work(), None, "the third is not reported yet");
+    peer.commit(tickets[0]);
+    peer.server.failed(tickets[2]);
+    assert_eq!(peer.sent(), [(kind::SERVER_ACK, 1)]);
+    peer.wait(ms(100));
+    let bytes = peer.one_sent();
+    assert_eq!(Packet::parse(&bytes).unwrap(), Packet::new(SESSION, 2, Body::Retransmit { count: 3 }));
+    (2..=4).for_each(|seq| peer.update(seq));
+    let again = peer.updates();
+    assert_eq!(numbers(&again), [2, 3, 4]);
+    again.iter().for_each(|(ticket, _)| peer.commit(*ticket));
+    assert_eq!(peer.sent(), [(kind::SERVER_ACK, 4)]);
+}
+
+#[test]
+fn a_new_incarnation_asks_every_open_session_until_it_hears_from_it() {
+    let mut peer = Peer::with_rows(ServerConfig::default(), &[row(9, FIRST_BYPASS), ended(8, 4)], 0);
+    for pause in [0, 40, 80, 160] {
+        peer.wait(ms(pause));
+        let bytes = peer.one_sent();
+        let expected = Packet::new(SESSION, 9, Body::Recover { incarnation: 5 });
+        assert_eq!(Packet::parse(&bytes).unwrap(), expected);
+    }
+    peer.update(10);
+    assert_eq!(peer.server.next_timeout(), None);
+}
+
+#[test]
+fn foreign_sessions_begin_with_update_0_or_1_where_they_are_allowed() {
+    let config = ServerConfig { foreign: true, ..ServerConfig::default() };
+    let mut peer = Peer::with_rows(config.clone(), &[], 0);
+    peer.hear_in(3, 2, Body::Update(b"set"));
+    assert_eq!(peer.sent(), [(kind::SESSION_REFUSED, 2)]);
+    peer.hear_in(3, 0, Body::Update(b"set"));
+    peer.hear_in(4, 1, Body::Update(b"set"));
+    let work = peer.work();
+    let Work::Update { row: first, .. } = &work else { panic!("{work:?}") };
+    assert_eq!((first.key, first.update), (key(3), 0));
+    peer.commit(work.ticket());
+    assert_eq!(peer.sent(), [(kind::SERVER_ACK, 0)]);
+    assert_eq!(peer.server.poll_work(), None, "update 0 may be late");
+    peer.wait(ms(1));
+    assert_eq!(numbers(&peer.updates()), [1]);
+    let mut above = Peer::with_rows(config, &[], 1);
+    above.hear_in(3, 1, Body::Update(b"set"));
+    assert_eq!(above.sent(), [(kind::SESSION_REFUSED, 1)], "it may be one that was evicted");
+}
+
+#[test]
+fn update_0_of_a_foreign_session_is_not_lost_behind_update_1() {
+    let config = ServerConfig { foreign: true, ..ServerConfig::default() };
+    let mut peer = Peer::with_rows(config, &[], 0);
+    peer.update(1);
+    peer.update(0);
+    peer.wait(ms(10));
+    assert_eq!(numbers(&peer.updates()), [0, 1]);
+}
+
+#[test]
+fn bypasses_of_foreign_sessions_may_be_numbered_from_0() {
+    let config = ServerConfig { foreign: true, ..ServerConfig::default() };
+    let mut peer = Peer::with_rows(config, &[], 0);
+    peer.hear(0, Body::Bypass { after: None, request: b"get" });
+    let work = peer.work();
+    let Work::Bypass { row: changed, .. } = &work else { panic!("{work:?}") };
+    assert_eq!((changed.update, changed.bypass), (u32::MAX, FIRST_BYPASS));
+    peer.server.respond(work.ticket(), b"OK", true, peer.now);
+    assert_eq!(peer.sent(), [(kind::RESPONSE, 0)]);
+    peer.update(0);
+    assert_eq!(numbers(&peer.updates()), [0]);
+}
+
+#[test]
+fn what_is_not_for_a_server_changes_nothing() {
+    let mut peer = Peer::started();
+    peer.server.handle_datagram(client(), b"short", peer.now);
+    peer.hear(1, Body::ServerAck);
+    peer.hear(1, Body::Other(b""));
+    peer.hear(FIRST_BYPASS, Body::Update(b"set"));
+    peer.hear(5, Body::Bypass { after: None, request: b"get" });
+    assert_eq!((peer.server.stats().ignored, peer.server.poll_work()), (5, None));
+    peer.hear(FIRST_BYPASS, Body::Bypass { after: Some(FIRST_BYPASS + 1), request: b"get" });
+    assert_eq!((peer.server.stats().early_dropped, peer.server.next_timeout()), (1, None));
+}
+
+#[test]
+fn heartbeats_are_answered() {
+    let mut peer = Peer::started();
+    peer.hear(3, Body::Heartbeat { nonce: 8, role: Role::Device, number: 1 });
+    let body =
+        Body::HeartbeatReply { nonce: 8, role: Role::Server, number: 0, declines: false, incarnation: 5 };
+    assert_eq!(Packet::parse(&peer.one_sent()).unwrap(), Packet::new(SESSION, 3, body));
+}
+
+#[test]
+fn the_address_of_a_session_is_the_client_whichever_socket_it_came_through() {
+    let mut peer = Peer::started();
+    let mapped = SocketAddr::from((std::net::Ipv4Addr::from([10, 0, 0, 1]).to_ipv6_mapped(), 40_000));
+    peer.server.handle_datagram(mapped, &Packet::new(SESSION, 1, Body::Update(b"set")).to_bytes(), peer.now);
+    let ticket = peer.updates()[0].0;
+    assert_eq!(ticket.session(), key(SESSION));
+    peer.commit(ticket);
+    assert_eq!(peer.server.poll_transmit().unwrap().0, mapped);
+}
