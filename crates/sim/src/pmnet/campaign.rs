@@ -15,7 +15,7 @@ use landfall_pmnet::server::ServerConfig;
 use std::time::Duration;
 
 /// Within this everything comes to rest once faults have ended.
-const REST: Duration = Duration::from_secs(300);
+const REST: Duration = Duration::from_secs(120);
 /// Crashes of devices in one run: each copies a region thrice.
 const DEVICE_CRASHES_MAX: usize = 3;
 
@@ -65,7 +65,7 @@ impl Draw {
             devices: (0..devices).map(|_| self.device()).collect(),
             server: self.server(replicas, mtu),
             links: (0..=devices).map(|_| [self.link(), self.link()]).collect(),
-            faults: self.faults((clients, devices, replicas), span),
+            faults: self.faults((clients, devices, replicas), span, broken.is_some()),
             broken,
         }
     }
@@ -107,7 +107,7 @@ impl Draw {
         let config = DeviceConfig {
             resend_after: Duration::from_millis(self.pick(&[2, 10, 100])),
             resend_pause_max: Duration::from_millis(self.pick(&[50, 5000])),
-            resend_window: self.pick(&[1, 4, 256]),
+            resend_window: self.pick(&[8, 256]),
             heartbeat_every: Duration::from_millis(self.pick(&[0, 5, 100])),
             heartbeats_missed_max: self.pick(&[1, 3]),
             ..DeviceConfig::default()
@@ -133,7 +133,7 @@ impl Draw {
     fn server(&mut self, replicas: usize, mtu: u16) -> ServerSetup {
         let config = ServerConfig {
             mtu,
-            reorder_max: self.pick(&[8, 64, 4096]),
+            reorder_max: self.pick(&[64, 4096]),
             sessions_max: self.pick(&[8, 12, 1000]),
             retransmit_max: self.millis(5, 1000),
             recover_after: self.millis(1, 50),
@@ -172,6 +172,7 @@ impl Draw {
         &mut self,
         (clients, devices, replicas): (usize, usize, usize),
         span: Duration,
+        is_broken: bool,
     ) -> Vec<(Duration, Fault)> {
         let mut faults = Vec::new();
         if devices > 0 {
@@ -179,6 +180,10 @@ impl Draw {
                 let device = self.rng.below(devices as u64) as usize;
                 let (down, inside) = (self.millis(1, 60), !self.rng.one_in(3));
                 faults.push(Fault::DeviceCrash { device, down, inside });
+            }
+            if self.rng.one_in(6) {
+                let device = self.rng.below(devices as u64) as usize;
+                faults.push(Fault::MediumFails { device, down: self.millis(1, 100) });
             }
         }
         // At least one device of a chain is never lost: what it has acknowledged must survive.
@@ -210,6 +215,33 @@ impl Draw {
             faults.push(Fault::Partition { hop, up, down, lasts: self.millis(1, 200) });
         }
         let micros = span.as_micros() as u64;
-        faults.into_iter().map(|fault| (Duration::from_micros(self.rng.below(micros)), fault)).collect()
+        let at = |fault| (Duration::from_micros(self.rng.below(micros)), fault);
+        let mut faults: Vec<_> = faults.into_iter().map(at).collect();
+        if devices > 0 && (is_broken || self.rng.one_in(3)) {
+            self.disaster(clients, devices, span, &mut faults);
+        }
+        faults
+    }
+
+    /// Updates do not reach the server for a while; then all devices and all clients crash: only logs can help.
+    fn disaster(
+        &mut self,
+        clients: usize,
+        devices: usize,
+        span: Duration,
+        faults: &mut Vec<(Duration, Fault)>,
+    ) {
+        let begin = Duration::from_micros(self.rng.below(span.as_micros() as u64 / 2));
+        let lasts = span / 4;
+        faults.push((begin, Fault::Partition { hop: devices, up: true, down: false, lasts }));
+        let crash = begin + lasts * 3 / 4;
+        for device in 0..devices {
+            let inside = self.rng.one_in(2);
+            faults.push((crash, Fault::DeviceCrash { device, down: self.millis(1, 20), inside }));
+        }
+        for client in 0..clients {
+            let late = Duration::from_micros(self.rng.below(500));
+            faults.push((crash + late, Fault::ClientCrash { client }));
+        }
     }
 }

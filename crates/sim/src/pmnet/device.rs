@@ -7,9 +7,9 @@ use crate::violation::Violation;
 use landfall_heap::{Heap, NewRegion};
 use landfall_media::sim::{SimMedia, SimOptions};
 use landfall_media::{Dirty, Extent, Media, RUN_SIZE, Site};
-use landfall_pmnet::device::{Action, Arrival, Device, DeviceConfig, Verdict};
+use landfall_pmnet::device::{Action, Arrival, Device, DeviceConfig, DeviceStats, Verdict};
 use landfall_pmnet::log::{Keeper, Limits, Log};
-use landfall_pmnet::{Identity, Instant};
+use landfall_pmnet::{Identity, Instant, LogError};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -152,6 +152,10 @@ impl DeviceNode {
         self.running.as_ref().map_or_else(Vec::new, |running| running.device.log().identities(|_| true))
     }
 
+    pub(super) fn stats(&self) -> Option<&DeviceStats> {
+        self.running.as_ref().map(|running| running.device.stats())
+    }
+
     /// Updates sent again, and updates not logged, in all its lives.
     pub(super) fn counts(&self) -> (u64, u64) {
         let now = self.running.as_ref().map_or((0, 0), Running::counts);
@@ -171,6 +175,24 @@ impl DeviceNode {
     /// For how long it will be down after a crash that is still to come.
     pub(super) fn armed(&self) -> Option<Duration> {
         self.armed
+    }
+
+    /// The next fence fails.
+    pub(super) fn fail_next_fence(&mut self) {
+        self.media.fail_at(self.media.ops().fences + 1);
+    }
+
+    /// Whether its medium takes nothing any more.
+    pub(super) fn is_closed(&self) -> bool {
+        self.running.is_some() && self.media.closed().is_some()
+    }
+
+    /// Errors that a failed medium explains are none.
+    fn excuse(&self, outcome: Result<(), LogError>) -> Result<(), Violation> {
+        match outcome {
+            Err(_) if self.is_closed() => Ok(()),
+            other => Ok(other?),
+        }
     }
 
     /// Whether the moment that a crash was to come at has passed: from then on nothing leaves the device.
@@ -307,18 +329,18 @@ impl DeviceNode {
         let Some(running) = self.running.as_mut().filter(|_| life == self.life) else { return Ok(()) };
         let Some(mut dirty) = running.dirty.take() else { return Ok(()) };
         let outcome = self.media.fence(&mut dirty, Site::Commit);
-        running.device.finish_commit(outcome)?;
+        let finished = running.device.finish_commit(outcome);
         self.act(fabric);
-        Ok(())
+        self.excuse(finished)
     }
 
     /// Background work.
     pub(super) fn keep(&mut self, life: u64, fabric: &mut Fabric) -> Result<(), Violation> {
         let Some(running) = self.running.as_mut().filter(|_| life == self.life) else { return Ok(()) };
-        running.keeper.step()?;
+        let kept = running.keeper.step().map(|_| ());
         let delay = fabric.pause(1, self.setup.keep_us);
         fabric.after(delay, Happening::Keep { device: self.number, life: self.life });
-        Ok(())
+        self.excuse(kept)
     }
 }
 

@@ -91,6 +91,11 @@ pub struct History {
 }
 
 impl History {
+    /// These sessions.
+    pub fn of(sessions: &[Session]) -> Self {
+        Self { sessions: sessions.to_vec(), ..Self::default() }
+    }
+
     /// Another session; returns its place.
     pub fn open(&mut self) -> usize {
         self.sessions.push(Session { name: None, calls: Vec::new(), end: End::Open });

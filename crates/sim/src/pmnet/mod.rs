@@ -11,7 +11,8 @@
 //!   notices every such damage; it is computed by senders and verified by devices and hosts, which drop what does not
 //!   match. A link is cut for a while, in one direction or both.
 //! - **Devices** crash between packets and in the middle of appending, fencing, background work and recovery. What is
-//!   left is drawn as in [`landfall_media::sim`]. A device is down for a while, passes nothing on, and starts as a new
+//!   left is drawn as in [`landfall_media::sim`]. A fence fails, and the device passes packets on without logging any, until
+//!   it is started again. A device is down for a while, passes nothing on, and starts as a new
 //!   incarnation. A device is lost for good and replaced by an empty one; in campaigns, one of the chain never is.
 //! - **The server** crashes: of its committed batches nothing is lost, of those under way a prefix survives. It is lost
 //!   for good and the replica that has most takes its place. A batch counts once the server's own medium and every replica
@@ -84,6 +85,13 @@ pub enum Fault {
         down: Duration,
         /// In the middle of something.
         inside: bool,
+    },
+    /// A fence fails: the device takes nothing into its log any more.
+    MediumFails {
+        /// Which.
+        device: usize,
+        /// It is started again, on a medium that works, after this.
+        down: Duration,
     },
     /// A device is lost with its log.
     DeviceLoss {

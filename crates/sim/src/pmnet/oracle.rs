@@ -33,7 +33,8 @@ pub struct Judged {
     pub excused: u64,
 }
 
-/// Every device was lost for good between these: what was given before the first and reported by devices may be gone.
+/// Each device of the chain was lost for good at some time, the last one then: what was given before, and was reported by
+/// devices alone, may be gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TotalLoss {
     /// When the last one was lost.
@@ -272,4 +273,118 @@ fn applied_at(session: &Session, at: usize) -> Option<Moment> {
         _ => None,
     };
     session.calls[at..].iter().filter_map(by_server).chain(end).min()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::store::Effect;
+    use super::*;
+    use std::slice::from_ref;
+
+    const KEY: u8 = 1;
+
+    fn name(number: u16) -> (landfall_pmnet::SessionKey, u64) {
+        let client = "10.0.0.1:40000".parse().unwrap();
+        (landfall_pmnet::SessionKey { client, session: number }, 7)
+    }
+
+    fn session(number: u16, calls: &[Call]) -> Session {
+        Session { name: Some(name(number)), calls: calls.to_vec(), end: End::Open }
+    }
+
+    /// Update `id`, given at ten times that, and complete at once, or not.
+    fn set(id: u64, complete: bool) -> Call {
+        let told = Told::Complete { at: 10 * id + 1, by: CompletedBy::Devices };
+        let told = if complete { told } else { Told::Nothing };
+        Call { request: Request::Set { key: KEY, id, pad: 0 }, begun: 10 * id, told }
+    }
+
+    fn get(begun: Moment, value: u64, from_cache: bool) -> Call {
+        let told = Told::Value { at: begun + 1, value, from_cache };
+        Call { request: Request::Get { key: KEY, pad: 0 }, begun, told }
+    }
+
+    fn add(begun: Moment, id: u64, value: Option<u64>) -> Call {
+        let at = begun + 1;
+        let told = value.map_or(Told::Nothing, |value| Told::Value { at, value, from_cache: false });
+        Call { request: Request::Add { key: KEY, id }, begun, told }
+    }
+
+    /// What these updates of sessions, and these additions, make.
+    fn held(sets: &[(u16, u64)], adds: &[u64]) -> Held {
+        let mut store = super::super::store::Store::new(0);
+        let set = |(number, id): &(u16, u64)| Effect::Set { session: name(*number), key: KEY, id: *id };
+        sets.iter().map(set).for_each(|effect| store.apply(&effect));
+        adds.iter().for_each(|id| store.apply(&Effect::Add { key: KEY, id: *id }));
+        store.held().clone()
+    }
+
+    fn verdict(sessions: &[Session], held: &Held) -> Result<Judged, Violation> {
+        judge(&History::of(sessions), held, None)
+    }
+
+    #[test]
+    fn updates_are_lost_only_if_nobody_was_told() {
+        let one = session(1, &[set(1, true), set(2, true), set(3, false)]);
+        for applied in [&[(1, 1), (1, 2)][..], &[(1, 1), (1, 2), (1, 3)]] {
+            verdict(from_ref(&one), &held(applied, &[])).unwrap();
+        }
+        for applied in [&[(1, 1)][..], &[], &[(1, 2), (1, 1)], &[(1, 1), (1, 1), (1, 2)], &[(1, 1), (1, 3)]] {
+            verdict(from_ref(&one), &held(applied, &[])).unwrap_err();
+        }
+        let gone = verdict(&[Session { name: None, ..one.clone() }], &held(&[(1, 1), (1, 2)], &[]));
+        gone.unwrap_err();
+        let ended = Session { end: End::Ended { at: 99 }, ..one };
+        verdict(&[ended], &held(&[(1, 1), (1, 2)], &[])).unwrap_err();
+    }
+
+    #[test]
+    fn what_every_device_had_is_excused_once_every_device_is_lost() {
+        let one = session(1, &[set(1, true), set(2, true)]);
+        let history = History::of(&[one]);
+        let with = |at| judge(&history, &held(&[(1, 1)], &[]), Some(TotalLoss { at }));
+        assert_eq!(with(25).map(|judged| judged.excused), Ok(1));
+        with(15).unwrap_err();
+    }
+
+    #[test]
+    fn a_session_reads_what_it_wrote_or_what_has_overwritten_it() {
+        let reads = |value| session(1, &[set(1, true), set(2, true), get(30, value, false)]);
+        let other = session(2, &[set(5, false)]);
+        let both = held(&[(1, 1), (1, 2), (2, 5)], &[]);
+        verdict(&[reads(2), other.clone()], &both).unwrap();
+        verdict(&[reads(1), other.clone()], &both).unwrap_err();
+        verdict(&[reads(5), other.clone()], &held(&[(1, 1), (2, 5), (1, 2)], &[])).unwrap_err();
+        verdict(&[reads(8), other], &both).unwrap_err();
+    }
+
+    #[test]
+    fn an_answer_tells_that_the_updates_in_front_of_it_are_applied() {
+        let one = session(1, &[set(1, true), set(2, false), get(30, 1, false)]);
+        verdict(&[one], &held(&[(1, 1)], &[])).unwrap_err();
+    }
+
+    #[test]
+    fn a_device_answers_nothing_that_is_not_durable_and_nothing_older_than_what_was_complete() {
+        let writer = session(1, &[set(1, true), set(2, true)]);
+        let all = held(&[(1, 1), (1, 2)], &[]);
+        let reader = |begun, value| session(2, &[get(begun, value, true)]);
+        assert_eq!(verdict(&[writer.clone(), reader(30, 2)], &all).unwrap().from_cache, 1);
+        verdict(&[writer.clone(), reader(15, 1)], &all).unwrap();
+        verdict(&[writer.clone(), reader(30, 1)], &all).unwrap_err();
+        verdict(&[writer.clone(), reader(30, 0)], &all).unwrap_err();
+        let never = session(3, &[set(9, false)]);
+        verdict(&[writer, never, reader(30, 9)], &all).unwrap_err();
+    }
+
+    #[test]
+    fn additions_are_executed_once_and_answered_in_an_order() {
+        let calls = session(1, &[add(10, 1, Some(1)), add(20, 2, None), add(30, 3, Some(3))]);
+        verdict(from_ref(&calls), &held(&[], &[1, 2, 3])).unwrap();
+        verdict(from_ref(&calls), &held(&[], &[1, 3])).unwrap_err();
+        verdict(from_ref(&calls), &held(&[], &[1, 2, 2, 3])).unwrap_err();
+        verdict(&[calls], &held(&[], &[1, 2])).unwrap_err();
+        let wrong = session(1, &[add(10, 1, Some(2)), add(20, 2, Some(1))]);
+        verdict(&[wrong], &held(&[], &[1, 2])).unwrap_err();
+    }
 }

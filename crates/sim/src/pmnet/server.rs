@@ -50,6 +50,8 @@ pub(super) struct ServerNode {
     hop: usize,
     broken: Option<Broken>,
     pub(super) running: Option<Server>,
+    /// It is up, but not everything that it found is on every replica yet.
+    catching_up: bool,
     pub(super) store: Store,
     under_way: VecDeque<Batch>,
     /// Batches of which something was told.
@@ -66,6 +68,7 @@ impl ServerNode {
             hop,
             broken,
             running: None,
+            catching_up: false,
             store,
             under_way: VecDeque::new(),
             confirmed: 0,
@@ -73,15 +76,30 @@ impl ServerNode {
         }
     }
 
-    /// Starts, with what was committed.
+    /// Starts, with what its medium has. Sessions go on once that counts: what a row says is confirmed to everybody who
+    /// asks, so every replica must have it.
     pub(super) fn start(&mut self, fabric: &mut Fabric) -> Result<(), Violation> {
         self.life += 1;
+        self.catching_up = true;
+        self.feed_replicas(fabric);
+        self.begin(fabric)
+    }
+
+    fn begin(&mut self, fabric: &mut Fabric) -> Result<(), Violation> {
+        if !self.catching_up || self.store.everywhere() < self.store.len() {
+            return Ok(());
+        }
+        (self.catching_up, self.confirmed) = (false, self.store.len());
         let held = self.store.held();
         let rows: Vec<SessionRow> = held.rows.values().copied().collect();
         let (config, incarnation) = (self.setup.config.clone(), fabric.rng.draw());
         self.running = Some(Server::new(config, incarnation, rows, held.floor, fabric.now));
-        self.feed_replicas(fabric);
         self.go_on(fabric)
+    }
+
+    /// Whether it runs, or is about to.
+    pub(super) fn is_up(&self) -> bool {
+        self.running.is_some() || self.catching_up
     }
 
     /// Loses everything that is not committed.
@@ -101,7 +119,7 @@ impl ServerNode {
     }
 
     fn stop(&mut self) {
-        self.running = None;
+        (self.running, self.catching_up) = (None, false);
         self.life += 1;
         self.under_way.clear();
     }
@@ -151,6 +169,7 @@ impl ServerNode {
         }
         (copy.has, copy.busy) = (copy.has + 1, false);
         self.feed_replicas(fabric);
+        self.begin(fabric)?;
         self.confirm(fabric)
     }
 
@@ -172,7 +191,7 @@ impl ServerNode {
 
     fn feed_replicas(&mut self, fabric: &mut Fabric) {
         for replica in 0..self.store.replicas.len() {
-            if self.running.is_some() && self.store.is_behind(replica) {
+            if self.is_up() && self.store.is_behind(replica) {
                 self.store.replicas[replica].busy = true;
                 let life = self.store.replicas[replica].life;
                 let delay = fabric.pause(10, 2 * self.setup.store_us);
@@ -192,7 +211,8 @@ impl ServerNode {
             Some(Broken::ServerConfirmsEarly) => usize::MAX,
             _ => self.store.everywhere(),
         };
-        while let Some(batch) = self.under_way.pop_front_if(|batch| batch.number <= everywhere) {
+        while self.under_way.front().is_some_and(|batch| batch.number <= everywhere) {
+            let batch = self.under_way.pop_front().expect("it is there");
             self.confirmed = self.confirmed.max(batch.number);
             let Some(server) = &mut self.running else { break };
             for told in batch.told {

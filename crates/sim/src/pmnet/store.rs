@@ -112,6 +112,11 @@ impl Store {
         self.stored = (self.stored + 1).min(self.batches.len());
     }
 
+    /// Batches.
+    pub(super) fn len(&self) -> usize {
+        self.batches.len()
+    }
+
     /// Whether the server's medium has all.
     pub(super) fn is_stored(&self) -> bool {
         self.stored == self.batches.len()

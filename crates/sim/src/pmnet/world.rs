@@ -12,9 +12,15 @@ use super::{Broken, Fault};
 use crate::rng::Rng;
 use crate::violation::{Violation, ensure};
 use landfall_pmnet::client::{Client, ClientConfig};
+use landfall_pmnet::device::{DeviceConfig, DeviceStats};
+use landfall_pmnet::log::Limits;
+use landfall_pmnet::server::{ServerConfig, ServerStats};
 use landfall_pmnet::{Identity, Instant, SessionKey};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
+
+/// Within this devices send everything that is left in their logs again.
+const STRANDED: Duration = Duration::from_secs(30);
 
 /// What the system is made of.
 #[derive(Clone, Debug)]
@@ -37,11 +43,45 @@ pub struct Setup {
     pub broken: Option<Broken>,
 }
 
+impl Setup {
+    /// A system to which nothing happens by itself, with so many clients that do nothing by themselves.
+    pub fn calm(clients: usize, devices: usize, replicas: usize) -> Self {
+        let device = DeviceSetup {
+            config: DeviceConfig::default(),
+            limits: Limits::default(),
+            deferred: true,
+            framed: true,
+            frame_bytes: 2048,
+            fence_us: 20,
+            keep_us: 10_000,
+        };
+        Self {
+            seed: 1,
+            clients: vec![Workload::NONE; clients],
+            client: ClientConfig { devices: devices as u8, ..ClientConfig::default() },
+            devices: vec![device; devices],
+            server: ServerSetup {
+                config: ServerConfig::default(),
+                replicas,
+                batches_max: 2,
+                batch_max: 16,
+                store_us: 50,
+                refuses: 0,
+            },
+            links: vec![[Faults::default(); 2]; devices + 1],
+            faults: Vec::new(),
+            broken: None,
+        }
+    }
+}
+
 /// What has been done, and what has been found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PmnetSummary {
     /// Crashes of devices, those in the middle of recovery included.
     pub device_crashes: u64,
+    /// Media of devices of which a fence was to fail.
+    pub media_failures: u64,
     /// Devices lost for good and replaced.
     pub device_losses: u64,
     /// Crashes of the server, with loss of what was not committed.
@@ -248,6 +288,7 @@ impl PmnetWorld {
 
     // ---- faults ----
 
+    /// Notes what is done, for people.
     fn note(&mut self, what: impl std::fmt::Display) {
         self.diary.push(format!("{:>10} us  {what}", self.fabric.now.nanos() / 1000));
     }
@@ -271,27 +312,32 @@ impl PmnetWorld {
                     self.devices[device].arm(ahead, down);
                 } else {
                     self.crash_device(device);
-                    fabric_after(&mut self.fabric, down, Mend::Device(device));
+                    mend_after(&mut self.fabric, down, Mend::Device(device));
                 }
+            }
+            Fault::MediumFails { device, down } => {
+                self.summary.media_failures += 1;
+                self.devices[device].fail_next_fence();
+                mend_after(fabric, down, Mend::Device(device));
             }
             Fault::DeviceLoss { device, down } => {
                 self.lose_device(device);
-                fabric_after(&mut self.fabric, down, Mend::Device(device));
+                mend_after(&mut self.fabric, down, Mend::Device(device));
             }
             Fault::ServerCrash { down } => {
                 self.crash_server();
-                fabric_after(&mut self.fabric, down, Mend::Server);
+                mend_after(&mut self.fabric, down, Mend::Server);
             }
             Fault::ServerLoss { down } => {
                 if self.server.fail_over() {
                     self.summary.fail_overs += 1;
-                    fabric_after(&mut self.fabric, down, Mend::Server);
+                    mend_after(&mut self.fabric, down, Mend::Server);
                 }
             }
             Fault::ReplicaCrash { replica, down, wiped } => {
                 self.summary.replica_crashes += 1;
                 self.server.stop_replica(replica, wiped);
-                fabric_after(fabric, down, Mend::Replica(replica));
+                mend_after(fabric, down, Mend::Replica(replica));
             }
             Fault::ClientCrash { client } => {
                 self.summary.client_crashes += 1;
@@ -300,7 +346,7 @@ impl PmnetWorld {
             Fault::Partition { hop, up, down, lasts } => {
                 self.summary.partitions += 1;
                 fabric.cut(hop, up, down);
-                fabric_after(fabric, lasts, Mend::Link { hop, up, down });
+                mend_after(fabric, lasts, Mend::Link { hop, up, down });
             }
         }
         Ok(())
@@ -325,7 +371,7 @@ impl PmnetWorld {
             self.note(format_args!("device {device} crashes inside"));
             let down = self.devices[device].armed();
             self.crash_device(device);
-            fabric_after(&mut self.fabric, down.unwrap_or_default(), Mend::Device(device));
+            mend_after(&mut self.fabric, down.unwrap_or_default(), Mend::Device(device));
         }
     }
 
@@ -352,12 +398,15 @@ impl PmnetWorld {
     /// # Errors
     /// What it has left cannot be opened.
     pub fn start_device(&mut self, device: usize) -> Result<(), Violation> {
+        if self.devices[device].is_closed() {
+            self.crash_device(device);
+        }
         self.devices[device].start(&mut self.fabric)
     }
 
     /// The server stops; what of its batches under way survives is drawn.
     pub fn crash_server(&mut self) {
-        if self.server.running.is_some() {
+        if self.server.is_up() {
             self.summary.server_crashes += 1;
             self.server.crash(&mut self.fabric);
         }
@@ -368,9 +417,9 @@ impl PmnetWorld {
     /// # Errors
     /// What the rules do not allow.
     pub fn start_server(&mut self) -> Result<(), Violation> {
-        match self.server.running {
-            None => self.server.start(&mut self.fabric),
-            Some(_) => Ok(()),
+        match self.server.is_up() {
+            false => self.server.start(&mut self.fabric),
+            true => Ok(()),
         }
     }
 
@@ -449,8 +498,13 @@ impl PmnetWorld {
     }
 
     /// The server's counters, while it runs.
-    pub fn server_stats(&self) -> Option<landfall_pmnet::server::ServerStats> {
+    pub fn server_stats(&self) -> Option<ServerStats> {
         self.server.running.as_ref().map(landfall_pmnet::Server::stats)
+    }
+
+    /// A device's counters since its last start, while it runs.
+    pub fn device_stats(&self, device: usize) -> Option<&DeviceStats> {
+        self.devices[device].stats()
     }
 
     // ---- the end ----
@@ -497,11 +551,20 @@ impl PmnetWorld {
             client.drain(&mut self.fabric, &mut self.history)?;
         }
         let end = self.fabric.now + span;
-        while let Some(why) = self.unsettled() {
-            ensure!(self.fabric.now < end, "no rest after {span:?}: {why}");
-            self.run_for(Duration::from_millis(10))?;
+        let mut stranded = None;
+        loop {
+            while let Some(why) = self.unsettled() {
+                ensure!(self.fabric.now < end, "no rest after {span:?}: {why}");
+                self.run_for(Duration::from_millis(10))?;
+            }
+            // What is left lies behind a gap only if sending it again changes nothing.
+            let left: Vec<Vec<Identity>> = self.devices.iter().map(DeviceNode::identities).collect();
+            if left.iter().all(Vec::is_empty) || stranded.as_ref() == Some(&left) {
+                return Ok(());
+            }
+            stranded = Some(left);
+            self.run_for(STRANDED)?;
         }
-        Ok(())
     }
 
     /// What is still under way.
@@ -536,6 +599,6 @@ impl PmnetWorld {
     }
 }
 
-fn fabric_after(fabric: &mut Fabric, delay: Duration, mend: Mend) {
+fn mend_after(fabric: &mut Fabric, delay: Duration, mend: Mend) {
     fabric.after(delay, Happening::Mend(mend));
 }
