@@ -11,13 +11,19 @@ use landfall_sim::pmnet::{Broken, PmnetCampaign};
 use std::panic::catch_unwind;
 
 /// Seeds that `cargo test` runs.
-const SEEDS: u64 = 220;
+const SEEDS: u64 = 200;
 /// Seeds that may pass before something wrong is noticed.
 const CANARY_SEEDS_MAX: u64 = 60;
 
 #[test]
 fn nothing_reported_durable_is_lost_and_nothing_is_applied_twice_or_out_of_order() {
     common::over_seeds("pmnet", SEEDS, |seed| PmnetCampaign::run(seed, None));
+}
+
+#[test]
+fn a_seed_repeats_its_run() {
+    let runs = [(); 2].map(|()| PmnetCampaign::run(3, None).map_err(|violation| violation.0));
+    assert_eq!(runs[0], runs[1]);
 }
 
 #[test]

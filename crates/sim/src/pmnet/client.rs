@@ -60,7 +60,7 @@ pub(super) struct ClientNode {
     ending: bool,
     draining: bool,
     life: u64,
-    /// Datagrams that were of no use, and so on, of all clients here.
+    /// Sessions that it gave up.
     pub(super) gave_up: u64,
 }
 

@@ -42,6 +42,7 @@ mod linear;
 mod oracle;
 mod request;
 mod server;
+mod setup;
 mod store;
 mod world;
 
@@ -53,8 +54,9 @@ pub use history::{Call, End, History, Moment, Session, Told};
 pub use oracle::{Judged, TotalLoss, judge};
 pub use request::Request;
 pub use server::ServerSetup;
+pub use setup::{PmnetSummary, Setup};
 pub use store::Held;
-pub use world::{PmnetSummary, PmnetWorld, Setup};
+pub use world::PmnetWorld;
 
 use landfall_media::Site;
 use std::time::Duration;
