@@ -28,6 +28,7 @@ mod meddler;
 mod observe;
 mod op;
 mod oracle;
+pub mod pmnet;
 mod recount;
 mod rng;
 mod violation;

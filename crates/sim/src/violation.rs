@@ -44,6 +44,12 @@ impl From<landfall_media::MediaError> for Violation {
     }
 }
 
+impl From<landfall_pmnet::LogError> for Violation {
+    fn from(error: landfall_pmnet::LogError) -> Self {
+        Self(format!("an error that nothing explains: {error:?}"))
+    }
+}
+
 /// Fails with a text unless a condition holds.
 macro_rules! ensure {
     ($holds:expr, $($text:tt)+) => {

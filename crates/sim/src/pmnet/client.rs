@@ -1,0 +1,334 @@
+//! A client's node: a real [`Client`] with a workload, or driven by hand.
+
+use super::fabric::{Datagram, Fabric, Happening, Way};
+use super::history::{End, History, Told};
+use super::request::{Answer, Request};
+use crate::violation::{Violation, ensure};
+use landfall_pmnet::client::{Client, ClientConfig, ClientError, Event};
+use landfall_pmnet::wire::Refusal;
+use landfall_pmnet::{Instant, SessionKey};
+use std::net::SocketAddr;
+
+/// Registers, and counters.
+const KEYS: u64 = 4;
+/// Session numbers that are tried first: few, so that several clients and lives meet.
+const NUMBERS: u64 = 12;
+/// Draws of a session's number before a client gives up.
+const DRAWS_MAX: u64 = 40;
+
+/// What a client does.
+#[derive(Clone, Debug)]
+pub struct Workload {
+    /// Requests in all, over all its sessions.
+    pub requests: u64,
+    /// Requests of one session at most.
+    pub session_requests: u64,
+    /// Longest pause between two, microseconds.
+    pub pause_us: u64,
+    /// Of 100 requests so many are bypasses.
+    pub bypasses: u64,
+    /// Of 100 updates so many are longer than a packet.
+    pub long: u64,
+    /// Longest padding, bytes.
+    pub pad_max: u64,
+}
+
+impl Workload {
+    /// Nothing: the client is driven by hand.
+    pub const NONE: Self =
+        Self { requests: 0, session_requests: 0, pause_us: 1, bypasses: 0, long: 0, pad_max: 0 };
+}
+
+/// A client, its session, and what it has to do.
+#[derive(Debug)]
+pub(super) struct ClientNode {
+    number: usize,
+    pub(super) address: SocketAddr,
+    server: SocketAddr,
+    config: ClientConfig,
+    workload: Workload,
+    /// `None` once there is nothing more to do.
+    client: Option<Client>,
+    /// Number and nonce of the session.
+    name: (u16, u64),
+    /// Its place in the history.
+    pub(super) session: usize,
+    /// Requests given to this session.
+    given: u64,
+    /// Draws for this session.
+    draws: u64,
+    ending: bool,
+    draining: bool,
+    life: u64,
+    /// Sessions that it gave up.
+    pub(super) gave_up: u64,
+}
+
+impl ClientNode {
+    pub(super) fn new(
+        number: usize,
+        (address, server): (SocketAddr, SocketAddr),
+        config: ClientConfig,
+        workload: Workload,
+    ) -> Self {
+        Self {
+            number,
+            address,
+            server,
+            config,
+            workload,
+            client: None,
+            name: (0, 0),
+            session: 0,
+            given: 0,
+            draws: 0,
+            ending: false,
+            draining: false,
+            life: 0,
+            gave_up: 0,
+        }
+    }
+
+    /// Begins a session.
+    pub(super) fn start(&mut self, fabric: &mut Fabric, history: &mut History) -> Result<(), Violation> {
+        self.session = history.open();
+        (self.given, self.draws, self.ending) = (0, 0, false);
+        self.life += 1;
+        self.draw(fabric);
+        self.client = Some(Client::new(self.config.clone(), self.name.0, self.name.1, fabric.now));
+        self.act_later(fabric);
+        self.pump(fabric, history)
+    }
+
+    fn draw(&mut self, fabric: &mut Fabric) {
+        let range = NUMBERS << (self.draws / 4).min(12);
+        self.draws += 1;
+        self.name = (fabric.rng.below(range.min(1 << 16)) as u16, fabric.rng.draw());
+    }
+
+    fn act_later(&mut self, fabric: &mut Fabric) {
+        if self.workload.requests > 0 {
+            let delay = fabric.pause(1, self.workload.pause_us);
+            fabric.after(delay, Happening::Act { client: self.number, life: self.life });
+        }
+    }
+
+    /// The client is forgotten, with its session; another one begins in its place.
+    pub(super) fn crash(&mut self, fabric: &mut Fabric, history: &mut History) -> Result<(), Violation> {
+        if self.client.take().is_some() {
+            history.sessions[self.session].end = End::Abandoned;
+        }
+        self.next(fabric, history)
+    }
+
+    /// The client is forgotten for good.
+    pub(super) fn leave(&mut self, history: &mut History) {
+        if self.client.take().is_some() {
+            history.sessions[self.session].end = End::Abandoned;
+        }
+        self.life += 1;
+    }
+
+    /// No more requests: the session ends once everything given is done.
+    pub(super) fn drain(&mut self, fabric: &mut Fabric, history: &mut History) -> Result<(), Violation> {
+        self.draining = true;
+        self.end(fabric, history)
+    }
+
+    /// The session ends once everything given is done.
+    pub(super) fn end(&mut self, fabric: &mut Fabric, history: &mut History) -> Result<(), Violation> {
+        if let Some(client) = &mut self.client {
+            self.ending = true;
+            client.end(fabric.now);
+        }
+        self.pump(fabric, history)
+    }
+
+    pub(super) fn is_done(&self) -> bool {
+        self.client.is_none()
+    }
+
+    /// The client's state machine, to look at.
+    pub(super) fn client(&self) -> Option<&Client> {
+        self.client.as_ref()
+    }
+
+    /// Another length of the chain.
+    pub(super) fn set_devices(&mut self, devices: u8, fabric: &mut Fabric) {
+        self.config.devices = devices;
+        if let Some(client) = &mut self.client {
+            client.set_devices(devices, fabric.now);
+        }
+    }
+
+    // ---- what happens ----
+
+    pub(super) fn next_timeout(&self) -> Option<Instant> {
+        self.client.as_ref()?.next_timeout()
+    }
+
+    pub(super) fn handle_timeout(
+        &mut self,
+        fabric: &mut Fabric,
+        history: &mut History,
+    ) -> Result<(), Violation> {
+        if let Some(client) = &mut self.client {
+            client.handle_timeout(fabric.now);
+        }
+        self.pump(fabric, history)
+    }
+
+    pub(super) fn handle(
+        &mut self,
+        datagram: &Datagram,
+        fabric: &mut Fabric,
+        history: &mut History,
+    ) -> Result<(), Violation> {
+        if let Some(client) = self.client.as_mut().filter(|_| datagram.is_sound()) {
+            client.handle_datagram(&datagram.payload, fabric.now);
+        }
+        self.pump(fabric, history)
+    }
+
+    /// The workload goes on.
+    pub(super) fn act(
+        &mut self,
+        life: u64,
+        fabric: &mut Fabric,
+        history: &mut History,
+    ) -> Result<(), Violation> {
+        if life != self.life || self.client.is_none() || self.ending {
+            return Ok(());
+        }
+        if self.workload.requests == 0 || self.given >= self.workload.session_requests {
+            return self.end(fabric, history);
+        }
+        let request = self.choose(fabric, history);
+        if self.give(request, fabric, history)?.is_some() {
+            self.given += 1;
+            self.workload.requests -= 1;
+        }
+        let delay = fabric.pause(1, self.workload.pause_us);
+        fabric.after(delay, Happening::Act { client: self.number, life: self.life });
+        Ok(())
+    }
+
+    fn choose(&self, fabric: &mut Fabric, history: &mut History) -> Request {
+        let key = fabric.rng.below(KEYS) as u8;
+        if fabric.chance(self.workload.bypasses) {
+            return match fabric.rng.below(5) {
+                0 => Request::Count { key },
+                1 | 2 => Request::Add { key, id: history.id() },
+                _ => Request::Get { key, pad: self.pad(fabric) },
+            };
+        }
+        Request::Set { key, id: history.id(), pad: self.pad(fabric) }
+    }
+
+    fn pad(&self, fabric: &mut Fabric) -> u32 {
+        let long = fabric.chance(self.workload.long);
+        fabric.rng.below(if long { self.workload.pad_max.max(1) } else { 40 }) as u32
+    }
+
+    /// Gives the client a request; its place in the session, or `None` if as many wait as may.
+    pub(super) fn give(
+        &mut self,
+        request: Request,
+        fabric: &mut Fabric,
+        history: &mut History,
+    ) -> Result<Option<usize>, Violation> {
+        let Some(client) = &mut self.client else { return Ok(None) };
+        let bytes = request.to_bytes();
+        let given = match request.is_update() {
+            true => client.update(&bytes, fabric.now),
+            false => client.bypass(&bytes, fabric.now),
+        };
+        let id = match given {
+            Ok(id) => id,
+            Err(ClientError::Full | ClientError::Ended) => return Ok(None),
+            Err(error) => return Err(Violation(format!("a client refuses {request:?}: {error}"))),
+        };
+        let place = history.begin(self.session, request);
+        ensure!(id.0 == place as u64, "request {place} of a session was called {id:?}");
+        self.pump(fabric, history)?;
+        Ok(Some(place))
+    }
+
+    /// Fetches what has happened, and sends what there is to be sent.
+    fn pump(&mut self, fabric: &mut Fabric, history: &mut History) -> Result<(), Violation> {
+        while let Some(event) = self.client.as_mut().and_then(Client::poll_event) {
+            self.learn(event, fabric, history)?;
+        }
+        let Some(client) = &mut self.client else { return Ok(()) };
+        while let Some(bytes) = client.poll_transmit() {
+            fabric.send(0, Way::Up, Datagram::new(self.address, self.server, bytes));
+        }
+        Ok(())
+    }
+
+    fn learn(&mut self, event: Event, fabric: &mut Fabric, history: &mut History) -> Result<(), Violation> {
+        let at = history.tick();
+        let session = &mut history.sessions[self.session];
+        match event {
+            Event::Started => {
+                let key = SessionKey { client: self.address, session: self.name.0 };
+                session.name = Some((key, self.name.1));
+            }
+            Event::Complete { id, by } => {
+                tell(&mut session.calls[id.0 as usize].told, Told::Complete { at, by })?;
+            }
+            Event::Response { id, bytes, from_cache } => {
+                let told = match Answer::from_bytes(&bytes) {
+                    Some(Answer::Value(value)) => Told::Value { at, value, from_cache },
+                    Some(Answer::Lost) => Told::Lost { at },
+                    None => return Err(Violation(format!("{} bytes are no answer", bytes.len()))),
+                };
+                tell(&mut session.calls[id.0 as usize].told, told)?;
+            }
+            Event::Ended => {
+                session.end = End::Ended { at };
+                self.client = None;
+                return self.next(fabric, history);
+            }
+            Event::Refused(Refusal::Unknown) => {
+                return Err(Violation(format!("the server has lost {:?}", session.name)));
+            }
+            Event::Refused(_) => return self.draw_again(fabric, history),
+            Event::Failed(_) => {
+                self.gave_up += 1;
+                return self.crash(fabric, history);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn draw_again(&mut self, fabric: &mut Fabric, history: &mut History) -> Result<(), Violation> {
+        if self.draws >= DRAWS_MAX {
+            self.leave(history);
+            return Ok(());
+        }
+        self.draw(fabric);
+        let (session, nonce) = self.name;
+        if let Some(client) = &mut self.client {
+            client.restart(session, nonce, fabric.now);
+        }
+        Ok(())
+    }
+
+    /// After a session, another one, while there is something to do.
+    fn next(&mut self, fabric: &mut Fabric, history: &mut History) -> Result<(), Violation> {
+        self.life += 1;
+        if self.draining || self.workload.requests == 0 {
+            return Ok(());
+        }
+        self.start(fabric, history)
+    }
+}
+
+/// Nobody is told twice.
+fn tell(known: &mut Told, told: Told) -> Result<(), Violation> {
+    ensure!(*known == Told::Nothing, "told {told:?} after {known:?}");
+    *known = told;
+    Ok(())
+}

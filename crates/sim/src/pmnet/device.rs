@@ -1,0 +1,394 @@
+//! A device's node: a real [`Device`] over a real log on a simulated medium, and the frames in which packets land.
+
+use super::Broken;
+use super::fabric::{Datagram, Fabric, Happening, Way};
+use crate::rng::Rng;
+use crate::violation::Violation;
+use landfall_heap::{Heap, NewRegion};
+use landfall_media::sim::{SimMedia, SimOptions};
+use landfall_media::{Dirty, Extent, Media, RUN_SIZE, Site};
+use landfall_pmnet::device::{Action, Arrival, Device, DeviceConfig, DeviceStats, Verdict};
+use landfall_pmnet::log::{Keeper, Limits, Log};
+use landfall_pmnet::{Identity, Instant, LogError};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Bytes of the region: the smallest.
+const REGION: u64 = 32 * RUN_SIZE;
+/// Bytes of an Ethernet, an IPv4 and a UDP header.
+const BELOW: usize = 42;
+
+/// How a device behaves.
+#[derive(Clone, Debug)]
+pub struct DeviceSetup {
+    /// The pipeline's side; number and incarnation are filled in.
+    pub config: DeviceConfig,
+    /// The log's.
+    pub limits: Limits,
+    /// Fences are device I/O.
+    pub deferred: bool,
+    /// Packets are kept with the headers below them, which differ each time.
+    pub framed: bool,
+    /// Bytes from one frame to the next: the larger, the sooner frames are used again.
+    pub frame_bytes: u64,
+    /// Longest time from a packet to the fence that covers it, and of the fence, microseconds.
+    pub fence_us: u64,
+    /// Pause between two rounds of background work, microseconds.
+    pub keep_us: u64,
+}
+
+/// Frames of a run lent by the heap.
+#[derive(Debug, Default)]
+struct Landing {
+    run: Option<(u64, u64)>,
+}
+
+impl Landing {
+    /// Stores a packet and holds it; `None` without a free run.
+    fn land(&mut self, heap: &Heap, bytes: &[u8], frame: u64) -> Option<Extent> {
+        let room = (bytes.len() as u64).next_multiple_of(frame);
+        if self.run.is_none_or(|(_, used)| used + room > RUN_SIZE) {
+            if let Some((run, _)) = self.run.take() {
+                heap.retire_landing_run(run);
+            }
+            self.run = Some((heap.take_landing_run()?, 0));
+        }
+        let (run, used) = self.run.as_mut()?;
+        let extent = Extent::new(*run + *used, bytes.len() as u32);
+        *used += room;
+        heap.media().store(extent.off, bytes).ok()?;
+        heap.runs().hold(extent);
+        Some(extent)
+    }
+}
+
+#[derive(Debug)]
+struct Running {
+    device: Device,
+    keeper: Keeper,
+    landing: Landing,
+    /// The batch whose fence is under way.
+    dirty: Option<Dirty>,
+    /// A fence is going to begin.
+    commits: bool,
+}
+
+/// A device, while it runs and while it does not.
+pub(super) struct DeviceNode {
+    number: usize,
+    server: SocketAddr,
+    setup: DeviceSetup,
+    broken: Option<Broken>,
+    media: Arc<SimMedia>,
+    running: Option<Running>,
+    /// What a crash has left.
+    image: Option<Vec<u8>>,
+    /// A moment in the middle of something is going to be caught; the device will be down for so long.
+    armed: Option<Duration>,
+    life: u64,
+    /// Crashes in the middle of recovery.
+    pub(super) recovery_crashes: u64,
+    /// Sent again in former lives.
+    resent: u64,
+    not_logged: u64,
+}
+
+impl DeviceNode {
+    /// A device with an empty log.
+    pub(super) fn new(
+        number: usize,
+        server: SocketAddr,
+        setup: DeviceSetup,
+        broken: Option<Broken>,
+        fabric: &mut Fabric,
+    ) -> Result<Self, Violation> {
+        let media = blank(&setup)?;
+        let mut node = Self {
+            number,
+            server,
+            setup,
+            broken,
+            media: Arc::clone(&media),
+            running: None,
+            image: None,
+            armed: None,
+            life: 0,
+            recovery_crashes: 0,
+            resent: 0,
+            not_logged: 0,
+        };
+        node.run(media, fabric)?;
+        Ok(node)
+    }
+
+    fn run(&mut self, media: Arc<SimMedia>, fabric: &mut Fabric) -> Result<(), Violation> {
+        if let Some(Broken::DeviceSkips(site)) = self.broken {
+            media.skip_site(site);
+        }
+        let (log, _) = Log::open(Arc::clone(&media) as Arc<dyn Media>, self.setup.limits)?;
+        let keeper = log.keeper();
+        let config = DeviceConfig {
+            number: Some(self.number as u8),
+            incarnation: fabric.rng.draw(),
+            ..self.setup.config
+        };
+        let device = Device::new(config, log, fabric.now);
+        self.running =
+            Some(Running { device, keeper, landing: Landing::default(), dirty: None, commits: false });
+        (self.media, self.armed) = (media, None);
+        self.life += 1;
+        let keep = fabric.pause(1, self.setup.keep_us);
+        fabric.after(keep, Happening::Keep { device: self.number, life: self.life });
+        Ok(())
+    }
+
+    pub(super) fn is_running(&self) -> bool {
+        self.running.is_some()
+    }
+
+    /// Updates in its log.
+    pub(super) fn identities(&self) -> Vec<Identity> {
+        self.running.as_ref().map_or_else(Vec::new, |running| running.device.log().identities(|_| true))
+    }
+
+    pub(super) fn stats(&self) -> Option<&DeviceStats> {
+        self.running.as_ref().map(|running| running.device.stats())
+    }
+
+    /// Updates sent again, and updates not logged, in all its lives.
+    pub(super) fn counts(&self) -> (u64, u64) {
+        let now = self.running.as_ref().map_or((0, 0), Running::counts);
+        (self.resent + now.0, self.not_logged + now.1)
+    }
+
+    // ---- faults ----
+
+    /// The crash comes in the middle of something: after so many more stores, flushes and fences.
+    pub(super) fn arm(&mut self, ahead: u64, down: Duration) {
+        if self.running.is_some() {
+            self.media.freeze_at(self.media.ops().total() + ahead);
+            self.armed = Some(down);
+        }
+    }
+
+    /// For how long it will be down after a crash that is still to come.
+    pub(super) fn armed(&self) -> Option<Duration> {
+        self.armed
+    }
+
+    /// The next fence fails.
+    pub(super) fn fail_next_fence(&mut self) {
+        self.media.fail_at(self.media.ops().fences + 1);
+    }
+
+    /// Whether its medium takes nothing any more.
+    pub(super) fn is_closed(&self) -> bool {
+        self.running.is_some() && self.media.closed().is_some()
+    }
+
+    /// Errors that a failed medium explains are none.
+    fn excuse(&self, outcome: Result<(), LogError>) -> Result<(), Violation> {
+        match outcome {
+            Err(_) if self.is_closed() => Ok(()),
+            other => Ok(other?),
+        }
+    }
+
+    /// Whether the moment that a crash was to come at has passed: from then on nothing leaves the device.
+    pub(super) fn is_frozen(&self) -> bool {
+        self.armed.is_some() && self.media.frozen().is_some()
+    }
+
+    /// Crashes, and leaves one of the images that it may leave.
+    pub(super) fn crash(&mut self, fabric: &mut Fabric) {
+        if self.running.is_some() {
+            let state = self.media.frozen().filter(|_| self.armed.is_some());
+            let state = state.unwrap_or_else(|| self.media.crash_state());
+            self.image = Some(state.crash_image_seeded(fabric.rng.draw()));
+            self.stop();
+        }
+    }
+
+    /// Is lost with all it has.
+    pub(super) fn lose(&mut self) {
+        self.stop();
+        self.image = None;
+    }
+
+    fn stop(&mut self) {
+        (self.resent, self.not_logged) = self.counts();
+        (self.running, self.armed) = (None, None);
+        self.life += 1;
+    }
+
+    /// Starts from what the crash has left, or as another device with an empty log.
+    pub(super) fn start(&mut self, fabric: &mut Fabric) -> Result<(), Violation> {
+        if self.running.is_some() {
+            return Ok(());
+        }
+        let Some(mut image) = self.image.take() else { return self.run(blank(&self.setup)?, fabric) };
+        if fabric.rng.one_in(5) {
+            image = self.crash_recovery(image, fabric)?;
+        }
+        let media = SimMedia::from_image(image, options(&self.setup));
+        self.run(media, fabric)
+    }
+
+    fn crash_recovery(&mut self, image: Vec<u8>, fabric: &mut Fabric) -> Result<Vec<u8>, Violation> {
+        let media = SimMedia::from_image(image, options(&self.setup));
+        media.freeze_at(1 + fabric.rng.below(20));
+        let _ = Log::open(Arc::clone(&media) as Arc<dyn Media>, self.setup.limits)?;
+        self.recovery_crashes += 1;
+        let state = media.frozen().unwrap_or_else(|| media.crash_state());
+        Ok(state.crash_image_seeded(fabric.rng.draw()))
+    }
+
+    // ---- what happens ----
+
+    pub(super) fn next_timeout(&self) -> Option<Instant> {
+        self.running.as_ref()?.device.next_timeout()
+    }
+
+    pub(super) fn handle_timeout(&mut self, fabric: &mut Fabric) {
+        let Some(running) = &mut self.running else { return };
+        running.device.handle_timeout(fabric.now);
+        self.act(fabric);
+    }
+
+    /// A packet arrives from one of the device's sides.
+    pub(super) fn handle(&mut self, way: Way, datagram: Datagram, fabric: &mut Fabric) {
+        let Some(running) = self.running.as_mut().filter(|_| datagram.is_sound()) else { return };
+        let verdict = running.take(&self.setup, &datagram, fabric);
+        if self.is_frozen() {
+            return;
+        }
+        if verdict == Verdict::Forward {
+            self.send(way, datagram, fabric);
+        }
+        self.act(fabric);
+    }
+
+    fn send(&self, way: Way, datagram: Datagram, fabric: &mut Fabric) {
+        let hop = if way == Way::Up { self.number + 1 } else { self.number };
+        fabric.send(hop, way, datagram);
+    }
+
+    /// Sends what the device wants sent, and has it fence what waits for that.
+    fn act(&mut self, fabric: &mut Fabric) {
+        while let Some(action) = self.running.as_mut().and_then(|running| running.device.poll_action()) {
+            if let Some(datagram) = self.datagram(action)
+                && !self.is_frozen()
+            {
+                let way = if datagram.to == self.server { Way::Up } else { Way::Down };
+                self.send(way, datagram, fabric);
+            }
+        }
+        let Some(running) = &mut self.running else { return };
+        if running.device.wants_commit() && !running.commits && running.dirty.is_none() {
+            running.commits = true;
+            let delay = fabric.pause(0, self.setup.fence_us);
+            fabric.after(delay, Happening::Commit { device: self.number, life: self.life });
+        }
+    }
+
+    fn datagram(&mut self, action: Action) -> Option<Datagram> {
+        let device = &mut self.running.as_mut()?.device;
+        match action {
+            Action::Datagram { from, to, payload } => Some(Datagram::new(from, to, payload)),
+            Action::Logged { identity, stored } => {
+                let bytes = device.log().bytes_of(&stored).ok()?;
+                device.sent(&stored);
+                let payload = bytes[stored.header_at..].to_vec();
+                Some(Datagram::new(identity.flow.client, identity.flow.server, payload))
+            }
+        }
+    }
+
+    /// A fence begins.
+    pub(super) fn begin(&mut self, life: u64, fabric: &mut Fabric) -> Result<(), Violation> {
+        let Some(running) = self.running.as_mut().filter(|_| life == self.life) else { return Ok(()) };
+        running.commits = false;
+        running.dirty = running.device.begin_commit();
+        if running.dirty.is_none() {
+            return Ok(());
+        }
+        if self.broken == Some(Broken::DeviceAcksEarly) {
+            running.dirty = None;
+            running.device.finish_commit(Ok(()))?;
+            self.act(fabric);
+            return Ok(());
+        }
+        let delay = fabric.pause(1, self.setup.fence_us);
+        fabric.after(delay, Happening::Fence { device: self.number, life: self.life });
+        Ok(())
+    }
+
+    /// It ends: what it covers is acknowledged.
+    pub(super) fn finish(&mut self, life: u64, fabric: &mut Fabric) -> Result<(), Violation> {
+        let Some(running) = self.running.as_mut().filter(|_| life == self.life) else { return Ok(()) };
+        let Some(mut dirty) = running.dirty.take() else { return Ok(()) };
+        let outcome = self.media.fence(&mut dirty, Site::Commit);
+        let finished = running.device.finish_commit(outcome);
+        self.act(fabric);
+        self.excuse(finished)
+    }
+
+    /// Background work.
+    pub(super) fn keep(&mut self, life: u64, fabric: &mut Fabric) -> Result<(), Violation> {
+        let Some(running) = self.running.as_mut().filter(|_| life == self.life) else { return Ok(()) };
+        let kept = running.keeper.step().map(|_| ());
+        let delay = fabric.pause(1, self.setup.keep_us);
+        fabric.after(delay, Happening::Keep { device: self.number, life: self.life });
+        self.excuse(kept)
+    }
+}
+
+impl Running {
+    /// Lands a packet and shows it to the device. Without a frame it is sent on without being looked at.
+    fn take(&mut self, setup: &DeviceSetup, datagram: &Datagram, fabric: &mut Fabric) -> Verdict {
+        let mut bytes = Vec::new();
+        if setup.framed {
+            bytes.extend((0..BELOW).map(|_| fabric.rng.draw() as u8));
+        }
+        let header_at = bytes.len();
+        bytes.extend_from_slice(&datagram.payload);
+        let heap = Arc::clone(self.device.log().heap());
+        let Some(packet) = self.landing.land(&heap, &bytes, setup.frame_bytes) else {
+            return Verdict::Forward;
+        };
+        let arrival = Arrival {
+            from: datagram.from,
+            to: datagram.to,
+            payload: &datagram.payload,
+            packet,
+            header_at,
+            arrival_ns: fabric.now.nanos(),
+        };
+        let verdict = self.device.handle(&arrival, fabric.now);
+        heap.runs().release(packet);
+        verdict
+    }
+
+    fn counts(&self) -> (u64, u64) {
+        let stats = self.device.stats();
+        (stats.resent, stats.not_logged.values().sum())
+    }
+}
+
+fn options(setup: &DeviceSetup) -> SimOptions {
+    SimOptions { deferred: setup.deferred }
+}
+
+/// A formatted region without anything in it.
+fn blank(setup: &DeviceSetup) -> Result<Arc<SimMedia>, Violation> {
+    let media = SimMedia::new(REGION, options(setup));
+    let new = NewRegion { salt: [7; 16], hash_seed: 11, created_ms: 1 };
+    landfall_heap::create(&*media, &new)?;
+    Ok(media)
+}
+
+/// Moments ahead at which a crash may come: often soon, so that it hits the middle of a packet or a fence.
+pub(super) fn ahead(rng: &mut Rng) -> u64 {
+    1 + if rng.one_in(2) { rng.below(12) } else { rng.below(300) }
+}

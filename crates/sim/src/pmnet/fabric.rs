@@ -1,0 +1,319 @@
+//! The clock, the queue of what is going to happen, and the links: packets are lost, doubled, late, damaged, cut off.
+
+use crate::rng::Rng;
+use landfall_pmnet::Instant;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// From one node to the next.
+const HOP: Duration = Duration::from_micros(5);
+/// Bits of a packet that damage turns at most, all of them within [`DAMAGE_BYTES`].
+const DAMAGE_BITS_MAX: u64 = 8;
+const DAMAGE_BYTES: usize = 2;
+
+/// Towards whom a packet travels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// To the server.
+    Up,
+    /// To a client.
+    Down,
+}
+
+/// A UDP datagram under way.
+#[derive(Clone, Debug)]
+pub(super) struct Datagram {
+    pub(super) from: SocketAddr,
+    pub(super) to: SocketAddr,
+    pub(super) payload: Arc<[u8]>,
+    /// UDP's checksum over the payload, as the sender computed it.
+    sum: u16,
+}
+
+impl Datagram {
+    pub(super) fn new(from: SocketAddr, to: SocketAddr, payload: Vec<u8>) -> Self {
+        let sum = checksum(&payload);
+        Self { from, to, payload: payload.into(), sum }
+    }
+
+    /// Whether the payload is the one that was sent, as far as a receiver can tell.
+    pub(super) fn is_sound(&self) -> bool {
+        checksum(&self.payload) == self.sum
+    }
+
+    fn damage(&mut self, rng: &mut Rng) {
+        let mut bytes = self.payload.to_vec();
+        let at = rng.below(bytes.len().saturating_sub(DAMAGE_BYTES - 1).max(1) as u64) as usize;
+        let window = &mut bytes[at..];
+        let bits = (window.len().min(DAMAGE_BYTES) * 8) as u64;
+        let turned =
+            (0..1 + rng.below(DAMAGE_BITS_MAX)).fold(0_u64, |turned, _| turned | 1 << rng.below(bits));
+        window.iter_mut().zip(turned.to_le_bytes()).for_each(|(byte, mask)| *byte ^= mask);
+        self.payload = bytes.into();
+    }
+}
+
+/// The sum of RFC 768 over the payload alone: ones' complement of 16-bit words, a last odd byte padded with zero.
+fn checksum(bytes: &[u8]) -> u16 {
+    let word = |pair: &[u8]| u64::from(pair[0]) << 8 | u64::from(pair.get(1).copied().unwrap_or(0));
+    let mut sum: u64 = bytes.chunks(2).map(word).sum();
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    !(sum as u16)
+}
+
+/// What a link does to packets of one direction; chances are percent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Faults {
+    /// It does not arrive.
+    pub loss: u64,
+    /// It arrives twice.
+    pub doubled: u64,
+    /// It arrives late, behind others.
+    pub late: u64,
+    /// So late at most, microseconds.
+    pub late_us: u64,
+    /// It arrives damaged.
+    pub damaged: u64,
+}
+
+/// Packets that a link takes away, for scenarios written by hand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// The hop: 0 is the clients' end.
+    pub hop: usize,
+    /// The direction.
+    pub way: Way,
+    /// The packets' type; `None`: all of them.
+    pub kind: Option<u8>,
+    /// Only those with this number.
+    pub seq: Option<u32>,
+    /// Number of packets still to be taken.
+    pub count: u32,
+    /// They arrive so late, instead of never.
+    pub late: Option<Duration>,
+}
+
+impl Rule {
+    /// Every packet of a type is lost.
+    pub fn lose(hop: usize, way: Way, kind: u8) -> Self {
+        Self { hop, way, kind: Some(kind), seq: None, count: u32::MAX, late: None }
+    }
+
+    fn matches(&self, hop: usize, way: Way, payload: &[u8]) -> bool {
+        let seq = || payload.get(4..8).and_then(|bytes| bytes.try_into().ok()).map(u32::from_le_bytes);
+        self.count > 0
+            && (self.hop, self.way) == (hop, way)
+            && self.kind.is_none_or(|kind| payload.first() == Some(&kind))
+            && self.seq.is_none_or(|wanted| seq() == Some(wanted))
+    }
+}
+
+/// One hop, both directions: up, down.
+#[derive(Clone, Copy, Debug, Default)]
+struct Link {
+    faults: [Faults; 2],
+    /// Partitions that cut this direction now.
+    cuts: [u32; 2],
+}
+
+/// What has become of packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Handed to links.
+    pub sent: u64,
+    /// Lost by chance, or by a rule.
+    pub lost: u64,
+    /// Sent into a partition.
+    pub cut: u64,
+    /// Delivered twice.
+    pub doubled: u64,
+    /// Delivered late.
+    pub late: u64,
+    /// Damaged under way.
+    pub damaged: u64,
+}
+
+/// Something that is going to happen. `life` tells events of a node's former life from its present one.
+#[derive(Debug)]
+pub(super) enum Happening {
+    /// A packet arrives behind a hop.
+    Arrive { hop: usize, way: Way, datagram: Datagram },
+    /// A device begins a fence.
+    Commit { device: usize, life: u64 },
+    /// It ends.
+    Fence { device: usize, life: u64 },
+    /// A device's background work.
+    Keep { device: usize, life: u64 },
+    /// The server's own medium has the next batch.
+    Stored { life: u64 },
+    /// A replica has its next batch.
+    Replicated { replica: usize, life: u64 },
+    /// A client's workload goes on.
+    Act { client: usize, life: u64 },
+    /// The next fault of the schedule.
+    Fault(usize),
+    /// A fault passes.
+    Mend(Mend),
+}
+
+/// How a fault passes.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Mend {
+    Device(usize),
+    Server,
+    Replica(usize),
+    Link { hop: usize, up: bool, down: bool },
+}
+
+/// Clock, queue and links.
+#[derive(Debug)]
+pub(super) struct Fabric {
+    pub(super) now: Instant,
+    pub(super) rng: Rng,
+    queue: BTreeMap<(Instant, u64), Happening>,
+    links: Vec<Link>,
+    pub(super) rules: Vec<Rule>,
+    pub(super) traffic: Traffic,
+    queued: u64,
+}
+
+impl Fabric {
+    /// A chain of so many hops.
+    pub(super) fn new(hops: usize, rng: Rng) -> Self {
+        Self {
+            now: Instant::default(),
+            rng,
+            queue: BTreeMap::new(),
+            links: vec![Link::default(); hops],
+            rules: Vec::new(),
+            traffic: Traffic::default(),
+            queued: 0,
+        }
+    }
+
+    pub(super) fn after(&mut self, delay: Duration, happening: Happening) {
+        self.queued += 1;
+        self.queue.insert((self.now + delay, self.queued), happening);
+    }
+
+    /// When the next thing happens.
+    pub(super) fn next_at(&self) -> Option<Instant> {
+        self.queue.first_key_value().map(|((at, _), _)| *at)
+    }
+
+    /// The next thing, if its time has come.
+    pub(super) fn pop(&mut self) -> Option<Happening> {
+        let first = self.queue.first_entry().filter(|first| first.key().0 <= self.now)?;
+        Some(first.remove())
+    }
+
+    /// A duration between both, drawn.
+    pub(super) fn pause(&mut self, low_us: u64, high_us: u64) -> Duration {
+        Duration::from_micros(low_us + self.rng.below(high_us - low_us + 1))
+    }
+
+    pub(super) fn set_faults(&mut self, hop: usize, up: Faults, down: Faults) {
+        self.links[hop].faults = [up, down];
+    }
+
+    pub(super) fn cut(&mut self, hop: usize, up: bool, down: bool) {
+        let cuts = &mut self.links[hop].cuts;
+        (cuts[0], cuts[1]) = (cuts[0] + u32::from(up), cuts[1] + u32::from(down));
+    }
+
+    pub(super) fn mend(&mut self, hop: usize, up: bool, down: bool) {
+        let cuts = &mut self.links[hop].cuts;
+        cuts[0] = cuts[0].saturating_sub(u32::from(up));
+        cuts[1] = cuts[1].saturating_sub(u32::from(down));
+    }
+
+    /// From now on packets travel untouched.
+    pub(super) fn calm(&mut self) {
+        self.links.fill(Link::default());
+        self.rules.clear();
+    }
+
+    /// Sends a packet over a hop, which does to it what it does.
+    pub(super) fn send(&mut self, hop: usize, way: Way, mut datagram: Datagram) {
+        self.traffic.sent += 1;
+        let link = self.links[hop];
+        let (faults, cuts) = match way {
+            Way::Up => (link.faults[0], link.cuts[0]),
+            Way::Down => (link.faults[1], link.cuts[1]),
+        };
+        if cuts > 0 {
+            self.traffic.cut += 1;
+            return;
+        }
+        let Some(extra) = self.ruled(hop, way, &datagram.payload) else {
+            self.traffic.lost += 1;
+            return;
+        };
+        if self.chance(faults.loss) {
+            self.traffic.lost += 1;
+            return;
+        }
+        if self.chance(faults.doubled) {
+            self.traffic.doubled += 1;
+            let delay = self.delay(&faults);
+            self.after(delay, Happening::Arrive { hop, way, datagram: datagram.clone() });
+        }
+        if self.chance(faults.damaged) {
+            self.traffic.damaged += 1;
+            datagram.damage(&mut self.rng);
+        }
+        let delay = self.delay(&faults) + extra;
+        self.after(delay, Happening::Arrive { hop, way, datagram });
+    }
+
+    /// How late rules make a packet; `None`: they take it away.
+    fn ruled(&mut self, hop: usize, way: Way, payload: &[u8]) -> Option<Duration> {
+        let Some(rule) = self.rules.iter_mut().find(|rule| rule.matches(hop, way, payload)) else {
+            return Some(Duration::ZERO);
+        };
+        rule.count -= 1;
+        rule.late
+    }
+
+    fn delay(&mut self, faults: &Faults) -> Duration {
+        if !self.chance(faults.late) {
+            return HOP;
+        }
+        self.traffic.late += 1;
+        HOP + self.pause(0, faults.late_us)
+    }
+
+    pub(super) fn chance(&mut self, percent: u64) -> bool {
+        percent > 0 && self.rng.below(100) < percent
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_damage_is_noticed() {
+        let address = "10.0.0.1:1".parse().unwrap();
+        let mut rng = Rng::new(1);
+        for len in [1, 2, 3, 16, 17, 300] {
+            for round in 0..2000_u64 {
+                let payload =
+                    (0..len).map(|_| if round % 3 == 0 { 0xff } else { rng.draw() as u8 }).collect();
+                let mut datagram = Datagram::new(address, address, payload);
+                assert!(datagram.is_sound());
+                datagram.damage(&mut rng);
+                assert!(!datagram.is_sound(), "{datagram:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_checksum_is_the_one_of_rfc_1071() {
+        assert_eq!(checksum(&[0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7]), !0xddf2);
+    }
+}

@@ -1,0 +1,390 @@
+//! What may be, given what clients were told: shares no code with clients, devices and server, and knows of the server
+//! only what it holds in the end.
+
+use super::history::{Call, End, History, Moment, Session, Told};
+use super::linear::{Deed, Timed, Verdict, check};
+use super::request::Request;
+use super::store::Held;
+use crate::violation::{Violation, ensure};
+use landfall_pmnet::client::CompletedBy;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// States through which an order is looked for.
+const STATES_MAX: usize = 20_000;
+
+/// What the oracle has looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Judged {
+    /// Updates that clients were told to be durable.
+    pub complete: u64,
+    /// Updates applied.
+    pub applied: u64,
+    /// Bypasses answered.
+    pub answered: u64,
+    /// Bypasses answered by a device.
+    pub from_cache: u64,
+    /// Bypasses whose answer was lost.
+    pub lost: u64,
+    /// Histories of one register or counter.
+    pub histories: u64,
+    /// Those that were too long to be decided.
+    pub undecided: u64,
+    /// Updates reported durable that were lost with every device that had them.
+    pub excused: u64,
+}
+
+/// Each device of the chain was lost for good at some time, the last one then: what was given before, and was reported by
+/// devices alone, may be gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TotalLoss {
+    /// When the last one was lost.
+    pub at: Moment,
+}
+
+/// Judges what clients were told against what the server holds once everything has come to rest.
+///
+/// # Errors
+/// The first thing that the rules do not allow.
+pub fn judge(history: &History, held: &Held, loss: Option<TotalLoss>) -> Result<Judged, Violation> {
+    let mut judged = Judged::default();
+    let mut known = BTreeSet::new();
+    for session in &history.sessions {
+        check_session(session, held, loss, &mut judged)?;
+        known.extend(session.name);
+    }
+    for name in held.journals.keys() {
+        ensure!(known.contains(name), "updates were applied of {name:?}, which no client has begun");
+    }
+    let places = check_registers(history, held)?;
+    for session in &history.sessions {
+        check_own_reads(session, &places)?;
+    }
+    check_cached_reads(history, &places, &mut judged)?;
+    check_counters(history, held, &mut judged)?;
+    check_orders(history, held, &mut judged)?;
+    Ok(judged)
+}
+
+/// Each update once, in order, without a gap, and none missing that was reported durable.
+fn check_session(
+    session: &Session,
+    held: &Held,
+    loss: Option<TotalLoss>,
+    judged: &mut Judged,
+) -> Result<(), Violation> {
+    let applied = session.name.and_then(|name| held.journals.get(&name)).map_or(&[][..], Vec::as_slice);
+    let given: Vec<u64> = session.updates().map(|(id, _)| id).collect();
+    ensure!(given.starts_with(applied), "session {:?}: {applied:?} were applied of {given:?}", session.name);
+    judged.applied += applied.len() as u64;
+    let mut incomplete = None;
+    for (at, (id, call)) in session.updates().enumerate() {
+        let Told::Complete { at: told_at, by } = call.told else {
+            incomplete = incomplete.or(Some(id));
+            continue;
+        };
+        judged.complete += 1;
+        ensure!(incomplete.is_none(), "update {id} was complete before {incomplete:?} in front of it");
+        let may_be_lost = by == CompletedBy::Devices && loss.is_some_and(|loss| call.begun < loss.at);
+        if at >= applied.len() && may_be_lost {
+            judged.excused += 1;
+            continue;
+        }
+        ensure!(
+            at < applied.len(),
+            "update {id} of {:?} was reported durable by {by:?} at {told_at}, and is lost",
+            session.name
+        );
+    }
+    if matches!(session.end, End::Ended { .. }) {
+        ensure!(applied.len() == given.len(), "session {:?} has ended without {given:?}", session.name);
+    }
+    Ok(())
+}
+
+/// A request is applied whole: journals and registers say the same. Returns each value's place in its register.
+fn check_registers(history: &History, held: &Held) -> Result<BTreeMap<u64, usize>, Violation> {
+    let sets = history.sessions.iter().flat_map(|session| &session.calls).filter_map(|call| {
+        let Request::Set { key, id, .. } = call.request else { return None };
+        Some((id, key))
+    });
+    let keys: BTreeMap<u64, u8> = sets.collect();
+    let mut places = BTreeMap::new();
+    for (key, values) in &held.registers {
+        for (place, id) in values.iter().enumerate() {
+            ensure!(keys.get(id) == Some(key), "register {key} held {id}, which nobody has set");
+            ensure!(places.insert(*id, place + 1).is_none(), "update {id} was applied twice");
+        }
+    }
+    for id in held.journals.values().flatten() {
+        ensure!(places.contains_key(id), "update {id} is in a journal, and in no register");
+    }
+    let journaled: usize = held.journals.values().map(Vec::len).sum();
+    ensure!(journaled == places.len(), "{} values, and {journaled} entries of journals", places.len());
+    Ok(places)
+}
+
+/// Place of what a read has found; 0 before everything.
+fn place_of(value: u64, places: &BTreeMap<u64, usize>) -> Result<usize, Violation> {
+    if value == 0 {
+        return Ok(0);
+    }
+    let place = places.get(&value).copied();
+    place.ok_or_else(|| Violation(format!("{value} was read, and is not there in the end")))
+}
+
+/// A session reads what it wrote, or what has overwritten it, and never goes back.
+fn check_own_reads(session: &Session, places: &BTreeMap<u64, usize>) -> Result<(), Violation> {
+    let mut least: BTreeMap<u8, (usize, u64)> = BTreeMap::new();
+    let mut missing = None;
+    for call in &session.calls {
+        match (call.request, call.told) {
+            (Request::Set { key, id, .. }, _) => {
+                missing = missing.or(Some(id).filter(|id| !places.contains_key(id)));
+                if let Some(place) = places.get(&id) {
+                    least.insert(key, (*place, id));
+                }
+            }
+            (_, Told::Value { from_cache: false, .. }) if missing.is_some() => {
+                let name = session.name;
+                return Err(Violation(format!(
+                    "session {name:?} got an answer behind {missing:?}, which is lost"
+                )));
+            }
+            (Request::Get { key, .. }, Told::Value { value, .. }) => {
+                let place = place_of(value, places)?;
+                let (least_place, id) = least.get(&key).copied().unwrap_or((0, 0));
+                ensure!(
+                    place >= least_place,
+                    "session {:?} read {value} in register {key} after {id}",
+                    session.name
+                );
+                least.insert(key, (place, value));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// What a device answers is durable, and not older than anything that was complete when it was asked.
+fn check_cached_reads(
+    history: &History,
+    places: &BTreeMap<u64, usize>,
+    judged: &mut Judged,
+) -> Result<(), Violation> {
+    let calls = || history.sessions.iter().flat_map(|session| &session.calls);
+    for call in calls() {
+        let Request::Get { key, .. } = call.request else { continue };
+        let Told::Value { value, from_cache: true, .. } = call.told else { continue };
+        judged.from_cache += 1;
+        let place = place_of(value, places)?;
+        for other in calls() {
+            let Request::Set { key: set, id, .. } = other.request else { continue };
+            let Told::Complete { at, .. } = other.told else { continue };
+            let newer = places.get(&id).is_some_and(|newer| *newer > place);
+            ensure!(
+                set != key || at > call.begun || !newer,
+                "a device answered {value} in register {key} after {id} was complete"
+            );
+        }
+    }
+    Ok(())
+}
+
+fn check_counters(history: &History, held: &Held, judged: &mut Judged) -> Result<(), Violation> {
+    let mut added = BTreeSet::new();
+    for id in held.counters.values().flatten() {
+        ensure!(added.insert(*id), "addition {id} was executed twice");
+    }
+    for call in history.sessions.iter().flat_map(|session| &session.calls) {
+        match (call.request, call.told) {
+            (Request::Add { id, .. }, Told::Value { .. }) => {
+                ensure!(added.contains(&id), "addition {id} was answered, and is lost");
+            }
+            (_, Told::Lost { .. }) => judged.lost += 1,
+            _ => {}
+        }
+        judged.answered += u64::from(matches!(call.told, Told::Value { .. }));
+    }
+    Ok(())
+}
+
+/// Everything that bypasses is linearizable, register by register and counter by counter.
+fn check_orders(history: &History, held: &Held, judged: &mut Judged) -> Result<(), Violation> {
+    let mut histories: BTreeMap<(bool, u8), Vec<Timed>> = BTreeMap::new();
+    for session in &history.sessions {
+        for (at, call) in session.calls.iter().enumerate() {
+            if let Some((object, timed)) = timed(session, at, call) {
+                histories.entry(object).or_default().push(timed);
+            }
+        }
+    }
+    for ((is_counter, key), mut calls) in histories {
+        let last = if is_counter { held.counter(key) } else { held.register(key) };
+        calls.push(Timed { deed: Deed::Read(last), begin: Moment::MAX - 1, end: Some(Moment::MAX) });
+        judged.histories += 1;
+        match check(&calls, STATES_MAX) {
+            Verdict::Linearizable => {}
+            Verdict::Undecided => judged.undecided += 1,
+            Verdict::Not => {
+                let what = if is_counter { "counter" } else { "register" };
+                return Err(Violation(format!("{what} {key} is not linearizable: {calls:?}")));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The object that a call is about, and when it did what.
+fn timed(session: &Session, at: usize, call: &Call) -> Option<((bool, u8), Timed)> {
+    let (begin, answered) = (call.begun, answered_at(call));
+    let (object, deed, end) = match (call.request, call.told) {
+        (Request::Set { key, id, .. }, _) => ((false, key), Deed::Write(id), applied_at(session, at)),
+        (Request::Get { key, .. }, Told::Value { value, from_cache: false, .. }) => {
+            ((false, key), Deed::Read(value), answered)
+        }
+        (Request::Count { key }, Told::Value { value, .. }) => ((true, key), Deed::Read(value), answered),
+        (Request::Add { key, .. }, Told::Value { value, .. }) => {
+            ((true, key), Deed::Add(Some(value)), answered)
+        }
+        (Request::Add { key, .. }, _) => ((true, key), Deed::Add(None), None),
+        _ => return None,
+    };
+    Some((object, Timed { deed, begin, end }))
+}
+
+fn answered_at(call: &Call) -> Option<Moment> {
+    match call.told {
+        Told::Value { at, .. } => Some(at),
+        _ => None,
+    }
+}
+
+/// When an update was applied at the latest, as its client knows: the server said so, for it or for one behind it, or has
+/// answered a bypass behind it, or has ended the session.
+fn applied_at(session: &Session, at: usize) -> Option<Moment> {
+    let by_server = |call: &Call| match call.told {
+        Told::Complete { at, by: CompletedBy::Server } if call.request.is_update() => Some(at),
+        Told::Value { at, from_cache: false, .. } => Some(at),
+        _ => None,
+    };
+    let end = match session.end {
+        End::Ended { at } => Some(at),
+        _ => None,
+    };
+    session.calls[at..].iter().filter_map(by_server).chain(end).min()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::store::Effect;
+    use super::*;
+    use std::slice::from_ref;
+
+    const KEY: u8 = 1;
+
+    fn name(number: u16) -> (landfall_pmnet::SessionKey, u64) {
+        let client = "10.0.0.1:40000".parse().unwrap();
+        (landfall_pmnet::SessionKey { client, session: number }, 7)
+    }
+
+    fn session(number: u16, calls: &[Call]) -> Session {
+        Session { name: Some(name(number)), calls: calls.to_vec(), end: End::Open }
+    }
+
+    /// Update `id`, given at ten times that, and complete at once, or not.
+    fn set(id: u64, complete: bool) -> Call {
+        let told = Told::Complete { at: 10 * id + 1, by: CompletedBy::Devices };
+        let told = if complete { told } else { Told::Nothing };
+        Call { request: Request::Set { key: KEY, id, pad: 0 }, begun: 10 * id, told }
+    }
+
+    fn get(begun: Moment, value: u64, from_cache: bool) -> Call {
+        let told = Told::Value { at: begun + 1, value, from_cache };
+        Call { request: Request::Get { key: KEY, pad: 0 }, begun, told }
+    }
+
+    fn add(begun: Moment, id: u64, value: Option<u64>) -> Call {
+        let at = begun + 1;
+        let told = value.map_or(Told::Nothing, |value| Told::Value { at, value, from_cache: false });
+        Call { request: Request::Add { key: KEY, id }, begun, told }
+    }
+
+    /// What these updates of sessions, and these additions, make.
+    fn held(sets: &[(u16, u64)], adds: &[u64]) -> Held {
+        let mut store = super::super::store::Store::new(0);
+        let set = |(number, id): &(u16, u64)| Effect::Set { session: name(*number), key: KEY, id: *id };
+        sets.iter().map(set).for_each(|effect| store.apply(&effect));
+        adds.iter().for_each(|id| store.apply(&Effect::Add { key: KEY, id: *id }));
+        store.held().clone()
+    }
+
+    fn verdict(sessions: &[Session], held: &Held) -> Result<Judged, Violation> {
+        judge(&History::of(sessions), held, None)
+    }
+
+    #[test]
+    fn updates_are_lost_only_if_nobody_was_told() {
+        let one = session(1, &[set(1, true), set(2, true), set(3, false)]);
+        for applied in [&[(1, 1), (1, 2)][..], &[(1, 1), (1, 2), (1, 3)]] {
+            verdict(from_ref(&one), &held(applied, &[])).unwrap();
+        }
+        for applied in [&[(1, 1)][..], &[], &[(1, 2), (1, 1)], &[(1, 1), (1, 1), (1, 2)], &[(1, 1), (1, 3)]] {
+            verdict(from_ref(&one), &held(applied, &[])).unwrap_err();
+        }
+        let gone = verdict(&[Session { name: None, ..one.clone() }], &held(&[(1, 1), (1, 2)], &[]));
+        gone.unwrap_err();
+        let ended = Session { end: End::Ended { at: 99 }, ..one };
+        verdict(&[ended], &held(&[(1, 1), (1, 2)], &[])).unwrap_err();
+    }
+
+    #[test]
+    fn what_every_device_had_is_excused_once_every_device_is_lost() {
+        let one = session(1, &[set(1, true), set(2, true)]);
+        let history = History::of(&[one]);
+        let with = |at| judge(&history, &held(&[(1, 1)], &[]), Some(TotalLoss { at }));
+        assert_eq!(with(25).map(|judged| judged.excused), Ok(1));
+        with(15).unwrap_err();
+    }
+
+    #[test]
+    fn a_session_reads_what_it_wrote_or_what_has_overwritten_it() {
+        let reads = |value| session(1, &[set(1, true), set(2, true), get(30, value, false)]);
+        let other = session(2, &[set(5, false)]);
+        let both = held(&[(1, 1), (1, 2), (2, 5)], &[]);
+        verdict(&[reads(2), other.clone()], &both).unwrap();
+        verdict(&[reads(1), other.clone()], &both).unwrap_err();
+        verdict(&[reads(5), other.clone()], &held(&[(1, 1), (2, 5), (1, 2)], &[])).unwrap_err();
+        verdict(&[reads(8), other], &both).unwrap_err();
+    }
+
+    #[test]
+    fn an_answer_tells_that_the_updates_in_front_of_it_are_applied() {
+        let one = session(1, &[set(1, true), set(2, false), get(30, 1, false)]);
+        verdict(&[one], &held(&[(1, 1)], &[])).unwrap_err();
+    }
+
+    #[test]
+    fn a_device_answers_nothing_that_is_not_durable_and_nothing_older_than_what_was_complete() {
+        let writer = session(1, &[set(1, true), set(2, true)]);
+        let all = held(&[(1, 1), (1, 2)], &[]);
+        let reader = |begun, value| session(2, &[get(begun, value, true)]);
+        assert_eq!(verdict(&[writer.clone(), reader(30, 2)], &all).unwrap().from_cache, 1);
+        verdict(&[writer.clone(), reader(15, 1)], &all).unwrap();
+        verdict(&[writer.clone(), reader(30, 1)], &all).unwrap_err();
+        verdict(&[writer.clone(), reader(30, 0)], &all).unwrap_err();
+        let never = session(3, &[set(9, false)]);
+        verdict(&[writer, never, reader(30, 9)], &all).unwrap_err();
+    }
+
+    #[test]
+    fn additions_are_executed_once_and_answered_in_an_order() {
+        let calls = session(1, &[add(10, 1, Some(1)), add(20, 2, None), add(30, 3, Some(3))]);
+        verdict(from_ref(&calls), &held(&[], &[1, 2, 3])).unwrap();
+        verdict(from_ref(&calls), &held(&[], &[1, 3])).unwrap_err();
+        verdict(from_ref(&calls), &held(&[], &[1, 2, 2, 3])).unwrap_err();
+        verdict(&[calls], &held(&[], &[1, 2])).unwrap_err();
+        let wrong = session(1, &[add(10, 1, Some(2)), add(20, 2, Some(1))]);
+        verdict(&[wrong], &held(&[], &[1, 2])).unwrap_err();
+    }
+}

@@ -1,0 +1,326 @@
+//! The server's node: a real [`Server`], and an application that commits effects and rows together.
+
+use super::Broken;
+use super::fabric::{Datagram, Fabric, Happening, Way};
+use super::request::{Answer, Request};
+use super::store::{Effect, Store};
+use crate::violation::{Violation, ensure};
+use landfall_pmnet::server::{Server, ServerConfig, Ticket, Work};
+use landfall_pmnet::{Instant, SessionRow};
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+
+/// How the server and its application behave.
+#[derive(Clone, Debug)]
+pub struct ServerSetup {
+    /// The sessions' side.
+    pub config: ServerConfig,
+    /// Copies that must have a batch before it counts, besides the server's own.
+    pub replicas: usize,
+    /// Batches under way at once.
+    pub batches_max: usize,
+    /// Pieces of work in one batch.
+    pub batch_max: usize,
+    /// Longest time that a medium takes for a batch, microseconds.
+    pub store_us: u64,
+    /// One batch in so many is refused by the store and nothing of it applied; 0: none.
+    pub refuses: u64,
+}
+
+/// What is told once a batch is where it must be.
+#[derive(Debug)]
+enum Told {
+    Committed(Ticket),
+    Respond(Ticket, Vec<u8>, bool),
+}
+
+#[derive(Debug)]
+struct Batch {
+    /// Batches with this one.
+    number: usize,
+    told: Vec<Told>,
+}
+
+/// The server, while it runs and while it does not.
+#[derive(Debug)]
+pub(super) struct ServerNode {
+    setup: ServerSetup,
+    address: SocketAddr,
+    /// The hop to the clients' side.
+    hop: usize,
+    broken: Option<Broken>,
+    pub(super) running: Option<Server>,
+    /// It is up, but not everything that it found is on every replica yet.
+    catching_up: bool,
+    pub(super) store: Store,
+    under_way: VecDeque<Batch>,
+    /// Batches of which something was told.
+    confirmed: usize,
+    life: u64,
+}
+
+impl ServerNode {
+    pub(super) fn new(setup: ServerSetup, address: SocketAddr, hop: usize, broken: Option<Broken>) -> Self {
+        let store = Store::new(setup.replicas);
+        Self {
+            setup,
+            address,
+            hop,
+            broken,
+            running: None,
+            catching_up: false,
+            store,
+            under_way: VecDeque::new(),
+            confirmed: 0,
+            life: 0,
+        }
+    }
+
+    /// Starts, with what its medium has. Sessions go on once that counts: what a row says is confirmed to everybody who
+    /// asks, so every replica must have it.
+    pub(super) fn start(&mut self, fabric: &mut Fabric) -> Result<(), Violation> {
+        self.life += 1;
+        self.catching_up = true;
+        self.feed_replicas(fabric);
+        self.begin(fabric)
+    }
+
+    fn begin(&mut self, fabric: &mut Fabric) -> Result<(), Violation> {
+        if !self.catching_up || self.store.everywhere() < self.store.len() {
+            return Ok(());
+        }
+        (self.catching_up, self.confirmed) = (false, self.store.len());
+        let held = self.store.held();
+        let rows: Vec<SessionRow> = held.rows.values().copied().collect();
+        let (config, incarnation) = (self.setup.config.clone(), fabric.rng.draw());
+        self.running = Some(Server::new(config, incarnation, rows, held.floor, fabric.now));
+        self.go_on(fabric)
+    }
+
+    /// Whether it runs, or is about to.
+    pub(super) fn is_up(&self) -> bool {
+        self.running.is_some() || self.catching_up
+    }
+
+    /// Loses everything that is not committed.
+    pub(super) fn crash(&mut self, fabric: &mut Fabric) {
+        let survivors = fabric.rng.below(self.setup.batches_max as u64 + 1) as usize;
+        self.stop();
+        self.store.crash(survivors);
+    }
+
+    /// Is lost for good; a replica takes its place. False if none may.
+    pub(super) fn fail_over(&mut self) -> bool {
+        if !self.store.fail_over(self.confirmed) {
+            return false;
+        }
+        self.stop();
+        true
+    }
+
+    fn stop(&mut self) {
+        (self.running, self.catching_up) = (None, false);
+        self.life += 1;
+        self.under_way.clear();
+    }
+
+    /// Whether nothing is under way.
+    pub(super) fn is_idle(&self) -> bool {
+        self.running.is_some() && self.under_way.is_empty()
+    }
+
+    pub(super) fn next_timeout(&self) -> Option<Instant> {
+        self.running.as_ref()?.next_timeout()
+    }
+
+    pub(super) fn handle_timeout(&mut self, fabric: &mut Fabric) -> Result<(), Violation> {
+        let Some(server) = &mut self.running else { return Ok(()) };
+        server.handle_timeout(fabric.now);
+        self.go_on(fabric)
+    }
+
+    pub(super) fn handle(&mut self, datagram: &Datagram, fabric: &mut Fabric) -> Result<(), Violation> {
+        let Some(server) = self.running.as_mut().filter(|_| datagram.is_sound()) else { return Ok(()) };
+        server.handle_datagram(datagram.from, &datagram.payload, fabric.now);
+        self.go_on(fabric)
+    }
+
+    /// The server's medium has its oldest batch.
+    pub(super) fn stored(&mut self, life: u64, fabric: &mut Fabric) -> Result<(), Violation> {
+        if life != self.life {
+            return Ok(());
+        }
+        self.store.store_one();
+        if !self.store.is_stored() {
+            self.write_next(fabric);
+        }
+        self.confirm(fabric)
+    }
+
+    /// A replica has its next batch.
+    pub(super) fn replicated(
+        &mut self,
+        (replica, life): (usize, u64),
+        fabric: &mut Fabric,
+    ) -> Result<(), Violation> {
+        let copy = &mut self.store.replicas[replica];
+        if copy.life != life || copy.down {
+            return Ok(());
+        }
+        (copy.has, copy.busy) = (copy.has + 1, false);
+        self.feed_replicas(fabric);
+        self.begin(fabric)?;
+        self.confirm(fabric)
+    }
+
+    /// A replica stops; what is under way to it is lost. `wiped`: another one, with nothing, will take its place.
+    pub(super) fn stop_replica(&mut self, replica: usize, wiped: bool) {
+        let copy = &mut self.store.replicas[replica];
+        (copy.down, copy.busy) = (true, false);
+        copy.life += 1;
+        if wiped {
+            copy.has = 0;
+        }
+    }
+
+    /// It is back, and is sent what it lacks.
+    pub(super) fn start_replica(&mut self, replica: usize, fabric: &mut Fabric) {
+        self.store.replicas[replica].down = false;
+        self.feed_replicas(fabric);
+    }
+
+    fn feed_replicas(&mut self, fabric: &mut Fabric) {
+        for replica in 0..self.store.replicas.len() {
+            if self.is_up() && self.store.is_behind(replica) {
+                self.store.replicas[replica].busy = true;
+                let life = self.store.replicas[replica].life;
+                let delay = fabric.pause(10, 2 * self.setup.store_us);
+                fabric.after(delay, Happening::Replicated { replica, life });
+            }
+        }
+    }
+
+    fn write_next(&mut self, fabric: &mut Fabric) {
+        let delay = fabric.pause(1, self.setup.store_us);
+        fabric.after(delay, Happening::Stored { life: self.life });
+    }
+
+    /// Tells what has come to be everywhere.
+    fn confirm(&mut self, fabric: &mut Fabric) -> Result<(), Violation> {
+        let everywhere = match self.broken {
+            Some(Broken::ServerConfirmsEarly) => usize::MAX,
+            _ => self.store.everywhere(),
+        };
+        while self.under_way.front().is_some_and(|batch| batch.number <= everywhere) {
+            let batch = self.under_way.pop_front().expect("it is there");
+            self.confirmed = self.confirmed.max(batch.number);
+            let Some(server) = &mut self.running else { break };
+            for told in batch.told {
+                match told {
+                    Told::Committed(ticket) => server.committed(ticket, fabric.now),
+                    Told::Respond(ticket, bytes, changed) => {
+                        server.respond(ticket, &bytes, changed, fabric.now);
+                    }
+                }
+            }
+        }
+        self.go_on(fabric)
+    }
+
+    /// Takes work, and sends what there is to be sent.
+    fn go_on(&mut self, fabric: &mut Fabric) -> Result<(), Violation> {
+        while self.under_way.len() < self.setup.batches_max {
+            let Some(server) = &mut self.running else { return Ok(()) };
+            let work: Vec<Work> =
+                std::iter::from_fn(|| server.poll_work()).take(self.setup.batch_max).collect();
+            if work.is_empty() {
+                break;
+            }
+            if self.setup.refuses > 0 && fabric.rng.one_in(self.setup.refuses) {
+                work.iter().for_each(|work| server.failed(work.ticket()));
+                break;
+            }
+            self.commit(work, fabric)?;
+        }
+        self.transmit(fabric);
+        Ok(())
+    }
+
+    fn transmit(&mut self, fabric: &mut Fabric) {
+        let Some(server) = &mut self.running else { return };
+        while let Some((to, bytes)) = server.poll_transmit() {
+            fabric.send(self.hop, Way::Down, Datagram::new(self.address, to, bytes));
+        }
+    }
+
+    /// Executes a batch, and begins to commit it.
+    fn commit(&mut self, work: Vec<Work>, fabric: &mut Fabric) -> Result<(), Violation> {
+        let was_stored = self.store.is_stored();
+        let (mut effects, mut told) = (Vec::new(), Vec::new());
+        for work in work {
+            let from = effects.len();
+            told.push(self.execute(work, &mut effects)?);
+            effects[from..].iter().for_each(|effect| self.store.apply(effect));
+        }
+        let number = self.store.append(effects);
+        self.under_way.push_back(Batch { number, told });
+        if was_stored {
+            self.write_next(fabric);
+        }
+        self.feed_replicas(fabric);
+        match self.broken {
+            Some(Broken::ServerConfirmsEarly) => self.confirm(fabric),
+            _ => Ok(()),
+        }
+    }
+
+    fn execute(&self, work: Work, effects: &mut Vec<Effect>) -> Result<Told, Violation> {
+        match work {
+            Work::Update { ticket, request, row } => {
+                let Some(Request::Set { key, id, .. }) = Request::from_bytes(&request) else {
+                    return Err(Violation(format!("{row:?}: {} bytes are no update", request.len())));
+                };
+                effects.push(Effect::Set { session: (row.key, row.nonce), key, id });
+                if self.broken != Some(Broken::RowForgotten) {
+                    effects.push(Effect::Row(row));
+                }
+                Ok(Told::Committed(ticket))
+            }
+            Work::Bypass { ticket, lost: true, .. } => {
+                Ok(Told::Respond(ticket, Answer::Lost.to_bytes(0), false))
+            }
+            Work::Bypass { ticket, request, row, lost: false } => {
+                let (answer, changed) = self.bypass(&request, row, effects)?;
+                Ok(Told::Respond(ticket, answer, changed))
+            }
+            Work::Row { ticket, row, evicted, floor } => {
+                ensure!(floor >= self.store.held().floor, "the floor falls to {floor}");
+                effects.extend(evicted.into_iter().map(Effect::Evict));
+                effects.extend([Effect::Row(row), Effect::Floor(floor)]);
+                Ok(Told::Committed(ticket))
+            }
+        }
+    }
+
+    /// The answer, and whether something has changed.
+    fn bypass(
+        &self,
+        request: &[u8],
+        row: SessionRow,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(Vec<u8>, bool), Violation> {
+        let held = self.store.held();
+        match Request::from_bytes(request) {
+            Some(Request::Get { key, pad }) => Ok((Answer::Value(held.register(key)).to_bytes(pad), false)),
+            Some(Request::Count { key }) => Ok((Answer::Value(held.counter(key)).to_bytes(0), false)),
+            Some(Request::Add { key, id }) => {
+                effects.push(Effect::Add { key, id });
+                if self.broken != Some(Broken::BypassRowForgotten) {
+                    effects.push(Effect::Row(row));
+                }
+                Ok((Answer::Value(held.counter(key) + 1).to_bytes(0), true))
+            }
+            other => Err(Violation(format!("{row:?}: {other:?} is no bypass"))),
+        }
+    }
+}

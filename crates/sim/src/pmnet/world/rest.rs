@@ -1,0 +1,104 @@
+//! The end of a run: faults end, everything comes to rest, the oracle judges.
+
+use super::super::device::DeviceNode;
+use super::super::history::End;
+use super::super::oracle::judge;
+use super::super::setup::PmnetSummary;
+use super::PmnetWorld;
+use crate::violation::{Violation, ensure};
+use landfall_pmnet::{Identity, SessionKey};
+use std::time::Duration;
+
+/// Within this devices send everything that is left in their logs again.
+const STRANDED: Duration = Duration::from_secs(30);
+
+impl PmnetWorld {
+    /// Ends all faults, has everything started, lets every client finish, waits until nothing is under way, and judges.
+    ///
+    /// # Errors
+    /// What the rules do not allow; that it does not come to rest within `span`.
+    pub fn finish(mut self, span: Duration) -> Result<PmnetSummary, Violation> {
+        let settled = self.settle(span);
+        let outcome = settled.and_then(|()| judge(&self.history, self.held(), self.loss));
+        let judged = outcome.map_err(|violation| self.explain(violation))?;
+        let counts: Vec<(u64, u64)> = self.devices.iter().map(DeviceNode::counts).collect();
+        let recoveries: u64 = self.devices.iter().map(|device| device.recovery_crashes).sum();
+        Ok(PmnetSummary {
+            device_crashes: self.summary.device_crashes + recoveries,
+            gave_up: self.clients.iter().map(|client| client.gave_up).sum(),
+            traffic: self.fabric.traffic,
+            resent: counts.iter().map(|(resent, _)| resent).sum(),
+            not_logged: counts.iter().map(|(_, not_logged)| not_logged).sum(),
+            stranded: self.devices.iter().map(|device| device.identities().len() as u64).sum(),
+            millis: self.fabric.now.millis(),
+            judged,
+            ..self.summary
+        })
+    }
+
+    fn settle(&mut self, span: Duration) -> Result<(), Violation> {
+        self.calm = true;
+        self.note("calm");
+        self.fabric.calm();
+        for device in 0..self.devices.len() {
+            // One that was to crash inside something does it now.
+            if self.devices[device].armed().is_some() {
+                self.crash_device(device);
+            }
+            self.start_device(device)?;
+        }
+        self.start_server()?;
+        for replica in 0..self.server.store.replicas.len() {
+            self.start_replica(replica);
+        }
+        for client in &mut self.clients {
+            client.drain(&mut self.fabric, &mut self.history)?;
+        }
+        let end = self.fabric.now + span;
+        let mut stranded = None;
+        loop {
+            while let Some(why) = self.unsettled() {
+                ensure!(self.fabric.now < end, "no rest after {span:?}: {why}");
+                self.run_for(Duration::from_millis(10))?;
+            }
+            // What is left lies behind a gap only if sending it again changes nothing.
+            let left: Vec<Vec<Identity>> = self.devices.iter().map(DeviceNode::identities).collect();
+            if left.iter().all(Vec::is_empty) || stranded.as_ref() == Some(&left) {
+                return Ok(());
+            }
+            stranded = Some(left);
+            self.run_for(STRANDED)?;
+        }
+    }
+
+    /// What is still under way.
+    fn unsettled(&self) -> Option<String> {
+        if let Some(at) = self.clients.iter().position(|client| !client.is_done()) {
+            return Some(format!("client {at} has not finished: {:?}", self.clients[at]));
+        }
+        if !self.server.is_idle() {
+            return Some("the server has work".into());
+        }
+        for (at, device) in self.devices.iter().enumerate() {
+            if let Some(identity) = device.identities().into_iter().find(|identity| !self.may_stay(identity))
+            {
+                return Some(format!("{identity:?} is in the log of device {at}"));
+            }
+        }
+        None
+    }
+
+    /// Only what lies behind a gap that a dead client has left may stay in a log.
+    fn may_stay(&self, identity: &Identity) -> bool {
+        let key = SessionKey { client: identity.flow.client, session: identity.session };
+        let row = self.held().rows.get(&key);
+        self.history.is_abandoned(key) && row.is_some_and(|row| !row.ended && identity.seq > row.update)
+    }
+
+    /// Adds what was done to the system.
+    pub fn explain(&self, violation: Violation) -> Violation {
+        let open = self.history.sessions.iter().filter(|session| session.end == End::Open).count();
+        let diary = self.diary.join("\n");
+        Violation(format!("{violation}\n{open} sessions are open; what was done:\n{diary}"))
+    }
+}

@@ -1,0 +1,62 @@
+//! Seeded campaigns over PMNet as a whole: clients, devices, a server, replicas, every fault at once. The canary: with
+//! something wrong in a device or in the server's application, a campaign must fail.
+//!
+//! `LANDFALL_SIM_SEEDS=N` runs N seeds; `LANDFALL_SIM_SEED=S` begins at S, and alone runs just S.
+#![allow(clippy::print_stdout, reason = "what noticed each belongs to the result")]
+
+mod common;
+
+use landfall_media::Site;
+use landfall_sim::pmnet::{Broken, PmnetCampaign};
+use std::panic::catch_unwind;
+
+/// Seeds that `cargo test` runs.
+const SEEDS: u64 = 200;
+/// Seeds that may pass before something wrong is noticed.
+const CANARY_SEEDS_MAX: u64 = 60;
+
+#[test]
+fn nothing_reported_durable_is_lost_and_nothing_is_applied_twice_or_out_of_order() {
+    common::over_seeds("pmnet", SEEDS, |seed| PmnetCampaign::run(seed, None));
+}
+
+#[test]
+fn a_seed_repeats_its_run() {
+    let runs = [(); 2].map(|()| PmnetCampaign::run(3, None).map_err(|violation| violation.0));
+    assert_eq!(runs[0], runs[1]);
+}
+
+#[test]
+fn a_device_that_acknowledges_before_its_fence_is_caught() {
+    assert_caught(Broken::DeviceAcksEarly);
+}
+
+#[test]
+fn devices_that_leave_out_a_flush_or_a_fence_are_caught() {
+    for site in [Site::Data, Site::Record, Site::Commit] {
+        assert_caught(Broken::DeviceSkips(site));
+    }
+}
+
+#[test]
+fn a_server_that_confirms_what_is_not_committed_is_caught() {
+    assert_caught(Broken::ServerConfirmsEarly);
+}
+
+#[test]
+fn an_application_that_forgets_the_row_beside_the_effect_is_caught() {
+    assert_caught(Broken::RowForgotten);
+    assert_caught(Broken::BypassRowForgotten);
+}
+
+fn assert_caught(broken: Broken) {
+    let noticed = (0..CANARY_SEEDS_MAX).find_map(|seed| {
+        match catch_unwind(|| PmnetCampaign::run(seed, Some(broken))) {
+            Ok(Ok(_)) => None,
+            Ok(Err(violation)) => Some((seed, violation.0.lines().next().unwrap_or_default().to_owned())),
+            Err(_) => Some((seed, "a panic".to_owned())),
+        }
+    });
+    let (seed, how) = noticed.unwrap_or_else(|| panic!("nothing notices {broken:?}"));
+    println!("{broken:?}: caught by the campaign of seed {seed}: {how:.200}");
+}

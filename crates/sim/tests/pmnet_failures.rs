@@ -1,0 +1,332 @@
+//! The failure cases of §IV-E of the PMNet paper, each by name, and the orderings of its Figure 7.
+//!
+//! One client (0), a chain of devices (the paper's PMNet #1 is device 0, #2 is device 1), a server. Hop 0 lies between clients and
+//! device 0. In the end of each test the oracle judges.
+
+use landfall_pmnet::client::CompletedBy;
+use landfall_pmnet::wire::kind;
+use landfall_sim::Violation;
+use landfall_sim::pmnet::{Faults, PmnetSummary, PmnetWorld, Rule, Setup, Told, Way};
+use std::time::Duration;
+
+type Outcome = Result<(), Violation>;
+
+const KEY: u8 = 1;
+/// Nothing that is waited for takes longer.
+const SOON: Duration = Duration::from_secs(10);
+
+fn millis(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// A system whose client has begun its session.
+fn world(setup: Setup) -> Result<PmnetWorld, Violation> {
+    let mut world = PmnetWorld::new(setup)?;
+    world.run_for(millis(5))?;
+    Ok(world)
+}
+
+fn update(world: &mut PmnetWorld) -> Result<usize, Violation> {
+    Ok(world.update(0, KEY, 30)?.expect("there is room for a request"))
+}
+
+fn updates(world: &mut PmnetWorld, count: usize) -> Result<Vec<usize>, Violation> {
+    (0..count).map(|_| update(world)).collect()
+}
+
+fn completed_by(world: &PmnetWorld, place: usize) -> Option<CompletedBy> {
+    match world.told(0, place) {
+        Told::Complete { by, .. } => Some(by),
+        _ => None,
+    }
+}
+
+fn until_complete(world: &mut PmnetWorld, places: &[usize]) -> Outcome {
+    world.run_until("the updates are complete", SOON, |world| {
+        places.iter().all(|place| completed_by(world, *place).is_some())
+    })
+}
+
+fn until_applied(world: &mut PmnetWorld, count: usize) -> Outcome {
+    world.run_until("the updates are applied", SOON, |world| applied(world) >= count)
+}
+
+/// Values that the register has had.
+fn applied(world: &PmnetWorld) -> usize {
+    world.held().registers.get(&KEY).map_or(0, Vec::len)
+}
+
+/// In the end so many updates are applied, and no log holds anything.
+fn ends_with(world: PmnetWorld, applied: u64) -> Outcome {
+    let summary = finish(world)?;
+    assert_eq!((summary.judged.applied, summary.stranded), (applied, 0), "{summary:?}");
+    Ok(())
+}
+
+fn finish(world: PmnetWorld) -> Result<PmnetSummary, Violation> {
+    world.finish(Duration::from_secs(60))
+}
+
+// ---- §IV-E1: intermittent failures ----
+
+#[test]
+fn device_fails_before_receiving_the_request() -> Outcome {
+    let mut world = world(Setup::calm(1, 1, 0))?;
+    world.crash_device(0);
+    let place = update(&mut world)?;
+    world.run_for(millis(200))?;
+    assert_eq!((world.told(0, place), applied(&world)), (Told::Nothing, 0));
+    world.start_device(0)?;
+    until_complete(&mut world, &[place])?;
+    ends_with(world, 1)
+}
+
+#[test]
+fn device_fails_after_accepting_and_after_its_ack() -> Outcome {
+    let mut world = world(Setup::calm(1, 1, 0))?;
+    world.add_rule(Rule::lose(1, Way::Up, kind::UPDATE));
+    let place = update(&mut world)?;
+    until_complete(&mut world, &[place])?;
+    assert_eq!((completed_by(&world, place), applied(&world)), (Some(CompletedBy::Devices), 0));
+    world.crash_device(0);
+    // Nobody but the device can bring the update now.
+    world.forget_client(0);
+    world.clear_rules();
+    world.start_device(0)?;
+    until_applied(&mut world, 1)?;
+    ends_with(world, 1)
+}
+
+#[test]
+fn device_fails_after_accepting_and_before_its_ack() -> Outcome {
+    let mut world = world(Setup::calm(1, 1, 0))?;
+    world.add_rule(Rule::lose(1, Way::Up, kind::UPDATE));
+    world.add_rule(Rule::lose(0, Way::Down, kind::PMNET_ACK));
+    let place = update(&mut world)?;
+    world.run_for(millis(20))?;
+    assert_eq!((world.told(0, place), world.log_of(0).len()), (Told::Nothing, 1));
+    world.crash_device(0);
+    world.start_device(0)?;
+    assert_eq!(world.log_of(0).len(), 1, "what was fenced is there, acknowledged or not");
+    world.clear_rules();
+    world.add_rule(Rule::lose(1, Way::Up, kind::UPDATE));
+    until_complete(&mut world, &[place])?;
+    assert!(world.client(0).expect("it runs").stats().timeouts > 0, "the client has sent it again");
+    assert_eq!((completed_by(&world, place), applied(&world)), (Some(CompletedBy::Devices), 0));
+    ends_with(world, 1)
+}
+
+#[test]
+fn device_fails_before_the_server_ack() -> Outcome {
+    let mut world = world(Setup::calm(1, 1, 0))?;
+    world.add_rule(Rule::lose(1, Way::Down, kind::SERVER_ACK));
+    let place = update(&mut world)?;
+    until_applied(&mut world, 1)?;
+    until_complete(&mut world, &[place])?;
+    assert_eq!(world.log_of(0).len(), 1);
+    world.crash_device(0);
+    world.forget_client(0);
+    world.clear_rules();
+    world.start_device(0)?;
+    world.run_until("the log is empty", SOON, |world| world.log_of(0).is_empty())?;
+    let stats = world.server_stats().expect("it runs");
+    assert!(stats.make_up_acks > 0 && stats.applied == 1, "{stats:?}");
+    ends_with(world, 1)
+}
+
+// ---- §IV-E2: permanent failures ----
+
+#[test]
+fn device_2_is_lost_for_good_before_both_have_accepted() -> Outcome {
+    let mut world = world(Setup::calm(1, 2, 0))?;
+    world.add_rule(Rule::lose(1, Way::Up, kind::UPDATE));
+    let place = update(&mut world)?;
+    world.run_for(millis(20))?;
+    assert_eq!((world.log_of(0).len(), world.log_of(1).len()), (1, 0));
+    world.lose_device(1);
+    world.clear_rules();
+    world.run_for(millis(200))?;
+    assert_eq!(world.told(0, place), Told::Nothing, "one device of two is not enough");
+    world.start_device(1)?;
+    until_complete(&mut world, &[place])?;
+    ends_with(world, 1)
+}
+
+#[test]
+fn device_2_is_lost_for_good_after_both_have_accepted() -> Outcome {
+    let mut world = world(Setup::calm(1, 2, 0))?;
+    world.add_rule(Rule::lose(2, Way::Up, kind::UPDATE));
+    let places = updates(&mut world, 5)?;
+    until_complete(&mut world, &places)?;
+    assert_eq!((world.log_of(0).len(), world.log_of(1).len(), applied(&world)), (5, 5, 0));
+    world.lose_device(1);
+    world.forget_client(0);
+    world.clear_rules();
+    world.start_device(1)?;
+    until_applied(&mut world, 5)?;
+    ends_with(world, 5)
+}
+
+#[test]
+fn a_replica_fails_before_the_server_ack() -> Outcome {
+    const LOG: usize = 8;
+    const UPDATES: usize = 20;
+    let mut setup = Setup::calm(1, 2, 1);
+    setup.devices.iter_mut().for_each(|device| device.limits.entries_max = LOG);
+    let mut world = world(setup)?;
+    world.stop_replica(0);
+    let places = updates(&mut world, UPDATES)?;
+    world.run_for(millis(300))?;
+    let complete = places.iter().filter(|place| completed_by(&world, **place).is_some()).count();
+    assert_eq!((complete, world.log_of(0).len(), world.log_of(1).len()), (LOG, LOG, LOG));
+    assert_eq!(world.server_stats().expect("it runs").server_acks, 0);
+    assert!(world.device_stats(0).expect("it runs").not_logged.values().sum::<u64>() > 0);
+    assert!(world.client(0).expect("it runs").stats().timeouts > 0, "the client has timed out");
+    world.start_replica(0);
+    until_complete(&mut world, &places)?;
+    ends_with(world, UPDATES as u64)
+}
+
+#[test]
+fn a_replica_and_the_server_fail_before_the_server_ack() -> Outcome {
+    let mut world = world(Setup::calm(1, 2, 1))?;
+    world.stop_replica(0);
+    let places = updates(&mut world, 10)?;
+    until_complete(&mut world, &places)?;
+    world.forget_client(0);
+    world.crash_server();
+    world.start_server()?;
+    world.run_for(millis(200))?;
+    // What its own medium has does not count, so it does not go on yet.
+    assert!(world.server_stats().is_none());
+    assert_eq!((world.log_of(0).len(), world.log_of(1).len()), (10, 10));
+    world.start_replica(0);
+    until_applied(&mut world, 10)?;
+    ends_with(world, 10)
+}
+
+#[test]
+fn every_device_of_a_chain_is_lost_for_good_and_the_server_has_the_rest() -> Outcome {
+    let mut world = world(Setup::calm(1, 2, 0))?;
+    let first = updates(&mut world, 3)?;
+    until_applied(&mut world, 3)?;
+    world.add_rule(Rule::lose(2, Way::Up, kind::UPDATE));
+    let second = updates(&mut world, 2)?;
+    until_complete(&mut world, &[first, second].concat())?;
+    world.forget_client(0);
+    world.lose_device(0);
+    world.lose_device(1);
+    let summary = finish(world)?;
+    // The one case in which something reported durable is lost: there is no copy left.
+    assert_eq!((summary.judged.applied, summary.judged.excused), (3, 2));
+    Ok(())
+}
+
+// ---- §IV-E3: other components ----
+
+#[test]
+fn a_client_fails_with_a_gap_in_its_updates() -> Outcome {
+    let mut world = world(Setup::calm(2, 1, 0))?;
+    let second = Rule { seq: Some(2), ..Rule::lose(0, Way::Up, kind::UPDATE) };
+    world.add_rule(second);
+    let places = updates(&mut world, 4)?;
+    world.run_for(millis(20))?;
+    let complete: Vec<bool> = places.iter().map(|place| completed_by(&world, *place).is_some()).collect();
+    assert_eq!(complete, [true, false, false, false], "nothing behind the gap is reported");
+    world.forget_client(0);
+    world.run_for(millis(500))?;
+    assert_eq!((applied(&world), world.log_of(0).len()), (1, 2));
+    // The other client is not hindered.
+    let place = world.update(1, KEY, 0)?.expect("there is room");
+    world.run_until("the other's update is applied", SOON, |world| {
+        applied(world) == 2 && matches!(world.told(1, place), Told::Complete { .. })
+    })?;
+    let summary = finish(world)?;
+    assert_eq!((summary.judged.applied, summary.stranded), (2, 2));
+    Ok(())
+}
+
+#[test]
+fn a_switch_without_memory_fails_for_a_while() -> Outcome {
+    let mut world = world(Setup::calm(1, 1, 0))?;
+    let lasts = millis(300);
+    for hop in [0, 1] {
+        world.suffer(landfall_sim::pmnet::Fault::Partition { hop, up: true, down: true, lasts })?;
+    }
+    let places = updates(&mut world, 5)?;
+    world.run_for(millis(250))?;
+    assert_eq!((world.told(0, places[0]), applied(&world)), (Told::Nothing, 0));
+    until_complete(&mut world, &places)?;
+    ends_with(world, 5)
+}
+
+// ---- Figure 7 ----
+
+#[test]
+fn figure_7a_reordered_packets_are_applied_in_their_order() -> Outcome {
+    let mut world = world(Setup::calm(1, 1, 0))?;
+    let first = Rule { seq: Some(1), late: Some(millis(3)), ..Rule::lose(1, Way::Up, kind::UPDATE) };
+    world.add_rule(Rule { count: 1, ..first });
+    updates(&mut world, 3)?;
+    until_applied(&mut world, 3)?;
+    ends_with(world, 3)
+}
+
+#[test]
+fn figure_7b_a_lost_packet_is_sent_again_by_the_device_without_the_client() -> Outcome {
+    let mut world = world(Setup::calm(1, 1, 0))?;
+    let second = Rule { seq: Some(2), count: 1, ..Rule::lose(1, Way::Up, kind::UPDATE) };
+    world.add_rule(second);
+    updates(&mut world, 3)?;
+    until_applied(&mut world, 3)?;
+    let (device, client) = (world.device_stats(0).expect("it runs"), world.client(0).expect("it runs"));
+    assert_eq!(device.retransmissions_answered, 1);
+    assert_eq!((client.stats().retransmit_requests, client.stats().sent_again), (0, 0));
+    ends_with(world, 3)
+}
+
+#[test]
+fn a_packet_lost_in_front_of_the_device_is_sent_again_by_the_client() -> Outcome {
+    let mut world = world(Setup::calm(1, 1, 0))?;
+    let second = Rule { seq: Some(2), count: 1, ..Rule::lose(0, Way::Up, kind::UPDATE) };
+    world.add_rule(second);
+    let places = updates(&mut world, 3)?;
+    until_complete(&mut world, &places)?;
+    assert_eq!(world.client(0).expect("it runs").stats().retransmit_requests, 1);
+    ends_with(world, 3)
+}
+
+#[test]
+fn figure_7c_what_is_sent_again_after_the_server_failed_is_applied_in_its_order() -> Outcome {
+    let mut world = world(Setup::calm(1, 1, 0))?;
+    let first = updates(&mut world, 3)?;
+    until_applied(&mut world, 3)?;
+    world.crash_server();
+    let second = updates(&mut world, 20)?;
+    until_complete(&mut world, &[first, second].concat())?;
+    world.forget_client(0);
+    // What is logged arrives in another order than it was sent in.
+    for seq in [4, 9, 17] {
+        let late = Some(millis(seq));
+        world.add_rule(Rule {
+            seq: Some(seq as u32),
+            late,
+            count: 1,
+            ..Rule::lose(1, Way::Up, kind::UPDATE)
+        });
+    }
+    world.start_server()?;
+    until_applied(&mut world, 23)?;
+    ends_with(world, 23)
+}
+
+#[test]
+fn packets_that_arrive_twice_are_applied_once() -> Outcome {
+    let mut setup = Setup::calm(1, 2, 0);
+    let doubled = Faults { doubled: 100, late: 50, late_us: 500, ..Faults::default() };
+    setup.links.fill([doubled; 2]);
+    let mut world = world(setup)?;
+    let places = updates(&mut world, 30)?;
+    until_complete(&mut world, &places)?;
+    ends_with(world, 30)
+}
