@@ -3,7 +3,7 @@
 mod common;
 mod deployment;
 
-use common::{Place, Reply, Resp, binary};
+use common::{Place, Reply, Resp, binary, landfall};
 use deployment::{Net, Process, Writers, must_have};
 use std::net::SocketAddr;
 use std::process::Command;
@@ -128,6 +128,39 @@ fn reads_are_answered_from_a_devices_cache_and_see_every_write_before_them() {
     assert!(hits >= 250, "{hits} of 500 reads came from the cache");
     redis.kill().unwrap();
     redis.wait().unwrap();
+}
+
+#[test]
+fn the_log_of_a_device_that_does_not_run_can_be_looked_at_and_a_session_given_up() {
+    let files = tempfile::tempdir().unwrap();
+    let (dir, log) = (files.path().join("device"), files.path().join("log"));
+    let dir = dir.to_str().unwrap();
+    let mut command = Command::new(binary());
+    command.args(["pmnet", "switch", "--listen", "127.0.0.1:0", "--server", "127.0.0.1:9", "--dir", dir]);
+    command.args(["--capacity", "64MiB", "--upstream-ports", "22200-22210", "--number", "0"]);
+    let relay = Process::start(command, &log);
+    let client = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    client.set_read_timeout(Some(LIMIT)).unwrap();
+    let update = |seq: u8| [&[1, 0xfb, 7, 0, seq, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0][..], b"request"].concat();
+    for seq in 1..=3 {
+        client.send_to(&update(seq), relay.address("listen")).unwrap();
+        let mut bytes = [0; 64];
+        let got = client.recv(&mut bytes).unwrap();
+        assert_eq!((got, &bytes[..8]), (16, &[2, 0, 7, 0, seq, 0, 0, 0][..]));
+    }
+    relay.kill();
+    let look = |more: &[&str]| {
+        let output = landfall(&[&["pmnet", "log", "--dir", dir], more].concat());
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let session = format!("{}/7", client.local_addr().unwrap());
+    let shown = look(&[]);
+    assert!(shown.contains(&format!("{session} to 127.0.0.1:9: numbers 1 to 3, 3 updates")), "{shown}");
+    assert!(look(&["--discard", &session]).contains("3 updates given up"));
+    assert!(look(&[]).starts_with("0 updates"));
+    let refused = landfall(&["check", dir]);
+    assert!(!refused.status.success(), "it is no store");
 }
 
 #[test]

@@ -140,6 +140,21 @@ fn ports_of_clients_are_remembered() {
     assert_eq!(log.paths(), [(flow(2), 601), (flow(3), 602)]);
 }
 
+#[test]
+fn a_session_that_is_given_up_stays_so_and_the_others_stay() {
+    let media = blank(false);
+    let (mut log, mut landing) = (open(&media, Limits::default()), Landing::default());
+    for (client, seq) in [(1, 4), (1, 6), (2, 1)] {
+        append(&mut log, &mut landing, identity(client, 1, seq), 300);
+    }
+    log.commit(|_| {}).unwrap();
+    let first = log.sessions()[0];
+    assert_eq!((first.flow, first.session, first.first, first.last, first.count), (flow(1), 1, 4, 6, 2));
+    assert_eq!(log.discard(flow(1), 1).unwrap(), 2);
+    let media = SimMedia::from_image(media.crash_image_seeded(9), SimOptions::default());
+    assert_eq!(open(&media, Limits::default()).identities(|_| true), [identity(2, 1, 1)]);
+}
+
 #[derive(Clone, Debug)]
 enum Op {
     Append { client: u16, len: usize },

@@ -2,6 +2,7 @@
 
 mod chain;
 mod client;
+mod log;
 mod members;
 mod options;
 mod rejected;
@@ -29,6 +30,8 @@ enum PmnetCommand {
     Server(Box<server::ServerArgs>),
     /// Show the acknowledged commands that a real server has rejected
     Rejected(rejected::RejectedArgs),
+    /// Show what is in the log of a device that does not run, session by session
+    Log(log::LogCommandArgs),
     /// Show or change a chain: its devices, their order, which of them are lost for good
     Chain(chain::ChainCommandArgs),
     /// Show what a running device counts, again and again
@@ -45,6 +48,7 @@ pub(crate) fn run(args: PmnetArgs) -> ExitCode {
         PmnetCommand::Client(args) => client::run(*args),
         PmnetCommand::Server(args) => server::run(*args),
         PmnetCommand::Rejected(args) => rejected::run(&args),
+        PmnetCommand::Log(args) => log::run(&args),
         PmnetCommand::Chain(args) => chain::run(&args),
         PmnetCommand::Top(args) => top::run(&args),
         PmnetCommand::Table => {

@@ -1,5 +1,6 @@
 //! What DRAM knows of the log: where each update is, by session.
 
+use super::SessionEntries;
 use crate::{Flow, Identity};
 use landfall_heap::SlotId;
 use std::collections::BTreeMap;
@@ -130,6 +131,17 @@ impl Index {
             }
         }
         all
+    }
+
+    pub(super) fn sessions(&self) -> Vec<SessionEntries> {
+        let of = |((flow, session), state): (&(Flow, u16), &Session)| {
+            let ((first, _), (last, _)) =
+                state.entries.first_key_value().zip(state.entries.last_key_value())?;
+            let bytes = state.entries.values().map(|entry| u64::from(entry.len)).sum();
+            let count = state.entries.len() as u64;
+            Some(SessionEntries { flow: *flow, session: *session, first: *first, last: *last, count, bytes })
+        };
+        self.sessions.iter().filter_map(of).collect()
     }
 
     /// The record in `old` has moved to `new`; false if it is not current.

@@ -84,6 +84,23 @@ pub enum NotLogged {
     Applied,
 }
 
+/// What the log has of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionEntries {
+    /// Who sends to whom.
+    pub flow: Flow,
+    /// The session.
+    pub session: u16,
+    /// The lowest number.
+    pub first: u32,
+    /// The highest.
+    pub last: u32,
+    /// Updates.
+    pub count: u64,
+    /// Bytes of their packets.
+    pub bytes: u64,
+}
+
 /// An update of the log, found and held: [`Log::release`] it.
 #[derive(Clone, Debug)]
 pub struct Stored {
@@ -332,6 +349,29 @@ impl Log {
     /// Every update for a server that is in the log, session by session in order of number.
     pub fn identities(&self, mut wanted: impl FnMut(&Flow) -> bool) -> Vec<Identity> {
         self.shared.index.lock().identities(&mut wanted)
+    }
+
+    /// What there is of each session.
+    pub fn sessions(&self) -> Vec<SessionEntries> {
+        self.shared.index.lock().sessions()
+    }
+
+    /// Gives up every update of a session, durably: their records say nothing any more. For a log that nobody appends
+    /// to. Returns how many there were.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub fn discard(&mut self, flow: Flow, session: u16) -> Result<u64, LogError> {
+        let mut count = 0;
+        for seq in self.seqs(flow, session, 0, usize::MAX) {
+            let entry = self.shared.index.lock().remove(&Identity { flow, session, seq });
+            if let Some(entry) = entry {
+                self.drop_if_durable(entry);
+                self.shared.heap.entomb_slot(entry.slot)?;
+                count += 1;
+            }
+        }
+        Ok(count)
     }
 
     /// Finds an update's packet and holds its bytes; `None` if it is not there, or damaged (then it is never sent).

@@ -52,6 +52,9 @@ pub struct Server {
 impl Server {
     /// A new incarnation, with the rows and the floor that those before it have committed; none and 0 for the first. The
     /// number is the caller's random draw.
+    ///
+    /// An application with replicas gives only rows that all of them have: a row is confirmed to devices, which then give up
+    /// their copies.
     pub fn new(
         config: ServerConfig,
         incarnation: u64,

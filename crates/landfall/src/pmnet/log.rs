@@ -1,0 +1,86 @@
+//! `landfall pmnet log`: what is in the log of a device that does not run.
+
+use super::options::BadValue;
+use crate::fail;
+use clap::Args;
+use landfall_pmnet::LogError;
+use landfall_pmnet::log::{Limits, Log, SessionEntries};
+use landfall_server::config::{ConfigError, parse_media};
+use landfall_server::store::{StoreError, open_region};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Flags of `landfall pmnet log`.
+#[derive(Debug, Args)]
+pub(crate) struct LogCommandArgs {
+    /// Directory of the region, or a DAX device
+    #[arg(long, value_name = "DIR", default_value = "landfall-pmnet")]
+    dir: PathBuf,
+    /// Medium that the region must be on: auto, dax, file or volatile
+    #[arg(long, value_name = "KIND", default_value = "auto")]
+    media: String,
+    /// Give up the updates of a session, durably: CLIENT/SESSION as the list shows it. For one whose client died with a gap
+    /// in its updates, which no server will ever apply. What was reported as durable is lost with it
+    #[arg(long, value_name = "CLIENT/SESSION")]
+    discard: Option<String>,
+}
+
+/// Why the log cannot be shown.
+#[derive(Debug, thiserror::Error)]
+enum LogCommandError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    #[error(transparent)]
+    Log(#[from] LogError),
+    #[error(transparent)]
+    Value(#[from] BadValue),
+    #[error("{}: no region here; --dir names a device's", .0.display())]
+    Nothing(PathBuf),
+}
+
+/// Prints a line for each session: client, session, server, numbers, entries, bytes.
+#[expect(clippy::print_stdout, reason = "they are the command's output")]
+pub(crate) fn run(args: &LogCommandArgs) -> ExitCode {
+    match list(args) {
+        Ok(lines) => {
+            lines.iter().for_each(|line| println!("{line}"));
+            ExitCode::SUCCESS
+        }
+        Err(error) => fail(&error),
+    }
+}
+
+fn list(args: &LogCommandArgs) -> Result<Vec<String>, LogCommandError> {
+    let path = landfall_server::store::region_path(&args.dir);
+    if !path.exists() {
+        return Err(LogCommandError::Nothing(path));
+    }
+    // As large as it is: it grows only when it is smaller than asked for.
+    let smallest = u64::from(landfall_heap::layout::RUNS_MIN) * landfall_media::RUN_SIZE;
+    let (media, _) = open_region(&args.dir, smallest, parse_media(&args.media)?, None)?;
+    let (mut log, recovered) = Log::open(media, Limits::default())?;
+    let sessions = log.sessions();
+    if let Some(wanted) = &args.discard {
+        let session = sessions.iter().find(|session| name(session) == *wanted);
+        let session = session.ok_or_else(|| BadValue::new(wanted, "no such session in the log"))?;
+        let count = log.discard(session.flow, session.session)?;
+        return Ok(vec![format!("{wanted}: {count} updates given up")]);
+    }
+    let mut lines: Vec<String> = sessions.iter().map(show).collect();
+    lines.push(format!(
+        "{} updates, {} bytes; {} records without their packet, {} damaged",
+        recovered.entries, recovered.bytes, recovered.gone, recovered.damaged
+    ));
+    Ok(lines)
+}
+
+fn name(entries: &SessionEntries) -> String {
+    format!("{}/{}", entries.flow.client, entries.session)
+}
+
+fn show(entries: &SessionEntries) -> String {
+    let SessionEntries { flow, first, last, count, bytes, .. } = entries;
+    format!("{} to {}: numbers {first} to {last}, {count} updates, {bytes} bytes", name(entries), flow.server)
+}
