@@ -33,8 +33,7 @@ fn kills_of_redis_of_the_device_and_of_both_sides_lose_nothing_acknowledged() {
     let address = client.address("resp");
     let writers = Writers::start(3, 3000, || connect(&net, address));
     writers.wait_for(500);
-    redis.kill().unwrap();
-    redis.wait().unwrap();
+    redis.kill();
     writers.wait_for(100);
     redis = net.start_redis();
     writers.wait_for(500);
@@ -45,22 +44,18 @@ fn kills_of_redis_of_the_device_and_of_both_sides_lose_nothing_acknowledged() {
     device.kill();
     (device, server) = (net.start_device(0, &[]), net.start_server());
     writers.wait_for(500);
-    redis.kill().unwrap();
-    redis.wait().unwrap();
+    redis.kill();
     server.kill();
     device.kill();
-    redis = net.start_redis();
-    let _everything = (net.start_device(0, &[]), net.start_server());
+    let _everything = (net.start_redis(), net.start_device(0, &[]), net.start_server());
     let wanted = writers.finish();
     must_have(net.redis().expect("redis"), &wanted);
-    redis.kill().unwrap();
-    redis.wait().unwrap();
 }
 
 #[test]
 fn a_device_that_is_lost_for_good_with_its_log_loses_nothing_that_another_has() {
     let Some(net) = has_redis().then(|| Net::new(2)).flatten() else { return };
-    let mut redis = net.start_redis();
+    let _redis = net.start_redis();
     let (server, near, far) = (net.start_server(), net.start_device(0, &[]), net.start_device(1, &[]));
     let client = net.start_client(2);
     let address = client.address("resp");
@@ -75,14 +70,12 @@ fn a_device_that_is_lost_for_good_with_its_log_loses_nothing_that_another_has() 
     let wanted = writers.finish();
     must_have(net.redis().expect("redis"), &wanted);
     drop(near);
-    redis.kill().unwrap();
-    redis.wait().unwrap();
 }
 
 #[test]
 fn as_the_servers_own_network_card_a_device_survives_kills_too() {
     let Some(net) = has_redis().then(|| Net::new(0)).flatten() else { return };
-    let mut redis = net.start_redis();
+    let _redis = net.start_redis();
     let (mut server, mut device) = (net.start_server(), net.start_nic(&[]));
     let client = net.start_client(1);
     let address = client.address("resp");
@@ -100,14 +93,12 @@ fn as_the_servers_own_network_card_a_device_survives_kills_too() {
     device.kill();
     let _everything = (net.start_nic(&[]), net.start_server());
     must_have(net.redis().expect("redis"), &writers.finish());
-    redis.kill().unwrap();
-    redis.wait().unwrap();
 }
 
 #[test]
 fn reads_are_answered_from_a_devices_cache_and_see_every_write_before_them() {
     let Some(net) = has_redis().then(|| Net::new(1)).flatten() else { return };
-    let mut redis = net.start_redis();
+    let _redis = net.start_redis();
     let _server = net.start_server();
     let _device = net.start_device(0, &["--cache", "resp", "--metrics", "127.0.0.1:9151"]);
     let client = net.start_client(1);
@@ -126,8 +117,6 @@ fn reads_are_answered_from_a_devices_cache_and_see_every_write_before_them() {
     let hits = counts.lines().find(|line| line.starts_with("cache_hits_total")).expect("hits are counted");
     let hits: u64 = hits.split_whitespace().nth(1).unwrap().parse().unwrap();
     assert!(hits >= 250, "{hits} of 500 reads came from the cache");
-    redis.kill().unwrap();
-    redis.wait().unwrap();
 }
 
 #[test]

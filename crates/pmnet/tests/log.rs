@@ -141,6 +141,21 @@ fn ports_of_clients_are_remembered() {
 }
 
 #[test]
+fn a_packet_so_short_that_it_is_in_its_record_comes_back_whole() {
+    let media = blank(false);
+    let (mut log, mut landing) = (open(&media, Limits::default()), Landing::default());
+    let short = identity(1, 1, 1);
+    let bytes = landfall_pmnet::wire::Packet::new(1, 1, landfall_pmnet::wire::Body::Update(b"ab")).to_bytes();
+    let extent = landing.land(&log.heap().clone(), &bytes);
+    assert_eq!(log.append(short, extent, 0, 1).unwrap(), Logged::New);
+    log.heap().runs().release(extent);
+    log.commit(|_| {}).unwrap();
+    assert_eq!(read(&log, &short), Some(bytes.clone()));
+    let media = SimMedia::from_image(media.crash_image_seeded(9), SimOptions::default());
+    assert_eq!(read(&open(&media, Limits::default()), &short), Some(bytes));
+}
+
+#[test]
 fn a_session_that_is_given_up_stays_so_and_the_others_stay() {
     let media = blank(false);
     let (mut log, mut landing) = (open(&media, Limits::default()), Landing::default());

@@ -71,6 +71,23 @@ impl Drop for Process {
     }
 }
 
+/// The real server.
+pub(crate) struct Redis(Child);
+
+impl Redis {
+    /// SIGKILL.
+    pub(crate) fn kill(self) {
+        drop(self);
+    }
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// Clients, devices in a row, and a server, each on a host of its own; one subnet.
 pub(crate) struct Net {
     pub(crate) client: Host,
@@ -154,19 +171,19 @@ impl Net {
     }
 
     /// Redis with `appendfsync always`; with what it had written before.
-    pub(crate) fn start_redis(&self) -> Child {
+    pub(crate) fn start_redis(&self) -> Redis {
         let dir = self.place.path().join("redis");
         std::fs::create_dir_all(&dir).unwrap();
         let mut command = self.server.command("redis-server");
         command.args(["--port", &REDIS_PORT.to_string(), "--appendonly", "yes", "--appendfsync", "always"]);
         command.args(["--save", ""]).arg("--dir").arg(dir).stdout(Stdio::null()).stderr(Stdio::null());
-        let child = command.stdin(Stdio::null()).spawn().unwrap();
+        let started = Redis(command.stdin(Stdio::null()).spawn().unwrap());
         let begun = Instant::now();
         while self.redis().is_none() {
             assert!(begun.elapsed() < PATIENCE, "redis did not start");
             std::thread::sleep(Duration::from_millis(10));
         }
-        child
+        started
     }
 
     /// A connection to Redis itself, once it has loaded what it had.

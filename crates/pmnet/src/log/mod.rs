@@ -12,7 +12,9 @@ pub use recover::Recovered;
 use crate::error::LogError;
 use crate::{Flow, Identity};
 use index::Index;
-use landfall_heap::{Entry, Extents, FEATURE_PMNET, Heap, HeapError, Kind, SlotId, Source, Writer, spaces};
+use landfall_heap::{
+    Entry, Extents, FEATURE_PMNET, Heap, HeapError, Kind, SlotId, Source, ValuePlace, Writer, spaces,
+};
 use landfall_media::{CommitMode, Dirty, Extent, MediaError};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -104,8 +106,10 @@ pub struct SessionEntries {
 /// An update of the log, found and held: [`Log::release`] it.
 #[derive(Clone, Debug)]
 pub struct Stored {
-    /// The packet's bytes, in the region.
+    /// The packet's bytes, in the region; none for one so short that it is in its record.
     pub extents: Extents,
+    /// Those of a packet that is in its record.
+    inline: Vec<u8>,
     /// Bytes in front of the PMNet header.
     pub header_at: usize,
 }
@@ -391,7 +395,11 @@ impl Log {
         match heap.verify_value(entry.slot, &view) {
             Ok(extents) => {
                 extents.iter().for_each(|extent| heap.runs().hold(*extent));
-                Ok(Some(Stored { extents, header_at: view.aux() as usize }))
+                let inline = match view.value() {
+                    ValuePlace::Inline(bytes) => bytes.to_vec(),
+                    _ => Vec::new(),
+                };
+                Ok(Some(Stored { extents, inline, header_at: view.aux() as usize }))
             }
             Err(HeapError::Damaged { .. }) => Ok(None),
             Err(error) => Err(error.into()),
@@ -403,7 +411,7 @@ impl Log {
     /// # Errors
     /// The medium's.
     pub fn bytes_of(&self, stored: &Stored) -> Result<Vec<u8>, LogError> {
-        let mut bytes = Vec::new();
+        let mut bytes = stored.inline.clone();
         for extent in &stored.extents {
             bytes.extend_from_slice(self.shared.heap.media().bytes(*extent)?);
         }

@@ -100,7 +100,8 @@ impl Log {
             records.damaged += scanned.damaged.len() as u64;
             for slot in unit.tail() {
                 let Slot::Record(view) = heap.slot(slot)? else { continue };
-                let theirs = Some(view.space()).filter(|space| !spaces::PMNET.contains(space));
+                let ours = |space: &u8| spaces::PMNET.contains(space) || view.seq() == 0;
+                let theirs = Some(view.space()).filter(|space| !ours(space));
                 records.foreign = records.foreign.or(theirs);
             }
         }
