@@ -30,6 +30,9 @@ pub struct PmnetArgs {
     /// Requests in front of each run that do not count; they take no longer than the run
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     pub warm_up: u64,
+    /// How long a client that is alone rests after each request, µs, so that what servers do behind its back is done
+    #[arg(long, value_name = "MICROSECONDS", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    pub rest_us: u64,
     /// Closed-loop clients of Figures 16 and 22
     #[arg(long, value_name = "N", value_delimiter = ',', default_values_t = [1, 4, 16, 64])]
     pub clients: Vec<usize>,

@@ -7,6 +7,7 @@ use super::design::{Spec, Waits};
 use super::load::{Channel, Framing};
 use super::load::{Measured, Plan, StreamChannel, UdpChannel, drive};
 use super::stand::{Extent, Stand};
+use super::sys::rest_exactly;
 use super::work::{Ask, Settings, clients, fill};
 use crate::error::BenchError;
 use crate::measure::cpu::CpuTime;
@@ -104,20 +105,23 @@ pub(crate) fn run(lab: &Lab, specs: &[Spec], notes: &mut Vec<String>) -> Result<
 
 fn turn(lab: &Lab, spec: Spec) -> Result<Sample, BenchError> {
     let stand = Stand::start(lab, spec, Extent::default())?;
-    let _awake = (spec.waits == Waits::Block).then(|| lab.keep_awake());
+    let _awake = lab.keep_awake(spec.waits);
     let settings = settings_of(lab, spec);
-    let plan = Plan { warm_up: lab.args.warm_up, length: Duration::from_secs_f64(lab.args.seconds) };
+    let length = Duration::from_secs_f64(lab.args.seconds);
+    let rest = spec.rests.then(|| Duration::from_micros(lab.args.rest_us));
+    let plan = Plan { warm_up: lab.args.warm_up, length, rest };
     let mark = || {
         let (devices, servers) = stand.cpu();
         Ok(Marks { devices, servers, acknowledged: stand.count(0, "acknowledged_total")? })
     };
     let measured = stand.course.client.enter(|| {
         lab.is_pinning().then(|| pin(lab.args.client_core));
+        rest_exactly();
         load(&stand, settings)?;
         let mut channel = stand.open_channel()?;
         drive(&mut *channel, clients(settings, spec.clients), plan, mark)
     })?;
-    sample(&measured)
+    sample(&measured, spec.rests)
 }
 
 pub(crate) fn settings_of(lab: &Lab, spec: Spec) -> Settings {
@@ -165,12 +169,14 @@ fn load(stand: &Stand, settings: Settings) -> Result<(), BenchError> {
     Ok(())
 }
 
-fn sample(measured: &Measured<Marks>) -> Result<Sample, BenchError> {
+fn sample(measured: &Measured<Marks>, rests: bool) -> Result<Sample, BenchError> {
     let requests = measured.all.len() as f64;
     if measured.all.is_empty() {
         return Err(BenchError::Nothing("no request came to its end"));
     }
-    let seconds = measured.took.as_secs_f64();
+    // Of a client that rests: what it would do if it did not, and nobody worked behind its back.
+    let waited = measured.all.mean() * requests / 1e9;
+    let seconds = if rests { waited } else { measured.took.as_secs_f64() };
     let (before, after) = &measured.marks;
     let cpu = |now: &[CpuTime], before: &[CpuTime]| {
         let used: u64 = now.iter().zip(before).map(|(now, before)| now.since_ns(*before)).sum();

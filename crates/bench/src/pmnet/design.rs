@@ -121,20 +121,29 @@ pub(crate) struct Spec {
     pub(crate) payload: usize,
     /// Share of updates, percent.
     pub(crate) updates: u32,
+    /// The client rests after each request, so that what is done behind its back does not delay the next one: in the
+    /// paper, the server has a machine of its own for that. With one client only.
+    pub(crate) rests: bool,
 }
 
 impl Spec {
-    /// The ideal handler, one client, only updates.
+    /// The ideal handler, one client that rests, only updates.
     pub(crate) fn ideal(design: Design, waits: Waits, payload: usize) -> Self {
-        Self { app: App::Ideal, design, waits, clients: 1, payload, updates: 100 }
+        Self { app: App::Ideal, design, waits, clients: 1, payload, updates: 100, rests: true }
+    }
+
+    /// The same load by so many clients that never rest.
+    pub(crate) fn by(self, clients: usize) -> Self {
+        Self { clients, rests: false, ..self }
     }
 
     /// One line for people.
     pub(crate) fn describe(&self) -> String {
         let waits = if self.waits == Waits::Spin { ", spinning" } else { "" };
+        let rests = if self.rests { " that rests" } else { "" };
         let clients = if self.clients == 1 { "1 client".into() } else { format!("{} clients", self.clients) };
         format!(
-            "{}, {}{waits}, {clients}, {} B, {} % updates",
+            "{}, {}{waits}, {clients}{rests}, {} B, {} % updates",
             self.app.name(),
             self.design.name(),
             self.payload,

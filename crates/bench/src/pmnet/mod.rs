@@ -29,7 +29,7 @@ use crate::say;
 use app::App;
 use awake::Awake;
 use course::{Beside, Course};
-use design::{Design, Spec};
+use design::{Design, Spec, Waits};
 use landfall_testbed::Host;
 use report::Results;
 use std::path::{Path, PathBuf};
@@ -121,11 +121,12 @@ impl Lab {
         self.has_cache.then_some(["--cache", kind])
     }
 
-    /// Keeps the cores awake, unless they are to sleep.
-    pub(crate) fn keep_awake(&self) -> Awake {
-        let cores = [self.args.server_core, self.args.client_core];
+    /// Keeps the cores awake, unless they are to sleep; where somebody spins, only the clients', as the other is busy.
+    pub(crate) fn keep_awake(&self, waits: Waits) -> Awake {
+        let cores = [self.args.client_core, self.args.server_core];
         let awake = self.is_pinning() && !self.args.let_sleep;
-        Awake::start(if awake { &cores } else { &[] })
+        let count = if waits == Waits::Spin { 1 } else { cores.len() };
+        Awake::start(if awake { &cores[..count] } else { &[] })
     }
 
     /// A program on a host and a core.

@@ -82,7 +82,7 @@ fn figure_16(clients: &[usize]) -> Vec<Spec> {
     let of = |clients: &usize| {
         let clients = *clients;
         [Design::ClientServer, PMNET]
-            .map(|design| Spec { clients, ..Spec::ideal(design, Waits::Block, LARGE_PAYLOAD) })
+            .map(|design| Spec::ideal(design, Waits::Block, LARGE_PAYLOAD).by(clients))
     };
     clients.iter().flat_map(of).collect()
 }
@@ -104,9 +104,9 @@ fn figure_18() -> Vec<Spec> {
     blocking.into_iter().chain(spinning).collect()
 }
 
-/// An application under one load.
+/// An application under one load; a client that is alone rests.
 pub(crate) fn app(app: App, design: Design, updates: u32, clients: usize) -> Spec {
-    Spec { app, design, waits: Waits::Block, clients, payload: PAYLOAD, updates }
+    Spec { app, design, waits: Waits::Block, clients, payload: PAYLOAD, updates, rests: clients == 1 }
 }
 
 fn figure_19(apps: &[AppChoice], ratios: &[u32], many: usize) -> Vec<Spec> {
@@ -143,14 +143,15 @@ fn figure_21(apps: &[AppChoice]) -> Vec<Spec> {
 }
 
 fn figure_22(clients: &[usize]) -> Vec<Spec> {
-    let of = |clients: &usize| {
-        let clients = *clients;
-        BOTH.into_iter().flat_map(move |waits| {
-            [Design::ClientServer, PMNET]
-                .map(|design| Spec { clients, ..Spec::ideal(design, waits, PAYLOAD) })
-        })
-    };
-    clients.iter().flat_map(of).collect()
+    figure_22_loads(clients).into_iter().flatten().collect()
+}
+
+/// Client-server and PMNet under each load of Figure 22: first one client that rests.
+pub(crate) fn figure_22_loads(clients: &[usize]) -> Vec<[Spec; 2]> {
+    let pair = |waits| [Design::ClientServer, PMNET].map(|design| Spec::ideal(design, waits, PAYLOAD));
+    let resting = BOTH.map(pair);
+    let busy = clients.iter().flat_map(|clients| BOTH.map(|waits| pair(waits).map(|spec| spec.by(*clients))));
+    resting.into_iter().chain(busy).collect()
 }
 
 #[cfg(test)]

@@ -174,7 +174,10 @@ impl Stand {
 
     fn process(&self, lab: &Lab, process: &Process<'_>) -> Result<Command, BenchError> {
         let dir = make_dir(&self.scratch.path().join(process.name))?;
-        let mut command = lab.command_on(process.host, lab.args.server_core, &lab.landfall);
+        // Whoever works behind the client's back while somebody spins does so on the client's core, while it rests.
+        let behind = self.spec.waits == Waits::Spin && !process.spin;
+        let core = if behind { lab.args.client_core } else { lab.args.server_core };
+        let mut command = lab.command_on(process.host, core, &lab.landfall);
         let kind =
             process.kind.to_possible_value().map(|kind| kind.get_name().to_owned()).unwrap_or_default();
         command.args(["bench", "pmnet-server", "--kind", &kind, "--listen", &process.at.to_string()]);
@@ -183,8 +186,8 @@ impl Stand {
             command.args(["--structure", structure.name()]);
         }
         command.args(process.spin.then_some("--spin"));
-        // Beside a device or a logger that spins, being woken must not push it from the core.
-        command.args((self.spec.waits == Waits::Spin && !process.spin).then_some("--background"));
+        // Being woken must not push the client from it.
+        command.args(behind.then_some("--background"));
         Ok(command)
     }
 

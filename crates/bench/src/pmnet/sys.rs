@@ -28,6 +28,13 @@ pub(crate) fn enter_class(class: Class) {
     }
 }
 
+/// Has the calling thread sleep no longer than it asks for: by default the kernel may add 50 µs.
+pub(crate) fn rest_exactly() {
+    const SLACK_NS: libc::c_ulong = 1000;
+    // SAFETY: takes a number, and changes only when this thread's timers end.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, SLACK_NS) };
+}
+
 /// Waits until one of `sockets` can be read, for `timeout_ms` at most. Whether one can.
 pub(crate) fn wait_readable(sockets: &[BorrowedFd<'_>], timeout_ms: i32) -> io::Result<bool> {
     let entry =

@@ -50,6 +50,8 @@ pub(crate) struct Plan {
     /// Requests that do not count, for as long as a run at most.
     pub(crate) warm_up: u64,
     pub(crate) length: Duration,
+    /// How long a client rests after each request; none if it does not.
+    pub(crate) rest: Option<Duration>,
 }
 
 /// What a run has measured. Latencies in ns.
@@ -78,6 +80,7 @@ struct Run<'a> {
     done: Vec<Done>,
     under_way: usize,
     heard: Instant,
+    rest: Option<Duration>,
 }
 
 /// Runs a load. `mark` reads what is compared between the begin and the end of what counts.
@@ -90,7 +93,7 @@ pub(crate) fn drive<M>(
     let now = Instant::now();
     let client = |work| Client { work, ask: Ask::default(), sent: now };
     let clients: Vec<Client> = workloads.into_iter().map(client).collect();
-    let mut run = Run { channel, clients, done: Vec::new(), under_way: 0, heard: now };
+    let mut run = Run { channel, clients, done: Vec::new(), under_way: 0, heard: now, rest: plan.rest };
     (0..run.clients.len()).try_for_each(|client| run.next(client, &[]))?;
     let begun = Instant::now();
     let mut left = plan.warm_up;
@@ -153,6 +156,7 @@ impl Run<'_> {
             self.under_way -= 1;
             counts.iter_mut().for_each(|counts| counts.add(&self.clients[done.client], done, now));
             if go_on {
+                self.rest.into_iter().for_each(std::thread::sleep);
                 self.next(done.client, &done.reply)?;
             }
         }
@@ -221,7 +225,7 @@ mod tests {
     fn every_client_has_one_request_under_way_and_the_warm_up_does_not_count() {
         let mut echo = Echo::default();
         let workloads = (0..3).map(|_| Box::new(Alternate(0)) as Box<dyn Workload>).collect();
-        let plan = Plan { warm_up: 30, length: Duration::from_millis(30) };
+        let plan = Plan { warm_up: 30, length: Duration::from_millis(30), rest: None };
         let counter = std::cell::Cell::new(0);
         let mark = || Ok(counter.replace(counter.get() + 1));
         let measured = drive(&mut echo, workloads, plan, mark).unwrap();

@@ -1,12 +1,12 @@
 //! `pmnet.md`: the tables.
 
-use super::judge::{Goal, mean, over_apps, p50, ratio, rps};
+use super::judge::{Goal, mean, over_apps, ratio, rps};
 use super::{Results, paper};
 use crate::measure::stats::Summary;
 use crate::pmnet::app::App;
 use crate::pmnet::compare::{Row, find, groups};
-use crate::pmnet::design::{Design, PMNET, PMNET_3, PMNET_CACHE, Spec, Waits};
-use crate::pmnet::sections::{FIGURE_20, LARGE_PAYLOAD, PAYLOAD, app};
+use crate::pmnet::design::{Design, PMNET, PMNET_3, PMNET_CACHE, PMNET_FILE, Spec, Waits};
+use crate::pmnet::sections::{FIGURE_20, LARGE_PAYLOAD, PAYLOAD, app, figure_22_loads};
 use crate::report::markdown::{Page, bytes, number, spread, spread_of};
 use crate::report::svg::Plot;
 use crate::report::targets::Bound;
@@ -61,6 +61,13 @@ fn head(page: &mut Page, results: &Results) {
          *Bypass* goes through the device's process, which logs nothing, and is answered by the server. *Spinning*: client \
          and whoever answers it never wait; otherwise all wait in the kernel.",
     );
+    page.paragraph(&format!(
+        "*A client that rests* pauses for {} µs after each request, so that what the server does behind its back does not \
+         delay the next one: in the paper that is another machine's work. Its requests a second are those of the time \
+         without the pauses: what one closed-loop client does where hosts have cores of their own. Clients that never \
+         rest share the cores with all that is done behind their backs.",
+        settings.rest_us
+    ));
     page.paragraph(&format!(
         "What is not as in the paper: one machine, and few cores: all devices, servers, loggers and replicas share one, \
          clients another, so that what the paper's hosts do at the same time is done one after the other here, most of \
@@ -139,7 +146,11 @@ fn is_ideal(spec: &Spec, payload: usize) -> bool {
 
 fn figure_15(page: &mut Page, results: &Results) {
     let sizes = &results.settings.sizes;
-    let of_figure = |row: &&Row| row.spec.clients == 1 && sizes.iter().any(|size| is_ideal(&row.spec, *size));
+    let designs = [Design::Direct, Design::ClientServer, Design::Tcp, Design::Bypass, PMNET, PMNET_FILE];
+    let of_figure = |row: &&Row| {
+        let size = sizes.iter().any(|size| is_ideal(&row.spec, *size));
+        size && row.spec.rests && designs.contains(&row.spec.design)
+    };
     let rows: Vec<Row> = results.rows.iter().filter(of_figure).cloned().collect();
     if rows.is_empty() {
         return;
@@ -159,9 +170,10 @@ fn figure_15(page: &mut Page, results: &Results) {
 }
 
 fn figure_16(page: &mut Page, results: &Results) {
-    let of_figure = |row: &&Row| is_ideal(&row.spec, LARGE_PAYLOAD) && row.spec.waits == Waits::Block;
+    let of_figure =
+        |row: &&Row| is_ideal(&row.spec, LARGE_PAYLOAD) && row.spec.waits == Waits::Block && !row.spec.rests;
     let rows: Vec<Row> = results.rows.iter().filter(of_figure).cloned().collect();
-    if rows.iter().all(|row| row.spec.clients == 1) {
+    if rows.is_empty() {
         return;
     }
     page.paragraph("## Figure 16: bandwidth and latency, 1000 B, ideal handler");
@@ -339,29 +351,21 @@ fn figure_21(page: &mut Page, results: &Results) {
 
 fn figure_22(page: &mut Page, results: &Results) {
     let rows = &results.rows;
-    let spec = |design, waits, clients| Spec { clients, ..Spec::ideal(design, waits, PAYLOAD) };
-    let cells: Vec<Vec<String>> = results
-        .settings
-        .clients
-        .iter()
-        .flat_map(|clients| {
-            [Waits::Block, Waits::Spin].map(|waits| {
-                let (base, ours) = (
-                    find(rows, spec(Design::ClientServer, waits, *clients))?,
-                    find(rows, spec(PMNET, waits, *clients))?,
-                );
-                let stack = if waits == Waits::Spin { "both ends spinning" } else { "waiting" };
-                Some(vec![
-                    clients.to_string(),
-                    stack.into(),
-                    spread(&base.rps),
-                    spread(&ours.rps),
-                    spread_of(ours.rps.over(&base.rps).as_ref()),
-                    spread_of(ratio(rows, base.spec, ours.spec, p50).as_ref()),
-                ])
-            })
+    let cells: Vec<Vec<String>> = figure_22_loads(&results.settings.clients)
+        .into_iter()
+        .filter_map(|[base, ours]| {
+            let (base, ours) = (find(rows, base)?, find(rows, ours)?);
+            let stack = if base.spec.waits == Waits::Spin { "both ends spinning" } else { "waiting" };
+            let rests = if base.spec.rests { ", resting" } else { "" };
+            Some(vec![
+                format!("{}{rests}", base.spec.clients),
+                stack.into(),
+                spread(&base.rps),
+                spread(&ours.rps),
+                spread_of(ours.rps.over(&base.rps).as_ref()),
+                spread_of(base.p50_us.over(&ours.p50_us).as_ref()),
+            ])
         })
-        .flatten()
         .collect();
     if cells.is_empty() {
         return;

@@ -93,7 +93,7 @@ fn figure_15(results: &Results, waits: Waits) -> Chart {
 fn figure_16(results: &Results) -> Chart {
     let of = |design: Design| {
         let points = results.settings.clients.iter().map(move |clients| {
-            let spec = Spec { clients: *clients, ..Spec::ideal(design, Waits::Block, LARGE_PAYLOAD) };
+            let spec = Spec::ideal(design, Waits::Block, LARGE_PAYLOAD).by(*clients);
             let row = find(&results.rows, spec)?;
             Some((row.rps.median * (LARGE_PAYLOAD * 8) as f64 / 1e9, row.mean_us.clone()))
         });
