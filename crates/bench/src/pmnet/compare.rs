@@ -3,7 +3,7 @@
 use super::Lab;
 use super::app::App;
 use super::course::Course;
-use super::design::{Spec, Waits};
+use super::design::Spec;
 use super::load::{Channel, Framing};
 use super::load::{Measured, Plan, StreamChannel, UdpChannel, drive};
 use super::stand::{Extent, Stand};
@@ -46,8 +46,8 @@ pub(crate) struct Row {
     pub(crate) server_us: Option<Summary>,
     /// Requests sent again, of a thousand.
     pub(crate) again: Summary,
-    /// Updates that a device acknowledged, of a hundred requests.
-    pub(crate) acknowledged: Option<Summary>,
+    /// Requests that the devices' acknowledgements completed, of a hundred.
+    pub(crate) acknowledged: Summary,
     /// Requests that the read cache answered, of a hundred.
     pub(crate) cached: Summary,
 }
@@ -72,7 +72,6 @@ struct Sample {
 struct Marks {
     devices: Vec<CpuTime>,
     servers: Vec<CpuTime>,
-    acknowledged: Option<f64>,
 }
 
 /// Runs contestants in turns: A B C A B C ..., so that what disturbs the machine for a while disturbs all. One that
@@ -112,7 +111,7 @@ fn turn(lab: &Lab, spec: Spec) -> Result<Sample, BenchError> {
     let plan = Plan { warm_up: lab.args.warm_up, length, rest };
     let mark = || {
         let (devices, servers) = stand.cpu();
-        Ok(Marks { devices, servers, acknowledged: stand.count(0, "acknowledged_total")? })
+        Ok(Marks { devices, servers })
     };
     let measured = stand.course.client.enter(|| {
         lab.is_pinning().then(|| pin(lab.args.client_core));
@@ -182,7 +181,6 @@ fn sample(measured: &Measured<Marks>, rests: bool) -> Result<Sample, BenchError>
         let used: u64 = now.iter().zip(before).map(|(now, before)| now.since_ns(*before)).sum();
         if now.is_empty() { f64::NAN } else { used as f64 / 1000.0 / requests }
     };
-    let acknowledged = after.acknowledged.zip(before.acknowledged).map(|(now, before)| now - before);
     Ok(Sample {
         rps: requests / seconds,
         tps: measured.transactions as f64 / seconds,
@@ -192,7 +190,7 @@ fn sample(measured: &Measured<Marks>, rests: bool) -> Result<Sample, BenchError>
         device_us: cpu(&after.devices, &before.devices),
         server_us: cpu(&after.servers, &before.servers),
         again: measured.sent_again as f64 * 1000.0 / requests,
-        acknowledged: acknowledged.map_or(f64::NAN, |count| count * 100.0 / requests),
+        acknowledged: measured.by_devices as f64 * 100.0 / requests,
         cached: measured.from_cache as f64 * 100.0 / requests,
     })
 }
@@ -222,7 +220,7 @@ impl Row {
             device_us: summary(|sample| sample.device_us),
             server_us: summary(|sample| sample.server_us),
             again: summary(|sample| sample.again)?,
-            acknowledged: summary(|sample| sample.acknowledged),
+            acknowledged: summary(|sample| sample.acknowledged)?,
             cached: summary(|sample| sample.cached)?,
             distribution,
         })

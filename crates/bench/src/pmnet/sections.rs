@@ -2,7 +2,7 @@
 
 use super::Lab;
 use super::app::App;
-use super::args::{AppChoice, PmnetSection};
+use super::args::{AppChoice, PmnetArgs, PmnetSection};
 use super::compare;
 use super::design::{Design, PMNET, PMNET_3, PMNET_CACHE, PMNET_FILE, Spec, Waits};
 use super::recovery;
@@ -28,7 +28,7 @@ pub(crate) fn measure(lab: &Lab, results: &mut Results) -> Result<(), BenchError
             continue;
         }
         // What an earlier figure has measured is not measured again.
-        let wanted = specs(lab, section);
+        let wanted = specs(&lab.args, section);
         let new: Vec<Spec> = wanted.into_iter().filter(|spec| !tried.contains(spec)).collect();
         tried.extend(&new);
         note_missing(lab, &new, results);
@@ -49,15 +49,15 @@ fn note_missing(lab: &Lab, specs: &[Spec], results: &mut Results) {
 }
 
 /// The contestants of a figure, those side by side that are compared.
-pub(crate) fn specs(lab: &Lab, section: PmnetSection) -> Vec<Spec> {
+pub(crate) fn specs(args: &PmnetArgs, section: PmnetSection) -> Vec<Spec> {
     match section {
-        PmnetSection::Fig15 => figure_15(&lab.args.sizes),
-        PmnetSection::Fig16 => figure_16(&lab.args.clients),
+        PmnetSection::Fig15 => figure_15(&args.sizes),
+        PmnetSection::Fig16 => figure_16(&args.clients),
         PmnetSection::Fig18 => figure_18(),
-        PmnetSection::Fig19 => figure_19(&lab.args.apps, &lab.args.ratios, lab.args.app_clients),
-        PmnetSection::Fig20 => figure_20(&lab.args.apps),
-        PmnetSection::Fig21 => figure_21(&lab.args.apps),
-        PmnetSection::Fig22 => figure_22(&lab.args.clients),
+        PmnetSection::Fig19 => figure_19(&args.apps, &args.ratios, args.app_clients),
+        PmnetSection::Fig20 => figure_20(&args.apps),
+        PmnetSection::Fig21 => figure_21(&args.apps),
+        PmnetSection::Fig22 => figure_22(&args.clients),
         PmnetSection::Recovery => Vec::new(),
     }
 }

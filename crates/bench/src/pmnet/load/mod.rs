@@ -28,8 +28,18 @@ pub(crate) struct Done {
     pub(crate) client: usize,
     /// Empty for an update that a log acknowledged.
     pub(crate) reply: Vec<u8>,
-    /// From a device's read cache.
-    pub(crate) from_cache: bool,
+    pub(crate) by: By,
+}
+
+/// Who saw to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum By {
+    /// A server, or a logger.
+    Server,
+    /// The devices' logs.
+    Devices,
+    /// A device's read cache.
+    Cache,
 }
 
 /// How requests get to where they are served.
@@ -63,6 +73,7 @@ pub(crate) struct Measured<M> {
     /// Whole transactions, of workloads that have some; else requests.
     pub(crate) transactions: u64,
     pub(crate) from_cache: u64,
+    pub(crate) by_devices: u64,
     pub(crate) sent_again: u64,
     /// What was read when counting began, and when it ended.
     pub(crate) marks: (M, M),
@@ -101,7 +112,8 @@ pub(crate) fn drive<M>(
         left = left.saturating_sub(run.step(None, true)?);
     }
     let (first, again, begun) = (mark()?, run.channel.sent_again(), Instant::now());
-    let mut counts = Counts { all: histogram(), updates: histogram(), transactions: 0, from_cache: 0 };
+    let mut counts =
+        Counts { all: histogram(), updates: histogram(), transactions: 0, from_cache: 0, by_devices: 0 };
     while begun.elapsed() < plan.length {
         run.step(Some(&mut counts), true)?;
     }
@@ -110,8 +122,17 @@ pub(crate) fn drive<M>(
     while run.under_way > 0 {
         run.step(None, false)?;
     }
-    let Counts { all, updates, transactions, from_cache } = counts;
-    Ok(Measured { all, updates, took, transactions, from_cache, sent_again, marks: (first, last) })
+    let Counts { all, updates, transactions, from_cache, by_devices } = counts;
+    Ok(Measured {
+        all,
+        updates,
+        took,
+        transactions,
+        from_cache,
+        by_devices,
+        sent_again,
+        marks: (first, last),
+    })
 }
 
 struct Counts {
@@ -119,6 +140,7 @@ struct Counts {
     updates: Histogram<u64>,
     transactions: u64,
     from_cache: u64,
+    by_devices: u64,
 }
 
 impl Counts {
@@ -129,7 +151,8 @@ impl Counts {
             self.updates.saturating_record(nanos);
         }
         self.transactions += u64::from(client.ask.ends);
-        self.from_cache += u64::from(done.from_cache);
+        self.from_cache += u64::from(done.by == By::Cache);
+        self.by_devices += u64::from(done.by == By::Devices);
     }
 }
 
@@ -185,7 +208,7 @@ impl Run<'_> {
 mod tests {
     use super::*;
 
-    /// Answers at the next look, every third time from a cache.
+    /// Answers at the next look: reads from a cache, updates from a log.
     #[derive(Default)]
     struct Echo {
         waiting: Vec<(usize, bool)>,
@@ -200,7 +223,10 @@ mod tests {
         }
 
         fn receive(&mut self, done: &mut Vec<Done>) -> Result<(), BenchError> {
-            let answer = |(client, update)| Done { client, reply: b"O".to_vec(), from_cache: !update };
+            let answer = |(client, update)| {
+                let by = if update { By::Devices } else { By::Cache };
+                Done { client, reply: b"O".to_vec(), by }
+            };
             done.extend(self.waiting.drain(..).map(answer));
             Ok(())
         }
@@ -232,7 +258,7 @@ mod tests {
         assert_eq!(measured.marks, (0, 1));
         let (all, updates) = (measured.all.len(), measured.updates.len());
         assert!(all > 100 && updates.abs_diff(all / 2) <= 3, "{all} {updates}");
-        assert_eq!(measured.from_cache, all - updates);
+        assert_eq!((measured.from_cache, measured.by_devices), (all - updates, updates));
         assert!(measured.transactions.abs_diff(all / 4) <= 3);
         // Thirty and those under way are not counted; each counted reply is followed by one request.
         assert_eq!(echo.sent, 33 + all);

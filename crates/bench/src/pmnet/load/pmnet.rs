@@ -1,11 +1,11 @@
 //! Requests through PMNet: a session a client, all over one socket.
 
-use super::{Channel, Done, WAIT_MS};
+use super::{By, Channel, Done, WAIT_MS};
 use crate::error::BenchError;
 use crate::pmnet::sys::wait_readable;
 use crate::pmnet::work::Ask;
 use landfall_pmnet::ClientConfig;
-use landfall_pmnet::client::Event;
+use landfall_pmnet::client::{CompletedBy, Event};
 use landfall_pmnet_io::runtime::{SessionId, Sessions};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -72,9 +72,13 @@ impl Channel for PmnetChannel {
         for (id, event) in self.events.drain(..) {
             let Some(client) = self.clients.get(&id).copied() else { continue };
             match event {
-                Event::Complete { .. } => done.push(Done { client, reply: Vec::new(), from_cache: false }),
+                Event::Complete { by, .. } => {
+                    let by = if by == CompletedBy::Devices { By::Devices } else { By::Server };
+                    done.push(Done { client, reply: Vec::new(), by });
+                }
                 Event::Response { bytes, from_cache, .. } => {
-                    done.push(Done { client, reply: bytes, from_cache });
+                    let by = if from_cache { By::Cache } else { By::Server };
+                    done.push(Done { client, reply: bytes, by });
                 }
                 Event::Refused(why) => return Err(failed(format_args!("a session was refused: {why:?}"))),
                 Event::Failed(why) => return Err(failed(format_args!("a session failed: {why:?}"))),

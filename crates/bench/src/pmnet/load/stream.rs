@@ -1,6 +1,6 @@
 //! Requests over TCP, one connection a client: behind their lengths, or as RESP.
 
-use super::{Channel, Done, WAIT_MS};
+use super::{By, Channel, Done, WAIT_MS};
 use crate::error::BenchError;
 use crate::paper::sys::Readiness;
 use crate::pmnet::serve::tcp::{LEN_BYTES, framed, put_frame};
@@ -82,7 +82,7 @@ impl StreamChannel {
         if let Some(range) = whole.filter(|range| range.end <= received.len()) {
             let reply = received[range.clone()].to_vec();
             connection.received.drain(..range.end);
-            done.push(Done { client, reply, from_cache: false });
+            done.push(Done { client, reply, by: By::Server });
         }
         Ok(())
     }

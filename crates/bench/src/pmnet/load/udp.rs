@@ -1,6 +1,6 @@
 //! Plain requests over one UDP socket: a tag and a request, the tag and the response.
 
-use super::{Channel, Done, WAIT_MS};
+use super::{By, Channel, Done, WAIT_MS};
 use crate::error::BenchError;
 use crate::pmnet::serve::TAG_BYTES;
 use crate::pmnet::sys::wait_readable;
@@ -51,7 +51,7 @@ impl UdpChannel {
         let (client, number) = ((tag >> 32) as usize, tag as u32);
         let Some(slot) = self.slots.get_mut(client) else { return };
         if slot.number == number && slot.sent.take().is_some() {
-            done.push(Done { client, reply: reply.to_vec(), from_cache: false });
+            done.push(Done { client, reply: reply.to_vec(), by: By::Server });
         }
     }
 
@@ -128,7 +128,7 @@ mod tests {
             channel.receive(&mut done).unwrap();
         }
         channel.receive(&mut done).unwrap();
-        let expected = Done { client: 1, reply: b"reply".to_vec(), from_cache: false };
+        let expected = Done { client: 1, reply: b"reply".to_vec(), by: By::Server };
         assert_eq!(done, [expected], "the second copy is nobody's");
     }
 

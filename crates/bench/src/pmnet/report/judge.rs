@@ -208,3 +208,46 @@ fn recovery(results: &Results, goals: &mut Vec<Goal>) {
         goals.push(goal("recovery", &what, "–".into(), (Bound::AtLeast, 50_000.0, "requests/s"), rate));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pmnet::report::tests::sample;
+
+    fn median(goals: &[Goal], figure: &str, what: &str) -> f64 {
+        let goal = goals.iter().find(|goal| goal.figure == figure && goal.target.what.contains(what));
+        goal.unwrap().target.measured.as_ref().unwrap().median
+    }
+
+    #[test]
+    fn ratios_are_those_of_the_figures() {
+        let goals = judge(&sample());
+        let near = |value: f64, expected: f64| assert!((value - expected).abs() < 0.01, "{value} {expected}");
+        near(median(&goals, "15", "client-server over PMNet, both ends"), 3.0);
+        near(median(&goals, "15", "over the direct round trip"), 20.0 / 30.0);
+        near(median(&goals, "18", "server-side logging over PMNet, 3 copies"), 60.0 / 22.0);
+        near(median(&goals, "19", "update throughput"), 3.0);
+        near(median(&goals, "20b", "mean latency"), 6.0);
+        near(median(&goals, "21", "3-way replication"), 8.0);
+        near(median(&goals, "21", "latency added"), 10.0);
+        near(median(&goals, "recovery", "replay of an update"), 10.5);
+        assert!(goals.iter().all(|goal| goal.target.met().is_some()), "everything was measured");
+    }
+
+    #[test]
+    fn what_was_not_measured_is_not_judged() {
+        let mut results = sample();
+        (results.rows, results.recovery) = Default::default();
+        assert!(judge(&results).iter().all(|goal| goal.target.met().is_none()));
+    }
+
+    #[test]
+    fn a_mean_over_applications_is_taken_round_by_round() {
+        let results = sample();
+        let apps = [App::Redis, App::Landfall];
+        let one = |it| Summary::of(if it == App::Redis { [1.0, 5.0] } else { [3.0, 1.0] });
+        let (mean, count) = over_apps(&results.rows, &apps, one).unwrap();
+        assert_eq!((mean.samples, count), (vec![2.0, 3.0], 2));
+        assert_eq!(over_apps(&[], &apps, one), None, "applications that were not measured do not count");
+    }
+}

@@ -429,7 +429,7 @@ fn everything(page: &mut Page, results: &Results) {
             spread_of(row.update_p50_us.as_ref()),
             spread_of(row.device_us.as_ref()),
             spread_of(row.server_us.as_ref()),
-            spread_of(row.acknowledged.as_ref()),
+            spread(&row.acknowledged),
             number(row.again.median),
         ]
     });
@@ -447,4 +447,48 @@ fn everything(page: &mut Page, results: &Results) {
         "sent again ‰",
     ];
     page.table(&head, cells);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::report;
+    use crate::pmnet::report::judge::judge;
+    use crate::pmnet::report::tests::sample;
+
+    #[test]
+    fn every_row_of_a_table_is_as_long_as_its_head() {
+        let results = sample();
+        let text = report(&results, &judge(&results), &[]);
+        let mut cells = 0;
+        for line in text.lines() {
+            let here = line.matches('|').count();
+            assert!(!line.starts_with('|') || cells == 0 || cells == here, "{line}");
+            cells = if line.starts_with('|') { here } else { 0 };
+        }
+        for heading in [
+            "Figure 15",
+            "Figure 16",
+            "Figure 18",
+            "Figure 19",
+            "Figure 20",
+            "Figure 21",
+            "Figure 22",
+            "Recovery",
+        ] {
+            assert!(
+                text.contains(&format!("## {heading}:")) || text.contains(&format!("## {heading} ")),
+                "{heading}"
+            );
+        }
+        assert!(text.contains("**short**") && text.contains("| met |"), "{text}");
+        assert!(!text.contains("not measured") && !text.contains("NaN"), "{text}");
+    }
+
+    #[test]
+    fn figures_that_were_not_measured_are_left_out() {
+        let mut results = sample();
+        (results.rows, results.recovery) = Default::default();
+        let text = report(&results, &judge(&results), &[]);
+        assert!(!text.contains("## Figure") && text.contains("not measured"), "{text}");
+    }
 }

@@ -94,3 +94,108 @@ pub(crate) fn write(out: &Path, results: &Results) -> Result<(), BenchError> {
 fn put(path: &Path, bytes: &[u8]) -> Result<(), BenchError> {
     fs::write(path, bytes).map_err(BenchError::file(path))
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::measure::stats::Summary;
+    use crate::pmnet::args::PmnetSection;
+    use crate::pmnet::compare::PERCENTILES;
+    use crate::pmnet::design::{Design, PMNET, PMNET_FILE, Spec};
+    use crate::pmnet::sections::specs;
+    use clap::{Parser, ValueEnum};
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: PmnetArgs,
+    }
+
+    fn of(value: f64) -> Summary {
+        Summary::of([value, value * 1.1]).unwrap()
+    }
+
+    /// Round numbers: latencies, µs, of designs.
+    fn latency(design: Design) -> f64 {
+        match design {
+            Design::Pmnet { devices: 3, .. } => 22.0,
+            Design::Pmnet { cache: true, .. } => 10.0,
+            Design::Pmnet { .. } => 20.0,
+            Design::Direct => 30.0,
+            Design::Replicated => 176.0,
+            _ => 60.0,
+        }
+    }
+
+    fn row(spec: Spec) -> Row {
+        let us = latency(spec.design);
+        let rps = of(1e6 / us * spec.clients as f64);
+        Row {
+            spec,
+            tps: rps.clone(),
+            rps,
+            mean_us: of(us),
+            p50_us: of(us),
+            p99_us: of(us * 2.0),
+            update_p50_us: Some(of(us)),
+            distribution: PERCENTILES.iter().map(|at| of(us * (0.5 + at / 100.0))).collect(),
+            device_us: Some(of(3.0)),
+            server_us: Some(of(9.0)),
+            again: of(0.0),
+            acknowledged: of(100.0),
+            cached: of(0.0),
+        }
+    }
+
+    /// Every section filled.
+    pub(crate) fn sample() -> Results {
+        let args = Cli::try_parse_from(["pmnet", "--clients", "1,16"]).unwrap().args;
+        let mut results = Results::of(args, "devices on core 0".into());
+        for section in PmnetSection::value_variants() {
+            for spec in specs(&results.settings, *section) {
+                if !results.rows.iter().any(|row| row.spec == spec) {
+                    results.rows.push(row(spec));
+                }
+            }
+        }
+        for (design, us) in [(PMNET, 10.0), (PMNET_FILE, 40.0)] {
+            let (boot_seconds, replay_seconds) = (of(0.01), of(5.0));
+            let (rate, us) = (of(1e6 / us), of(us));
+            let entries = 524_288;
+            results.recovery.push(recovery::Row { design, entries, boot_seconds, replay_seconds, rate, us });
+        }
+        results
+    }
+
+    #[test]
+    fn a_report_is_three_kinds_of_files() {
+        let dir = tempfile::tempdir().unwrap();
+        let out = dir.path().join("deep/results");
+        write(&out, &sample()).unwrap();
+        let json: serde_json::Value =
+            serde_json::from_slice(&fs::read(out.join("pmnet.json")).unwrap()).unwrap();
+        assert_eq!(json["results"]["rows"][0]["spec"]["design"], "direct");
+        let report = fs::read_to_string(out.join("pmnet.md")).unwrap();
+        let plots = report.matches(".svg)").count();
+        let files = fs::read_dir(&out).unwrap().flatten();
+        let svgs = files.filter(|entry| entry.path().extension().is_some_and(|end| end == "svg")).count();
+        assert!(plots >= 20 && svgs == plots, "{plots} plots, {svgs} files");
+    }
+
+    #[test]
+    fn results_without_a_measurement_are_empty() {
+        let args = Cli::try_parse_from(["pmnet"]).unwrap().args;
+        assert!(Results::of(args, String::new()).is_empty());
+        assert!(!sample().is_empty());
+    }
+
+    #[test]
+    fn a_quick_run_is_short_and_flags_stay_within_bounds() {
+        let flags = ["pmnet", "--quick", "--clients", "5000", "--seconds", "1e9"];
+        let args = Cli::try_parse_from(flags).unwrap().args.bounded();
+        assert_eq!((args.rounds, args.seconds, &args.clients[..]), (1, 0.1, &[1, 4][..]));
+        let flags = ["pmnet", "--clients", "5000,0", "--sizes", "1,9999", "--seconds", "nan"];
+        let args = Cli::try_parse_from(flags).unwrap().args.bounded();
+        assert_eq!((&args.clients[..], &args.sizes[..], args.seconds), (&[64, 1][..], &[16, 1400][..], 1.5));
+    }
+}

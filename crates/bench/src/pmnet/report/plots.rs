@@ -262,3 +262,34 @@ fn lines(root: &Area<'_>, chart: &Chart) -> Drawn {
         .draw()?;
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::draw;
+    use crate::pmnet::report::tests::sample;
+
+    #[test]
+    fn each_plot_has_its_lines_and_bars_beside_the_papers() {
+        let dir = tempfile::tempdir().unwrap();
+        let plots = draw(dir.path(), &sample()).unwrap();
+        let files: std::collections::BTreeSet<&str> = plots.iter().map(|plot| &*plot.file).collect();
+        assert_eq!(files.len(), plots.len());
+        let text = |file: &str| std::fs::read_to_string(dir.path().join(file)).unwrap();
+        let cdf = text("figure-20-redis-50.svg");
+        assert!(
+            cdf.contains("client-server")
+                && cdf.contains("PMNet with read cache")
+                && cdf.contains("<polyline")
+        );
+        assert!(text("figure-18.svg").contains("the paper, three copies"));
+        assert!(text("recovery.svg").contains("the paper"));
+    }
+
+    #[test]
+    fn nothing_measured_draws_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut results = sample();
+        (results.rows, results.recovery) = Default::default();
+        assert!(draw(dir.path(), &results).unwrap().is_empty());
+    }
+}
