@@ -3,9 +3,9 @@
 use super::Lab;
 use super::app::App;
 use super::course::Course;
-use super::design::Spec;
+use super::design::{Spec, Waits};
 use super::load::{Channel, Framing};
-use super::load::{Measured, Plan, StreamChannel, UdpChannel, drive};
+use super::load::{Measured, Plan, Rest, StreamChannel, UdpChannel, drive};
 use super::stand::{Extent, Stand};
 use super::sys::rest_exactly;
 use super::work::{Ask, Settings, clients, fill};
@@ -104,10 +104,11 @@ pub(crate) fn run(lab: &Lab, specs: &[Spec], notes: &mut Vec<String>) -> Result<
 
 fn turn(lab: &Lab, spec: Spec) -> Result<Sample, BenchError> {
     let stand = Stand::start(lab, spec, Extent::default())?;
-    let _awake = lab.keep_awake(spec.waits);
+    let _awake = (spec.waits == Waits::Block).then(|| lab.keep_awake());
     let settings = settings_of(lab, spec);
     let length = Duration::from_secs_f64(lab.args.seconds);
-    let rest = spec.rests.then(|| Duration::from_micros(lab.args.rest_us));
+    let sleeps = spec.waits == Waits::Block;
+    let rest = spec.rests.then(|| Rest { length: Duration::from_micros(lab.args.rest_us), sleeps });
     let plan = Plan { warm_up: lab.args.warm_up, length, rest };
     let mark = || {
         let (devices, servers) = stand.cpu();

@@ -29,7 +29,7 @@ use crate::say;
 use app::App;
 use awake::Awake;
 use course::{Beside, Course};
-use design::{Design, Spec, Waits};
+use design::{Design, Spec};
 use landfall_testbed::Host;
 use report::Results;
 use std::path::{Path, PathBuf};
@@ -121,12 +121,11 @@ impl Lab {
         self.has_cache.then_some(["--cache", kind])
     }
 
-    /// Keeps the cores awake, unless they are to sleep; where somebody spins, only the clients', as the other is busy.
-    pub(crate) fn keep_awake(&self, waits: Waits) -> Awake {
+    /// Keeps the cores awake, unless they are to sleep. Where client and device spin, they are.
+    pub(crate) fn keep_awake(&self) -> Awake {
         let cores = [self.args.client_core, self.args.server_core];
         let awake = self.is_pinning() && !self.args.let_sleep;
-        let count = if waits == Waits::Spin { 1 } else { cores.len() };
-        Awake::start(if awake { &cores[..count] } else { &[] })
+        Awake::start(if awake { &cores } else { &[] })
     }
 
     /// A program on a host and a core.

@@ -108,7 +108,7 @@ fn replay(lab: &Lab, design: Design, entries: u64) -> Result<(f64, f64), BenchEr
     stand.course.client.enter(|| filler.fill())?;
     drop(filler);
     wait_until_log(&stand, entries)?;
-    let _awake = lab.keep_awake(Waits::Block);
+    let _awake = lab.keep_awake();
     let begun = Instant::now();
     stand.restart_server(lab, extent)?;
     let boot = begun.elapsed();

@@ -60,8 +60,28 @@ pub(crate) struct Plan {
     /// Requests that do not count, for as long as a run at most.
     pub(crate) warm_up: u64,
     pub(crate) length: Duration,
-    /// How long a client rests after each request; none if it does not.
-    pub(crate) rest: Option<Duration>,
+    /// How a client rests after each request; none if it does not.
+    pub(crate) rest: Option<Rest>,
+}
+
+/// A pause between requests, in which others may have the core.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rest {
+    pub(crate) length: Duration,
+    /// Sleeps; else it yields until the time is over, and finds its caches as it left them.
+    pub(crate) sleeps: bool,
+}
+
+impl Rest {
+    fn take(self) {
+        if self.sleeps {
+            return std::thread::sleep(self.length);
+        }
+        let begun = Instant::now();
+        while begun.elapsed() < self.length {
+            std::thread::yield_now();
+        }
+    }
 }
 
 /// What a run has measured. Latencies in ns.
@@ -91,7 +111,7 @@ struct Run<'a> {
     done: Vec<Done>,
     under_way: usize,
     heard: Instant,
-    rest: Option<Duration>,
+    rest: Option<Rest>,
 }
 
 /// Runs a load. `mark` reads what is compared between the begin and the end of what counts.
@@ -179,7 +199,7 @@ impl Run<'_> {
             self.under_way -= 1;
             counts.iter_mut().for_each(|counts| counts.add(&self.clients[done.client], done, now));
             if go_on {
-                self.rest.into_iter().for_each(std::thread::sleep);
+                self.rest.into_iter().for_each(Rest::take);
                 self.next(done.client, &done.reply)?;
             }
         }
@@ -244,6 +264,18 @@ mod tests {
             self.0 += 1;
             (ask.update, ask.ends) = (self.0.is_multiple_of(2), self.0.is_multiple_of(4));
             Ok(())
+        }
+    }
+
+    #[test]
+    fn a_client_that_rests_has_so_many_requests_fewer() {
+        for sleeps in [true, false] {
+            let rest = Some(Rest { length: Duration::from_millis(2), sleeps });
+            let plan = Plan { warm_up: 0, length: Duration::from_millis(30), rest };
+            let work: Box<dyn Workload> = Box::new(Alternate(0));
+            let measured = drive(&mut Echo::default(), vec![work], plan, || Ok(())).unwrap();
+            assert!((1..=15).contains(&measured.all.len()), "{}", measured.all.len());
+            assert!(measured.all.min() < 1_500_000, "the pause is not part of a latency");
         }
     }
 
