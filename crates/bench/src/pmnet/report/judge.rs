@@ -88,7 +88,8 @@ pub(super) fn key_value() -> Vec<App> {
 
 fn figure_15(rows: &[Row], goals: &mut Vec<Goal>) {
     let spec = |design, waits, bytes| Spec::ideal(design, waits, bytes);
-    for (bytes, paper) in [(PAYLOAD, 2.83), paper::FIGURE_15[1]] {
+    let [small, large] = paper::FIGURE_15;
+    for (bytes, paper) in [small, (PAYLOAD, small.1), large] {
         let quoted = if bytes == PAYLOAD { format!("{paper} × at 50 B") } else { format!("{paper} ×") };
         for waits in [Waits::Spin, Waits::Block] {
             let how =

@@ -55,11 +55,20 @@ fn head(page: &mut Page, results: &Results) {
     if settings.quick {
         page.paragraph("**A quick run: it shows that everything works. Its figures mean nothing.**");
     }
+    words(page, results);
+    results.notes.iter().for_each(|note| page.line(&format!("- {note}")));
+    page.line("");
+}
+
+/// What the designs are, and what is not as in the paper.
+fn words(page: &mut Page, results: &Results) {
+    let settings = &results.settings;
     page.paragraph(
         "*Client-server* goes the same way as PMNet: through the device, which forwards what is not PMNet's in the kernel \
          (XDP), over UDP; Redis and what stands on it over TCP, as in the paper. *Direct* is a veth pair without a device. \
          *Bypass* goes through the device's process, which logs nothing, and is answered by the server. *Spinning*: client \
-         and whoever answers it never wait; otherwise all wait in the kernel.",
+         and whoever answers it never wait, and what works behind the client's back is on the client's core, which it has \
+         while the client rests; otherwise all wait in the kernel.",
     );
     page.paragraph(&format!(
         "*A client that rests* pauses for {} µs after each request, so that what the server does behind its back does not \
@@ -79,8 +88,6 @@ fn head(page: &mut Page, results: &Results) {
             "Where nobody spins, a thread of the lowest class keeps each core from sleeping, for everybody alike."
         }
     ));
-    results.notes.iter().for_each(|note| page.line(&format!("- {note}")));
-    page.line("");
 }
 
 fn goal_table(page: &mut Page, goals: &[Goal]) {
