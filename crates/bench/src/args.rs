@@ -1,6 +1,7 @@
 //! Flags of `landfall bench`.
 
 use crate::paper::{PaperArgs, StagesArgs, WalServerArgs};
+use crate::pmnet::{PmnetArgs, PmnetServerArgs};
 use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
 use std::path::PathBuf;
@@ -20,6 +21,11 @@ pub enum BenchCommand {
     Kv(KvArgs),
     /// The measurements of two papers on packets in persistent memory, repeated here; needs root
     Paper(PaperArgs),
+    /// The measurements of the paper on in-network logs (ISCA 2021), repeated here; needs root
+    Pmnet(PmnetArgs),
+    /// A server, a logger or a side-car at one end of the wire
+    #[command(hide = true)]
+    PmnetServer(PmnetServerArgs),
     /// The stages of a durable write, in this process
     #[command(hide = true)]
     Stages(StagesArgs),

@@ -31,7 +31,9 @@ pub(crate) enum BenchError {
     #[error("{what} took longer than {seconds} s and was given up")]
     TooLong { what: String, seconds: u64 },
     /// Environment: no hosts to measure between.
-    #[error("no hosts can be made here: {0} (`landfall bench paper` needs root and the program ip)")]
+    #[error(
+        "no hosts can be made here: {0} (`landfall bench paper` and `pmnet` need root and the program ip)"
+    )]
     Hosts(#[from] landfall_testbed::Unavailable),
     /// Environment: something that a comparison needs is not here.
     #[error("{0}")]

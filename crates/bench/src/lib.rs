@@ -11,12 +11,14 @@ mod error;
 mod measure;
 mod paper;
 mod peers;
+mod pmnet;
 mod report;
 mod sys;
 mod workloads;
 
 pub use args::{BenchArgs, BenchCommand, ClientChoice, KvArgs, MediaChoice, PeerChoice, WorkloadChoice};
 pub use paper::{PaperArgs, PaperSection, StagesArgs, WalServerArgs};
+pub use pmnet::{AppChoice, PmnetArgs, PmnetSection, PmnetServerArgs, ServeKind};
 
 use error::BenchError;
 use std::process::ExitCode;
@@ -27,6 +29,8 @@ pub fn run(args: &BenchArgs) -> ExitCode {
     let outcome = match &args.command {
         BenchCommand::Kv(args) => campaign::run(args),
         BenchCommand::Paper(args) => paper::run(args),
+        BenchCommand::Pmnet(args) => pmnet::run(args),
+        BenchCommand::PmnetServer(args) => pmnet::serve(args),
         BenchCommand::Stages(args) => paper::stages(args),
         BenchCommand::WalServer(args) => paper::wal_server(args),
     };

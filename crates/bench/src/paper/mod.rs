@@ -13,7 +13,7 @@ mod contestant;
 mod report;
 mod sections;
 mod stages;
-mod sys;
+pub(crate) mod sys;
 mod trip;
 mod walserver;
 mod wire;

@@ -1,0 +1,220 @@
+//! Flags of `landfall bench pmnet`.
+
+use super::app::App;
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// Flags of `landfall bench pmnet`.
+#[derive(Clone, Debug, Args, Serialize)]
+pub struct PmnetArgs {
+    /// Figures to measure
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = PmnetSection::value_variants().to_vec())]
+    pub only: Vec<PmnetSection>,
+    /// Applications of Figures 19 to 21, of those that are installed
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = AppChoice::value_variants().to_vec())]
+    pub apps: Vec<AppChoice>,
+    /// Directory on tmpfs (or DAX) for logs and regions
+    #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
+    pub dir: PathBuf,
+    /// Directory on an ordinary file system: for Redis' append-only file, and for a device's log once more
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub file_dir: PathBuf,
+    /// Rounds of each comparison; each round runs every contestant once
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub rounds: u32,
+    /// Length of one run, seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.5)]
+    pub seconds: f64,
+    /// Requests in front of each run that do not count; they take no longer than the run
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    pub warm_up: u64,
+    /// How long a client that is alone rests after each request, µs, so that what servers do behind its back is done
+    #[arg(long, value_name = "MICROSECONDS", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    pub rest_us: u64,
+    /// Closed-loop clients of Figures 16 and 22
+    #[arg(long, value_name = "N", value_delimiter = ',', default_values_t = [1, 4, 16, 64])]
+    pub clients: Vec<usize>,
+    /// Closed-loop clients of Figure 19, besides one
+    #[arg(long, value_name = "N", default_value_t = 16)]
+    pub app_clients: usize,
+    /// Payloads of Figure 15, bytes
+    #[arg(long, value_name = "BYTES", value_delimiter = ',', default_values_t = [50, 100, 200, 400, 600, 800, 1000])]
+    pub sizes: Vec<usize>,
+    /// Shares of updates in Figure 19, percent
+    #[arg(long, value_name = "PERCENT", value_delimiter = ',', default_values_t = [100, 75, 50, 25])]
+    pub ratios: Vec<u32>,
+    /// Keys of the key-value workloads
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    pub keys: u64,
+    /// Length of a full log that is replayed, MiB
+    #[arg(long, value_name = "MIB", default_value_t = 1024, value_parser = clap::value_parser!(u64).range(8..=16384))]
+    pub replay_mib: u64,
+    /// Core of devices and servers
+    #[arg(long, value_name = "CORE", default_value_t = 0)]
+    pub server_core: usize,
+    /// Core of clients
+    #[arg(long, value_name = "CORE", default_value_t = 1)]
+    pub client_core: usize,
+    /// Let cores sleep between packets where nobody spins; otherwise a thread of the lowest class keeps each one awake
+    #[arg(long)]
+    pub let_sleep: bool,
+    /// Output folder
+    #[arg(long, value_name = "DIR", default_value = "bench-results/pmnet")]
+    pub out: PathBuf,
+    /// One short round of a little of everything: shows that it runs, measures nothing
+    #[arg(long)]
+    pub quick: bool,
+}
+
+/// A figure of the paper.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PmnetSection {
+    /// Update latency of an ideal handler by payload
+    Fig15,
+    /// Bandwidth against latency
+    Fig16,
+    /// Against client-side and server-side logging
+    Fig18,
+    /// Throughput of applications by the share of updates
+    Fig19,
+    /// Latency distributions, with the read cache and without
+    Fig20,
+    /// Three-way replication
+    Fig21,
+    /// With an optimised network stack: both ends spinning
+    Fig22,
+    /// Replay of a device's log
+    Recovery,
+}
+
+impl PmnetSection {
+    /// The name in reports.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Fig15 => "Figure 15",
+            Self::Fig16 => "Figure 16",
+            Self::Fig18 => "Figure 18",
+            Self::Fig19 => "Figure 19",
+            Self::Fig20 => "Figure 20",
+            Self::Fig21 => "Figure 21",
+            Self::Fig22 => "Figure 22",
+            Self::Recovery => "Recovery",
+        }
+    }
+}
+
+/// An application of the paper's evaluation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AppChoice {
+    /// B-tree
+    Btree,
+    /// Crit-bit tree
+    Ctree,
+    /// Red-black tree
+    Rbtree,
+    /// Hash map
+    Hashmap,
+    /// Skip list
+    Skiplist,
+    /// Redis, `appendfsync always` on a file
+    Redis,
+    /// `landfall serve`
+    Landfall,
+    /// A Twitter clone on Redis
+    Twitter,
+    /// New-order and payment of TPC-C on Redis
+    Tpcc,
+}
+
+impl AppChoice {
+    pub(crate) fn app(self) -> App {
+        use landfall_handlers::Structure::{BTree, CritBit, HashMap, RedBlack, SkipList};
+        match self {
+            Self::Btree => App::Map(BTree),
+            Self::Ctree => App::Map(CritBit),
+            Self::Rbtree => App::Map(RedBlack),
+            Self::Hashmap => App::Map(HashMap),
+            Self::Skiplist => App::Map(SkipList),
+            Self::Redis => App::Redis,
+            Self::Landfall => App::Landfall,
+            Self::Twitter => App::Twitter,
+            Self::Tpcc => App::Tpcc,
+        }
+    }
+}
+
+impl PmnetArgs {
+    /// The same within bounds, small if `quick`.
+    pub(crate) fn bounded(&self) -> Self {
+        let mut args = self.clone();
+        if args.quick {
+            (args.rounds, args.seconds, args.warm_up) = (1, 0.1, 100);
+            (args.clients, args.sizes, args.ratios) = (vec![1, 4], vec![50, 1000], vec![100, 50]);
+            (args.app_clients, args.keys, args.replay_mib) = (2, 100, 16);
+        }
+        args.seconds = if args.seconds.is_finite() { args.seconds.clamp(0.05, 60.0) } else { 1.5 };
+        args.warm_up = args.warm_up.min(10_000_000);
+        args.keys = args.keys.clamp(1, 1_000_000);
+        args.app_clients = args.app_clients.clamp(1, CLIENTS_MAX);
+        args.clients.iter_mut().for_each(|clients| *clients = (*clients).clamp(1, CLIENTS_MAX));
+        args.sizes.iter_mut().for_each(|bytes| *bytes = (*bytes).clamp(16, PAYLOAD_MAX));
+        args.ratios.iter_mut().for_each(|percent| *percent = (*percent).min(100));
+        args
+    }
+}
+
+/// Most clients of a run.
+pub(crate) const CLIENTS_MAX: usize = 64;
+/// Longest payload of the ideal handler: one packet.
+pub(crate) const PAYLOAD_MAX: usize = 1400;
+
+/// What stands at an end of the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ServeKind {
+    /// Plain requests and replies over UDP
+    Udp,
+    /// The same over TCP
+    Tcp,
+    /// A server of PMNet
+    Pmnet,
+    /// Logs over UDP, replies, and passes on
+    Logger,
+    /// The server's side-car of a Redis-protocol server
+    Sidecar,
+}
+
+/// Flags of the hidden `landfall bench pmnet-server`.
+#[derive(Clone, Debug, Args)]
+pub struct PmnetServerArgs {
+    /// What it is
+    #[arg(long, value_enum)]
+    pub kind: ServeKind,
+    /// Structure of the handler; without it, requests are acknowledged and forgotten
+    #[arg(long)]
+    pub structure: Option<String>,
+    /// Where to listen
+    #[arg(long)]
+    pub listen: SocketAddr,
+    /// Folder of the handler's region, or of the log
+    #[arg(long)]
+    pub dir: PathBuf,
+    /// Bytes of it
+    #[arg(long, default_value_t = 256 << 20)]
+    pub capacity: u64,
+    /// Hosts that must have an update before it is answered
+    #[arg(long, value_delimiter = ',')]
+    pub replicas: Vec<SocketAddr>,
+    /// Of a logger: the server; of a side-car: the server behind it
+    #[arg(long)]
+    pub forward: Option<SocketAddr>,
+    /// Never wait in the kernel
+    #[arg(long)]
+    pub spin: bool,
+    /// Let others on this core finish their slices first
+    #[arg(long)]
+    pub background: bool,
+}

@@ -1,0 +1,181 @@
+//! The designs that are compared.
+
+use super::app::App;
+use super::course::Beside;
+use serde::{Serialize, Serializer};
+
+/// How an update becomes durable, and where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Design {
+    /// Client and server with nothing between them.
+    Direct,
+    /// Through a device that forwards in the kernel: the paper's Client-Server. Redis-protocol servers over TCP.
+    ClientServer,
+    /// The same over TCP.
+    Tcp,
+    /// Through the device's own process, which logs nothing: requests sent as bypasses.
+    Bypass,
+    /// Logged by so many devices in a row; the server replicates as often.
+    Pmnet { devices: u8, log: LogOn, cache: bool },
+    /// Logged at the server, in a process of its own; on so many hosts.
+    ServerLog { copies: u8 },
+    /// Logged at the client, in a process of its own; on so many hosts.
+    ClientLog { copies: u8 },
+    /// The server has every update on two other servers before it answers.
+    Replicated,
+}
+
+/// Where a device has its log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum LogOn {
+    /// tmpfs: stored, flushed and fenced as persistent memory.
+    Memory,
+    /// A file.
+    File,
+}
+
+/// One device with its log in memory.
+pub(crate) const PMNET: Design = Design::Pmnet { devices: 1, log: LogOn::Memory, cache: false };
+/// Three of them.
+pub(crate) const PMNET_3: Design = Design::Pmnet { devices: 3, log: LogOn::Memory, cache: false };
+/// One with its log on a file.
+pub(crate) const PMNET_FILE: Design = Design::Pmnet { devices: 1, log: LogOn::File, cache: false };
+/// One with a read cache.
+pub(crate) const PMNET_CACHE: Design = Design::Pmnet { devices: 1, log: LogOn::Memory, cache: true };
+
+impl Design {
+    /// The name in reports.
+    pub(crate) fn name(self) -> String {
+        match self {
+            Self::Direct => "direct".into(),
+            Self::ClientServer => "client-server".into(),
+            Self::Tcp => "client-server, TCP".into(),
+            Self::Bypass => "bypass".into(),
+            Self::Pmnet { devices, log, cache } => {
+                let copies = if devices == 1 { String::new() } else { format!(", {devices} devices") };
+                let log = if log == LogOn::File { ", log on a file" } else { "" };
+                let cache = if cache { " with read cache" } else { "" };
+                format!("PMNet{copies}{log}{cache}")
+            }
+            Self::ServerLog { copies } => logging("server-side", copies),
+            Self::ClientLog { copies } => logging("client-side", copies),
+            Self::Replicated => "client-server, 3-way".into(),
+        }
+    }
+
+    /// Devices on the way. All but the direct way lead through one.
+    pub(crate) fn devices(self) -> u8 {
+        match self {
+            Self::Direct => 0,
+            Self::Pmnet { devices, .. } => devices,
+            _ => 1,
+        }
+    }
+
+    /// Whether its requests are PMNet's.
+    pub(crate) fn is_pmnet(self) -> bool {
+        matches!(self, Self::Pmnet { .. } | Self::Bypass)
+    }
+
+    /// Who has replicas.
+    pub(crate) fn beside(self) -> Beside {
+        match self {
+            Self::Replicated | Self::Pmnet { devices: 2.., .. } | Self::ServerLog { copies: 2.. } => {
+                Beside::Server
+            }
+            Self::ClientLog { copies: 2.. } => Beside::Client,
+            _ => Beside::Nobody,
+        }
+    }
+}
+
+fn logging(side: &str, copies: u8) -> String {
+    let copies = if copies == 1 { String::new() } else { format!(", {copies}-way") };
+    format!("{side} logging{copies}")
+}
+
+impl Serialize for Design {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&self.name())
+    }
+}
+
+/// How the ends wait for packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Waits {
+    /// In the kernel, everybody.
+    Block,
+    /// The client, and whoever answers it, look for packets without ever waiting.
+    Spin,
+}
+
+/// One contestant under one load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+pub(crate) struct Spec {
+    pub(crate) app: App,
+    pub(crate) design: Design,
+    pub(crate) waits: Waits,
+    pub(crate) clients: usize,
+    /// Bytes of a payload, or of a value.
+    pub(crate) payload: usize,
+    /// Share of updates, percent.
+    pub(crate) updates: u32,
+    /// The client rests after each request, so that what is done behind its back does not delay the next one: in the
+    /// paper, the server has a machine of its own for that. With one client only.
+    pub(crate) rests: bool,
+}
+
+impl Spec {
+    /// The ideal handler, one client that rests, only updates.
+    pub(crate) fn ideal(design: Design, waits: Waits, payload: usize) -> Self {
+        Self { app: App::Ideal, design, waits, clients: 1, payload, updates: 100, rests: true }
+    }
+
+    /// The same load by so many clients that never rest.
+    pub(crate) fn by(self, clients: usize) -> Self {
+        Self { clients, rests: false, ..self }
+    }
+
+    /// One line for people.
+    pub(crate) fn describe(&self) -> String {
+        let waits = if self.waits == Waits::Spin { ", spinning" } else { "" };
+        let rests = if self.rests { " that rests" } else { "" };
+        let clients = if self.clients == 1 { "1 client".into() } else { format!("{} clients", self.clients) };
+        format!(
+            "{}, {}{waits}, {clients}{rests}, {} B, {} % updates",
+            self.app.name(),
+            self.design.name(),
+            self.payload,
+            self.updates
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_design_has_a_name_of_its_own() {
+        let pmnet = [1, 3].into_iter().flat_map(|devices| {
+            [LogOn::Memory, LogOn::File]
+                .into_iter()
+                .flat_map(move |log| [true, false].map(|cache| Design::Pmnet { devices, log, cache }))
+        });
+        let logs = [1, 3]
+            .into_iter()
+            .flat_map(|copies| [Design::ServerLog { copies }, Design::ClientLog { copies }]);
+        let others = [Design::Direct, Design::ClientServer, Design::Tcp, Design::Bypass, Design::Replicated];
+        let all: Vec<Design> = pmnet.chain(logs).chain(others).collect();
+        let names: std::collections::BTreeSet<String> = all.iter().map(|design| design.name()).collect();
+        assert_eq!(names.len(), all.len());
+    }
+
+    #[test]
+    fn copies_elsewhere_need_hosts_beside() {
+        assert_eq!(PMNET.beside(), Beside::Nobody);
+        assert_eq!(PMNET_3.beside(), Beside::Server);
+        assert_eq!(Design::ClientLog { copies: 3 }.beside(), Beside::Client);
+    }
+}

@@ -1,0 +1,299 @@
+//! Closed-loop clients in one thread: each sends a request, waits for its end, and sends the next.
+
+mod pmnet;
+mod stream;
+mod udp;
+
+pub(crate) use pmnet::PmnetChannel;
+pub(crate) use stream::{Framing, StreamChannel};
+pub(crate) use udp::UdpChannel;
+
+use super::work::{Ask, Workload};
+use crate::check_stop;
+use crate::clients::builtin::histogram;
+use crate::error::BenchError;
+use hdrhistogram::Histogram;
+use std::time::{Duration, Instant};
+
+/// Nothing at all for so long: the other end has hung.
+const SILENCE_MAX: Duration = Duration::from_secs(20);
+/// Looks for replies between two looks at the clock and for Ctrl-C, where nothing arrives.
+const LOOKS: u32 = 256;
+/// Wait in the kernel at most.
+const WAIT_MS: i32 = 50;
+
+/// A reply, or that an update is durable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Done {
+    pub(crate) client: usize,
+    /// Empty for an update that a log acknowledged.
+    pub(crate) reply: Vec<u8>,
+    pub(crate) by: By,
+}
+
+/// Who saw to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum By {
+    /// A server, or a logger.
+    Server,
+    /// The devices' logs.
+    Devices,
+    /// A device's read cache.
+    Cache,
+}
+
+/// How requests get to where they are served.
+pub(crate) trait Channel {
+    /// Sends a client's request. It has no other under way.
+    fn send(&mut self, client: usize, ask: &Ask) -> Result<(), BenchError>;
+
+    /// Takes what has arrived; waits for something, for a while, unless it spins.
+    fn receive(&mut self, done: &mut Vec<Done>) -> Result<(), BenchError>;
+
+    /// Requests that were sent again so far.
+    fn sent_again(&self) -> u64;
+}
+
+/// How long.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan {
+    /// Requests that do not count, for as long as a run at most.
+    pub(crate) warm_up: u64,
+    pub(crate) length: Duration,
+    /// How a client rests after each request; none if it does not.
+    pub(crate) rest: Option<Rest>,
+}
+
+/// A pause between requests, in which others may have the core.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rest {
+    pub(crate) length: Duration,
+    /// Sleeps; else it yields until the time is over, and finds its caches as it left them.
+    pub(crate) sleeps: bool,
+}
+
+impl Rest {
+    fn take(self) {
+        if self.sleeps {
+            return std::thread::sleep(self.length);
+        }
+        let begun = Instant::now();
+        while begun.elapsed() < self.length {
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// What a run has measured. Latencies in ns.
+#[derive(Debug)]
+pub(crate) struct Measured<M> {
+    pub(crate) all: Histogram<u64>,
+    pub(crate) updates: Histogram<u64>,
+    pub(crate) took: Duration,
+    /// Whole transactions, of workloads that have some; else requests.
+    pub(crate) transactions: u64,
+    pub(crate) from_cache: u64,
+    pub(crate) by_devices: u64,
+    pub(crate) sent_again: u64,
+    /// What was read when counting began, and when it ended.
+    pub(crate) marks: (M, M),
+}
+
+struct Client {
+    work: Box<dyn Workload>,
+    ask: Ask,
+    sent: Instant,
+}
+
+struct Run<'a> {
+    channel: &'a mut dyn Channel,
+    clients: Vec<Client>,
+    done: Vec<Done>,
+    under_way: usize,
+    heard: Instant,
+    rest: Option<Rest>,
+}
+
+/// Runs a load. `mark` reads what is compared between the begin and the end of what counts.
+pub(crate) fn drive<M>(
+    channel: &mut dyn Channel,
+    workloads: Vec<Box<dyn Workload>>,
+    plan: Plan,
+    mark: impl Fn() -> Result<M, BenchError>,
+) -> Result<Measured<M>, BenchError> {
+    let now = Instant::now();
+    let client = |work| Client { work, ask: Ask::default(), sent: now };
+    let clients: Vec<Client> = workloads.into_iter().map(client).collect();
+    let mut run = Run { channel, clients, done: Vec::new(), under_way: 0, heard: now, rest: plan.rest };
+    (0..run.clients.len()).try_for_each(|client| run.next(client, &[]))?;
+    let begun = Instant::now();
+    let mut left = plan.warm_up;
+    while left > 0 && begun.elapsed() < plan.length {
+        left = left.saturating_sub(run.step(None, true)?);
+    }
+    let (first, again, begun) = (mark()?, run.channel.sent_again(), Instant::now());
+    let mut counts =
+        Counts { all: histogram(), updates: histogram(), transactions: 0, from_cache: 0, by_devices: 0 };
+    while begun.elapsed() < plan.length {
+        run.step(Some(&mut counts), true)?;
+    }
+    let took = begun.elapsed();
+    let (last, sent_again) = (mark()?, run.channel.sent_again() - again);
+    while run.under_way > 0 {
+        run.step(None, false)?;
+    }
+    let Counts { all, updates, transactions, from_cache, by_devices } = counts;
+    Ok(Measured {
+        all,
+        updates,
+        took,
+        transactions,
+        from_cache,
+        by_devices,
+        sent_again,
+        marks: (first, last),
+    })
+}
+
+struct Counts {
+    all: Histogram<u64>,
+    updates: Histogram<u64>,
+    transactions: u64,
+    from_cache: u64,
+    by_devices: u64,
+}
+
+impl Counts {
+    fn add(&mut self, client: &Client, done: &Done, now: Instant) {
+        let nanos = u64::try_from(now.duration_since(client.sent).as_nanos()).unwrap_or(u64::MAX);
+        self.all.saturating_record(nanos);
+        if client.ask.update {
+            self.updates.saturating_record(nanos);
+        }
+        self.transactions += u64::from(client.ask.ends);
+        self.from_cache += u64::from(done.by == By::Cache);
+        self.by_devices += u64::from(done.by == By::Devices);
+    }
+}
+
+impl Run<'_> {
+    fn next(&mut self, client: usize, reply: &[u8]) -> Result<(), BenchError> {
+        let it = &mut self.clients[client];
+        it.work.next(reply, &mut it.ask)?;
+        it.sent = Instant::now();
+        self.channel.send(client, &it.ask)?;
+        self.under_way += 1;
+        Ok(())
+    }
+
+    /// Takes replies until there are some, and has their clients go on. How many there were.
+    fn step(&mut self, mut counts: Option<&mut Counts>, go_on: bool) -> Result<u64, BenchError> {
+        let mut done = std::mem::take(&mut self.done);
+        let mut looks = 0;
+        while done.is_empty() && looks < LOOKS {
+            self.channel.receive(&mut done)?;
+            looks += 1;
+        }
+        let now = Instant::now();
+        for done in &done {
+            self.under_way -= 1;
+            counts.iter_mut().for_each(|counts| counts.add(&self.clients[done.client], done, now));
+            if go_on {
+                self.rest.into_iter().for_each(Rest::take);
+                self.next(done.client, &done.reply)?;
+            }
+        }
+        let count = done.len() as u64;
+        done.clear();
+        self.done = done;
+        if count > 0 {
+            self.heard = now;
+        } else {
+            check_stop()?;
+            self.complain_of_silence()?;
+        }
+        Ok(count)
+    }
+
+    fn complain_of_silence(&self) -> Result<(), BenchError> {
+        if self.heard.elapsed() < SILENCE_MAX {
+            return Ok(());
+        }
+        let what = format!("a reply to {} requests", self.under_way);
+        Err(BenchError::TooLong { what, seconds: SILENCE_MAX.as_secs() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Answers at the next look: reads from a cache, updates from a log.
+    #[derive(Default)]
+    struct Echo {
+        waiting: Vec<(usize, bool)>,
+        sent: u64,
+    }
+
+    impl Channel for Echo {
+        fn send(&mut self, client: usize, ask: &Ask) -> Result<(), BenchError> {
+            self.waiting.push((client, ask.update));
+            self.sent += 1;
+            Ok(())
+        }
+
+        fn receive(&mut self, done: &mut Vec<Done>) -> Result<(), BenchError> {
+            let answer = |(client, update)| {
+                let by = if update { By::Devices } else { By::Cache };
+                Done { client, reply: b"O".to_vec(), by }
+            };
+            done.extend(self.waiting.drain(..).map(answer));
+            Ok(())
+        }
+
+        fn sent_again(&self) -> u64 {
+            self.sent
+        }
+    }
+
+    struct Alternate(u64);
+
+    impl Workload for Alternate {
+        fn next(&mut self, reply: &[u8], ask: &mut Ask) -> Result<(), BenchError> {
+            assert_eq!(reply.is_empty(), self.0 == 0, "the reply to the request before");
+            self.0 += 1;
+            (ask.update, ask.ends) = (self.0.is_multiple_of(2), self.0.is_multiple_of(4));
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_client_that_rests_has_so_many_requests_fewer() {
+        for sleeps in [true, false] {
+            let rest = Some(Rest { length: Duration::from_millis(2), sleeps });
+            let plan = Plan { warm_up: 0, length: Duration::from_millis(30), rest };
+            let work: Box<dyn Workload> = Box::new(Alternate(0));
+            let measured = drive(&mut Echo::default(), vec![work], plan, || Ok(())).unwrap();
+            assert!((1..=15).contains(&measured.all.len()), "{}", measured.all.len());
+            assert!(measured.all.min() < 1_500_000, "the pause is not part of a latency");
+        }
+    }
+
+    #[test]
+    fn every_client_has_one_request_under_way_and_the_warm_up_does_not_count() {
+        let mut echo = Echo::default();
+        let workloads = (0..3).map(|_| Box::new(Alternate(0)) as Box<dyn Workload>).collect();
+        let plan = Plan { warm_up: 30, length: Duration::from_millis(30), rest: None };
+        let counter = std::cell::Cell::new(0);
+        let mark = || Ok(counter.replace(counter.get() + 1));
+        let measured = drive(&mut echo, workloads, plan, mark).unwrap();
+        assert_eq!(measured.marks, (0, 1));
+        let (all, updates) = (measured.all.len(), measured.updates.len());
+        assert!(all > 100 && updates.abs_diff(all / 2) <= 3, "{all} {updates}");
+        assert_eq!((measured.from_cache, measured.by_devices), (all - updates, updates));
+        assert!(measured.transactions.abs_diff(all / 4) <= 3);
+        // Thirty and those under way are not counted; each counted reply is followed by one request.
+        assert_eq!(echo.sent, 33 + all);
+        assert_eq!(measured.sent_again, all);
+    }
+}

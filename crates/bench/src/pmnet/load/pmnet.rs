@@ -1,0 +1,103 @@
+//! Requests through PMNet: a session a client, all over one socket.
+
+use super::{By, Channel, Done, WAIT_MS};
+use crate::error::BenchError;
+use crate::pmnet::sys::wait_readable;
+use crate::pmnet::work::Ask;
+use landfall_pmnet::ClientConfig;
+use landfall_pmnet::client::{CompletedBy, Event};
+use landfall_pmnet_io::runtime::{SessionId, Sessions};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+
+const NAME: &str = "the server through PMNet";
+
+/// Sessions that share a socket.
+#[derive(Debug)]
+pub(crate) struct PmnetChannel {
+    sessions: Sessions,
+    ids: Vec<SessionId>,
+    clients: BTreeMap<SessionId, usize>,
+    events: Vec<(SessionId, Event)>,
+    spin: bool,
+    /// Sends every request as a bypass, whatever it is: the server answers then.
+    bypass: bool,
+    queued: bool,
+}
+
+impl PmnetChannel {
+    /// `devices` of the chain must have an update before it is complete.
+    pub(crate) fn open(
+        server: SocketAddr,
+        clients: usize,
+        devices: u8,
+        (spin, bypass): (bool, bool),
+    ) -> Result<Self, BenchError> {
+        let config = ClientConfig { devices, ..ClientConfig::default() };
+        let mut sessions = Sessions::new(server, None, config).map_err(failed)?;
+        let mut ids = Vec::new();
+        for _ in 0..clients {
+            ids.push(sessions.start().map_err(failed)?);
+        }
+        let clients = ids.iter().copied().zip(0..).collect();
+        Ok(Self { sessions, ids, clients, events: Vec::new(), spin, bypass, queued: false })
+    }
+}
+
+fn failed(error: impl std::fmt::Display) -> BenchError {
+    BenchError::connection(NAME)(std::io::Error::other(error.to_string()))
+}
+
+impl Channel for PmnetChannel {
+    fn send(&mut self, client: usize, ask: &Ask) -> Result<(), BenchError> {
+        let id = self.ids[client];
+        let queued = if ask.update && !self.bypass {
+            self.sessions.update(id, &ask.bytes)
+        } else {
+            self.sessions.bypass(id, &ask.bytes)
+        };
+        self.queued = true;
+        queued.map(drop).map_err(failed)
+    }
+
+    fn receive(&mut self, done: &mut Vec<Done>) -> Result<(), BenchError> {
+        // What was queued leaves before anything else.
+        let turned = if std::mem::take(&mut self.queued) {
+            self.sessions.send(&mut self.events)
+        } else {
+            self.sessions.turn(&mut self.events)
+        };
+        turned.map_err(failed)?;
+        for (id, event) in self.events.drain(..) {
+            let Some(client) = self.clients.get(&id).copied() else { continue };
+            match event {
+                Event::Complete { by, .. } => {
+                    let by = if by == CompletedBy::Devices { By::Devices } else { By::Server };
+                    done.push(Done { client, reply: Vec::new(), by });
+                }
+                Event::Response { bytes, from_cache, .. } => {
+                    let by = if from_cache { By::Cache } else { By::Server };
+                    done.push(Done { client, reply: bytes, by });
+                }
+                Event::Refused(why) => return Err(failed(format_args!("a session was refused: {why:?}"))),
+                Event::Failed(why) => return Err(failed(format_args!("a session failed: {why:?}"))),
+                _ => {}
+            }
+        }
+        if done.is_empty() && !self.spin {
+            let now = self.sessions.clock().now();
+            let due = self.sessions.next_timeout().map_or(i32::MAX, |due| {
+                i32::try_from(due.since(now).as_micros().div_ceil(1000)).unwrap_or(i32::MAX)
+            });
+            wait_readable(&[self.sessions.as_fd()], due.min(WAIT_MS))
+                .map_err(BenchError::connection(NAME))?;
+        }
+        Ok(())
+    }
+
+    fn sent_again(&self) -> u64 {
+        let stats = self.ids.iter().filter_map(|id| self.sessions.stats(*id));
+        stats.map(|stats| stats.sent_again).sum()
+    }
+}

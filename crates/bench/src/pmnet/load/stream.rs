@@ -1,0 +1,156 @@
+//! Requests over TCP, one connection a client: behind their lengths, or as RESP.
+
+use super::{By, Channel, Done, WAIT_MS};
+use crate::error::BenchError;
+use crate::paper::sys::Readiness;
+use crate::pmnet::serve::tcp::{LEN_BYTES, framed, put_frame};
+use crate::pmnet::work::{Ask, resp};
+use std::collections::BTreeMap;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::{AsRawFd, RawFd};
+use std::time::Duration;
+
+const NAME: &str = "the server over TCP";
+const CONNECT_MAX: Duration = Duration::from_secs(5);
+const READ_BYTES: usize = 64 << 10;
+
+/// How requests and replies end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Framing {
+    /// A length in front of each.
+    Lengths,
+    /// RESP.
+    Resp,
+}
+
+#[derive(Debug)]
+struct Connection {
+    stream: TcpStream,
+    received: Vec<u8>,
+}
+
+/// A connection a client.
+#[derive(Debug)]
+pub(crate) struct StreamChannel {
+    connections: Vec<Connection>,
+    clients: BTreeMap<RawFd, usize>,
+    readiness: Readiness,
+    framing: Framing,
+    spin: bool,
+    ready: Vec<RawFd>,
+}
+
+impl StreamChannel {
+    pub(crate) fn open(
+        server: SocketAddr,
+        clients: usize,
+        framing: Framing,
+        spin: bool,
+    ) -> Result<Self, BenchError> {
+        let open = || {
+            let (readiness, mut connections) = (Readiness::new()?, Vec::new());
+            for _ in 0..clients {
+                let stream = TcpStream::connect_timeout(&server, CONNECT_MAX)?;
+                stream.set_nodelay(true)?;
+                stream.set_nonblocking(true)?;
+                readiness.add(&stream)?;
+                connections.push(Connection { stream, received: Vec::new() });
+            }
+            Ok((readiness, connections))
+        };
+        let (readiness, connections) = open().map_err(BenchError::connection(NAME))?;
+        let descriptors = connections.iter().map(|connection| connection.stream.as_raw_fd());
+        let clients = descriptors.zip(0..).collect();
+        Ok(Self { connections, clients, readiness, framing, spin, ready: Vec::new() })
+    }
+
+    fn take(&mut self, client: usize, done: &mut Vec<Done>) -> Result<(), BenchError> {
+        let connection = &mut self.connections[client];
+        let mut bytes = [0; READ_BYTES];
+        match connection.stream.read(&mut bytes) {
+            Ok(0) => return Err(BenchError::connection(NAME)(ErrorKind::UnexpectedEof.into())),
+            Ok(len) => connection.received.extend_from_slice(&bytes[..len]),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+            Err(error) => return Err(BenchError::connection(NAME)(error)),
+        }
+        let received = &connection.received;
+        let whole = match self.framing {
+            Framing::Lengths => framed(received).map(|len| LEN_BYTES..LEN_BYTES + len),
+            Framing::Resp => resp::reply_len(received).map(|len| 0..len),
+        };
+        if let Some(range) = whole.filter(|range| range.end <= received.len()) {
+            let reply = received[range.clone()].to_vec();
+            connection.received.drain(..range.end);
+            done.push(Done { client, reply, by: By::Server });
+        }
+        Ok(())
+    }
+}
+
+impl Channel for StreamChannel {
+    fn send(&mut self, client: usize, ask: &Ask) -> Result<(), BenchError> {
+        let connection = &mut self.connections[client];
+        let sent = match self.framing {
+            Framing::Lengths => {
+                let mut frame = Vec::with_capacity(LEN_BYTES + ask.bytes.len());
+                put_frame(&mut frame, &ask.bytes);
+                connection.stream.write_all(&frame)
+            }
+            Framing::Resp => connection.stream.write_all(&ask.bytes),
+        };
+        sent.map_err(BenchError::connection(NAME))
+    }
+
+    fn receive(&mut self, done: &mut Vec<Done>) -> Result<(), BenchError> {
+        let wait = if self.spin { 0 } else { WAIT_MS };
+        let mut ready = std::mem::take(&mut self.ready);
+        ready.extend(self.readiness.wait(wait).map_err(BenchError::connection(NAME))?);
+        for descriptor in ready.drain(..) {
+            let client = self.clients.get(&descriptor).copied();
+            client.map_or(Ok(()), |client| self.take(client, done))?;
+        }
+        self.ready = ready;
+        Ok(())
+    }
+
+    fn sent_again(&self) -> u64 {
+        0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    fn reply_in_pieces(framing: Framing, pieces: &'static [&'static [u8]]) -> Vec<u8> {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.set_nodelay(true).unwrap();
+            let len = stream.read(&mut [0; 64]).unwrap();
+            for piece in pieces {
+                stream.write_all(piece).unwrap();
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            len
+        });
+        let mut channel = StreamChannel::open(address, 1, framing, false).unwrap();
+        channel.send(0, &Ask { bytes: b"ask".to_vec(), ..Ask::default() }).unwrap();
+        let mut done = Vec::new();
+        while done.is_empty() {
+            channel.receive(&mut done).unwrap();
+        }
+        let len = if framing == Framing::Lengths { LEN_BYTES + 3 } else { 3 };
+        assert_eq!(server.join().unwrap(), len);
+        done.remove(0).reply
+    }
+
+    #[test]
+    fn replies_are_whole_however_they_arrive() {
+        assert_eq!(reply_in_pieces(Framing::Lengths, &[b"\x02\0", b"\0\0O", b"K"]), b"OK");
+        assert_eq!(reply_in_pieces(Framing::Resp, &[b"*1\r\n$2", b"\r\nab\r\n"]), b"*1\r\n$2\r\nab\r\n");
+    }
+}

@@ -1,0 +1,254 @@
+//! The targets, and whether they are met.
+
+use super::{Results, paper};
+use crate::measure::stats::Summary;
+use crate::pmnet::app::App;
+use crate::pmnet::compare::{Row, find};
+use crate::pmnet::design::{Design, PMNET, PMNET_3, PMNET_CACHE, PMNET_FILE, Spec, Waits};
+use crate::pmnet::sections::{PAYLOAD, app};
+use crate::report::targets::{Bound, Target};
+use serde::Serialize;
+
+/// A target, and what the paper found.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Goal {
+    pub(super) figure: &'static str,
+    pub(super) target: Target,
+    /// In the paper's words where it gives a number.
+    pub(super) paper: String,
+}
+
+/// Every target with what was measured.
+pub(super) fn judge(results: &Results) -> Vec<Goal> {
+    let rows = &results.rows;
+    let mut goals = Vec::new();
+    figure_15(rows, &mut goals);
+    figure_18(rows, &mut goals);
+    figure_19(rows, &mut goals);
+    figure_20(rows, &mut goals);
+    figure_21(rows, &mut goals);
+    figure_22(rows, &mut goals);
+    recovery(results, &mut goals);
+    goals
+}
+
+fn goal(
+    figure: &'static str,
+    what: &str,
+    paper: String,
+    (bound, wanted, unit): (Bound, f64, &'static str),
+    measured: Option<Summary>,
+) -> Goal {
+    Goal { figure, paper, target: Target { what: what.to_owned(), bound, wanted, unit, measured } }
+}
+
+/// A quantity of one contestant over another's.
+pub(super) fn ratio(rows: &[Row], a: Spec, b: Spec, of: fn(&Row) -> &Summary) -> Option<Summary> {
+    of(find(rows, a)?).over(of(find(rows, b)?))
+}
+
+pub(super) fn p50(row: &Row) -> &Summary {
+    &row.p50_us
+}
+
+pub(super) fn p99(row: &Row) -> &Summary {
+    &row.p99_us
+}
+
+pub(super) fn mean(row: &Row) -> &Summary {
+    &row.mean_us
+}
+
+pub(super) fn rps(row: &Row) -> &Summary {
+    &row.rps
+}
+
+/// The mean over applications, round by round; `None` if nothing is known of any.
+pub(super) fn over_apps(
+    rows: &[Row],
+    apps: &[App],
+    one: impl Fn(App) -> Option<Summary>,
+) -> Option<(Summary, usize)> {
+    let found: Vec<Summary> = apps
+        .iter()
+        .filter(|app| crate::pmnet::compare::has_app(rows, **app))
+        .filter_map(|app| one(*app))
+        .collect();
+    let rounds = found.iter().map(|summary| summary.samples.len()).min()?;
+    let mean =
+        |round: usize| found.iter().map(|summary| summary.samples[round]).sum::<f64>() / found.len() as f64;
+    Some((Summary::of((0..rounds).map(mean))?, found.len()))
+}
+
+/// The key-value workloads of the paper: five structures, and Redis.
+pub(super) fn key_value() -> Vec<App> {
+    let maps = landfall_handlers::Structure::ALL.map(App::Map);
+    maps.into_iter().chain([App::Redis]).collect()
+}
+
+fn figure_15(rows: &[Row], goals: &mut Vec<Goal>) {
+    let spec = |design, waits, bytes| Spec::ideal(design, waits, bytes);
+    let [small, large] = paper::FIGURE_15;
+    for (bytes, paper) in [small, (PAYLOAD, small.1), large] {
+        let quoted = if bytes == PAYLOAD { format!("{paper} × at 50 B") } else { format!("{paper} ×") };
+        for waits in [Waits::Spin, Waits::Block] {
+            let how =
+                if waits == Waits::Spin { "both ends spinning" } else { "everybody waiting in the kernel" };
+            let what = format!("update latency at {bytes} B, client-server over PMNet, {how}");
+            let measured =
+                ratio(rows, spec(Design::ClientServer, waits, bytes), spec(PMNET, waits, bytes), p50);
+            goals.push(goal("15", &what, quoted.clone(), (Bound::AtLeast, paper, "×"), measured));
+        }
+    }
+    let what = format!("device ACK over the direct round trip at {PAYLOAD} B, both ends spinning");
+    let direct = spec(Design::Direct, Waits::Spin, PAYLOAD);
+    let measured = ratio(rows, spec(PMNET, Waits::Spin, PAYLOAD), direct, p50);
+    goals.push(goal("15", &what, "–".into(), (Bound::AtMost, 0.8, "×"), measured));
+}
+
+fn figure_18(rows: &[Row], goals: &mut Vec<Goal>) {
+    let [server, server_3] = [1, 3].map(|copies| Design::ServerLog { copies });
+    let client_3 = Design::ClientLog { copies: 3 };
+    let pairs = [
+        (
+            "server-side logging over PMNet",
+            server,
+            PMNET,
+            Waits::Block,
+            paper::SERVER_LOG[0] / paper::PMNET_LOG[0],
+        ),
+        (
+            "server-side logging over PMNet, spinning",
+            server,
+            PMNET,
+            Waits::Spin,
+            paper::SERVER_LOG[0] / paper::PMNET_LOG[0],
+        ),
+        (
+            "server-side logging over PMNet, 3 copies",
+            server_3,
+            PMNET_3,
+            Waits::Block,
+            paper::SERVER_LOG[1] / paper::PMNET_LOG[1],
+        ),
+        (
+            "client-side logging over PMNet, 3 copies",
+            client_3,
+            PMNET_3,
+            Waits::Block,
+            paper::CLIENT_LOG[1] / paper::PMNET_LOG[1],
+        ),
+    ];
+    for (what, other, ours, waits, paper) in pairs {
+        let spec = |design| Spec::ideal(design, waits, PAYLOAD);
+        let measured = ratio(rows, spec(other), spec(ours), p50);
+        goals.push(goal("18", what, format!("{paper:.2} ×"), (Bound::AtLeast, 1.0, "×"), measured));
+    }
+}
+
+fn figure_19(rows: &[Row], goals: &mut Vec<Goal>) {
+    let one = |it| ratio(rows, app(it, PMNET, 100, 1), app(it, Design::ClientServer, 100, 1), rps);
+    let found = over_apps(rows, &key_value(), one);
+    let count = found.as_ref().map_or(0, |(_, count)| *count);
+    let what =
+        format!("update throughput over client-server, 1 client, mean of {count} key-value workloads of 6");
+    let measured = found.map(|(summary, _)| summary);
+    let quoted = format!("{} ×", paper::FIGURE_19);
+    goals.push(goal("19", &what, quoted, (Bound::AtLeast, 5.0, "×"), measured));
+}
+
+fn figure_20(rows: &[Row], goals: &mut Vec<Goal>) {
+    let mean_of = |ours, updates, of| {
+        let one = |it| ratio(rows, app(it, Design::ClientServer, updates, 1), app(it, ours, updates, 1), of);
+        over_apps(rows, &key_value(), one).map(|(summary, _)| summary)
+    };
+    let what = "99th percentile at 100 % updates, client-server over PMNet, mean of the key-value workloads";
+    let quoted = format!("{} ×", paper::TAIL);
+    goals.push(goal("20a", what, quoted, (Bound::AtLeast, 4.0, "×"), mean_of(PMNET, 100, p99)));
+    let what = "mean latency at 50 % updates, client-server over PMNet with read cache, mean of the key-value workloads";
+    let quoted = format!("{} ×", paper::CACHE_MEAN);
+    goals.push(goal("20b", what, quoted, (Bound::AtLeast, 4.0, "×"), mean_of(PMNET_CACHE, 50, mean)));
+}
+
+fn figure_21(rows: &[Row], goals: &mut Vec<Goal>) {
+    let maps: Vec<App> = std::iter::once(App::Ideal).chain(key_value()).collect();
+    let mean_of = |a, b| {
+        let one = |it| ratio(rows, app(it, a, 100, 1), app(it, b, 100, 1), mean);
+        over_apps(rows, &maps, one).map(|(summary, _)| summary)
+    };
+    let quoted = format!("{} ×", paper::REPLICATED);
+    let what = "3-way replication by servers over 3 devices, mean update latency, mean of the workloads";
+    goals.push(goal("21", what, quoted, (Bound::AtLeast, 6.0, "×"), mean_of(Design::Replicated, PMNET_3)));
+    let added = mean_of(PMNET_3, PMNET)
+        .and_then(|ratio| Summary::of(ratio.samples.iter().map(|it| (it - 1.0) * 100.0)));
+    let what = "3 devices over one: latency added";
+    let quoted = format!("{} %", paper::COPIES);
+    goals.push(goal("21", what, quoted, (Bound::AtMost, 16.0, "%"), added));
+}
+
+fn figure_22(rows: &[Row], goals: &mut Vec<Goal>) {
+    let stacks = [("kernel sockets that wait", Waits::Block), ("both ends spinning", Waits::Spin)];
+    for ((how, waits), paper) in stacks.into_iter().zip(paper::FIGURE_22) {
+        let spec = |design| Spec::ideal(design, waits, PAYLOAD);
+        let what = format!("update throughput over client-server, 1 client, {how}");
+        let measured = ratio(rows, spec(PMNET), spec(Design::ClientServer), rps);
+        goals.push(goal("22", &what, format!("{paper} ×"), (Bound::AtLeast, paper, "×"), measured));
+    }
+}
+
+fn recovery(results: &Results, goals: &mut Vec<Goal>) {
+    for design in [PMNET, PMNET_FILE] {
+        let row = results.recovery.iter().find(|row| row.design == design);
+        let what = format!("replay of an update, {}", design.name());
+        let quoted = format!("{} µs", paper::REPLAY_US);
+        let us = row.map(|row| row.us.clone());
+        goals.push(goal("recovery", &what, quoted, (Bound::AtMost, 20.0, "µs"), us));
+        let mib = results.settings.replay_mib;
+        let what = format!("replay of a log of {mib} MiB, {}", design.name());
+        let rate = row.map(|row| row.rate.clone());
+        goals.push(goal("recovery", &what, "–".into(), (Bound::AtLeast, 50_000.0, "requests/s"), rate));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pmnet::report::tests::sample;
+
+    fn median(goals: &[Goal], figure: &str, what: &str) -> f64 {
+        let goal = goals.iter().find(|goal| goal.figure == figure && goal.target.what.contains(what));
+        goal.unwrap().target.measured.as_ref().unwrap().median
+    }
+
+    #[test]
+    fn ratios_are_those_of_the_figures() {
+        let goals = judge(&sample());
+        let near = |value: f64, expected: f64| assert!((value - expected).abs() < 0.01, "{value} {expected}");
+        near(median(&goals, "15", "client-server over PMNet, both ends"), 3.0);
+        near(median(&goals, "15", "over the direct round trip"), 20.0 / 30.0);
+        near(median(&goals, "18", "server-side logging over PMNet, 3 copies"), 60.0 / 22.0);
+        near(median(&goals, "19", "update throughput"), 3.0);
+        near(median(&goals, "20b", "mean latency"), 6.0);
+        near(median(&goals, "21", "3-way replication"), 8.0);
+        near(median(&goals, "21", "latency added"), 10.0);
+        near(median(&goals, "recovery", "replay of an update"), 10.5);
+        assert!(goals.iter().all(|goal| goal.target.met().is_some()), "everything was measured");
+    }
+
+    #[test]
+    fn what_was_not_measured_is_not_judged() {
+        let mut results = sample();
+        (results.rows, results.recovery) = Default::default();
+        assert!(judge(&results).iter().all(|goal| goal.target.met().is_none()));
+    }
+
+    #[test]
+    fn a_mean_over_applications_is_taken_round_by_round() {
+        let results = sample();
+        let apps = [App::Redis, App::Landfall];
+        let one = |it| Summary::of(if it == App::Redis { [1.0, 5.0] } else { [3.0, 1.0] });
+        let (mean, count) = over_apps(&results.rows, &apps, one).unwrap();
+        assert_eq!((mean.samples, count), (vec![2.0, 3.0], 2));
+        assert_eq!(over_apps(&[], &apps, one), None, "applications that were not measured do not count");
+    }
+}

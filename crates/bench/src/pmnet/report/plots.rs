@@ -1,0 +1,295 @@
+//! The plots.
+
+use super::{Results, paper};
+use crate::error::BenchError;
+use crate::measure::stats::Summary;
+use crate::pmnet::app::App;
+use crate::pmnet::compare::{PERCENTILES, Row, find};
+use crate::pmnet::design::{Design, PMNET, PMNET_3, PMNET_CACHE, PMNET_FILE, Spec, Waits};
+use crate::pmnet::sections::{FIGURE_20, LARGE_PAYLOAD, PAYLOAD, app};
+use crate::report::svg::{Panel, Plot, bars, short};
+use plotters::coord::Shift;
+use plotters::prelude::*;
+use std::path::Path;
+
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+type Drawn = Result<(), Box<dyn std::error::Error>>;
+
+const SIZE: (u32, u32) = (640, 400);
+const COLORS: [RGBColor; 7] = [
+    RGBColor(150, 150, 150),
+    RGBColor(0, 114, 178),
+    RGBColor(0, 158, 115),
+    RGBColor(213, 94, 0),
+    RGBColor(230, 159, 0),
+    RGBColor(204, 121, 167),
+    RGBColor(86, 180, 233),
+];
+
+/// A line: a name, and points with their spread.
+struct Line {
+    name: String,
+    points: Vec<(f64, Summary)>,
+}
+
+struct Chart {
+    file: String,
+    title: String,
+    x: &'static str,
+    lines: Vec<Line>,
+}
+
+/// Draws every plot that there is data for.
+pub(super) fn draw(out: &Path, results: &Results) -> Result<Vec<Plot>, BenchError> {
+    let mut plots = Vec::new();
+    let mut charts =
+        vec![figure_15(results, Waits::Block), figure_15(results, Waits::Spin), figure_16(results)];
+    charts.extend([1, results.settings.app_clients].map(|clients| figure_19(results, clients)));
+    for choice in results.settings.apps.iter().filter(|choice| choice.app().is_key_value()) {
+        charts.extend(FIGURE_20.map(|updates| figure_20(results, choice.app(), updates)));
+    }
+    for mut chart in charts {
+        chart.lines.retain(|line| !line.points.is_empty());
+        if chart.lines.is_empty() || plots.iter().any(|plot: &Plot| plot.file == chart.file) {
+            continue;
+        }
+        draw_chart(&out.join(&chart.file), &chart)?;
+        plots.push(Plot { title: chart.title, file: chart.file });
+    }
+    let of_bars = [
+        ("figure-18.svg", "Figure 18: update latency, µs", figure_18(results)),
+        ("figure-21.svg", "Figure 21: mean update latency over client-server", figure_21(results)),
+        ("figure-22.svg", "Figure 22: updates a second", figure_22(results)),
+        ("recovery.svg", "Recovery: µs an update", recovery(results)),
+    ];
+    for (file, title, panels) in of_bars {
+        if !panels.is_empty() {
+            bars(&out.join(file), &panels)?;
+            plots.push(Plot { title: title.into(), file: file.into() });
+        }
+    }
+    Ok(plots)
+}
+
+fn line(name: String, points: impl Iterator<Item = Option<(f64, Summary)>>) -> Line {
+    Line { name, points: points.flatten().collect() }
+}
+
+fn figure_15(results: &Results, waits: Waits) -> Chart {
+    let how = if waits == Waits::Spin { "spinning" } else { "waiting" };
+    let designs = [Design::ClientServer, PMNET, Design::Direct, Design::Tcp, Design::Bypass, PMNET_FILE];
+    let of = |design: Design| {
+        let points = results.settings.sizes.iter().map(move |size| {
+            let row = find(&results.rows, Spec::ideal(design, waits, *size))?;
+            Some((*size as f64, row.p50_us.clone()))
+        });
+        line(design.name(), points)
+    };
+    let title =
+        format!("Figure 15, {how}: update latency by payload, µs (paper: 2.83 × at 50 B, 2.19 × at 1000 B)");
+    Chart { file: format!("figure-15-{how}.svg"), title, x: "bytes", lines: designs.map(of).into() }
+}
+
+fn figure_16(results: &Results) -> Chart {
+    let of = |design: Design| {
+        let points = results.settings.clients.iter().map(move |clients| {
+            let spec = Spec::ideal(design, Waits::Block, LARGE_PAYLOAD).by(*clients);
+            let row = find(&results.rows, spec)?;
+            Some((row.rps.median * (LARGE_PAYLOAD * 8) as f64 / 1e9, row.mean_us.clone()))
+        });
+        line(design.name(), points)
+    };
+    let title = "Figure 16: mean latency by bandwidth, µs".to_owned();
+    let lines = [Design::ClientServer, PMNET].map(of).into();
+    Chart { file: "figure-16.svg".into(), title, x: "Gbit/s of payload", lines }
+}
+
+fn figure_19(results: &Results, clients: usize) -> Chart {
+    let of = |it: App| {
+        let points = results.settings.ratios.iter().map(move |updates| {
+            let row = |design| find(&results.rows, app(it, design, *updates, clients));
+            let faster = row(PMNET)?.rps.over(&row(Design::ClientServer)?.rps)?;
+            Some((f64::from(*updates), faster))
+        });
+        line(it.name().into(), points)
+    };
+    let title = format!(
+        "Figure 19, {clients} client(s): throughput over client-server (paper: {} at 100 %)",
+        paper::FIGURE_19
+    );
+    let lines = results.settings.apps.iter().map(|choice| of(choice.app())).collect();
+    Chart { file: format!("figure-19-{clients}.svg"), title, x: "updates, %", lines }
+}
+
+/// The distribution, as the paper has it: latency below, share of requests upwards.
+fn figure_20(results: &Results, it: App, updates: u32) -> Chart {
+    let of = |design: Design| {
+        let row = find(&results.rows, app(it, design, updates, 1));
+        let points = row.into_iter().flat_map(|row: &Row| {
+            PERCENTILES
+                .iter()
+                .zip(&row.distribution)
+                .map(|(percent, us)| Some((us.median, Summary::of([*percent])?)))
+        });
+        line(design.name(), points)
+    };
+    let name = it.name().replace(' ', "-");
+    let title = format!("Figure 20, {}, {updates} % updates: share of requests by latency, %", it.name());
+    let lines = [Design::ClientServer, PMNET, PMNET_CACHE].map(of).into();
+    Chart { file: format!("figure-20-{name}-{updates}.svg"), title, x: "µs", lines }
+}
+
+fn panel(title: &str, of: Vec<(String, Option<Summary>)>) -> Option<Panel> {
+    let bars: Vec<_> = of.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
+    (!bars.is_empty()).then(|| Panel { title: title.into(), bars })
+}
+
+fn figure_18(results: &Results) -> Vec<Panel> {
+    let of = |design, waits| {
+        find(&results.rows, Spec::ideal(design, waits, PAYLOAD)).map(|row| row.p50_us.clone())
+    };
+    let logs = |copies, ours: Design, waits| {
+        let designs = [
+            ("client log", Design::ClientLog { copies }),
+            ("server log", Design::ServerLog { copies }),
+            ("PMNet", ours),
+        ];
+        designs.map(|(name, design)| (name.to_owned(), of(design, waits))).to_vec()
+    };
+    let measured = [
+        panel("one copy, waiting", logs(1, PMNET, Waits::Block)),
+        panel("one copy, spinning", logs(1, PMNET, Waits::Spin)),
+        panel("three copies, waiting", logs(3, PMNET_3, Waits::Block)),
+    ];
+    // Without a logger there is no such figure.
+    if !results
+        .rows
+        .iter()
+        .any(|row| matches!(row.spec.design, Design::ClientLog { .. } | Design::ServerLog { .. }))
+    {
+        return Vec::new();
+    }
+    let papers = [0, 1].map(|at| {
+        let values = [
+            ("client log", paper::CLIENT_LOG[at]),
+            ("server log", paper::SERVER_LOG[at]),
+            ("PMNet", paper::PMNET_LOG[at]),
+        ];
+        let bars = values.map(|(name, us)| (name.to_owned(), Summary::of([us]))).to_vec();
+        panel(if at == 0 { "the paper, one copy" } else { "the paper, three copies" }, bars)
+    });
+    measured.into_iter().chain(papers).flatten().collect()
+}
+
+fn figure_21(results: &Results) -> Vec<Panel> {
+    if !results.rows.iter().any(|row| row.spec.design == Design::Replicated) {
+        return Vec::new();
+    }
+    let of = |it: App| {
+        let base = find(&results.rows, app(it, Design::ClientServer, 100, 1))?;
+        let designs = [("3 servers", Design::Replicated), ("1 device", PMNET), ("3 devices", PMNET_3)];
+        let bars = designs.map(|(name, design)| {
+            let row = find(&results.rows, app(it, design, 100, 1));
+            (name.to_owned(), row.and_then(|row| row.mean_us.over(&base.mean_us)))
+        });
+        panel(it.name(), bars.to_vec())
+    };
+    let all = std::iter::once(App::Ideal).chain(results.settings.apps.iter().map(|choice| choice.app()));
+    all.filter_map(of).collect()
+}
+
+fn figure_22(results: &Results) -> Vec<Panel> {
+    let of = |waits| {
+        let bar = |name: &str, design| {
+            let row = find(&results.rows, Spec::ideal(design, waits, PAYLOAD));
+            (name.to_owned(), row.map(|row| row.rps.clone()))
+        };
+        let title = if waits == Waits::Spin { "1 client, spinning" } else { "1 client, waiting" };
+        panel(title, vec![bar("client-server", Design::ClientServer), bar("PMNet", PMNET)])
+    };
+    [of(Waits::Block), of(Waits::Spin)].into_iter().flatten().collect()
+}
+
+fn recovery(results: &Results) -> Vec<Panel> {
+    if results.recovery.is_empty() {
+        return Vec::new();
+    }
+    let mut bars = vec![("the paper".to_owned(), Summary::of([paper::REPLAY_US]))];
+    let name = |design: Design| if design == PMNET_FILE { "file" } else { "memory" };
+    bars.extend(results.recovery.iter().map(|row| (name(row.design).to_owned(), Some(row.us.clone()))));
+    panel("µs an update", bars).into_iter().collect()
+}
+
+fn draw_chart(path: &Path, chart: &Chart) -> Result<(), BenchError> {
+    let draw = || -> Drawn {
+        let root = SVGBackend::new(path, SIZE).into_drawing_area();
+        root.fill(&WHITE)?;
+        lines(&root, chart)?;
+        root.present()?;
+        Ok(())
+    };
+    draw().map_err(|error| BenchError::Plot { path: path.into(), message: error.to_string() })
+}
+
+/// Medians as lines, smallest to largest as bars across them.
+fn lines(root: &Area<'_>, chart: &Chart) -> Drawn {
+    let values = || chart.lines.iter().flat_map(|line| &line.points);
+    let right = values().map(|(at, _)| *at).fold(f64::MIN_POSITIVE, f64::max) * 1.05;
+    let top = values().map(|(_, value)| value.max).fold(f64::MIN_POSITIVE, f64::max) * 1.1;
+    let mut drawn = ChartBuilder::on(root)
+        .caption(&chart.title, ("sans-serif", 12))
+        .margin(10)
+        .y_label_area_size(52)
+        .x_label_area_size(32)
+        .build_cartesian_2d(0.0..right, 0.0..top)?;
+    let label = |value: &f64| short(*value);
+    drawn.configure_mesh().x_desc(chart.x).x_label_formatter(&label).y_label_formatter(&label).draw()?;
+    for (index, line) in chart.lines.iter().enumerate() {
+        let color = COLORS[index % COLORS.len()];
+        let points = line.points.iter().map(|(at, value)| (*at, value.median));
+        let legend = move |(x, y): (i32, i32)| PathElement::new([(x, y), (x + 16, y)], color.stroke_width(2));
+        drawn.draw_series(LineSeries::new(points, color.stroke_width(2)))?.label(&line.name).legend(legend);
+        let spreads = line.points.iter().filter(|(_, value)| value.samples.len() > 1).map(|(at, value)| {
+            ErrorBar::new_vertical(*at, value.min, value.median, value.max, color.filled(), 6)
+        });
+        drawn.draw_series(spreads)?;
+    }
+    drawn
+        .configure_series_labels()
+        .position(SeriesLabelPosition::LowerRight)
+        .background_style(WHITE.mix(0.8))
+        .border_style(BLACK)
+        .draw()?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::draw;
+    use crate::pmnet::report::tests::sample;
+
+    #[test]
+    fn each_plot_has_its_lines_and_bars_beside_the_papers() {
+        let dir = tempfile::tempdir().unwrap();
+        let plots = draw(dir.path(), &sample()).unwrap();
+        let files: std::collections::BTreeSet<&str> = plots.iter().map(|plot| &*plot.file).collect();
+        assert_eq!(files.len(), plots.len());
+        let text = |file: &str| std::fs::read_to_string(dir.path().join(file)).unwrap();
+        let cdf = text("figure-20-redis-50.svg");
+        assert!(
+            cdf.contains("client-server")
+                && cdf.contains("PMNet with read cache")
+                && cdf.contains("<polyline")
+        );
+        assert!(text("figure-18.svg").contains("the paper, three copies"));
+        assert!(text("recovery.svg").contains("the paper"));
+    }
+
+    #[test]
+    fn nothing_measured_draws_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut results = sample();
+        (results.rows, results.recovery) = Default::default();
+        assert!(draw(dir.path(), &results).unwrap().is_empty());
+    }
+}

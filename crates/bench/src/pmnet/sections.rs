@@ -1,0 +1,186 @@
+//! What is compared with what.
+
+use super::Lab;
+use super::app::App;
+use super::args::{AppChoice, PmnetArgs, PmnetSection};
+use super::compare;
+use super::design::{Design, PMNET, PMNET_3, PMNET_CACHE, PMNET_FILE, Spec, Waits};
+use super::recovery;
+use super::report::Results;
+use crate::error::BenchError;
+use crate::say;
+
+/// Bytes of a value, and of an ideal handler's payload, unless a figure says otherwise (§VI-A2).
+pub(crate) const PAYLOAD: usize = 100;
+/// Of Figure 16.
+pub(crate) const LARGE_PAYLOAD: usize = 1000;
+/// Shares of updates of Figure 20.
+pub(crate) const FIGURE_20: [u32; 2] = [100, 50];
+const BOTH: [Waits; 2] = [Waits::Block, Waits::Spin];
+
+/// Measures every section that is asked for. What fails is noted, and the rest goes on.
+pub(crate) fn measure(lab: &Lab, results: &mut Results) -> Result<(), BenchError> {
+    let mut tried: Vec<Spec> = Vec::new();
+    for section in lab.args.only.clone() {
+        say(format_args!("{}", section.name()));
+        if section == PmnetSection::Recovery {
+            results.recovery.extend(recovery::measure(lab, &mut results.notes)?);
+            continue;
+        }
+        // What an earlier figure has measured is not measured again.
+        let wanted = specs(&lab.args, section);
+        let new: Vec<Spec> = wanted.into_iter().filter(|spec| !tried.contains(spec)).collect();
+        tried.extend(&new);
+        note_missing(lab, &new, results);
+        let rows = compare::run(lab, &new, &mut results.notes)?;
+        results.rows.extend(rows);
+    }
+    Ok(())
+}
+
+fn note_missing(lab: &Lab, specs: &[Spec], results: &mut Results) {
+    for reason in specs.iter().filter_map(|spec| lab.missing(spec)) {
+        let note = format!("SKIPPED where needed: {reason}");
+        if !results.notes.contains(&note) {
+            say(format_args!("  {note}"));
+            results.notes.push(note);
+        }
+    }
+}
+
+/// The contestants of a figure, those side by side that are compared.
+pub(crate) fn specs(args: &PmnetArgs, section: PmnetSection) -> Vec<Spec> {
+    match section {
+        PmnetSection::Fig15 => figure_15(&args.sizes),
+        PmnetSection::Fig16 => figure_16(&args.clients),
+        PmnetSection::Fig18 => figure_18(),
+        PmnetSection::Fig19 => figure_19(&args.apps, &args.ratios, args.app_clients),
+        PmnetSection::Fig20 => figure_20(&args.apps),
+        PmnetSection::Fig21 => figure_21(&args.apps),
+        PmnetSection::Fig22 => figure_22(&args.clients),
+        PmnetSection::Recovery => Vec::new(),
+    }
+}
+
+fn figure_15(sizes: &[usize]) -> Vec<Spec> {
+    let designs = |waits| match waits {
+        Waits::Block => {
+            vec![Design::Direct, Design::ClientServer, Design::Tcp, Design::Bypass, PMNET, PMNET_FILE]
+        }
+        // A device that forwards bypasses and a server cannot both spin on one core.
+        Waits::Spin => vec![Design::Direct, Design::ClientServer, PMNET, PMNET_FILE],
+    };
+    let each = |waits| {
+        sizes.iter().flat_map(move |size| {
+            designs(waits).into_iter().map(move |design| Spec::ideal(design, waits, *size))
+        })
+    };
+    BOTH.into_iter().flat_map(each).collect()
+}
+
+fn figure_16(clients: &[usize]) -> Vec<Spec> {
+    let of = |clients: &usize| {
+        let clients = *clients;
+        [Design::ClientServer, PMNET]
+            .map(|design| Spec::ideal(design, Waits::Block, LARGE_PAYLOAD).by(clients))
+    };
+    clients.iter().flat_map(of).collect()
+}
+
+fn figure_18() -> Vec<Spec> {
+    let designs = [
+        Design::ClientServer,
+        Design::ClientLog { copies: 1 },
+        Design::ServerLog { copies: 1 },
+        PMNET,
+        Design::ClientLog { copies: 3 },
+        Design::ServerLog { copies: 3 },
+        PMNET_3,
+    ];
+    let spinning =
+        [Design::ClientServer, Design::ClientLog { copies: 1 }, Design::ServerLog { copies: 1 }, PMNET];
+    let blocking = designs.map(|design| Spec::ideal(design, Waits::Block, PAYLOAD));
+    let spinning = spinning.map(|design| Spec::ideal(design, Waits::Spin, PAYLOAD));
+    blocking.into_iter().chain(spinning).collect()
+}
+
+/// An application under one load; a client that is alone rests.
+pub(crate) fn app(app: App, design: Design, updates: u32, clients: usize) -> Spec {
+    Spec { app, design, waits: Waits::Block, clients, payload: PAYLOAD, updates, rests: clients == 1 }
+}
+
+fn figure_19(apps: &[AppChoice], ratios: &[u32], many: usize) -> Vec<Spec> {
+    let mut specs = Vec::new();
+    let mut counts = vec![1, many];
+    counts.dedup();
+    for choice in apps {
+        for updates in ratios {
+            for clients in &counts {
+                let spec = |design| app(choice.app(), design, *updates, *clients);
+                specs.extend([Design::ClientServer, PMNET].map(spec));
+            }
+        }
+    }
+    specs
+}
+
+fn figure_20(apps: &[AppChoice]) -> Vec<Spec> {
+    let key_value = apps.iter().map(|choice| choice.app()).filter(|app| app.is_key_value());
+    let of = |it: App| {
+        FIGURE_20.into_iter().flat_map(move |updates| {
+            [Design::ClientServer, PMNET, PMNET_CACHE].map(|design| app(it, design, updates, 1))
+        })
+    };
+    key_value.flat_map(of).collect()
+}
+
+fn figure_21(apps: &[AppChoice]) -> Vec<Spec> {
+    let maps = apps.iter().map(|choice| choice.app()).filter(|app| matches!(app, App::Map(_)));
+    let of = |it: App| {
+        [Design::ClientServer, Design::Replicated, PMNET, PMNET_3].map(|design| app(it, design, 100, 1))
+    };
+    std::iter::once(App::Ideal).chain(maps).flat_map(of).collect()
+}
+
+fn figure_22(clients: &[usize]) -> Vec<Spec> {
+    figure_22_loads(clients).into_iter().flatten().collect()
+}
+
+/// Client-server and PMNet under each load of Figure 22: first one client that rests.
+pub(crate) fn figure_22_loads(clients: &[usize]) -> Vec<[Spec; 2]> {
+    let pair = |waits| [Design::ClientServer, PMNET].map(|design| Spec::ideal(design, waits, PAYLOAD));
+    let resting = BOTH.map(pair);
+    let busy = clients.iter().flat_map(|clients| BOTH.map(|waits| pair(waits).map(|spec| spec.by(*clients))));
+    resting.into_iter().chain(busy).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::ValueEnum;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn no_contestant_runs_twice_in_a_figure() {
+        let apps = AppChoice::value_variants();
+        let figures = [
+            figure_15(&[50, 1000]),
+            figure_16(&[1, 64]),
+            figure_18(),
+            figure_19(apps, &[100, 25], 16),
+            figure_20(apps),
+            figure_21(apps),
+            figure_22(&[1, 64]),
+        ];
+        for specs in figures {
+            let lines: BTreeSet<String> = specs.iter().map(Spec::describe).collect();
+            assert_eq!(lines.len(), specs.len());
+        }
+    }
+
+    #[test]
+    fn one_client_is_not_measured_twice() {
+        assert_eq!(figure_19(&[AppChoice::Btree], &[100], 1).len(), 2);
+        assert_eq!(figure_19(&[AppChoice::Btree], &[100], 16).len(), 4);
+    }
+}

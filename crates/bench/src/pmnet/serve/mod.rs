@@ -1,0 +1,151 @@
+//! The hidden `landfall bench pmnet-server`: what stands at an end of the wire, in a process of its own.
+
+mod handler;
+mod logger;
+mod plain;
+mod pmnet;
+mod replicas;
+pub(crate) mod tcp;
+
+use super::args::{PmnetServerArgs, ServeKind};
+use crate::error::BenchError;
+use crate::pmnet::sys::{Class, enter_class};
+use crate::sys::{note_stop_signals, stop_asked};
+use landfall_pmnet_io::redis::server::{self as sidecar, ServerSideConfig, ServerSideReports};
+use std::io::{self, Write};
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// Longest datagram.
+const DATAGRAM_BYTES_MAX: usize = 65535;
+/// Requests that share a commit at most.
+const BATCH_MAX: usize = 64;
+/// Longest wait before a look at whether to stop.
+const WAIT_MS: i32 = 100;
+/// A request's tag, in front of it and of its reply: the client's own.
+pub(crate) const TAG_BYTES: usize = 8;
+/// What the kernel may hold of a socket's datagrams.
+const BUFFER_BYTES: usize = 8 << 20;
+
+/// Runs until SIGTERM.
+pub(crate) fn run(args: &PmnetServerArgs) -> Result<(), BenchError> {
+    if args.background {
+        enter_class(Class::Batch);
+    }
+    match args.kind {
+        ServeKind::Udp => plain::run(args),
+        ServeKind::Tcp => tcp::run(args),
+        ServeKind::Pmnet => pmnet::run(args),
+        ServeKind::Logger => logger::run(args),
+        ServeKind::Sidecar => run_sidecar(args),
+    }
+}
+
+fn run_sidecar(args: &PmnetServerArgs) -> Result<(), BenchError> {
+    let redis = args.forward.ok_or(BenchError::Nothing("a side-car needs --forward ADDR:PORT"))?;
+    let mut config = ServerSideConfig::new(args.listen, redis);
+    config.options.waiting = waiting(args);
+    let reports = Arc::new(ServerSideReports::default());
+    let (stop, ready) = (watch_stop(), reports.network.clone());
+    announce_when(move || ready.get().incarnations > 0);
+    sidecar::run(config, reports, stop).map_err(|error| BenchError::Store(error.to_string()))
+}
+
+fn waiting(args: &PmnetServerArgs) -> landfall_pmnet_io::runtime::Waiting {
+    use landfall_pmnet_io::runtime::Waiting::{Block, Spin};
+    if args.spin { Spin } else { Block }
+}
+
+/// A flag that follows the signals.
+fn watch_stop() -> Arc<AtomicBool> {
+    note_stop_signals();
+    let stop = Arc::new(AtomicBool::new(false));
+    let told = stop.clone();
+    std::thread::spawn(move || {
+        while !stop_asked() {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        told.store(true, Ordering::Relaxed);
+    });
+    stop
+}
+
+/// Says that it serves, once it does.
+fn announce_when(serves: impl Fn() -> bool + Send + 'static) {
+    std::thread::spawn(move || {
+        while !serves() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        announce();
+    });
+}
+
+/// The lines that whoever started it waits for.
+fn announce() {
+    // If nobody reads them, nobody waits.
+    let _ = io::stdout().write_all(b"landfall bench pmnet-server\nready\n");
+    let _ = io::stdout().flush();
+}
+
+/// A socket with room for many datagrams, that never waits.
+fn open_udp(address: SocketAddr) -> Result<UdpSocket, BenchError> {
+    let failed = BenchError::connection("the server's socket");
+    let open = || -> io::Result<UdpSocket> {
+        let socket = socket2::Socket::new(
+            socket2::Domain::for_address(address),
+            socket2::Type::DGRAM,
+            Some(socket2::Protocol::UDP),
+        )?;
+        // What is granted is the system's choice.
+        let _ = socket.set_recv_buffer_size(BUFFER_BYTES);
+        socket.bind(&address.into())?;
+        socket.set_nonblocking(true)?;
+        Ok(socket.into())
+    };
+    open().map_err(failed)
+}
+
+/// Datagrams that have arrived, with who sent them.
+#[derive(Debug, Default)]
+struct Batch {
+    bytes: Vec<u8>,
+    /// Sender and where the datagram lies.
+    arrived: Vec<(SocketAddr, std::ops::Range<usize>)>,
+}
+
+impl Batch {
+    /// Takes what has arrived, up to [`BATCH_MAX`]; with nothing, waits for something unless it spins.
+    fn receive(&mut self, socket: &UdpSocket, spin: bool) -> io::Result<()> {
+        self.bytes.resize(BATCH_MAX * DATAGRAM_BYTES_MAX, 0);
+        self.arrived.clear();
+        let mut at = 0;
+        while self.arrived.len() < BATCH_MAX {
+            match socket.recv_from(&mut self.bytes[at..at + DATAGRAM_BYTES_MAX]) {
+                Ok((len, from)) if len >= TAG_BYTES => {
+                    self.arrived.push((from, at..at + len));
+                    at += len;
+                }
+                Ok(_) => {}
+                Err(_) if !self.arrived.is_empty() || spin => return Ok(()),
+                Err(_) => {
+                    use std::os::fd::AsFd;
+                    super::sys::wait_readable(&[socket.as_fd()], WAIT_MS)?;
+                    if stop_asked() {
+                        return Ok(());
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Sender, tag and request of each.
+    fn requests(&self) -> impl Iterator<Item = (SocketAddr, &[u8], &[u8])> {
+        self.arrived.iter().map(|(from, range)| {
+            let (tag, request) = self.bytes[range.clone()].split_at(TAG_BYTES);
+            (*from, tag, request)
+        })
+    }
+}

@@ -1,0 +1,159 @@
+//! A server of PMNet around a handler: effects and sessions' rows in one commit.
+
+use super::handler::{self, Handler, retry};
+use super::replicas::Replicas;
+use super::{announce_when, waiting, watch_stop};
+use crate::error::BenchError;
+use crate::pmnet::args::PmnetServerArgs;
+use landfall_handlers::HandlerError;
+use landfall_pmnet::{SessionKey, SessionRow, Work};
+use landfall_pmnet_io::runtime::{
+    Application, Network, Outcome, Published, Saved, ServerOptions, ServerReport, serve,
+};
+use std::sync::Arc;
+
+pub(super) fn run(args: &PmnetServerArgs) -> Result<(), BenchError> {
+    let replicas = Replicas::open(&args.replicas, args.spin)?;
+    let mut service = Service { handler: Handler::open(args)?, replicas };
+    let options = ServerOptions { waiting: waiting(args), ..ServerOptions::new(args.listen) };
+    let published: Arc<Published<ServerReport>> = Arc::default();
+    let (stop, ready) = (watch_stop(), published.clone());
+    announce_when(move || ready.get().incarnations > 0);
+    serve(options, &mut service, published, &stop).map_err(|error| BenchError::Store(error.to_string()))
+}
+
+/// A handler, its rows, and the replicas of both.
+struct Service {
+    handler: Handler,
+    replicas: Replicas,
+}
+
+/// Why the service cannot go on.
+#[derive(Debug, thiserror::Error)]
+enum ServiceError {
+    #[error(transparent)]
+    Handler(#[from] HandlerError),
+    #[error(transparent)]
+    Replicas(#[from] BenchError),
+    #[error("a row that is none of ours")]
+    Row,
+}
+
+/// A row's key: the row's own bytes begin with what varies, so the key is the client and the session.
+fn key_of(key: SessionKey) -> Vec<u8> {
+    format!("{}/{}", key.client, key.session).into_bytes()
+}
+
+impl Service {
+    /// Executes one piece of work; its response.
+    fn one(&mut self, work: &Work) -> Result<Outcome, ServiceError> {
+        match work {
+            Work::Update { request, row, .. } => {
+                self.handler.apply(request, Some((&key_of(row.key), &row.to_bytes())))?;
+                Ok(Outcome::Committed)
+            }
+            // The row goes with every bypass: the codec does not tell here whether it changes anything.
+            Work::Bypass { request, row, lost, .. } => {
+                let changed = request.first() != Some(&b'G');
+                let kept = (key_of(row.key), row.to_bytes());
+                let kept = changed.then_some((&*kept.0, &kept.1[..]));
+                let bytes = if *lost { b"Elost".to_vec() } else { self.handler.apply(request, kept)? };
+                Ok(Outcome::Response { bytes, changed: changed && !*lost })
+            }
+            Work::Row { row, evicted, floor, .. } => {
+                self.keep(row, evicted, *floor)?;
+                Ok(Outcome::Committed)
+            }
+        }
+    }
+
+    fn keep(&mut self, row: &SessionRow, evicted: &[SessionKey], floor: u32) -> Result<(), HandlerError> {
+        let Handler::Map(store) = &mut self.handler else { return Ok(()) };
+        retry(store, |store| store.put_row(&key_of(row.key), &row.to_bytes()))?;
+        for key in evicted {
+            retry(store, |store| store.remove_row(&key_of(*key)))?;
+        }
+        retry(store, |store| store.set_floor(&floor.to_le_bytes()))
+    }
+}
+
+impl Application for Service {
+    type Error = ServiceError;
+
+    fn load(&mut self) -> Result<Saved, ServiceError> {
+        let Handler::Map(store) = &mut self.handler else { return Ok(Saved::default()) };
+        store.abandon();
+        let rows = store.rows()?;
+        let rows = rows.iter().map(|(_, row)| SessionRow::from_bytes(row).ok_or(ServiceError::Row));
+        let rows = rows.collect::<Result<_, _>>()?;
+        let floor = store.floor()?.first_chunk().map_or(0, |floor| u32::from_le_bytes(*floor));
+        Ok(Saved { rows, floor })
+    }
+
+    fn execute(&mut self, batch: &[Work], _network: &mut Network) -> Result<Vec<Outcome>, ServiceError> {
+        let changes = batch.iter().filter_map(|work| match work {
+            Work::Update { request, .. } => Some(&request[..]),
+            _ => None,
+        });
+        self.replicas.send(changes)?;
+        let outcomes = batch.iter().map(|work| self.one(work)).collect::<Result<_, _>>()?;
+        self.handler.commit()?;
+        self.replicas.wait()?;
+        Ok(outcomes)
+    }
+
+    fn is_fatal(&self, error: &ServiceError) -> bool {
+        // Whatever else fails, the pool is to be opened again: by a new process.
+        !matches!(error, ServiceError::Replicas(_))
+    }
+}
+
+impl From<ServiceError> for BenchError {
+    fn from(error: ServiceError) -> Self {
+        match error {
+            ServiceError::Handler(error) => handler::failed(error),
+            ServiceError::Replicas(error) => error,
+            ServiceError::Row => Self::Store("a row that is none of ours".into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::handler::tests::args;
+    use super::*;
+    use landfall_handlers::{Op, Request};
+
+    fn row(update: u32) -> SessionRow {
+        let key = SessionKey { client: "10.0.0.1:4000".parse().unwrap(), session: 7 };
+        let bypass = landfall_pmnet::wire::FIRST_BYPASS - 1;
+        SessionRow { key, nonce: 1, update, bypass, ended: false, touched: 0 }
+    }
+
+    fn service(dir: &std::path::Path) -> Service {
+        let handler = Handler::open(&args(dir, Some("btree"))).unwrap();
+        Service { handler, replicas: Replicas::open(&[], false).unwrap() }
+    }
+
+    #[test]
+    fn rows_and_effects_are_there_together_after_a_restart() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut first = service(dir.path());
+        first.keep(&row(0), &[], 3).unwrap();
+        let set = Request { op: Op::Set, key: b"k", value: b"v" }.encode();
+        let row = row(1);
+        first.handler.apply(&set, Some((&key_of(row.key), &row.to_bytes()))).unwrap();
+        first.handler.commit().unwrap();
+        drop(first);
+        let saved = service(dir.path()).load().unwrap();
+        assert_eq!(saved, Saved { rows: vec![row], floor: 3 });
+    }
+
+    #[test]
+    fn what_was_not_committed_is_forgotten_by_a_new_incarnation() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut service = service(dir.path());
+        service.keep(&row(1), &[], 0).unwrap();
+        assert_eq!(service.load().unwrap(), Saved::default());
+    }
+}

@@ -1,0 +1,312 @@
+//! One contestant, started: its course, its devices and its servers.
+
+use super::Lab;
+use super::app::App;
+use super::args::ServeKind;
+use super::course::{Course, LOGGER_PORT, PLAIN_PORT, PMNET_PORT, RESP_PORT};
+use super::design::{Design, LogOn, Spec, Waits};
+use super::load::{Channel, Framing, PmnetChannel, StreamChannel, UdpChannel};
+use crate::clients::http::{Http, metric};
+use crate::error::BenchError;
+use crate::measure::cpu::CpuTime;
+use crate::peers::{Server, UNSET, launch, spawn};
+use clap::ValueEnum;
+use landfall_testbed::Host;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+use tempfile::TempDir;
+
+/// Where devices tell their counts, each on its own host.
+const METRICS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9151);
+/// Bytes of a device's log.
+const LOG_BYTES: u64 = 256 << 20;
+/// Bytes of a `landfall serve` region.
+const REGION_BYTES: u64 = 512 << 20;
+const ANYWHERE: Ipv4Addr = Ipv4Addr::UNSPECIFIED;
+
+/// Everything that runs. Processes end before their hosts and folders: fields drop in order.
+#[derive(Debug)]
+pub(crate) struct Stand {
+    pub(crate) devices: Vec<Server>,
+    /// The server that executes requests comes last; before it, what stands in front of it.
+    pub(crate) servers: Vec<Server>,
+    pub(crate) course: Course,
+    pub(crate) scratch: TempDir,
+    /// On the ordinary file system, where something lies there.
+    pub(crate) on_file: Option<TempDir>,
+    spec: Spec,
+}
+
+/// What differs from run to run but is no part of a [`Spec`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Extent {
+    /// Bytes of a device's log.
+    pub(crate) log_bytes: u64,
+    /// Bytes of a handler's region.
+    pub(crate) region_bytes: u64,
+}
+
+impl Default for Extent {
+    fn default() -> Self {
+        Self { log_bytes: LOG_BYTES, region_bytes: 256 << 20 }
+    }
+}
+
+impl Stand {
+    /// Starts everything, and waits until it serves.
+    pub(crate) fn start(lab: &Lab, spec: Spec, extent: Extent) -> Result<Self, BenchError> {
+        let course = Course::new(spec.design.devices(), spec.design.beside())?;
+        let scratch = folder_in(&lab.args.dir)?;
+        let needs_file = matches!(spec.design, Design::Pmnet { log: LogOn::File, .. })
+            || matches!(spec.app, App::Redis | App::Twitter | App::Tpcc);
+        let on_file = needs_file.then(|| folder_in(&lab.args.file_dir)).transpose()?;
+        let mut stand = Self { devices: Vec::new(), servers: Vec::new(), course, scratch, on_file, spec };
+        for number in 0..stand.course.devices.len() {
+            let device = stand.start_device(lab, number, extent.log_bytes)?;
+            stand.devices.push(device);
+        }
+        stand.start_replicas(lab, extent)?;
+        if spec.app.speaks_resp() {
+            let server = stand.start_resp(lab)?;
+            stand.servers.push(server);
+        }
+        stand.start_front(lab, extent)?;
+        Ok(stand)
+    }
+
+    fn start_device(&self, lab: &Lab, number: usize, log_bytes: u64) -> Result<Server, BenchError> {
+        let between = &self.course.devices[number];
+        let on_file = matches!(self.spec.design, Design::Pmnet { log: LogOn::File, .. });
+        let base = self.on_file.as_ref().filter(|_| on_file).unwrap_or(&self.scratch).path();
+        let dir = make_dir(&base.join(format!("device-{number}")))?;
+        let mut command = lab.command_on(&between.host, lab.args.server_core, &lab.landfall);
+        command.args(["pmnet", "switch", "--between", &format!("{},{}", between.clients, between.server)]);
+        command.arg("--dir").arg(&dir).arg("--capacity").arg(log_bytes.to_string());
+        command.args(["--metrics", &METRICS.to_string(), "--log-level", "warn"]);
+        // Several devices, or others, on one core would starve each other if they never waited.
+        let spins =
+            self.spec.waits == Waits::Spin && matches!(self.spec.design, Design::Pmnet { devices: 1, .. });
+        command.args(["--spin", if spins { "always" } else { "0" }]);
+        if self.course.devices.len() > 1 {
+            command.args(["--number", &number.to_string()]);
+        }
+        if let (Design::Pmnet { cache: true, .. }, Some(flag)) =
+            (self.spec.design, lab.cache_flag(self.spec.app))
+        {
+            command.args(flag);
+        }
+        launch(command, &dir, "landfall pmnet switch")
+    }
+
+    /// Loggers or servers on the hosts beside.
+    fn start_replicas(&mut self, lab: &Lab, extent: Extent) -> Result<(), BenchError> {
+        let logs = matches!(self.spec.design, Design::ServerLog { .. } | Design::ClientLog { .. });
+        for number in 0..self.course.replicas.len() {
+            let (host, address) = self.course.replicas[number].clone();
+            let kind = if logs { ServeKind::Logger } else { ServeKind::Udp };
+            let name = format!("replica-{number}");
+            let process = Process { host: &host, kind, name: &name, at: address, extent, spin: false };
+            let command = self.process(lab, &process)?;
+            self.servers.push(launch(command, &self.scratch.path().join(&name), &name)?);
+        }
+        Ok(())
+    }
+
+    /// What clients, or a logger, or a device, send requests to.
+    fn start_front(&mut self, lab: &Lab, extent: Extent) -> Result<(), BenchError> {
+        let (design, spins) = (self.spec.design, self.spec.waits == Waits::Spin);
+        let resp = self.spec.app.speaks_resp();
+        if resp && !design.is_pmnet() {
+            return Ok(());
+        }
+        let (kind, port) = match design {
+            _ if resp => (ServeKind::Sidecar, PMNET_PORT),
+            Design::Tcp => (ServeKind::Tcp, PLAIN_PORT),
+            Design::Bypass | Design::Pmnet { .. } => (ServeKind::Pmnet, PMNET_PORT),
+            _ => (ServeKind::Udp, PLAIN_PORT),
+        };
+        // Whoever answers the client spins; who works behind its back waits.
+        let answers = matches!(design, Design::Direct | Design::ClientServer | Design::Tcp);
+        let (host, at) = (self.course.server.clone(), SocketAddr::new(ANYWHERE.into(), port));
+        let at = if kind == ServeKind::Udp || kind == ServeKind::Tcp { at } else { Course::at_server(port) };
+        let process = Process { host: &host, kind, name: "server", at, extent, spin: spins && answers };
+        let mut command = self.process(lab, &process)?;
+        let replicated = matches!(design, Design::Replicated | Design::Pmnet { devices: 2.., .. });
+        if replicated && !resp {
+            command.arg("--replicas").arg(self.replica_addresses());
+        }
+        if resp {
+            command.arg("--forward").arg(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), RESP_PORT).to_string());
+        }
+        let server = launch(command, &self.scratch.path().join("server"), "the server")?;
+        self.servers.push(server);
+        self.start_logger(lab, extent)
+    }
+
+    fn start_logger(&mut self, lab: &Lab, extent: Extent) -> Result<(), BenchError> {
+        let (host, forward) = match self.spec.design {
+            Design::ServerLog { .. } => {
+                (self.course.server.clone(), SocketAddr::new(Ipv4Addr::LOCALHOST.into(), PLAIN_PORT))
+            }
+            Design::ClientLog { .. } => (self.course.client.clone(), Course::at_server(PLAIN_PORT)),
+            _ => return Ok(()),
+        };
+        let at = SocketAddr::new(ANYWHERE.into(), LOGGER_PORT);
+        // With replicas on the same core, looking for their answers would keep them from giving any.
+        let spin = self.spec.waits == Waits::Spin && self.course.replicas.is_empty();
+        let process = Process { host: &host, kind: ServeKind::Logger, name: "logger", at, extent, spin };
+        let mut command = self.process(lab, &process)?;
+        command.arg("--forward").arg(forward.to_string());
+        if !self.course.replicas.is_empty() {
+            command.arg("--replicas").arg(self.replica_addresses());
+        }
+        let logger = launch(command, &self.scratch.path().join("logger"), "the logger")?;
+        self.servers.insert(0, logger);
+        Ok(())
+    }
+
+    fn replica_addresses(&self) -> String {
+        let addresses = self.course.replicas.iter().map(|(_, address)| address.to_string());
+        addresses.collect::<Vec<_>>().join(",")
+    }
+
+    fn process(&self, lab: &Lab, process: &Process<'_>) -> Result<Command, BenchError> {
+        let dir = make_dir(&self.scratch.path().join(process.name))?;
+        // Whoever works behind the client's back while somebody spins does so on the client's core, while it rests.
+        let behind = self.spec.waits == Waits::Spin && !process.spin;
+        let core = if behind { lab.args.client_core } else { lab.args.server_core };
+        let mut command = lab.command_on(process.host, core, &lab.landfall);
+        let kind =
+            process.kind.to_possible_value().map(|kind| kind.get_name().to_owned()).unwrap_or_default();
+        command.args(["bench", "pmnet-server", "--kind", &kind, "--listen", &process.at.to_string()]);
+        command.arg("--dir").arg(&dir).arg("--capacity").arg(process.extent.region_bytes.to_string());
+        if let (App::Map(structure), true) = (self.spec.app, process.kind != ServeKind::Logger) {
+            command.args(["--structure", structure.name()]);
+        }
+        command.args(process.spin.then_some("--spin"));
+        // Being woken must not push the client from it.
+        command.args(behind.then_some("--background"));
+        Ok(command)
+    }
+
+    /// redis-server or `landfall serve`, on the server's host.
+    fn start_resp(&self, lab: &Lab) -> Result<Server, BenchError> {
+        if self.spec.app == App::Landfall {
+            let dir = make_dir(&self.scratch.path().join("serve"))?;
+            let mut command = lab.command_on(&self.course.server, lab.args.server_core, &lab.landfall);
+            let at = SocketAddr::new(ANYWHERE.into(), RESP_PORT).to_string();
+            command.args(["serve", "--resp", &at, "--workers", "1", "--insecure-no-password"]);
+            command
+                .args(["--scrub-rate", "0", "--capacity", &REGION_BYTES.to_string()])
+                .arg("--dir")
+                .arg(&dir);
+            return launch(command, &dir, "landfall serve");
+        }
+        let program = lab.redis.as_ref().ok_or_else(Lab::no_redis)?;
+        let base = self.on_file.as_ref().unwrap_or(&self.scratch).path();
+        let dir = make_dir(&base.join("redis"))?;
+        let mut command = lab.command_on(&self.course.server, lab.args.server_core, program);
+        command.args(["--bind", "0.0.0.0", "--protected-mode", "no", "--port", &RESP_PORT.to_string()]);
+        command.args(["--save", "", "--daemonize", "no", "--appendonly", "yes", "--appendfsync", "always"]);
+        command.args(["--auto-aof-rewrite-percentage", "0"]).arg("--dir").arg(&dir);
+        let began = Instant::now();
+        let child = spawn(command, &dir, Stdio::null())?;
+        let resp = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), RESP_PORT);
+        let peer = "redis".to_owned();
+        let mut server = Server { child, peer, dir, resp, http: None, about: String::new(), began };
+        self.course.server.enter(|| server.wait_ready())?;
+        server.resp = UNSET;
+        Ok(server)
+    }
+
+    /// A way for so many clients to send requests; to be called on the client's host.
+    pub(crate) fn open_channel(&self) -> Result<Box<dyn Channel>, BenchError> {
+        let (spec, spin) = (self.spec, self.spec.waits == Waits::Spin);
+        let clients = spec.clients;
+        Ok(match spec.design {
+            Design::Bypass => {
+                let at = Course::at_server(PMNET_PORT);
+                Box::new(PmnetChannel::open(at, clients, 1, (spin, true))?)
+            }
+            Design::Pmnet { devices, .. } => {
+                let at = Course::at_server(PMNET_PORT);
+                Box::new(PmnetChannel::open(at, clients, devices, (spin, false))?)
+            }
+            _ if spec.app.speaks_resp() => {
+                let at = Course::at_server(RESP_PORT);
+                Box::new(StreamChannel::open(at, clients, Framing::Resp, spin)?)
+            }
+            Design::Tcp => {
+                let at = Course::at_server(PLAIN_PORT);
+                Box::new(StreamChannel::open(at, clients, Framing::Lengths, spin)?)
+            }
+            Design::ServerLog { .. } => {
+                Box::new(UdpChannel::open(Course::at_server(LOGGER_PORT), clients, spin)?)
+            }
+            Design::ClientLog { .. } => {
+                Box::new(UdpChannel::open(Course::at_client(LOGGER_PORT), clients, spin)?)
+            }
+            _ => Box::new(UdpChannel::open(Course::at_server(PLAIN_PORT), clients, spin)?),
+        })
+    }
+
+    /// Where an application is filled in the plain way; `None` where its server knows only PMNet.
+    pub(crate) fn is_plain(&self) -> Option<SocketAddr> {
+        let plain = !self.spec.design.is_pmnet() && self.spec.design != Design::Tcp;
+        plain.then(|| Course::at_server(PLAIN_PORT))
+    }
+
+    /// Fills an application through what is measured.
+    pub(crate) fn open_filler(&self, clients: usize) -> Result<Box<dyn Channel>, BenchError> {
+        if self.spec.design == Design::Tcp {
+            let at = Course::at_server(PLAIN_PORT);
+            return Ok(Box::new(StreamChannel::open(at, clients, Framing::Lengths, false)?));
+        }
+        let at = Course::at_server(PMNET_PORT);
+        Ok(Box::new(PmnetChannel::open(at, clients, self.spec.design.devices(), (false, false))?))
+    }
+
+    /// A count of a device; `None` without such a device or count.
+    pub(crate) fn count(&self, device: usize, name: &str) -> Result<Option<f64>, BenchError> {
+        let Some(between) = self.course.devices.get(device) else { return Ok(None) };
+        let body = between.host.enter(|| {
+            let mut body = Vec::new();
+            Http::open(METRICS)?.get("/metrics", &mut body)?;
+            Ok::<_, BenchError>(body)
+        })?;
+        Ok(metric(&String::from_utf8_lossy(&body), &format!("landfall_pmnet_{name}")))
+    }
+
+    /// CPU time so far: of the devices, and of all servers.
+    pub(crate) fn cpu(&self) -> (Vec<CpuTime>, Vec<CpuTime>) {
+        let of = |servers: &[Server]| servers.iter().map(Server::cpu).collect();
+        (of(&self.devices), of(&self.servers))
+    }
+
+    /// Starts the server again where it was, after it was killed.
+    pub(crate) fn restart_server(&mut self, lab: &Lab, extent: Extent) -> Result<(), BenchError> {
+        self.start_front(lab, extent)
+    }
+}
+
+/// A process of ours at an end of the wire.
+struct Process<'a> {
+    host: &'a Host,
+    kind: ServeKind,
+    name: &'a str,
+    at: SocketAddr,
+    extent: Extent,
+    spin: bool,
+}
+
+fn folder_in(base: &Path) -> Result<TempDir, BenchError> {
+    let made = tempfile::Builder::new().prefix("landfall-bench-").tempdir_in(base);
+    made.map_err(BenchError::file(base))
+}
+
+fn make_dir(dir: &Path) -> Result<PathBuf, BenchError> {
+    std::fs::create_dir_all(dir).map_err(BenchError::file(dir))?;
+    Ok(dir.to_owned())
+}

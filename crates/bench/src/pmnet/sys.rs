@@ -1,0 +1,50 @@
+//! Scheduling classes, and waiting for sockets.
+
+// sched_setscheduler and poll have no safe wrapper in the standard library.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+/// How the scheduler treats a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Class {
+    /// `SCHED_BATCH`: an ordinary share of the core, but being woken interrupts nobody.
+    Batch,
+    /// `SCHED_IDLE`: runs where nobody else wants to.
+    Idle,
+}
+
+/// Puts the calling thread into a class; needs no privilege. Where the kernel refuses, it stays as it is.
+pub(crate) fn enter_class(class: Class) {
+    let policy = match class {
+        Class::Batch => libc::SCHED_BATCH,
+        Class::Idle => libc::SCHED_IDLE,
+    };
+    // SAFETY: an all-zero `sched_param` is valid for these classes, and the kernel only reads it.
+    unsafe {
+        let parameters: libc::sched_param = std::mem::zeroed();
+        libc::sched_setscheduler(0, policy, &raw const parameters);
+    }
+}
+
+/// Has the calling thread sleep no longer than it asks for: by default the kernel may add 50 µs.
+pub(crate) fn rest_exactly() {
+    const SLACK_NS: libc::c_ulong = 1000;
+    // SAFETY: takes a number, and changes only when this thread's timers end.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, SLACK_NS) };
+}
+
+/// Waits until one of `sockets` can be read, for `timeout_ms` at most. Whether one can.
+pub(crate) fn wait_readable(sockets: &[BorrowedFd<'_>], timeout_ms: i32) -> io::Result<bool> {
+    let entry =
+        |socket: &BorrowedFd<'_>| libc::pollfd { fd: socket.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    let mut entries: Vec<libc::pollfd> = sockets.iter().map(entry).collect();
+    // SAFETY: the vector lives through the call, and its length goes with it.
+    let ready = unsafe { libc::poll(entries.as_mut_ptr(), entries.len() as libc::nfds_t, timeout_ms) };
+    match ready {
+        0.. => Ok(ready > 0),
+        _ if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => Ok(false),
+        _ => Err(io::Error::last_os_error()),
+    }
+}

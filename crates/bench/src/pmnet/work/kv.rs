@@ -1,0 +1,187 @@
+//! The ideal handler's requests, and a key-value load after YCSB: keys by Zipf's law.
+
+use super::{Ask, Settings, Workload, resp};
+use crate::clients::{Random, encode, key_of};
+use crate::error::BenchError;
+use landfall_handlers::{Op, Request};
+use std::rc::Rc;
+
+/// YCSB's constant.
+const THETA: f64 = 0.99;
+/// A prime above every number of keys: multiples of it meet every key once.
+const SCATTER: u64 = 2_654_435_761;
+
+/// Draws from so many numbers, the first most often.
+#[derive(Clone, Debug)]
+pub(crate) struct Zipf(Rc<[f64]>);
+
+impl Zipf {
+    /// `count` is at least 1.
+    pub(crate) fn new(count: u64) -> Self {
+        let mut sum = 0.0;
+        let weight = |rank: u64| 1.0 / (rank as f64).powf(THETA);
+        let sums: Vec<f64> = (1..=count.max(1))
+            .map(|rank| {
+                sum += weight(rank);
+                sum
+            })
+            .collect();
+        Self(sums.iter().map(|part| part / sum).collect())
+    }
+
+    fn draw(&self, random: &mut Random) -> u64 {
+        let at = (random.next() >> 11) as f64 / (1u64 << 53) as f64;
+        // Scattered over the keys, as YCSB does it: what is hot is not next to each other.
+        let rank = self.0.partition_point(|sum| *sum <= at).min(self.0.len() - 1) as u64;
+        rank * SCATTER % self.0.len() as u64
+    }
+}
+
+/// How requests are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Codec {
+    /// That of `landfall-handlers`.
+    Plain,
+    /// Redis'.
+    Resp,
+}
+
+impl Codec {
+    fn put(self, into: &mut Vec<u8>, key: &[u8], value: Option<&[u8]>) {
+        into.clear();
+        match (self, value) {
+            (Self::Plain, _) => {
+                let op = if value.is_some() { Op::Set } else { Op::Get };
+                into.extend(Request { op, key, value: value.unwrap_or_default() }.encode());
+            }
+            (Self::Resp, Some(value)) => encode(into, &[b"SET", key, value]),
+            (Self::Resp, None) => encode(into, &[b"GET", key]),
+        }
+    }
+}
+
+/// Payloads of one length.
+#[derive(Debug)]
+pub(crate) struct Ideal {
+    payload: usize,
+    updates: u32,
+    random: Random,
+}
+
+impl Ideal {
+    pub(crate) fn new(payload: usize, updates: u32, seed: u64) -> Self {
+        Self { payload, updates, random: Random::new(seed) }
+    }
+}
+
+impl Workload for Ideal {
+    fn next(&mut self, _reply: &[u8], ask: &mut Ask) -> Result<(), BenchError> {
+        ask.bytes.resize(self.payload, b'x');
+        (ask.update, ask.ends) = (self.random.below(100) < u64::from(self.updates), true);
+        Ok(())
+    }
+}
+
+/// SET and GET.
+#[derive(Debug)]
+pub(crate) struct KeyValue {
+    keys: Zipf,
+    codec: Codec,
+    updates: u32,
+    value: Vec<u8>,
+    random: Random,
+}
+
+impl KeyValue {
+    pub(crate) fn new(settings: Settings, keys: Zipf, codec: Codec, seed: u64) -> Self {
+        let value = vec![b'v'; settings.payload];
+        Self { keys, codec, updates: settings.updates, value, random: Random::new(seed) }
+    }
+
+    /// Refuses what says that a request was not executed.
+    fn check(&self, reply: &[u8]) -> Result<(), BenchError> {
+        let refused = match self.codec {
+            Codec::Plain => reply.first() == Some(&b'E'),
+            Codec::Resp => resp::is_error(reply),
+        };
+        let text = || String::from_utf8_lossy(reply).into_owned();
+        if refused { Err(BenchError::reply("the server", text(), "a result")) } else { Ok(()) }
+    }
+}
+
+impl Workload for KeyValue {
+    fn next(&mut self, reply: &[u8], ask: &mut Ask) -> Result<(), BenchError> {
+        self.check(reply)?;
+        let key = key_of(self.keys.draw(&mut self.random));
+        ask.update = self.random.below(100) < u64::from(self.updates);
+        ask.ends = true;
+        // No value is like another, so that no server gets away with comparing.
+        if let Some(stamp) = self.value.first_chunk_mut() {
+            *stamp = self.random.next().to_le_bytes();
+        }
+        self.codec.put(&mut ask.bytes, &key, ask.update.then_some(&self.value));
+        Ok(())
+    }
+}
+
+/// Every key once.
+pub(super) fn fill(settings: Settings, codec: Codec) -> Vec<Vec<u8>> {
+    let value = vec![b'v'; settings.payload];
+    let request = |number| {
+        let mut bytes = Vec::new();
+        codec.put(&mut bytes, &key_of(number), Some(&value));
+        bytes
+    };
+    (0..settings.keys).map(request).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pmnet::app::App;
+    use landfall_handlers::Structure;
+
+    #[test]
+    fn few_keys_are_asked_for_most_of_the_time_and_every_key_sometimes() {
+        let (zipf, mut random) = (Zipf::new(100), Random::new(7));
+        let mut counts = [0u32; 100];
+        (0..100_000).for_each(|_| counts[zipf.draw(&mut random) as usize] += 1);
+        counts.sort_unstable_by(|a, b| b.cmp(a));
+        // 1 / H(100, 0.99) = 0.189 of the draws are the hottest key's; the second has half of that.
+        assert!((17_500..20_500).contains(&counts[0]), "{counts:?}");
+        assert!(counts[0] > counts[1] * 3 / 2 && counts[99] > 0, "{counts:?}");
+    }
+
+    fn settings(updates: u32) -> Settings {
+        let app = App::Map(Structure::BTree);
+        Settings { app, payload: 100, updates, keys: 10, seed: 1 }
+    }
+
+    #[test]
+    fn the_share_of_updates_is_what_was_asked_for() {
+        for (updates, expected) in [(100, 1000..=1000), (50, 430..=570), (0, 0..=0)] {
+            let mut work = KeyValue::new(settings(updates), Zipf::new(10), Codec::Plain, 3);
+            let mut ask = Ask::default();
+            let mut count = 0;
+            for _ in 0..1000 {
+                work.next(b"O", &mut ask).unwrap();
+                let request = Request::parse(&ask.bytes).unwrap();
+                assert_eq!(ask.update, request.op == Op::Set);
+                assert_eq!(request.value.len(), if ask.update { 100 } else { 0 });
+                count += u32::from(ask.update);
+            }
+            assert!(expected.contains(&count), "{updates}: {count}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_is_an_error_and_every_key_is_filled() {
+        let mut work = KeyValue::new(settings(100), Zipf::new(10), Codec::Resp, 3);
+        assert!(work.next(b"-OOM\r\n", &mut Ask::default()).is_err());
+        let keys: std::collections::BTreeSet<Vec<u8>> = fill(settings(0), Codec::Plain)
+            .iter()
+            .map(|bytes| Request::parse(bytes).unwrap().key.to_vec())
+            .collect();
+        assert_eq!(keys.len(), 10);
+    }
+}

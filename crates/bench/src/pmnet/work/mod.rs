@@ -1,0 +1,69 @@
+//! What clients ask for.
+
+mod kv;
+pub(crate) mod resp;
+mod tpcc;
+mod twitter;
+
+use super::app::App;
+use crate::error::BenchError;
+
+/// A request.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Ask {
+    pub(crate) bytes: Vec<u8>,
+    /// Nobody needs its reply: it may be acknowledged by a log. Else a bypass.
+    pub(crate) update: bool,
+    /// The last request of a transaction.
+    pub(crate) ends: bool,
+}
+
+/// One client's requests, one after the other.
+pub(crate) trait Workload {
+    /// The next request, given the reply to the one before: empty at first, and for an update that a log acknowledged.
+    ///
+    /// # Errors
+    /// [`BenchError::Reply`] for one that makes no sense.
+    fn next(&mut self, reply: &[u8], ask: &mut Ask) -> Result<(), BenchError>;
+}
+
+/// What all clients of a run have in common.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Settings {
+    pub(crate) app: App,
+    /// Bytes of a payload, or of a value.
+    pub(crate) payload: usize,
+    /// Share of updates, percent.
+    pub(crate) updates: u32,
+    pub(crate) keys: u64,
+    pub(crate) seed: u64,
+}
+
+/// A workload for each client, and what must be there before they begin: requests in the application's codec.
+pub(crate) fn clients(settings: Settings, count: usize) -> Vec<Box<dyn Workload>> {
+    let keys = kv::Zipf::new(settings.keys);
+    let client = |number: usize| -> Box<dyn Workload> {
+        let seed = settings.seed.wrapping_add(number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        match settings.app {
+            App::Ideal => Box::new(kv::Ideal::new(settings.payload, settings.updates, seed)),
+            App::Map(_) => Box::new(kv::KeyValue::new(settings, keys.clone(), kv::Codec::Plain, seed)),
+            App::Redis | App::Landfall => {
+                Box::new(kv::KeyValue::new(settings, keys.clone(), kv::Codec::Resp, seed))
+            }
+            App::Twitter => Box::new(twitter::Twitter::new(settings.updates, seed)),
+            App::Tpcc => Box::new(tpcc::Tpcc::new(settings.updates, number as u64, seed)),
+        }
+    };
+    (0..count).map(client).collect()
+}
+
+/// Requests that fill the application before its clients begin, in its own codec.
+pub(crate) fn fill(settings: Settings) -> Vec<Vec<u8>> {
+    match settings.app {
+        App::Ideal => Vec::new(),
+        App::Map(_) => kv::fill(settings, kv::Codec::Plain),
+        App::Redis | App::Landfall => kv::fill(settings, kv::Codec::Resp),
+        App::Twitter => twitter::fill(),
+        App::Tpcc => tpcc::fill(),
+    }
+}
