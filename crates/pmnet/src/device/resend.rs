@@ -10,6 +10,9 @@ const LEVELS: usize = 7;
 /// Repetitions of one update from which on it no longer counts against the window: it may never be confirmed, as when
 /// its client has died with a gap in front of it.
 const COUNTED_LEVELS: usize = 3;
+/// Updates that wait to be sent again at once, at most: what a server that asks again and again adds beyond is due by its own
+/// time.
+const REPLAY_MAX: usize = 1 << 21;
 /// How soon a full window is looked at again.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
@@ -54,7 +57,8 @@ impl Resend {
 
     /// All of these at once, as the window allows.
     pub(super) fn replay(&mut self, identities: Vec<Identity>) {
-        self.replay.extend(identities);
+        let room = REPLAY_MAX.saturating_sub(self.replay.len());
+        self.replay.extend(identities.into_iter().take(room));
     }
 
     pub(super) fn next_timeout(&self) -> Option<Instant> {
