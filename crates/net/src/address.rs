@@ -67,7 +67,7 @@ pub(crate) const fn ip_header_len(address: IpAddr) -> usize {
 }
 
 /// Sum of the pseudo-header of RFC 9293 (3.1) and RFC 8200 (8.1).
-pub(crate) fn pseudo_sum(from: IpAddr, to: IpAddr, protocol: u8, len: usize) -> Sum {
+pub fn pseudo_sum(from: IpAddr, to: IpAddr, protocol: u8, len: usize) -> Sum {
     let addresses = match (from, to) {
         (IpAddr::V4(from), IpAddr::V4(to)) => Sum::of(&from.octets()).plus(Sum::of(&to.octets())),
         (IpAddr::V6(from), IpAddr::V6(to)) => Sum::of(&from.octets()).plus(Sum::of(&to.octets())),

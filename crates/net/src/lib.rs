@@ -27,7 +27,7 @@ mod stats;
 mod tcp;
 mod time;
 
-pub use address::Tuple;
+pub use address::{Tuple, pseudo_sum};
 pub use config::{Config, CongestionControl, Mac};
 pub use event::{ConnId, Event};
 pub use frames::Frames;

@@ -36,7 +36,8 @@ impl Flow {
     }
 }
 
-fn octets(address: IpAddr) -> [u8; 16] {
+/// 16 octets of any address, IPv4 mapped.
+pub(crate) fn octets(address: IpAddr) -> [u8; 16] {
     match address {
         IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
         IpAddr::V6(v6) => v6.octets(),

@@ -8,6 +8,7 @@ use landfall_pmnet::device::{Device, DeviceConfig};
 use landfall_pmnet::log::{Keeper, Limits, Log, Recovered};
 use landfall_server::store::{open_region, random};
 use landfall_sockets::Waker;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,6 +18,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Pause between looks at what background work there is.
 const KEEP_PAUSE: Duration = Duration::from_millis(2);
+/// How often counts are shown.
+const PUBLISH_EVERY: Duration = Duration::from_millis(100);
 /// How often watermarks are moved all the way.
 const MARK_EVERY: u32 = 500;
 
@@ -118,8 +121,31 @@ impl Engine {
         }
     }
 
+    /// Makes what was logged durable, and does what is due.
+    pub(crate) fn keep_up(&mut self) {
+        self.commit();
+        let now = self.clock.now();
+        if self.device.next_timeout().is_some_and(|due| due <= now) {
+            self.device.handle_timeout(now);
+        }
+    }
+
+    /// How long nothing is due, at most `most`.
+    pub(crate) fn until_due(&self, most: Duration) -> Duration {
+        let now = self.clock.now();
+        self.device.next_timeout().map_or(most, |due| due.since(now))
+    }
+
+    /// Serves the counts, if that is wanted; where.
+    pub(crate) fn serve_metrics(
+        &self,
+        address: Option<SocketAddr>,
+    ) -> Result<Option<SocketAddr>, SwitchError> {
+        address.map(|address| crate::status::serve(address, Arc::clone(&self.status))).transpose()
+    }
+
     /// Brings the counts that others read up to date.
-    pub(crate) fn publish(&self) {
+    fn publish(&self) {
         self.status.publish(&self.device);
     }
 
@@ -132,6 +158,28 @@ impl Engine {
         if let Some(keeper) = self.keeper.take() {
             keeper.stop();
         }
+    }
+}
+
+/// What moves packets for an engine.
+pub(crate) trait Driver {
+    /// Its engine.
+    fn engine(&self) -> &Engine;
+
+    /// Does all there is to do; waits if there was nothing.
+    fn round(&mut self) -> Result<(), SwitchError>;
+
+    /// Rounds until told to stop.
+    fn rounds(&mut self, stop: &AtomicBool) -> Result<(), SwitchError> {
+        let mut published = std::time::Instant::now();
+        while !stop.load(Ordering::Relaxed) {
+            self.round()?;
+            if published.elapsed() >= PUBLISH_EVERY {
+                published = std::time::Instant::now();
+                self.engine().publish();
+            }
+        }
+        Ok(())
     }
 }
 

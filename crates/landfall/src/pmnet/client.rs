@@ -1,7 +1,7 @@
 //! `landfall pmnet client`: the side-car of Redis clients.
 
 use super::members::{ChainArgs, ChainError, follow};
-use super::options::{LogArgs, stop_flag};
+use super::options::{LogArgs, SidecarEnd, run_side_car, stop_flag};
 use crate::{fail, sys};
 use clap::Args;
 use landfall_pmnet_io::redis::client::{SidecarConfig, SidecarError, SidecarReport, run as run_sidecar};
@@ -11,13 +11,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
-
-/// Pause between looks at whether it listens.
-const LOOK: Duration = Duration::from_millis(2);
-/// How often counts are logged.
-const TELL_EVERY: Duration = Duration::from_secs(60);
+use std::sync::atomic::AtomicBool;
 
 /// Flags of `landfall pmnet client`.
 #[derive(Debug, Args)]
@@ -71,15 +65,13 @@ pub(crate) struct ClientArgs {
 #[derive(Debug, thiserror::Error)]
 enum RunError {
     #[error(transparent)]
-    Sidecar(#[from] SidecarError),
+    Sidecar(#[from] SidecarEnd<SidecarError>),
     #[error(transparent)]
     Chain(#[from] ChainError),
     #[error(transparent)]
     Config(#[from] landfall_server::config::ConfigError),
-    #[error("threads and signals: {0}")]
+    #[error("signals: {0}")]
     System(#[from] std::io::Error),
-    #[error("the side-car's thread has panicked")]
-    Panicked,
 }
 
 /// Runs the side-car until SIGTERM or SIGINT.
@@ -95,37 +87,11 @@ fn start(args: ClientArgs) -> Result<(), RunError> {
     let stop = stop_flag()?;
     sys::raise_open_files();
     let config = args.config(&stop)?;
-    let report = Arc::new(Published::default());
-    let (theirs, stopping) = (Arc::clone(&report), Arc::clone(&stop));
-    let name = std::thread::Builder::new().name("side-car".into());
-    let thread = name.spawn(move || run_sidecar(config, theirs, stopping))?;
-    announce(&report, &stop, || thread.is_finished());
-    let mut told = Instant::now();
-    while !thread.is_finished() {
-        std::thread::sleep(Duration::from_millis(50));
-        if told.elapsed() >= TELL_EVERY {
-            told = Instant::now();
-            tracing::info!(report = ?report.get(), "so far");
-        }
-    }
-    thread.join().map_err(|_| RunError::Panicked)??;
-    tracing::info!(report = ?report.get(), "stopped");
-    Ok(())
-}
-
-/// Says where it listens, once it does: scripts read the port from here.
-#[expect(clippy::print_stdout, reason = "the start-up lines are the command's output")]
-fn announce(report: &Published<SidecarReport>, stop: &AtomicBool, ended: impl Fn() -> bool) {
-    while !ended() && !stop.load(Ordering::Relaxed) {
-        if let Some(address) = report.get().listens {
-            println!("landfall {} pmnet client", env!("CARGO_PKG_VERSION"));
-            println!("resp: {address}");
-            println!("ready");
-            sys::notify_ready();
-            return;
-        }
-        std::thread::sleep(LOOK);
-    }
+    let report = Arc::new(Published::<SidecarReport>::default());
+    let theirs = Arc::clone(&report);
+    let tell = |when: &str| tracing::info!(report = ?report.get(), "{when}");
+    let run = move || run_sidecar(config, theirs, stop);
+    Ok(run_side_car(("client", "resp"), run, || report.get().listens, tell)?)
 }
 
 impl ClientArgs {

@@ -2,9 +2,17 @@
 
 use crate::sys;
 use clap::Args;
+use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Pause between looks at a side-car, before it listens and after.
+const LOOK_SOON: Duration = Duration::from_millis(2);
+const LOOK: Duration = Duration::from_millis(50);
+/// How often counts are logged.
+const TELL_EVERY: Duration = Duration::from_secs(60);
 
 /// Flags about what is told.
 #[derive(Clone, Debug, Args)]
@@ -44,6 +52,52 @@ pub(super) fn stop_flag() -> std::io::Result<Arc<AtomicBool>> {
         stopping.store(true, Ordering::Relaxed);
     })?;
     Ok(stop)
+}
+
+/// Why a side-car has ended.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum SidecarEnd<E: std::error::Error + 'static> {
+    #[error(transparent)]
+    Failed(E),
+    #[error("starting a thread: {0}")]
+    Thread(std::io::Error),
+    #[error("the side-car's thread has panicked")]
+    Panicked,
+}
+
+/// Runs a side-car on a thread of its own to its end. Says where it listens once `listens` knows, as `label`: scripts read
+/// the port from there; tells its counts now and then, and at the end.
+pub(super) fn run_side_car<E: std::error::Error + Send>(
+    (name, label): (&str, &str),
+    run: impl FnOnce() -> Result<(), E> + Send + 'static,
+    listens: impl Fn() -> Option<SocketAddr>,
+    tell: impl Fn(&str),
+) -> Result<(), SidecarEnd<E>> {
+    let thread =
+        std::thread::Builder::new().name("side-car".into()).spawn(run).map_err(SidecarEnd::Thread)?;
+    let (mut told, mut announced) = (Instant::now(), false);
+    while !thread.is_finished() {
+        if let Some(address) = listens().filter(|_| !announced) {
+            announced = true;
+            announce(name, label, address);
+        }
+        std::thread::sleep(if announced { LOOK } else { LOOK_SOON });
+        if told.elapsed() >= TELL_EVERY {
+            told = Instant::now();
+            tell("so far");
+        }
+    }
+    let outcome = thread.join().map_err(|_| SidecarEnd::Panicked)?;
+    tell("stopped");
+    outcome.map_err(SidecarEnd::Failed)
+}
+
+#[expect(clippy::print_stdout, reason = "the start-up lines are the command's output")]
+fn announce(name: &str, label: &str, address: SocketAddr) {
+    println!("landfall {} pmnet {name}", env!("CARGO_PKG_VERSION"));
+    println!("{label}: {address}");
+    println!("ready");
+    sys::notify_ready();
 }
 
 /// A value that a flag cannot have.

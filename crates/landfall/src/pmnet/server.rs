@@ -1,8 +1,8 @@
 //! `landfall pmnet server`: the side-car of a real Redis, or of `landfall serve`.
 
 use super::members::{ChainArgs, ChainError, keep, register};
-use super::options::{LogArgs, stop_flag};
-use crate::{fail, sys};
+use super::options::{LogArgs, SidecarEnd, run_side_car, stop_flag};
+use crate::fail;
 use clap::Args;
 use landfall_members::Role;
 use landfall_pmnet_io::redis::server::{ServerSideConfig, ServerSideReports, run as run_sidecar};
@@ -11,14 +11,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
-
-/// Pause between looks at whether it listens.
-const LOOK: Duration = Duration::from_millis(2);
-/// How often counts are logged.
-const TELL_EVERY: Duration = Duration::from_secs(60);
 
 /// Flags of `landfall pmnet server`.
 #[derive(Debug, Args)]
@@ -63,15 +57,13 @@ pub(crate) struct ServerArgs {
 #[derive(Debug, thiserror::Error)]
 enum RunError {
     #[error(transparent)]
-    Sidecar(#[from] RuntimeError),
+    Sidecar(#[from] SidecarEnd<RuntimeError>),
     #[error(transparent)]
     Chain(#[from] ChainError),
     #[error(transparent)]
     Config(#[from] landfall_server::config::ConfigError),
-    #[error("threads and signals: {0}")]
+    #[error("signals: {0}")]
     System(#[from] std::io::Error),
-    #[error("the side-car's thread has panicked")]
-    Panicked,
 }
 
 /// Runs the side-car until SIGTERM or SIGINT.
@@ -95,41 +87,16 @@ fn start(args: ServerArgs) -> Result<(), RunError> {
     let config = args.config()?;
     let reports = Arc::new(ServerSideReports::default());
     let (theirs, stopping) = (Arc::clone(&reports), Arc::clone(&stop));
-    let name = std::thread::Builder::new().name("side-car".into());
-    let thread = name.spawn(move || run_sidecar(config, theirs, stopping))?;
-    announce(&reports, &stop, || thread.is_finished());
-    let mut told = Instant::now();
-    while !thread.is_finished() {
-        std::thread::sleep(Duration::from_millis(50));
-        if told.elapsed() >= TELL_EVERY {
-            told = Instant::now();
-            tell(&reports, "so far");
-        }
-    }
-    let outcome = thread.join().map_err(|_| RunError::Panicked)?;
+    let run = move || run_sidecar(config, theirs, stopping);
+    let listens = || reports.network.get().listens;
+    let outcome = run_side_car(("server", "listen"), run, listens, |when| tell(&reports, when));
     stop.store(true, Ordering::Relaxed);
     registered.map(JoinHandle::join);
-    tell(&reports, "stopped");
     Ok(outcome?)
 }
 
 fn tell(reports: &ServerSideReports, when: &str) {
     tracing::info!(network = ?reports.network.get(), redis = ?reports.redis.get(), "{when}");
-}
-
-/// Says where it listens, once it does: scripts read the port from here.
-#[expect(clippy::print_stdout, reason = "the start-up lines are the command's output")]
-fn announce(reports: &ServerSideReports, stop: &AtomicBool, ended: impl Fn() -> bool) {
-    while !ended() && !stop.load(Ordering::Relaxed) {
-        if let Some(address) = reports.network.get().listens {
-            println!("landfall {} pmnet server", env!("CARGO_PKG_VERSION"));
-            println!("listen: {address}");
-            println!("ready");
-            sys::notify_ready();
-            return;
-        }
-        std::thread::sleep(LOOK);
-    }
 }
 
 impl ServerArgs {

@@ -1,8 +1,8 @@
 //! What the application commits about a session.
 
-use crate::identity::SessionKey;
+use crate::identity::{SessionKey, octets};
 use crate::wire::FIRST_BYPASS;
-use core::net::{IpAddr, Ipv6Addr, SocketAddr};
+use core::net::{Ipv6Addr, SocketAddr};
 
 /// First byte of [`SessionRow::to_bytes`].
 const VERSION: u8 = 1;
@@ -65,13 +65,6 @@ impl SessionRow {
         };
         let numbers = (row.update < FIRST_BYPASS || row.update == u32::MAX) && row.bypass >= FIRST_BYPASS - 1;
         numbers.then_some(row)
-    }
-}
-
-fn octets(address: IpAddr) -> [u8; 16] {
-    match address {
-        IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
-        IpAddr::V6(v6) => v6.octets(),
     }
 }
 

@@ -5,7 +5,7 @@
 
 mod upstream;
 
-use crate::engine::{Clock, Engine, RegionConfig};
+use crate::engine::{Clock, Driver, Engine, RegionConfig};
 use crate::error::SwitchError;
 use crate::frames::HeapFrames;
 use crate::status::Status;
@@ -19,7 +19,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::ops::RangeInclusive;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use upstream::Upstreams;
 
@@ -29,8 +29,6 @@ const BATCH: usize = 32;
 const CHUNK_BYTES: u64 = 2048;
 /// Longest wait, so that a stop is noticed and counts are shown.
 const WAIT_MAX: Duration = Duration::from_millis(100);
-/// How often counts are shown.
-const PUBLISH_EVERY: Duration = Duration::from_millis(100);
 /// Name of the clients' socket with the poller; upstream sockets count from 1.
 const FRONT: u64 = u64::MAX;
 /// Bytes that a socket's buffer should hold.
@@ -98,8 +96,7 @@ impl Relay {
             what: "landing packets in the region",
             source: std::io::Error::other("its memory cannot be reached by the kernel"),
         })?;
-        let serve = |address| crate::status::serve(address, Arc::clone(&engine.status));
-        let metrics = config.metrics.map(serve).transpose()?;
+        let metrics = engine.serve_metrics(config.metrics)?;
         Ok(Self {
             engine,
             front,
@@ -139,45 +136,10 @@ impl Relay {
     /// # Errors
     /// [`SwitchError::System`].
     pub fn run(mut self, stop: &AtomicBool) -> Result<(), SwitchError> {
-        let mut published = std::time::Instant::now();
-        let outcome = loop {
-            if stop.load(Ordering::Relaxed) {
-                break Ok(());
-            }
-            if let Err(error) = self.round() {
-                break Err(error);
-            }
-            if published.elapsed() >= PUBLISH_EVERY {
-                published = std::time::Instant::now();
-                self.engine.publish();
-            }
-        };
+        let outcome = self.rounds(stop);
         self.pool.clear(&mut self.frames);
         self.engine.stop();
         outcome
-    }
-
-    /// Waits for something, and does all there is to do.
-    fn round(&mut self) -> Result<(), SwitchError> {
-        let ready = self.wait()?;
-        for name in ready {
-            match name {
-                FRONT => self.receive_from_clients()?,
-                0 => {}
-                name => self.receive_from_server(name as usize - 1)?,
-            }
-        }
-        if self.waker.take() {
-            self.engine.collect();
-        }
-        self.engine.commit();
-        let now = self.engine.clock.now();
-        if self.engine.device.next_timeout().is_some_and(|due| due <= now) {
-            self.engine.device.handle_timeout(now);
-        }
-        self.act();
-        self.pool.sort_landed(&mut self.frames);
-        Ok(())
     }
 
     /// Names of the sockets that have something.
@@ -192,7 +154,7 @@ impl Relay {
                 self.spin.found();
                 return Ok(ready);
             }
-            let due = self.until_due();
+            let due = self.engine.until_due(WAIT_MAX);
             if due.is_zero() {
                 return Ok(Vec::new());
             }
@@ -209,11 +171,6 @@ impl Relay {
             self.spin.woke(slept.elapsed());
             return Ok(self.poller.ready().collect());
         }
-    }
-
-    fn until_due(&self) -> Duration {
-        let now = self.engine.clock.now();
-        self.engine.device.next_timeout().map_or(WAIT_MAX, |due| due.since(now))
     }
 
     /// Chunks to receive into. Fewer where there is no landing space: packets then wait in the socket.
@@ -359,6 +316,31 @@ impl Relay {
                 }
             }
         }
+    }
+}
+
+impl Driver for Relay {
+    fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// Waits for something, and does all there is to do.
+    fn round(&mut self) -> Result<(), SwitchError> {
+        let ready = self.wait()?;
+        for name in ready {
+            match name {
+                FRONT => self.receive_from_clients()?,
+                0 => {}
+                name => self.receive_from_server(name as usize - 1)?,
+            }
+        }
+        if self.waker.take() {
+            self.engine.collect();
+        }
+        self.engine.keep_up();
+        self.act();
+        self.pool.sort_landed(&mut self.frames);
+        Ok(())
     }
 }
 

@@ -1,6 +1,7 @@
 //! Ethernet frames with PMNet's datagrams in them: taken apart and checked, and made.
 
 use landfall_media::Sum;
+use landfall_net::pseudo_sum;
 use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::wire::{
     EthernetAddress, EthernetFrame, EthernetProtocol, EthernetRepr, IpAddress, IpProtocol, Ipv4Packet,
@@ -67,7 +68,10 @@ impl<'a> Frame<'a> {
         let udp = UdpPacket::new_checked(datagram).map_err(|_| Unfit::Foreign)?;
         let datagram = &datagram[..usize::from(udp.len())];
         let has_none = udp.checksum() == 0 && from.is_ipv4();
-        if checks && !has_none && !pseudo(from, to, datagram.len()).plus(Sum::of(datagram)).is_zero() {
+        if checks
+            && !has_none
+            && !pseudo_sum(from, to, IpProtocol::Udp.into(), datagram.len()).plus(Sum::of(datagram)).is_zero()
+        {
             return Err(Unfit::Checksum);
         }
         Ok(Self {
@@ -103,16 +107,6 @@ fn parse_v6(bytes: &[u8]) -> Result<Place, Unfit> {
         return Err(Unfit::Foreign);
     }
     Ok((packet.src_addr().into(), packet.dst_addr().into(), packet.header_len(), packet.total_len()))
-}
-
-/// Sum of the pseudo-header of RFC 768 and RFC 8200 (8.1).
-fn pseudo(from: IpAddr, to: IpAddr, len: usize) -> Sum {
-    let addresses = match (from, to) {
-        (IpAddr::V4(from), IpAddr::V4(to)) => Sum::of(&from.octets()).plus(Sum::of(&to.octets())),
-        (IpAddr::V6(from), IpAddr::V6(to)) => Sum::of(&from.octets()).plus(Sum::of(&to.octets())),
-        _ => Sum::ZERO,
-    };
-    addresses.plus(Sum::of_word(u16::from(u8::from(IpProtocol::Udp)))).plus(Sum::of_u32(len as u32))
 }
 
 /// A frame with a datagram; `None` where the addresses are of two kinds.

@@ -9,7 +9,7 @@ mod nic;
 
 pub use nic::{Nic, NicConfig};
 
-use crate::engine::{Clock, Engine, RegionConfig};
+use crate::engine::{Clock, Driver, Engine, RegionConfig};
 use crate::error::SwitchError;
 use crate::frames::HeapFrames;
 use crate::status::Status;
@@ -24,15 +24,13 @@ use neighbours::Neighbours;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// Packets taken from a queue at a time.
 const BATCH: u32 = 64;
 /// Longest wait, so that a stop is noticed and counts are shown.
 const WAIT_MAX: Duration = Duration::from_millis(100);
-/// How often counts are shown.
-const PUBLISH_EVERY: Duration = Duration::from_millis(100);
 /// The clients' side.
 const CLIENTS: usize = 0;
 /// The server's side.
@@ -115,8 +113,7 @@ impl Wire {
         for socket in lanes.iter().flat_map(|lane| &lane.sockets) {
             poller.watch(socket.descriptor()).map_err(SwitchError::system("watching an AF_XDP socket"))?;
         }
-        let serve = |address| crate::status::serve(address, Arc::clone(&engine.status));
-        let metrics = config.metrics.map(serve).transpose()?;
+        let metrics = engine.serve_metrics(config.metrics)?;
         let reason = describe(&sides, &bridges, &memory);
         Ok(Self {
             lanes,
@@ -157,19 +154,7 @@ impl Wire {
     /// # Errors
     /// [`SwitchError::Xdp`], [`SwitchError::System`].
     pub fn run(mut self, stop: &AtomicBool) -> Result<(), SwitchError> {
-        let mut published = std::time::Instant::now();
-        let outcome = loop {
-            if stop.load(Ordering::Relaxed) {
-                break Ok(());
-            }
-            if let Err(error) = self.round() {
-                break Err(error);
-            }
-            if published.elapsed() >= PUBLISH_EVERY {
-                published = std::time::Instant::now();
-                self.station.engine.publish();
-            }
-        };
+        let outcome = self.rounds(stop);
         let Self { lanes, bridges, mut station, .. } = self;
         for Lane { sockets, mut departures, mut landing } in lanes {
             drop(sockets);
@@ -179,28 +164,6 @@ impl Wire {
         drop(bridges);
         station.engine.stop();
         outcome
-    }
-
-    /// Takes what has arrived on every queue and does all there is to do; waits if there was nothing.
-    fn round(&mut self) -> Result<(), SwitchError> {
-        let mut any = self.take()?;
-        if self.waker.take() {
-            self.station.engine.collect();
-            any = true;
-        }
-        self.station.engine.commit();
-        let now = self.station.engine.clock.now();
-        if self.station.engine.device.next_timeout().is_some_and(|due| due <= now) {
-            self.station.engine.device.handle_timeout(now);
-        }
-        any |= self.act()?;
-        self.settle()?;
-        if any {
-            self.spin.found()
-        } else {
-            self.wait()?
-        }
-        Ok(())
     }
 
     fn take(&mut self) -> Result<bool, SwitchError> {
@@ -251,41 +214,31 @@ impl Wire {
         }
         Ok(())
     }
+}
 
-    /// Looks for a while, then waits for the kernel to say that there is something.
-    fn wait(&mut self) -> Result<(), SwitchError> {
-        let begun = std::time::Instant::now();
-        let due = self.until_due();
-        if self.spin.is_endless() || due.is_zero() {
+/// Looks for a while, then waits for the kernel to say that there is something.
+fn rest(
+    spin: &mut Spin,
+    poller: &mut Poller,
+    due: Duration,
+    mut has_received: impl FnMut() -> bool,
+) -> Result<(), SwitchError> {
+    let begun = std::time::Instant::now();
+    // A round looks, too.
+    if spin.is_endless() || due.is_zero() {
+        return Ok(());
+    }
+    let span = spin.span().min(due);
+    while begun.elapsed() < span {
+        if has_received() {
             return Ok(());
         }
-        // Each round looks once: it goes on looking as long as the span lasts.
-        if self.looked_for(begun) {
-            return Ok(());
-        }
-        self.spin.gave_up();
-        let failed = SwitchError::system("waiting for packets");
-        self.poller.wait(Some(due.min(WAIT_MAX))).map_err(failed)?;
-        self.spin.woke(begun.elapsed());
-        Ok(())
+        std::hint::spin_loop();
     }
-
-    /// True if something has come while it looked.
-    fn looked_for(&mut self, begun: std::time::Instant) -> bool {
-        let span = self.spin.span().min(self.until_due());
-        while begun.elapsed() < span {
-            if self.lanes.iter_mut().any(|lane| lane.sockets.iter_mut().any(Socket::has_received)) {
-                return true;
-            }
-            std::hint::spin_loop();
-        }
-        false
-    }
-
-    fn until_due(&self) -> Duration {
-        let now = self.station.engine.clock.now();
-        self.station.engine.device.next_timeout().map_or(WAIT_MAX, |due| due.since(now))
-    }
+    spin.gave_up();
+    poller.wait(Some(due.min(WAIT_MAX))).map_err(SwitchError::system("waiting for packets"))?;
+    spin.woke(begun.elapsed());
+    Ok(())
 }
 
 impl Station {
@@ -437,6 +390,31 @@ fn describe(sides: &[Interface; 2], bridges: &[Bridge; 2], memory: &LandingMemor
         sides[1].name,
         place(&bridges[1]),
     )
+}
+
+impl Driver for Wire {
+    fn engine(&self) -> &Engine {
+        &self.station.engine
+    }
+
+    /// Takes what has arrived on every queue and does all there is to do; waits if there was nothing.
+    fn round(&mut self) -> Result<(), SwitchError> {
+        let mut any = self.take()?;
+        if self.waker.take() {
+            self.station.engine.collect();
+            any = true;
+        }
+        self.station.engine.keep_up();
+        any |= self.act()?;
+        self.settle()?;
+        if any {
+            self.spin.found();
+            return Ok(());
+        }
+        let Self { spin, poller, lanes, station, .. } = self;
+        let has_received = || lanes.iter_mut().any(|lane| lane.sockets.iter_mut().any(Socket::has_received));
+        rest(spin, poller, station.engine.until_due(WAIT_MAX), has_received)
+    }
 }
 
 impl std::fmt::Debug for Wire {

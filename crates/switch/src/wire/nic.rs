@@ -5,8 +5,8 @@
 
 use super::frame::{self, ETHERNET_BYTES, Frame, Unfit};
 use super::neighbours::Neighbours;
-use super::{BATCH, CLIENTS, PUBLISH_EVERY, WAIT_MAX, WireConfig};
-use crate::engine::{Clock, Engine};
+use super::{BATCH, CLIENTS, WAIT_MAX, WireConfig, rest};
+use crate::engine::{Clock, Driver, Engine};
 use crate::error::SwitchError;
 use crate::frames::HeapFrames;
 use crate::status::Status;
@@ -20,8 +20,7 @@ use landfall_sockets::{Frames, Poller, Waker};
 use landfall_xdp::{AttachMode, Bridge, Interface, Received, Socket};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::atomic::AtomicBool;
 
 /// Bytes of the longest frame that is seen on its way out.
 const FRAME_BYTES_MAX: usize = 1 << 16;
@@ -87,8 +86,7 @@ impl Nic {
         }
         poller.watch(sniffer.descriptor()).map_err(SwitchError::system("watching a packet socket"))?;
         poller.watch_edges(waker.descriptor()).map_err(SwitchError::system("watching an eventfd"))?;
-        let serve = |address| crate::status::serve(address, Arc::clone(&engine.status));
-        let metrics = wire.metrics.map(serve).transpose()?;
+        let metrics = engine.serve_metrics(wire.metrics)?;
         let place = if bridge.is_native() { "driver" } else { "kernel's receive path" };
         Ok(Self {
             engine,
@@ -130,19 +128,7 @@ impl Nic {
     /// # Errors
     /// [`SwitchError::Xdp`], [`SwitchError::System`].
     pub fn run(mut self, stop: &AtomicBool) -> Result<(), SwitchError> {
-        let mut published = std::time::Instant::now();
-        let outcome = loop {
-            if stop.load(Ordering::Relaxed) {
-                break Ok(());
-            }
-            if let Err(error) = self.round() {
-                break Err(error);
-            }
-            if published.elapsed() >= PUBLISH_EVERY {
-                published = std::time::Instant::now();
-                self.engine.publish();
-            }
-        };
+        let outcome = self.rounds(stop);
         let Self { lanes, bridge, mut frames, engine, .. } = self;
         for (socket, mut departures, mut landing) in lanes {
             drop(socket);
@@ -152,32 +138,6 @@ impl Nic {
         drop(bridge);
         engine.stop();
         outcome
-    }
-
-    fn round(&mut self) -> Result<(), SwitchError> {
-        let mut any = self.take_from_clients()?;
-        any |= self.take_from_server()?;
-        if self.waker.take() {
-            self.engine.collect();
-            any = true;
-        }
-        self.engine.commit();
-        let now = self.engine.clock.now();
-        if self.engine.device.next_timeout().is_some_and(|due| due <= now) {
-            self.engine.device.handle_timeout(now);
-        }
-        any |= self.act()?;
-        for (socket, departures, landing) in &mut self.lanes {
-            departures.kick(socket, &mut self.frames)?;
-            landing.sort_landed(&mut self.frames);
-            landing.fill(socket, &mut self.frames);
-        }
-        if any {
-            self.spin.found()
-        } else {
-            self.wait()?
-        }
-        Ok(())
     }
 
     fn take_from_clients(&mut self) -> Result<bool, SwitchError> {
@@ -308,30 +268,34 @@ impl Nic {
         }
         Ok(())
     }
+}
 
-    fn wait(&mut self) -> Result<(), SwitchError> {
-        let begun = std::time::Instant::now();
-        let due = self.until_due();
-        if self.spin.is_endless() || due.is_zero() {
-            return Ok(());
-        }
-        let span = self.spin.span().min(due);
-        while begun.elapsed() < span {
-            if self.lanes.iter_mut().any(|(socket, ..)| socket.has_received()) {
-                return Ok(());
-            }
-            std::hint::spin_loop();
-        }
-        self.spin.gave_up();
-        let failed = SwitchError::system("waiting for packets");
-        self.poller.wait(Some(due.min(WAIT_MAX))).map_err(failed)?;
-        self.spin.woke(begun.elapsed());
-        Ok(())
+impl Driver for Nic {
+    fn engine(&self) -> &Engine {
+        &self.engine
     }
 
-    fn until_due(&self) -> Duration {
-        let now = self.engine.clock.now();
-        self.engine.device.next_timeout().map_or(WAIT_MAX, |due| due.since(now))
+    fn round(&mut self) -> Result<(), SwitchError> {
+        let mut any = self.take_from_clients()?;
+        any |= self.take_from_server()?;
+        if self.waker.take() {
+            self.engine.collect();
+            any = true;
+        }
+        self.engine.keep_up();
+        any |= self.act()?;
+        for (socket, departures, landing) in &mut self.lanes {
+            departures.kick(socket, &mut self.frames)?;
+            landing.sort_landed(&mut self.frames);
+            landing.fill(socket, &mut self.frames);
+        }
+        if any {
+            self.spin.found();
+            return Ok(());
+        }
+        let Self { spin, poller, lanes, engine, .. } = self;
+        let has_received = || lanes.iter_mut().any(|(socket, ..)| socket.has_received());
+        rest(spin, poller, engine.until_due(WAIT_MAX), has_received)
     }
 }
 
