@@ -2,6 +2,7 @@
 
 use landfall_handlers::Structure;
 use serde::{Serialize, Serializer};
+use std::borrow::Cow;
 
 /// What serves requests, and what its clients ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -10,6 +11,8 @@ pub(crate) enum App {
     Ideal,
     /// A durable map on persistent memory.
     Map(Structure),
+    /// The same on a file: each commit ends with `fdatasync`.
+    Filed(Structure),
     /// redis-server, `appendfsync always` on a file.
     Redis,
     /// `landfall serve` on persistent memory.
@@ -22,15 +25,36 @@ pub(crate) enum App {
 
 impl App {
     /// The name in reports.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
+    pub(crate) fn name(self) -> Cow<'static, str> {
+        let name = match self {
             Self::Ideal => "ideal",
             Self::Map(structure) => structure.name(),
+            Self::Filed(structure) => return format!("{} on a file", structure.name()).into(),
             Self::Redis => "redis",
             Self::Landfall => "landfall serve",
             Self::Twitter => "twitter",
             Self::Tpcc => "tpcc",
+        };
+        name.into()
+    }
+
+    /// Its structure, if it is one of the maps.
+    pub(crate) fn structure(self) -> Option<Structure> {
+        match self {
+            Self::Map(structure) | Self::Filed(structure) => Some(structure),
+            _ => None,
         }
+    }
+
+    /// Whether what it keeps lies on an ordinary file system.
+    pub(crate) fn is_on_file(self) -> bool {
+        matches!(self, Self::Filed(_) | Self::Redis | Self::Twitter | Self::Tpcc)
+    }
+
+    /// How many times longer than others its client must rest until the server is done: where commits wait for a file, or
+    /// a side-car stands in between.
+    pub(crate) fn rests(self) -> u32 {
+        if self.is_on_file() || self == Self::Landfall { 4 } else { 1 }
     }
 
     /// Whether its server is a process that speaks RESP.
@@ -40,12 +64,12 @@ impl App {
 
     /// Whether it is one of the key-value workloads: all but those whose requests depend on each other.
     pub(crate) fn is_key_value(self) -> bool {
-        matches!(self, Self::Map(_) | Self::Redis | Self::Landfall)
+        matches!(self, Self::Map(_) | Self::Filed(_) | Self::Redis | Self::Landfall)
     }
 }
 
 impl Serialize for App {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_str(self.name())
+        to.serialize_str(&self.name())
     }
 }

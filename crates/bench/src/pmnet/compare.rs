@@ -104,11 +104,12 @@ pub(crate) fn run(lab: &Lab, specs: &[Spec], notes: &mut Vec<String>) -> Result<
 
 fn turn(lab: &Lab, spec: Spec) -> Result<Sample, BenchError> {
     let stand = Stand::start(lab, spec, Extent::default())?;
-    let _awake = (spec.waits == Waits::Block).then(|| lab.keep_awake());
+    let _awake = lab.keep_awake(spec.waits);
     let settings = settings_of(lab, spec);
     let length = Duration::from_secs_f64(lab.args.seconds);
-    let sleeps = spec.waits == Waits::Block;
-    let rest = spec.rests.then(|| Rest { length: Duration::from_micros(lab.args.rest_us), sleeps });
+    let sleeps = spec.waits != Waits::Spin;
+    let length_of_rest = Duration::from_micros(lab.args.rest_us) * spec.app.rests();
+    let rest = spec.rests.then_some(Rest { length: length_of_rest, sleeps });
     let plan = Plan { warm_up: lab.args.warm_up, length, rest };
     let mark = || {
         let (devices, servers) = stand.cpu();

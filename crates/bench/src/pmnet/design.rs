@@ -106,8 +106,21 @@ impl Serialize for Design {
 pub(crate) enum Waits {
     /// In the kernel, everybody.
     Block,
+    /// The device never waits, as a switch's pipeline does; clients and servers wait in the kernel, as the paper's do.
+    Polls,
     /// The client, and whoever answers it, look for packets without ever waiting.
     Spin,
+}
+
+impl Waits {
+    /// Behind a design's name; nothing where everybody waits.
+    pub(crate) fn words(self) -> &'static str {
+        match self {
+            Self::Block => "",
+            Self::Polls => ", device polls",
+            Self::Spin => ", spinning",
+        }
+    }
 }
 
 /// One contestant under one load.
@@ -129,7 +142,15 @@ pub(crate) struct Spec {
 impl Spec {
     /// The ideal handler, one client that rests, only updates.
     pub(crate) fn ideal(design: Design, waits: Waits, payload: usize) -> Self {
-        Self { app: App::Ideal, design, waits, clients: 1, payload, updates: 100, rests: true }
+        let spec = Self { app: App::Ideal, design, waits, clients: 1, payload, updates: 100, rests: true };
+        spec.by_design(design)
+    }
+
+    /// The same load on another design. Where no device's process is on the way, or several share a core, none polls.
+    pub(crate) fn by_design(self, design: Design) -> Self {
+        let polls = matches!(design, Design::Pmnet { devices: 1, .. });
+        let waits = if self.waits == Waits::Polls && !polls { Waits::Block } else { self.waits };
+        Self { design, waits, ..self }
     }
 
     /// The same load by so many clients that never rest.
@@ -139,7 +160,7 @@ impl Spec {
 
     /// One line for people.
     pub(crate) fn describe(&self) -> String {
-        let waits = if self.waits == Waits::Spin { ", spinning" } else { "" };
+        let waits = self.waits.words();
         let rests = if self.rests { " that rests" } else { "" };
         let clients = if self.clients == 1 { "1 client".into() } else { format!("{} clients", self.clients) };
         format!(

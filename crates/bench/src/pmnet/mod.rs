@@ -29,7 +29,7 @@ use crate::say;
 use app::App;
 use awake::Awake;
 use course::{Beside, Course};
-use design::{Design, Spec};
+use design::{Design, Spec, Waits};
 use landfall_testbed::Host;
 use report::Results;
 use std::path::{Path, PathBuf};
@@ -45,6 +45,8 @@ pub(crate) struct Lab {
     pub(crate) redis: Option<PathBuf>,
     /// Pins a program to a core; `None` where there is only one, or nothing to pin with.
     taskset: Option<PathBuf>,
+    /// Puts a program into a class of the scheduler.
+    chrt: Option<PathBuf>,
     /// Whether this build's devices have a read cache.
     has_cache: bool,
 }
@@ -76,6 +78,7 @@ impl Lab {
             landfall,
             redis: find_program("redis-server"),
             taskset: find_program("taskset").filter(|_| apart),
+            chrt: find_program("chrt"),
             has_cache,
             args,
         })
@@ -121,11 +124,15 @@ impl Lab {
         self.has_cache.then_some(["--cache", kind])
     }
 
-    /// Keeps the cores awake, unless they are to sleep. Where client and device spin, they are.
-    pub(crate) fn keep_awake(&self) -> Awake {
+    /// Keeps the cores awake on which somebody waits, unless they are to sleep.
+    pub(crate) fn keep_awake(&self, waits: Waits) -> Awake {
         let cores = [self.args.client_core, self.args.server_core];
-        let awake = self.is_pinning() && !self.args.let_sleep;
-        Awake::start(if awake { &cores } else { &[] })
+        let waiting = match waits {
+            Waits::Block => &cores[..],
+            Waits::Polls => &cores[..1],
+            Waits::Spin => &[],
+        };
+        Awake::start(if self.is_pinning() && !self.args.let_sleep { waiting } else { &[] })
     }
 
     /// A program on a host and a core.
@@ -133,6 +140,14 @@ impl Lab {
         let Some(taskset) = &self.taskset else { return host.command(&program.to_string_lossy()) };
         let mut command = host.command(&taskset.to_string_lossy());
         command.arg("-c").arg(core.to_string()).arg(program);
+        command
+    }
+
+    /// A program that shares the client's core and, being woken, does not push the client from it.
+    pub(crate) fn command_behind(&self, host: &Host, program: &Path) -> Command {
+        let Some(chrt) = &self.chrt else { return self.command_on(host, self.args.client_core, program) };
+        let mut command = self.command_on(host, self.args.client_core, chrt);
+        command.args(["--batch", "0"]).arg(program);
         command
     }
 }

@@ -94,7 +94,7 @@ fn replay(lab: &Lab, design: Design, entries: u64) -> Result<(f64, f64), BenchEr
     let app = App::Map(Structure::HashMap);
     let payload = LARGE_PAYLOAD;
     let spec =
-        Spec { app, design, waits: Waits::Block, clients: CLIENTS_MAX, payload, updates: 100, rests: false };
+        Spec { app, design, waits: Waits::Polls, clients: CLIENTS_MAX, payload, updates: 100, rests: false };
     // Half as much again: packets also need space to land in.
     let extent = Extent { log_bytes: (entries * FRAME_BYTES * 3 / 2).max(64 << 20), region_bytes: 512 << 20 };
     let mut stand = Stand::start(lab, spec, extent)?;
@@ -108,7 +108,7 @@ fn replay(lab: &Lab, design: Design, entries: u64) -> Result<(f64, f64), BenchEr
     stand.course.client.enter(|| filler.fill())?;
     drop(filler);
     wait_until_log(&stand, entries)?;
-    let _awake = lab.keep_awake();
+    let _awake = lab.keep_awake(Waits::Polls);
     let begun = Instant::now();
     stand.restart_server(lab, extent)?;
     let boot = begun.elapsed();

@@ -16,7 +16,7 @@ pub(crate) const PAYLOAD: usize = 100;
 pub(crate) const LARGE_PAYLOAD: usize = 1000;
 /// Shares of updates of Figure 20.
 pub(crate) const FIGURE_20: [u32; 2] = [100, 50];
-const BOTH: [Waits; 2] = [Waits::Block, Waits::Spin];
+const ALL: [Waits; 3] = [Waits::Block, Waits::Polls, Waits::Spin];
 
 /// Measures every section that is asked for. What fails is noted, and the rest goes on.
 pub(crate) fn measure(lab: &Lab, results: &mut Results) -> Result<(), BenchError> {
@@ -67,6 +67,7 @@ fn figure_15(sizes: &[usize]) -> Vec<Spec> {
         Waits::Block => {
             vec![Design::Direct, Design::ClientServer, Design::Tcp, Design::Bypass, PMNET, PMNET_FILE]
         }
+        Waits::Polls => vec![PMNET, PMNET_FILE],
         // A device that forwards bypasses and a server cannot both spin on one core.
         Waits::Spin => vec![Design::Direct, Design::ClientServer, PMNET, PMNET_FILE],
     };
@@ -75,7 +76,7 @@ fn figure_15(sizes: &[usize]) -> Vec<Spec> {
             designs(waits).into_iter().map(move |design| Spec::ideal(design, waits, *size))
         })
     };
-    BOTH.into_iter().flat_map(each).collect()
+    ALL.into_iter().flat_map(each).collect()
 }
 
 fn figure_16(clients: &[usize]) -> Vec<Spec> {
@@ -101,12 +102,16 @@ fn figure_18() -> Vec<Spec> {
         [Design::ClientServer, Design::ClientLog { copies: 1 }, Design::ServerLog { copies: 1 }, PMNET];
     let blocking = designs.map(|design| Spec::ideal(design, Waits::Block, PAYLOAD));
     let spinning = spinning.map(|design| Spec::ideal(design, Waits::Spin, PAYLOAD));
-    blocking.into_iter().chain(spinning).collect()
+    let polling = Spec::ideal(PMNET, Waits::Polls, PAYLOAD);
+    blocking.into_iter().chain([polling]).chain(spinning).collect()
 }
 
-/// An application under one load; a client that is alone rests.
+/// An application under one load. A client that is alone rests, and has the device poll; many clients need both cores.
 pub(crate) fn app(app: App, design: Design, updates: u32, clients: usize) -> Spec {
-    Spec { app, design, waits: Waits::Block, clients, payload: PAYLOAD, updates, rests: clients == 1 }
+    let alone = clients == 1;
+    let waits = if alone { Waits::Polls } else { Waits::Block };
+    let spec = Spec { app, design, waits, clients, payload: PAYLOAD, updates, rests: alone };
+    spec.by_design(design)
 }
 
 fn figure_19(apps: &[AppChoice], ratios: &[u32], many: usize) -> Vec<Spec> {
@@ -124,33 +129,51 @@ fn figure_19(apps: &[AppChoice], ratios: &[u32], many: usize) -> Vec<Spec> {
     specs
 }
 
+/// Those of Figure 20: the maps on persistent memory, and on a file.
+pub(crate) fn key_value(apps: &[AppChoice]) -> Vec<App> {
+    let chosen = || apps.iter().map(|choice| choice.app()).filter(|app| app.is_key_value());
+    let filed = chosen().filter_map(App::structure).map(App::Filed);
+    chosen().chain(filed).collect()
+}
+
 fn figure_20(apps: &[AppChoice]) -> Vec<Spec> {
-    let key_value = apps.iter().map(|choice| choice.app()).filter(|app| app.is_key_value());
     let of = |it: App| {
         FIGURE_20.into_iter().flat_map(move |updates| {
             [Design::ClientServer, PMNET, PMNET_CACHE].map(|design| app(it, design, updates, 1))
         })
     };
-    key_value.flat_map(of).collect()
+    key_value(apps).into_iter().flat_map(of).collect()
+}
+
+/// An application of Figure 21: three devices share a core, so none of them polls, and neither does one alone.
+pub(crate) fn copies(it: App, design: Design) -> Spec {
+    Spec { waits: Waits::Block, ..app(it, design, 100, 1) }
 }
 
 fn figure_21(apps: &[AppChoice]) -> Vec<Spec> {
     let maps = apps.iter().map(|choice| choice.app()).filter(|app| matches!(app, App::Map(_)));
     let of = |it: App| {
-        [Design::ClientServer, Design::Replicated, PMNET, PMNET_3].map(|design| app(it, design, 100, 1))
+        [Design::ClientServer, Design::Replicated, PMNET, PMNET_3].map(|design| copies(it, design))
     };
     std::iter::once(App::Ideal).chain(maps).flat_map(of).collect()
 }
 
 fn figure_22(clients: &[usize]) -> Vec<Spec> {
-    figure_22_loads(clients).into_iter().flatten().collect()
+    let mut specs: Vec<Spec> = Vec::new();
+    for spec in figure_22_loads(clients).into_iter().flatten() {
+        if !specs.contains(&spec) {
+            specs.push(spec);
+        }
+    }
+    specs
 }
 
 /// Client-server and PMNet under each load of Figure 22: first one client that rests.
 pub(crate) fn figure_22_loads(clients: &[usize]) -> Vec<[Spec; 2]> {
     let pair = |waits| [Design::ClientServer, PMNET].map(|design| Spec::ideal(design, waits, PAYLOAD));
-    let resting = BOTH.map(pair);
-    let busy = clients.iter().flat_map(|clients| BOTH.map(|waits| pair(waits).map(|spec| spec.by(*clients))));
+    let resting = ALL.map(pair);
+    let both = [Waits::Block, Waits::Spin];
+    let busy = clients.iter().flat_map(|clients| both.map(|waits| pair(waits).map(|spec| spec.by(*clients))));
     resting.into_iter().chain(busy).collect()
 }
 

@@ -59,8 +59,8 @@ impl Stand {
     pub(crate) fn start(lab: &Lab, spec: Spec, extent: Extent) -> Result<Self, BenchError> {
         let course = Course::new(spec.design.devices(), spec.design.beside())?;
         let scratch = folder_in(&lab.args.dir)?;
-        let needs_file = matches!(spec.design, Design::Pmnet { log: LogOn::File, .. })
-            || matches!(spec.app, App::Redis | App::Twitter | App::Tpcc);
+        let needs_file =
+            matches!(spec.design, Design::Pmnet { log: LogOn::File, .. }) || spec.app.is_on_file();
         let on_file = needs_file.then(|| folder_in(&lab.args.file_dir)).transpose()?;
         let mut stand = Self { devices: Vec::new(), servers: Vec::new(), course, scratch, on_file, spec };
         for number in 0..stand.course.devices.len() {
@@ -87,10 +87,11 @@ impl Stand {
         command.args(["--metrics", &METRICS.to_string(), "--log-level", "warn"]);
         // Several devices, or others, on one core would starve each other if they never waited.
         let spins =
-            self.spec.waits == Waits::Spin && matches!(self.spec.design, Design::Pmnet { devices: 1, .. });
+            self.spec.waits != Waits::Block && matches!(self.spec.design, Design::Pmnet { devices: 1, .. });
         command.args(["--spin", if spins { "always" } else { "0" }]);
         if self.course.devices.len() > 1 {
             command.args(["--number", &number.to_string()]);
+            command.args((number + 1 == self.course.devices.len()).then_some("--last"));
         }
         if let (Design::Pmnet { cache: true, .. }, Some(flag)) =
             (self.spec.design, lab.cache_flag(self.spec.app))
@@ -172,17 +173,24 @@ impl Stand {
         addresses.collect::<Vec<_>>().join(",")
     }
 
+    /// Whether somebody else has the servers' core for himself: then whoever works behind the client's back does so on the
+    /// client's core, while it rests.
+    fn is_behind(&self) -> bool {
+        self.spec.waits != Waits::Block
+    }
+
     fn process(&self, lab: &Lab, process: &Process<'_>) -> Result<Command, BenchError> {
-        let dir = make_dir(&self.scratch.path().join(process.name))?;
-        // Whoever works behind the client's back while somebody spins does so on the client's core, while it rests.
-        let behind = self.spec.waits == Waits::Spin && !process.spin;
+        let logs = process.kind == ServeKind::Logger;
+        let on_file = self.on_file.as_ref().filter(|_| self.spec.app.is_on_file() && !logs);
+        let dir = make_dir(&on_file.unwrap_or(&self.scratch).path().join(process.name))?;
+        let behind = self.is_behind() && !process.spin;
         let core = if behind { lab.args.client_core } else { lab.args.server_core };
         let mut command = lab.command_on(process.host, core, &lab.landfall);
         let kind =
             process.kind.to_possible_value().map(|kind| kind.get_name().to_owned()).unwrap_or_default();
         command.args(["bench", "pmnet-server", "--kind", &kind, "--listen", &process.at.to_string()]);
         command.arg("--dir").arg(&dir).arg("--capacity").arg(process.extent.region_bytes.to_string());
-        if let (App::Map(structure), true) = (self.spec.app, process.kind != ServeKind::Logger) {
+        if let (Some(structure), false) = (self.spec.app.structure(), logs) {
             command.args(["--structure", structure.name()]);
         }
         command.args(process.spin.then_some("--spin"));
@@ -193,9 +201,14 @@ impl Stand {
 
     /// redis-server or `landfall serve`, on the server's host.
     fn start_resp(&self, lab: &Lab) -> Result<Server, BenchError> {
+        let server = &self.course.server;
+        let command = |program: &Path| match self.is_behind() {
+            true => lab.command_behind(server, program),
+            false => lab.command_on(server, lab.args.server_core, program),
+        };
         if self.spec.app == App::Landfall {
             let dir = make_dir(&self.scratch.path().join("serve"))?;
-            let mut command = lab.command_on(&self.course.server, lab.args.server_core, &lab.landfall);
+            let mut command = command(&lab.landfall);
             let at = SocketAddr::new(ANYWHERE.into(), RESP_PORT).to_string();
             command.args(["serve", "--resp", &at, "--workers", "1", "--insecure-no-password"]);
             command
@@ -207,7 +220,7 @@ impl Stand {
         let program = lab.redis.as_ref().ok_or_else(Lab::no_redis)?;
         let base = self.on_file.as_ref().unwrap_or(&self.scratch).path();
         let dir = make_dir(&base.join("redis"))?;
-        let mut command = lab.command_on(&self.course.server, lab.args.server_core, program);
+        let mut command = command(program);
         command.args(["--bind", "0.0.0.0", "--protected-mode", "no", "--port", &RESP_PORT.to_string()]);
         command.args(["--save", "", "--daemonize", "no", "--appendonly", "yes", "--appendfsync", "always"]);
         command.args(["--auto-aof-rewrite-percentage", "0"]).arg("--dir").arg(&dir);

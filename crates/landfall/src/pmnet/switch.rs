@@ -62,6 +62,10 @@ pub(crate) struct SwitchArgs {
     /// The device's number in its chain, 0 next to the clients; without it, it stands alone
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(..250))]
     number: Option<u8>,
+    /// The last device of its chain, next to the server: it acknowledges before it forwards, as one that stands alone does;
+    /// the others forward first, for the client waits for all of them
+    #[arg(long, requires = "number")]
+    last: bool,
     /// Most updates in the log
     #[arg(long, value_name = "N", default_value_t = Limits::default().entries_max)]
     log_entries: usize,
@@ -152,6 +156,7 @@ fn join_chain(args: &mut SwitchArgs, stop: &Arc<AtomicBool>) -> Result<Option<Jo
         )
     })?;
     args.number = Some(device.number);
+    args.last = chain.devices.iter().rfind(|device| !device.failed).is_some_and(|last| last.name == *name);
     let keeper = register(&source, name, Role::Device, args.metrics.unwrap_or(args.listen))?;
     Ok(Some(keep(keeper, Arc::clone(stop))?))
 }
@@ -232,6 +237,7 @@ impl SwitchArgs {
             spin: parse_spin(&self.spin)?,
             mode: parse_xdp_mode(&self.xdp_mode)?,
             pin: self.pin.clone(),
+            forwards_first: self.number.is_some() && !self.last,
             region: self.region()?,
             limits: self.limits(),
             device: self.device(),

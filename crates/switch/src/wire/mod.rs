@@ -49,6 +49,8 @@ pub struct WireConfig {
     pub mode: Mode,
     /// Folder of a BPF file system to pin the programs in, so that the wire is whole while no device runs.
     pub pin: Option<PathBuf>,
+    /// Updates are sent on before they are fenced and acknowledged: the other devices of a chain work on them meanwhile.
+    pub forwards_first: bool,
     /// The region.
     pub region: RegionConfig,
     /// The log's bounds.
@@ -77,6 +79,7 @@ pub struct Wire {
     waker: Waker,
     spin: Spin,
     received: Vec<Received>,
+    forwards_first: bool,
     reason: String,
     metrics: Option<SocketAddr>,
 }
@@ -129,6 +132,7 @@ impl Wire {
             waker,
             spin: Spin::new(config.spin),
             received: Vec::new(),
+            forwards_first: config.forwards_first,
             reason,
             metrics,
         })
@@ -197,13 +201,20 @@ impl Wire {
         Ok(any)
     }
 
+    /// Has everything queued for a side sent.
+    fn kick(&mut self, side: usize) -> Result<(), SwitchError> {
+        for lane in &mut self.lanes {
+            lane.departures[side].kick(&mut lane.sockets[side], &mut self.station.frames)?;
+        }
+        Ok(())
+    }
+
     /// Has everything queued sent, acknowledgements first, and lends chunks again.
     fn settle(&mut self) -> Result<(), SwitchError> {
+        self.kick(CLIENTS)?;
+        self.kick(SERVER)?;
         for lane in &mut self.lanes {
             let frames = &mut self.station.frames;
-            for side in [CLIENTS, SERVER] {
-                lane.departures[side].kick(&mut lane.sockets[side], frames)?;
-            }
             lane.landing.sort_landed(frames);
             for socket in &mut lane.sockets {
                 lane.landing.fill(socket, frames);
@@ -400,6 +411,9 @@ impl Driver for Wire {
     /// Takes what has arrived on every queue and does all there is to do; waits if there was nothing.
     fn round(&mut self) -> Result<(), SwitchError> {
         let mut any = self.take()?;
+        if any && self.forwards_first {
+            self.kick(SERVER)?;
+        }
         if self.waker.take() {
             self.station.engine.collect();
             any = true;

@@ -5,8 +5,9 @@ use crate::measure::stats::Summary;
 use crate::pmnet::app::App;
 use crate::pmnet::compare::{Row, find};
 use crate::pmnet::design::{Design, PMNET, PMNET_3, PMNET_CACHE, PMNET_FILE, Spec, Waits};
-use crate::pmnet::sections::{PAYLOAD, app};
+use crate::pmnet::sections::{PAYLOAD, app, copies};
 use crate::report::targets::{Bound, Target};
+use landfall_handlers::Structure;
 use serde::Serialize;
 
 /// A target, and what the paper found.
@@ -80,10 +81,22 @@ pub(super) fn over_apps(
     Some((Summary::of((0..rounds).map(mean))?, found.len()))
 }
 
-/// The key-value workloads of the paper: five structures, and Redis.
-pub(super) fn key_value() -> Vec<App> {
-    let maps = landfall_handlers::Structure::ALL.map(App::Map);
-    maps.into_iter().chain([App::Redis]).collect()
+/// The key-value workloads of the paper: five structures, here on either medium, and Redis.
+pub(super) fn key_value(medium: fn(Structure) -> App) -> Vec<App> {
+    Structure::ALL.map(medium).into_iter().chain([App::Redis]).collect()
+}
+
+/// Where structures are, in words.
+const MEDIA: [(&str, fn(Structure) -> App); 2] =
+    [("structures in memory, Redis on a file", App::Map), ("everything on a file", App::Filed)];
+
+/// How everybody waits, in words.
+pub(super) fn how(waits: Waits) -> &'static str {
+    match waits {
+        Waits::Spin => "both ends spinning",
+        Waits::Polls => "the device polls, hosts wait in the kernel",
+        Waits::Block => "everybody waits in the kernel",
+    }
 }
 
 fn figure_15(rows: &[Row], goals: &mut Vec<Goal>) {
@@ -91,9 +104,8 @@ fn figure_15(rows: &[Row], goals: &mut Vec<Goal>) {
     let [small, large] = paper::FIGURE_15;
     for (bytes, paper) in [small, (PAYLOAD, small.1), large] {
         let quoted = if bytes == PAYLOAD { format!("{paper} × at 50 B") } else { format!("{paper} ×") };
-        for waits in [Waits::Spin, Waits::Block] {
-            let how =
-                if waits == Waits::Spin { "both ends spinning" } else { "everybody waiting in the kernel" };
+        for waits in [Waits::Spin, Waits::Polls, Waits::Block] {
+            let how = how(waits);
             let what = format!("update latency at {bytes} B, client-server over PMNet, {how}");
             let measured =
                 ratio(rows, spec(Design::ClientServer, waits, bytes), spec(PMNET, waits, bytes), p50);
@@ -115,6 +127,13 @@ fn figure_18(rows: &[Row], goals: &mut Vec<Goal>) {
             server,
             PMNET,
             Waits::Block,
+            paper::SERVER_LOG[0] / paper::PMNET_LOG[0],
+        ),
+        (
+            "server-side logging over PMNet, the device polls",
+            server,
+            PMNET,
+            Waits::Polls,
             paper::SERVER_LOG[0] / paper::PMNET_LOG[0],
         ),
         (
@@ -148,32 +167,38 @@ fn figure_18(rows: &[Row], goals: &mut Vec<Goal>) {
 
 fn figure_19(rows: &[Row], goals: &mut Vec<Goal>) {
     let one = |it| ratio(rows, app(it, PMNET, 100, 1), app(it, Design::ClientServer, 100, 1), rps);
-    let found = over_apps(rows, &key_value(), one);
-    let count = found.as_ref().map_or(0, |(_, count)| *count);
-    let what =
-        format!("update throughput over client-server, 1 client, mean of {count} key-value workloads of 6");
-    let measured = found.map(|(summary, _)| summary);
-    let quoted = format!("{} ×", paper::FIGURE_19);
-    goals.push(goal("19", &what, quoted, (Bound::AtLeast, 5.0, "×"), measured));
+    for (where_, medium) in MEDIA {
+        let found = over_apps(rows, &key_value(medium), one);
+        let count = found.as_ref().map_or(0, |(_, count)| *count);
+        let what = format!(
+            "update throughput over client-server, 1 client, mean of {count} key-value workloads of 6, {where_}"
+        );
+        let measured = found.map(|(summary, _)| summary);
+        let quoted = format!("{} ×", paper::FIGURE_19);
+        goals.push(goal("19", &what, quoted, (Bound::AtLeast, 5.0, "×"), measured));
+    }
 }
 
 fn figure_20(rows: &[Row], goals: &mut Vec<Goal>) {
-    let mean_of = |ours, updates, of| {
-        let one = |it| ratio(rows, app(it, Design::ClientServer, updates, 1), app(it, ours, updates, 1), of);
-        over_apps(rows, &key_value(), one).map(|(summary, _)| summary)
-    };
-    let what = "99th percentile at 100 % updates, client-server over PMNet, mean of the key-value workloads";
-    let quoted = format!("{} ×", paper::TAIL);
-    goals.push(goal("20a", what, quoted, (Bound::AtLeast, 4.0, "×"), mean_of(PMNET, 100, p99)));
-    let what = "mean latency at 50 % updates, client-server over PMNet with read cache, mean of the key-value workloads";
-    let quoted = format!("{} ×", paper::CACHE_MEAN);
-    goals.push(goal("20b", what, quoted, (Bound::AtLeast, 4.0, "×"), mean_of(PMNET_CACHE, 50, mean)));
+    for (where_, medium) in MEDIA {
+        let mean_of = |ours, updates, of| {
+            let one =
+                |it| ratio(rows, app(it, Design::ClientServer, updates, 1), app(it, ours, updates, 1), of);
+            over_apps(rows, &key_value(medium), one).map(|(summary, _)| summary)
+        };
+        let what = format!("99th percentile at 100 % updates, client-server over PMNet, mean of the key-value workloads, {where_}");
+        let quoted = format!("{} ×", paper::TAIL);
+        goals.push(goal("20a", &what, quoted, (Bound::AtLeast, 4.0, "×"), mean_of(PMNET, 100, p99)));
+        let what = format!("mean latency at 50 % updates, client-server over PMNet with read cache, mean of the key-value workloads, {where_}");
+        let quoted = format!("{} ×", paper::CACHE_MEAN);
+        goals.push(goal("20b", &what, quoted, (Bound::AtLeast, 4.0, "×"), mean_of(PMNET_CACHE, 50, mean)));
+    }
 }
 
 fn figure_21(rows: &[Row], goals: &mut Vec<Goal>) {
-    let maps: Vec<App> = std::iter::once(App::Ideal).chain(key_value()).collect();
+    let maps: Vec<App> = std::iter::once(App::Ideal).chain(key_value(App::Map)).collect();
     let mean_of = |a, b| {
-        let one = |it| ratio(rows, app(it, a, 100, 1), app(it, b, 100, 1), mean);
+        let one = |it| ratio(rows, copies(it, a), copies(it, b), mean);
         over_apps(rows, &maps, one).map(|(summary, _)| summary)
     };
     let quoted = format!("{} ×", paper::REPLICATED);
@@ -187,9 +212,10 @@ fn figure_21(rows: &[Row], goals: &mut Vec<Goal>) {
 }
 
 fn figure_22(rows: &[Row], goals: &mut Vec<Goal>) {
-    let stacks = [("kernel sockets that wait", Waits::Block), ("both ends spinning", Waits::Spin)];
-    for ((how, waits), paper) in stacks.into_iter().zip(paper::FIGURE_22) {
+    let [kernel, vma] = paper::FIGURE_22;
+    for (waits, paper) in [(Waits::Block, kernel), (Waits::Polls, kernel), (Waits::Spin, vma)] {
         let spec = |design| Spec::ideal(design, waits, PAYLOAD);
+        let how = how(waits);
         let what = format!("update throughput over client-server, 1 client, {how}");
         let measured = ratio(rows, spec(PMNET), spec(Design::ClientServer), rps);
         goals.push(goal("22", &what, format!("{paper} ×"), (Bound::AtLeast, paper, "×"), measured));

@@ -1,12 +1,12 @@
 //! `pmnet.md`: the tables.
 
-use super::judge::{Goal, mean, over_apps, ratio, rps};
+use super::judge::{Goal, how, mean, over_apps, ratio, rps};
 use super::{Results, paper};
 use crate::measure::stats::Summary;
 use crate::pmnet::app::App;
 use crate::pmnet::compare::{Row, find, groups};
 use crate::pmnet::design::{Design, PMNET, PMNET_3, PMNET_CACHE, PMNET_FILE, Spec, Waits};
-use crate::pmnet::sections::{FIGURE_20, LARGE_PAYLOAD, PAYLOAD, app, figure_22_loads};
+use crate::pmnet::sections::{FIGURE_20, LARGE_PAYLOAD, PAYLOAD, app, copies, figure_22_loads, key_value};
 use crate::report::markdown::{Page, bytes, number, spread, spread_of};
 use crate::report::svg::Plot;
 use crate::report::targets::Bound;
@@ -126,7 +126,7 @@ const COLUMNS: [&str; 9] = [
 /// Rows of one load, with each one's median latency over PMNet's.
 fn rows_table(page: &mut Page, rows: &[&Row]) {
     let cells = rows.iter().map(|row| {
-        let base = rows.iter().find(|base| base.spec == Spec { design: PMNET, ..row.spec });
+        let base = rows.iter().find(|base| base.spec == row.spec.by_design(PMNET));
         vec![
             name_of(&row.spec),
             spread(&row.rps),
@@ -143,8 +143,7 @@ fn rows_table(page: &mut Page, rows: &[&Row]) {
 }
 
 fn name_of(spec: &Spec) -> String {
-    let spinning = if spec.waits == Waits::Spin { ", spinning" } else { "" };
-    format!("{}{spinning}", spec.design.name())
+    format!("{}{}", spec.design.name(), spec.waits.words())
 }
 
 fn is_ideal(spec: &Spec, payload: usize) -> bool {
@@ -228,9 +227,10 @@ fn figure_18(page: &mut Page, results: &Results) {
         (logs[3], number(server[1])),
         (PMNET_3, number(paper::PMNET_LOG[1])),
     ];
-    let cells = [Waits::Block, Waits::Spin].into_iter().flat_map(|waits| {
+    let cells = [Waits::Block, Waits::Polls, Waits::Spin].into_iter().flat_map(|waits| {
         designs.iter().filter_map(move |(design, paper)| {
-            let row = find(&results.rows, Spec::ideal(*design, waits, PAYLOAD))?;
+            let spec = Some(Spec::ideal(*design, waits, PAYLOAD)).filter(|spec| spec.waits == waits)?;
+            let row = find(&results.rows, spec)?;
             let base = find(&results.rows, Spec::ideal(PMNET, waits, PAYLOAD));
             let over = base.and_then(|base| row.p50_us.over(&base.p50_us));
             Some(vec![
@@ -271,7 +271,7 @@ fn figure_19(page: &mut Page, results: &Results) {
     for clients in counts {
         for it in &all {
             let values = ratios.iter().map(|updates| spread_of(speed(*it, *updates, clients).as_ref()));
-            cells.push([vec![it.name().into(), clients.to_string()], values.collect()].concat());
+            cells.push([vec![it.name().into_owned(), clients.to_string()], values.collect()].concat());
         }
         let mean =
             |updates: &u32| over_apps(rows, &all, |it| speed(it, *updates, clients)).map(|(mean, _)| mean);
@@ -283,7 +283,7 @@ fn figure_19(page: &mut Page, results: &Results) {
 
 fn figure_20(page: &mut Page, results: &Results) {
     let rows = &results.rows;
-    let key_value: Vec<App> = apps(results).into_iter().filter(|it| it.is_key_value()).collect();
+    let key_value = key_value(&results.settings.apps);
     for updates in FIGURE_20 {
         let specs = key_value.iter().flat_map(|it| {
             [Design::ClientServer, PMNET, PMNET_CACHE].map(|design| app(*it, design, updates, 1))
@@ -298,12 +298,12 @@ fn figure_20(page: &mut Page, results: &Results) {
             paper::TAIL, paper::CACHE_MEAN
         ));
         let cells = found.iter().map(|row| {
-            let base = find(rows, Spec { design: Design::ClientServer, ..row.spec });
+            let base = find(rows, row.spec.by_design(Design::ClientServer));
             let over =
                 |of: fn(&Row) -> &Summary| spread_of(base.and_then(|base| of(base).over(of(row))).as_ref());
             vec![
-                row.spec.app.name().into(),
-                row.spec.design.name(),
+                row.spec.app.name().into_owned(),
+                name_of(&row.spec),
                 spread(&row.mean_us),
                 over(mean),
                 spread(&row.p50_us),
@@ -341,13 +341,13 @@ fn figure_21(page: &mut Page, results: &Results) {
     let designs = [Design::ClientServer, Design::Replicated, PMNET, PMNET_3];
     let all = std::iter::once(App::Ideal).chain(apps(results));
     let cells = all.filter_map(|it| {
-        let base = find(rows, app(it, Design::ClientServer, 100, 1))?;
+        let base = find(rows, copies(it, Design::ClientServer))?;
         let values = designs.map(|design| {
-            let row = find(rows, app(it, design, 100, 1));
+            let row = find(rows, copies(it, design));
             spread_of(row.and_then(|row| row.mean_us.over(&base.mean_us)).as_ref())
         });
-        let better = ratio(rows, app(it, Design::Replicated, 100, 1), app(it, PMNET_3, 100, 1), mean)?;
-        Some([vec![it.name().into()], values.to_vec(), vec![spread(&better)]].concat())
+        let better = ratio(rows, copies(it, Design::Replicated), copies(it, PMNET_3), mean)?;
+        Some([vec![it.name().into_owned()], values.to_vec(), vec![spread(&better)]].concat())
     });
     let names = designs.map(Design::name);
     let mut head = vec!["application"];
@@ -362,7 +362,7 @@ fn figure_22(page: &mut Page, results: &Results) {
         .into_iter()
         .filter_map(|[base, ours]| {
             let (base, ours) = (find(rows, base)?, find(rows, ours)?);
-            let stack = if base.spec.waits == Waits::Spin { "both ends spinning" } else { "waiting" };
+            let stack = how(ours.spec.waits);
             let rests = if base.spec.rests { ", resting" } else { "" };
             Some(vec![
                 format!("{}{rests}", base.spec.clients),

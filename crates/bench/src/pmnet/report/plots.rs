@@ -6,7 +6,7 @@ use crate::measure::stats::Summary;
 use crate::pmnet::app::App;
 use crate::pmnet::compare::{PERCENTILES, Row, find};
 use crate::pmnet::design::{Design, PMNET, PMNET_3, PMNET_CACHE, PMNET_FILE, Spec, Waits};
-use crate::pmnet::sections::{FIGURE_20, LARGE_PAYLOAD, PAYLOAD, app};
+use crate::pmnet::sections::{FIGURE_20, LARGE_PAYLOAD, PAYLOAD, app, copies, key_value};
 use crate::report::svg::{Panel, Plot, bars, short};
 use plotters::coord::Shift;
 use plotters::prelude::*;
@@ -43,10 +43,11 @@ struct Chart {
 pub(super) fn draw(out: &Path, results: &Results) -> Result<Vec<Plot>, BenchError> {
     let mut plots = Vec::new();
     let mut charts =
-        vec![figure_15(results, Waits::Block), figure_15(results, Waits::Spin), figure_16(results)];
+        Vec::from([Waits::Block, Waits::Polls, Waits::Spin].map(|waits| figure_15(results, waits)));
+    charts.push(figure_16(results));
     charts.extend([1, results.settings.app_clients].map(|clients| figure_19(results, clients)));
-    for choice in results.settings.apps.iter().filter(|choice| choice.app().is_key_value()) {
-        charts.extend(FIGURE_20.map(|updates| figure_20(results, choice.app(), updates)));
+    for it in key_value(&results.settings.apps) {
+        charts.extend(FIGURE_20.map(|updates| figure_20(results, it, updates)));
     }
     for mut chart in charts {
         chart.lines.retain(|line| !line.points.is_empty());
@@ -71,12 +72,20 @@ pub(super) fn draw(out: &Path, results: &Results) -> Result<Vec<Plot>, BenchErro
     Ok(plots)
 }
 
+fn word(waits: Waits) -> &'static str {
+    match waits {
+        Waits::Block => "waiting",
+        Waits::Polls => "polling",
+        Waits::Spin => "spinning",
+    }
+}
+
 fn line(name: String, points: impl Iterator<Item = Option<(f64, Summary)>>) -> Line {
     Line { name, points: points.flatten().collect() }
 }
 
 fn figure_15(results: &Results, waits: Waits) -> Chart {
-    let how = if waits == Waits::Spin { "spinning" } else { "waiting" };
+    let how = word(waits);
     let designs = [Design::ClientServer, PMNET, Design::Direct, Design::Tcp, Design::Bypass, PMNET_FILE];
     let of = |design: Design| {
         let points = results.settings.sizes.iter().map(move |size| {
@@ -111,7 +120,7 @@ fn figure_19(results: &Results, clients: usize) -> Chart {
             let faster = row(PMNET)?.rps.over(&row(Design::ClientServer)?.rps)?;
             Some((f64::from(*updates), faster))
         });
-        line(it.name().into(), points)
+        line(it.name().into_owned(), points)
     };
     let title = format!(
         "Figure 19, {clients} client(s): throughput over client-server (paper: {} at 100 %)",
@@ -158,6 +167,7 @@ fn figure_18(results: &Results) -> Vec<Panel> {
     };
     let measured = [
         panel("one copy, waiting", logs(1, PMNET, Waits::Block)),
+        panel("one copy, device polls", logs(1, PMNET, Waits::Polls)),
         panel("one copy, spinning", logs(1, PMNET, Waits::Spin)),
         panel("three copies, waiting", logs(3, PMNET_3, Waits::Block)),
     ];
@@ -186,13 +196,13 @@ fn figure_21(results: &Results) -> Vec<Panel> {
         return Vec::new();
     }
     let of = |it: App| {
-        let base = find(&results.rows, app(it, Design::ClientServer, 100, 1))?;
+        let base = find(&results.rows, copies(it, Design::ClientServer))?;
         let designs = [("3 servers", Design::Replicated), ("1 device", PMNET), ("3 devices", PMNET_3)];
         let bars = designs.map(|(name, design)| {
-            let row = find(&results.rows, app(it, design, 100, 1));
+            let row = find(&results.rows, copies(it, design));
             (name.to_owned(), row.and_then(|row| row.mean_us.over(&base.mean_us)))
         });
-        panel(it.name(), bars.to_vec())
+        panel(&it.name(), bars.to_vec())
     };
     let all = std::iter::once(App::Ideal).chain(results.settings.apps.iter().map(|choice| choice.app()));
     all.filter_map(of).collect()
@@ -204,10 +214,9 @@ fn figure_22(results: &Results) -> Vec<Panel> {
             let row = find(&results.rows, Spec::ideal(design, waits, PAYLOAD));
             (name.to_owned(), row.map(|row| row.rps.clone()))
         };
-        let title = if waits == Waits::Spin { "1 client, spinning" } else { "1 client, waiting" };
-        panel(title, vec![bar("client-server", Design::ClientServer), bar("PMNet", PMNET)])
+        panel(&format!("1 client, {}", word(waits)), vec![bar("client-server", Design::ClientServer), bar("PMNet", PMNET)])
     };
-    [of(Waits::Block), of(Waits::Spin)].into_iter().flatten().collect()
+    [Waits::Block, Waits::Polls, Waits::Spin].map(of).into_iter().flatten().collect()
 }
 
 fn recovery(results: &Results) -> Vec<Panel> {
