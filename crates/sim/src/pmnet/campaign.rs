@@ -68,6 +68,7 @@ impl Draw {
             links: (0..=devices).map(|_| [self.link(), self.link()]).collect(),
             faults: self.faults((clients, devices, replicas), span, broken.is_some()),
             broken,
+            costs: None,
         }
     }
 

@@ -1,6 +1,7 @@
 //! A device's node: a real [`Device`] over a real log on a simulated medium, and the frames in which packets land.
 
 use super::Broken;
+use super::costs::Core;
 use super::fabric::{Datagram, Fabric, Happening, Way};
 use crate::rng::Rng;
 use crate::violation::Violation;
@@ -72,11 +73,15 @@ struct Running {
     dirty: Option<Dirty>,
     /// A fence is going to begin.
     commits: bool,
+    /// Packets that go on behind the acknowledgement.
+    held: Vec<Datagram>,
 }
 
 /// A device, while it runs and while it does not.
 pub(super) struct DeviceNode {
     number: usize,
+    /// No other one comes after it.
+    last: bool,
     server: SocketAddr,
     setup: DeviceSetup,
     broken: Option<Broken>,
@@ -97,7 +102,7 @@ pub(super) struct DeviceNode {
 impl DeviceNode {
     /// A device with an empty log.
     pub(super) fn new(
-        number: usize,
+        (number, last): (usize, bool),
         server: SocketAddr,
         setup: DeviceSetup,
         broken: Option<Broken>,
@@ -106,6 +111,7 @@ impl DeviceNode {
         let media = blank(&setup)?;
         let mut node = Self {
             number,
+            last,
             server,
             setup,
             broken,
@@ -135,7 +141,7 @@ impl DeviceNode {
         };
         let device = Device::new(config, log, fabric.now);
         self.running =
-            Some(Running { device, keeper, landing: Landing::default(), dirty: None, commits: false });
+            Some(Running { device, keeper, landing: Landing::default(), dirty: None, commits: false, held: Vec::new() });
         (self.media, self.armed) = (media, None);
         self.life += 1;
         let keep = fabric.pause(1, self.setup.keep_us);
@@ -263,8 +269,13 @@ impl DeviceNode {
         if self.is_frozen() {
             return;
         }
-        if verdict == Verdict::Forward {
-            self.send(way, datagram, fabric);
+        match self.running.as_mut().filter(|running| self.last && running.device.wants_commit()) {
+            // Where time is told: nobody but the server waits for what the last device forwards.
+            Some(running) if way == Way::Up && fabric.cores.is_some() && verdict == Verdict::Forward => {
+                running.held.push(datagram);
+            }
+            _ if verdict == Verdict::Forward => self.send(way, datagram, fabric),
+            _ => {}
         }
         self.act(fabric);
     }
@@ -287,7 +298,7 @@ impl DeviceNode {
         let Some(running) = &mut self.running else { return };
         if running.device.wants_commit() && !running.commits && running.dirty.is_none() {
             running.commits = true;
-            let delay = fabric.pause(0, self.setup.fence_us);
+            let delay = fabric.done_in().unwrap_or_else(|| fabric.pause(0, self.setup.fence_us));
             fabric.after(delay, Happening::Commit { device: self.number, life: self.life });
         }
     }
@@ -319,7 +330,8 @@ impl DeviceNode {
             self.act(fabric);
             return Ok(());
         }
-        let delay = fabric.pause(1, self.setup.fence_us);
+        fabric.enter(Core::Device(self.number), |costs| costs.fence);
+        let delay = fabric.done_in().unwrap_or_else(|| fabric.pause(1, self.setup.fence_us));
         fabric.after(delay, Happening::Fence { device: self.number, life: self.life });
         Ok(())
     }
@@ -330,7 +342,10 @@ impl DeviceNode {
         let Some(mut dirty) = running.dirty.take() else { return Ok(()) };
         let outcome = self.media.fence(&mut dirty, Site::Commit);
         let finished = running.device.finish_commit(outcome);
+        let held = std::mem::take(&mut running.held);
+        fabric.enter(Core::Device(self.number), |_| Duration::ZERO);
         self.act(fabric);
+        held.into_iter().for_each(|datagram| self.send(Way::Up, datagram, fabric));
         self.excuse(finished)
     }
 

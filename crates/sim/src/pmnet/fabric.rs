@@ -1,5 +1,6 @@
 //! The clock, the queue of what is going to happen, and the links: packets are lost, doubled, late, damaged, cut off.
 
+use super::costs::Cores;
 use crate::rng::Rng;
 use landfall_pmnet::Instant;
 use std::collections::BTreeMap;
@@ -178,6 +179,8 @@ pub(super) struct Fabric {
     links: Vec<Link>,
     pub(super) rules: Vec<Rule>,
     pub(super) traffic: Traffic,
+    /// What work costs, if anything.
+    pub(super) cores: Option<Cores>,
     queued: u64,
 }
 
@@ -191,6 +194,7 @@ impl Fabric {
             links: vec![Link::default(); hops],
             rules: Vec::new(),
             traffic: Traffic::default(),
+            cores: None,
             queued: 0,
         }
     }
@@ -280,11 +284,13 @@ impl Fabric {
     }
 
     fn delay(&mut self, faults: &Faults) -> Duration {
+        let now = self.now;
+        let hop = self.cores.as_mut().map_or(HOP, |cores| cores.delay(now));
         if !self.chance(faults.late) {
-            return HOP;
+            return hop;
         }
         self.traffic.late += 1;
-        HOP + self.pause(0, faults.late_us)
+        hop + self.pause(0, faults.late_us)
     }
 
     pub(super) fn chance(&mut self, percent: u64) -> bool {

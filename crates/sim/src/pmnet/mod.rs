@@ -35,6 +35,7 @@
 
 mod campaign;
 mod client;
+mod costs;
 mod device;
 mod fabric;
 mod history;
@@ -48,6 +49,7 @@ mod world;
 
 pub use campaign::PmnetCampaign;
 pub use client::Workload;
+pub use costs::Costs;
 pub use device::DeviceSetup;
 pub use fabric::{Faults, Rule, Traffic, Way};
 pub use history::{Call, End, History, Moment, Session, Told};
@@ -56,7 +58,7 @@ pub use request::Request;
 pub use server::ServerSetup;
 pub use setup::{PmnetSummary, Setup};
 pub use store::Held;
-pub use world::PmnetWorld;
+pub use world::{Load, PmnetWorld, Timed, measure};
 
 use landfall_media::Site;
 use std::time::Duration;

@@ -1,6 +1,7 @@
 //! The server's node: a real [`Server`], and an application that commits effects and rows together.
 
 use super::Broken;
+use super::costs::Core;
 use super::fabric::{Datagram, Fabric, Happening, Way};
 use super::request::{Answer, Request};
 use super::store::{Effect, Store};
@@ -9,6 +10,7 @@ use landfall_pmnet::server::{Server, ServerConfig, Ticket, Work};
 use landfall_pmnet::{Instant, SessionRow};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 /// How the server and its application behave.
 #[derive(Clone, Debug)]
@@ -194,14 +196,16 @@ impl ServerNode {
             if self.is_up() && self.store.is_behind(replica) {
                 self.store.replicas[replica].busy = true;
                 let life = self.store.replicas[replica].life;
-                let delay = fabric.pause(10, 2 * self.setup.store_us);
+                let costs = fabric.cores.as_ref().map(|cores| cores.costs.replicate());
+                let delay = costs.unwrap_or_else(|| fabric.pause(10, 2 * self.setup.store_us));
                 fabric.after(delay, Happening::Replicated { replica, life });
             }
         }
     }
 
     fn write_next(&mut self, fabric: &mut Fabric) {
-        let delay = fabric.pause(1, self.setup.store_us);
+        fabric.enter(Core::Server, |costs| costs.commit);
+        let delay = fabric.done_in().unwrap_or_else(|| fabric.pause(1, self.setup.store_us));
         fabric.after(delay, Happening::Stored { life: self.life });
     }
 
@@ -215,6 +219,7 @@ impl ServerNode {
             let batch = self.under_way.pop_front().expect("it is there");
             self.confirmed = self.confirmed.max(batch.number);
             let Some(server) = &mut self.running else { break };
+            fabric.enter(Core::Server, |_| Duration::ZERO);
             for told in batch.told {
                 match told {
                     Told::Committed(ticket) => server.committed(ticket, fabric.now),
@@ -258,6 +263,7 @@ impl ServerNode {
         let was_stored = self.store.is_stored();
         let (mut effects, mut told) = (Vec::new(), Vec::new());
         for work in work {
+            fabric.enter(Core::Server, |costs| costs.execute);
             let from = effects.len();
             told.push(self.execute(work, &mut effects)?);
             effects[from..].iter().for_each(|effect| self.store.apply(effect));

@@ -1,6 +1,7 @@
 //! What a system is made of, and what a run of it has come to.
 
 use super::client::Workload;
+use super::costs::Costs;
 use super::device::DeviceSetup;
 use super::fabric::{Faults, Traffic};
 use super::oracle::Judged;
@@ -31,6 +32,8 @@ pub struct Setup {
     pub faults: Vec<(Duration, Fault)>,
     /// What is wrong with the system: the oracle must notice.
     pub broken: Option<Broken>,
+    /// What work costs; `None`: nothing, but for pauses that are drawn.
+    pub costs: Option<Costs>,
 }
 
 impl Setup {
@@ -61,6 +64,7 @@ impl Setup {
             links: vec![[Faults::default(); 2]; devices + 1],
             faults: Vec::new(),
             broken: None,
+            costs: None,
         }
     }
 }

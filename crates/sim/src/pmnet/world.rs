@@ -2,9 +2,13 @@
 
 mod faults;
 mod rest;
+mod timed;
 
 use super::Fault;
+pub use timed::{Load, Timed, measure};
+
 use super::client::ClientNode;
+use super::costs::{Core, Cores};
 use super::device::DeviceNode;
 use super::fabric::{Datagram, Fabric, Happening, Way};
 use super::history::{Call, History, Told};
@@ -59,10 +63,13 @@ impl PmnetWorld {
         for (hop, [up, down]) in setup.links.iter().enumerate() {
             fabric.set_faults(hop, *up, *down);
         }
+        fabric.cores = setup.costs.map(Cores::new);
+        let last = setup.devices.len().saturating_sub(1);
         let devices: Vec<DeviceNode> = (0..)
             .zip(setup.devices)
             .map(|(number, device)| {
-                DeviceNode::new(number, server_address(), device, setup.broken, &mut fabric)
+                let place = (number, number == last);
+                DeviceNode::new(place, server_address(), device, setup.broken, &mut fabric)
             })
             .collect::<Result<_, _>>()?;
         let client = |(number, workload)| {
@@ -137,6 +144,7 @@ impl PmnetWorld {
         let now = self.fabric.now;
         while let Some(happening) = self.fabric.pop() {
             self.happen(happening)?;
+            self.fabric.leave();
         }
         for client in &mut self.clients {
             if client.next_timeout().is_some_and(|at| at <= now) {
@@ -187,15 +195,19 @@ impl PmnetWorld {
             Way::Down => hop.checked_sub(1),
         };
         if let Some(at) = device {
+            self.fabric.enter_device(at, way, &datagram);
             self.devices[at].handle(way, datagram, &mut self.fabric);
             self.crash_if_frozen(at);
             return Ok(());
         }
         if way == Way::Up {
+            self.fabric.enter(Core::Server, |costs| costs.host_receive);
             return self.server.handle(&datagram, &mut self.fabric);
         }
-        let client = self.clients.iter_mut().find(|client| client.address == datagram.to);
-        client.map_or(Ok(()), |client| client.handle(&datagram, &mut self.fabric, &mut self.history))
+        let client = self.clients.iter().position(|client| client.address == datagram.to);
+        let Some(at) = client else { return Ok(()) };
+        self.fabric.enter(Core::Client(at), |costs| costs.host_receive);
+        self.clients[at].handle(&datagram, &mut self.fabric, &mut self.history)
     }
 
     // ---- clients by hand ----
