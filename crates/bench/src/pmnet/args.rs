@@ -88,6 +88,8 @@ pub enum PmnetSection {
     Fig22,
     /// Replay of a device's log
     Recovery,
+    /// The simulator with costs measured here: what hosts with cores of their own would show
+    Model,
 }
 
 impl PmnetSection {
@@ -102,6 +104,7 @@ impl PmnetSection {
             Self::Fig21 => "Figure 21",
             Self::Fig22 => "Figure 22",
             Self::Recovery => "Recovery",
+            Self::Model => "Simulated",
         }
     }
 }

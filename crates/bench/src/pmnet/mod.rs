@@ -11,6 +11,7 @@ mod compare;
 mod course;
 mod design;
 mod load;
+mod model;
 mod recovery;
 mod report;
 mod sections;

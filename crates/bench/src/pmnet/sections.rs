@@ -5,6 +5,7 @@ use super::app::App;
 use super::args::{AppChoice, PmnetArgs, PmnetSection};
 use super::compare;
 use super::design::{Design, PMNET, PMNET_3, PMNET_CACHE, PMNET_FILE, Spec, Waits};
+use super::model;
 use super::recovery;
 use super::report::Results;
 use crate::error::BenchError;
@@ -34,6 +35,9 @@ pub(crate) fn measure(lab: &Lab, results: &mut Results) -> Result<(), BenchError
         note_missing(lab, &new, results);
         let rows = compare::run(lab, &new, &mut results.notes)?;
         results.rows.extend(rows);
+        if section == PmnetSection::Model {
+            results.model = model::run(lab, &results.rows, &key_value(&lab.args.apps))?;
+        }
     }
     Ok(())
 }
@@ -59,6 +63,7 @@ pub(crate) fn specs(args: &PmnetArgs, section: PmnetSection) -> Vec<Spec> {
         PmnetSection::Fig21 => figure_21(&args.apps),
         PmnetSection::Fig22 => figure_22(&args.clients),
         PmnetSection::Recovery => Vec::new(),
+        PmnetSection::Model => model::specs(&key_value(&args.apps)),
     }
 }
 
@@ -152,9 +157,8 @@ pub(crate) fn copies(it: App, design: Design) -> Spec {
 
 fn figure_21(apps: &[AppChoice]) -> Vec<Spec> {
     let maps = apps.iter().map(|choice| choice.app()).filter(|app| matches!(app, App::Map(_)));
-    let of = |it: App| {
-        [Design::ClientServer, Design::Replicated, PMNET, PMNET_3].map(|design| copies(it, design))
-    };
+    let of =
+        |it: App| [Design::ClientServer, Design::Replicated, PMNET, PMNET_3].map(|design| copies(it, design));
     std::iter::once(App::Ideal).chain(maps).flat_map(of).collect()
 }
 

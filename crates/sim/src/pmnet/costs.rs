@@ -77,7 +77,8 @@ impl Cores {
     /// How late a packet arrives that is sent now.
     pub(super) fn delay(&mut self, now: Instant) -> Duration {
         let Some(core) = self.working else { return self.costs.wire };
-        let cost = if matches!(core, Core::Device(_)) { self.costs.device_send } else { self.costs.host_send };
+        let cost =
+            if matches!(core, Core::Device(_)) { self.costs.device_send } else { self.costs.host_send };
         self.work(core, cost, now);
         self.until(core, now).since(now) + self.costs.wire
     }

@@ -140,8 +140,14 @@ impl DeviceNode {
             ..self.setup.config
         };
         let device = Device::new(config, log, fabric.now);
-        self.running =
-            Some(Running { device, keeper, landing: Landing::default(), dirty: None, commits: false, held: Vec::new() });
+        self.running = Some(Running {
+            device,
+            keeper,
+            landing: Landing::default(),
+            dirty: None,
+            commits: false,
+            held: Vec::new(),
+        });
         (self.media, self.armed) = (media, None);
         self.life += 1;
         let keep = fabric.pause(1, self.setup.keep_us);

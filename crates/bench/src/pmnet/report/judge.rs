@@ -1,6 +1,6 @@
 //! The targets, and whether they are met.
 
-use super::{Results, paper};
+use super::{Results, paper, simulated};
 use crate::measure::stats::Summary;
 use crate::pmnet::app::App;
 use crate::pmnet::compare::{Row, find};
@@ -30,10 +30,11 @@ pub(super) fn judge(results: &Results) -> Vec<Goal> {
     figure_21(rows, &mut goals);
     figure_22(rows, &mut goals);
     recovery(results, &mut goals);
+    simulated::judge(results, &mut goals);
     goals
 }
 
-fn goal(
+pub(super) fn goal(
     figure: &'static str,
     what: &str,
     paper: String,
@@ -75,19 +76,27 @@ pub(super) fn over_apps(
         .filter(|app| crate::pmnet::compare::has_app(rows, **app))
         .filter_map(|app| one(*app))
         .collect();
+    Some((mean_of_rounds(&found)?, found.len()))
+}
+
+/// The mean of several quantities, round by round.
+pub(super) fn mean_of_rounds(found: &[Summary]) -> Option<Summary> {
     let rounds = found.iter().map(|summary| summary.samples.len()).min()?;
     let mean =
         |round: usize| found.iter().map(|summary| summary.samples[round]).sum::<f64>() / found.len() as f64;
-    Some((Summary::of((0..rounds).map(mean))?, found.len()))
+    Summary::of((0..rounds).map(mean))
 }
 
 /// The key-value workloads of the paper: five structures, here on either medium, and Redis.
-pub(super) fn key_value(medium: fn(Structure) -> App) -> Vec<App> {
+pub(super) fn key_value(medium: Medium) -> Vec<App> {
     Structure::ALL.map(medium).into_iter().chain([App::Redis]).collect()
 }
 
+/// A medium of structures.
+pub(super) type Medium = fn(Structure) -> App;
+
 /// Where structures are, in words.
-const MEDIA: [(&str, fn(Structure) -> App); 2] =
+pub(super) const MEDIA: [(&str, Medium); 2] =
     [("structures in memory, Redis on a file", App::Map), ("everything on a file", App::Filed)];
 
 /// How everybody waits, in words.
@@ -186,10 +195,14 @@ fn figure_20(rows: &[Row], goals: &mut Vec<Goal>) {
                 |it| ratio(rows, app(it, Design::ClientServer, updates, 1), app(it, ours, updates, 1), of);
             over_apps(rows, &key_value(medium), one).map(|(summary, _)| summary)
         };
-        let what = format!("99th percentile at 100 % updates, client-server over PMNet, mean of the key-value workloads, {where_}");
+        let what = format!(
+            "99th percentile at 100 % updates, client-server over PMNet, mean of the key-value workloads, {where_}"
+        );
         let quoted = format!("{} ×", paper::TAIL);
         goals.push(goal("20a", &what, quoted, (Bound::AtLeast, 4.0, "×"), mean_of(PMNET, 100, p99)));
-        let what = format!("mean latency at 50 % updates, client-server over PMNet with read cache, mean of the key-value workloads, {where_}");
+        let what = format!(
+            "mean latency at 50 % updates, client-server over PMNet with read cache, mean of the key-value workloads, {where_}"
+        );
         let quoted = format!("{} ×", paper::CACHE_MEAN);
         goals.push(goal("20b", &what, quoted, (Bound::AtLeast, 4.0, "×"), mean_of(PMNET_CACHE, 50, mean)));
     }
@@ -264,7 +277,7 @@ mod tests {
     #[test]
     fn what_was_not_measured_is_not_judged() {
         let mut results = sample();
-        (results.rows, results.recovery) = Default::default();
+        (results.rows, results.recovery, results.model) = Default::default();
         assert!(judge(&results).iter().all(|goal| goal.target.met().is_none()));
     }
 

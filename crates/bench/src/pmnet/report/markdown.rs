@@ -1,7 +1,7 @@
 //! `pmnet.md`: the tables.
 
 use super::judge::{Goal, how, mean, over_apps, ratio, rps};
-use super::{Results, paper};
+use super::{Results, paper, simulated};
 use crate::measure::stats::Summary;
 use crate::pmnet::app::App;
 use crate::pmnet::compare::{Row, find, groups};
@@ -25,6 +25,7 @@ pub(super) fn report(results: &Results, goals: &[Goal], plots: &[Plot]) -> Strin
     figure_21(&mut page, results);
     figure_22(&mut page, results);
     recovery(&mut page, results);
+    simulated::table(&mut page, results);
     everything(&mut page, results);
     page.0
 }
@@ -481,6 +482,7 @@ mod tests {
             "Figure 21",
             "Figure 22",
             "Recovery",
+            "Simulated",
         ] {
             assert!(
                 text.contains(&format!("## {heading}:")) || text.contains(&format!("## {heading} ")),
@@ -494,7 +496,7 @@ mod tests {
     #[test]
     fn figures_that_were_not_measured_are_left_out() {
         let mut results = sample();
-        (results.rows, results.recovery) = Default::default();
+        (results.rows, results.recovery, results.model) = Default::default();
         let text = report(&results, &judge(&results), &[]);
         assert!(!text.contains("## Figure") && text.contains("not measured"), "{text}");
     }

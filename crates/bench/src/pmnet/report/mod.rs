@@ -3,10 +3,12 @@
 mod judge;
 mod markdown;
 mod plots;
+mod simulated;
 
 use super::Lab;
 use super::args::PmnetArgs;
 use super::compare::Row;
+use super::model::Model;
 use super::recovery;
 use crate::error::BenchError;
 use crate::measure::proc::Machine;
@@ -52,6 +54,7 @@ pub(crate) struct Results {
     pub(crate) notes: Vec<String>,
     pub(crate) rows: Vec<Row>,
     pub(crate) recovery: Vec<recovery::Row>,
+    pub(crate) model: Model,
 }
 
 impl Results {
@@ -70,6 +73,7 @@ impl Results {
             notes: Vec::new(),
             rows: Vec::new(),
             recovery: Vec::new(),
+            model: Model::default(),
         }
     }
 
@@ -99,10 +103,12 @@ fn put(path: &Path, bytes: &[u8]) -> Result<(), BenchError> {
 pub(crate) mod tests {
     use super::*;
     use crate::measure::stats::Summary;
+    use crate::pmnet::app::App;
     use crate::pmnet::args::PmnetSection;
     use crate::pmnet::compare::PERCENTILES;
-    use crate::pmnet::design::{Design, PMNET, PMNET_FILE, Spec};
-    use crate::pmnet::sections::specs;
+    use crate::pmnet::design::{Design, PMNET, PMNET_FILE, Spec, Waits};
+    use crate::pmnet::model::{Ports, Simulated};
+    use crate::pmnet::sections::{key_value, specs};
     use clap::{Parser, ValueEnum};
 
     #[derive(Parser)]
@@ -157,6 +163,20 @@ pub(crate) mod tests {
                     results.rows.push(row(spec));
                 }
             }
+        }
+        let apps = std::iter::once(App::Ideal).chain(key_value(&results.settings.apps));
+        for app in apps.flat_map(|app| [(app, Ports::Veth), (app, Ports::Cards)]) {
+            let (app, ports) = app;
+            results.model.rows.push(Simulated {
+                app,
+                hosts: Waits::Block,
+                ports,
+                client_server: of(50.0),
+                pmnet: of(20.0),
+                replicated: of(140.0),
+                devices_3: of(22.0),
+                many: of(3.0),
+            });
         }
         for (design, us) in [(PMNET, 10.0), (PMNET_FILE, 40.0)] {
             let (boot_seconds, replay_seconds) = (of(0.01), of(5.0));

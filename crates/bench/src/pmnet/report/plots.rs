@@ -214,7 +214,10 @@ fn figure_22(results: &Results) -> Vec<Panel> {
             let row = find(&results.rows, Spec::ideal(design, waits, PAYLOAD));
             (name.to_owned(), row.map(|row| row.rps.clone()))
         };
-        panel(&format!("1 client, {}", word(waits)), vec![bar("client-server", Design::ClientServer), bar("PMNet", PMNET)])
+        panel(
+            &format!("1 client, {}", word(waits)),
+            vec![bar("client-server", Design::ClientServer), bar("PMNet", PMNET)],
+        )
     };
     [Waits::Block, Waits::Polls, Waits::Spin].map(of).into_iter().flatten().collect()
 }
@@ -298,7 +301,7 @@ mod tests {
     fn nothing_measured_draws_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let mut results = sample();
-        (results.rows, results.recovery) = Default::default();
+        (results.rows, results.recovery, results.model) = Default::default();
         assert!(draw(dir.path(), &results).unwrap().is_empty());
     }
 }

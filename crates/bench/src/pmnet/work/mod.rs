@@ -46,7 +46,9 @@ pub(crate) fn clients(settings: Settings, count: usize) -> Vec<Box<dyn Workload>
         let seed = settings.seed.wrapping_add(number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         match settings.app {
             App::Ideal => Box::new(kv::Ideal::new(settings.payload, settings.updates, seed)),
-            App::Map(_) | App::Filed(_) => Box::new(kv::KeyValue::new(settings, keys.clone(), kv::Codec::Plain, seed)),
+            App::Map(_) | App::Filed(_) => {
+                Box::new(kv::KeyValue::new(settings, keys.clone(), kv::Codec::Plain, seed))
+            }
             App::Redis | App::Landfall => {
                 Box::new(kv::KeyValue::new(settings, keys.clone(), kv::Codec::Resp, seed))
             }

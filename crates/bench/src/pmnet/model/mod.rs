@@ -1,0 +1,183 @@
+//! What two cores cannot show: the simulator runs the same client, device and server, each on a core of its own, with the
+//! costs that were measured here.
+//!
+//! Where the costs come from, round by round:
+//!
+//! - a host's part of a message is half of a round trip over a bare pair of interfaces, half of it for sending and half for
+//!   having it; hosts that wait in the kernel, or spin;
+//! - a device's stages are those of [`pipeline`], measured by themselves; what its sending costs through a veth pair is
+//!   what is left of PMNet's round trip;
+//! - a request's execution is what an application's round trip takes longer than the ideal handler's; where it waits for a
+//!   file, all but the server's CPU time is the commit's, which requests that come together share.
+
+mod pipeline;
+
+use super::Lab;
+use super::app::App;
+use super::compare::{Row, find};
+use super::design::{Design, PMNET, Spec, Waits};
+use super::sections::{PAYLOAD, app};
+use crate::error::BenchError;
+use crate::measure::stats::Summary;
+use crate::{check_stop, say};
+use landfall_sim::pmnet::{Costs, Load, Timed, measure};
+pub(crate) use pipeline::Pipeline;
+use serde::Serialize;
+use std::time::Duration;
+
+/// Updates of a client that is alone.
+const UPDATES: u64 = 200;
+/// Updates of each of many.
+const UPDATES_EACH: u64 = 60;
+/// Clients that are many.
+pub(crate) const MANY: usize = 16;
+/// Long enough that nothing is left from the update before.
+const REST: Duration = Duration::from_millis(20);
+/// A switch's hop in a rack: the wire, and what lies between.
+const WIRE: Duration = Duration::from_nanos(500);
+
+/// What the devices stand on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Ports {
+    /// Sending costs what it costs here through a veth pair: the peer's receive path is run by whoever sends.
+    Veth,
+    /// Cards that read and write the device's memory by themselves: a device's own instructions are all that it takes, and
+    /// a hop 500 ns.
+    Cards,
+}
+
+impl Ports {
+    /// For reports.
+    pub(crate) fn words(self) -> &'static str {
+        match self {
+            Self::Veth => "through veth pairs",
+            Self::Cards => "through cards",
+        }
+    }
+}
+
+/// One application on hosts of its own. Latencies are means in µs; rates are updates a second.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Simulated {
+    pub(crate) app: App,
+    pub(crate) hosts: Waits,
+    pub(crate) ports: Ports,
+    pub(crate) client_server: Summary,
+    pub(crate) pmnet: Summary,
+    pub(crate) replicated: Summary,
+    pub(crate) devices_3: Summary,
+    /// Of [`MANY`] clients, over client-server.
+    pub(crate) many: Summary,
+}
+
+/// What was simulated, and from what.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct Model {
+    /// The pipeline's stages, each round.
+    pub(crate) pipelines: Vec<Pipeline>,
+    pub(crate) rows: Vec<Simulated>,
+}
+
+/// What must be measured before anything can be simulated.
+pub(crate) fn specs(apps: &[App]) -> Vec<Spec> {
+    let hosts = [Waits::Block, Waits::Spin].map(|waits| Spec::ideal(Design::Direct, waits, PAYLOAD));
+    let device = Spec::ideal(PMNET, Waits::Spin, PAYLOAD);
+    let served = std::iter::once(App::Ideal).chain(apps.iter().copied());
+    let served = served.map(|it| app(it, Design::ClientServer, 100, 1));
+    hosts.into_iter().chain([device]).chain(served).collect()
+}
+
+/// Simulates every application of which enough is known.
+pub(crate) fn run(lab: &Lab, rows: &[Row], apps: &[App]) -> Result<Model, BenchError> {
+    let pipelines: Result<Vec<_>, _> =
+        (0..lab.args.rounds).map(|_| pipeline::measure(lab, PAYLOAD)).collect();
+    let mut model = Model { pipelines: pipelines?, rows: Vec::new() };
+    for it in std::iter::once(App::Ideal).chain(apps.iter().copied()) {
+        for hosts in [Waits::Block, Waits::Spin] {
+            for ports in [Ports::Veth, Ports::Cards] {
+                check_stop()?;
+                say(format_args!("  simulated: {}{}, {ports:?}", it.name(), hosts.words()));
+                let known = costs(rows, &model.pipelines, it, hosts, ports);
+                model.rows.extend(simulate(&known, it, hosts, ports)?);
+            }
+        }
+    }
+    Ok(model)
+}
+
+fn micros(us: f64) -> Duration {
+    Duration::from_secs_f64(us.max(0.0) / 1e6)
+}
+
+/// The costs of each round; none where something was not measured.
+fn costs(rows: &[Row], pipelines: &[Pipeline], it: App, hosts: Waits, ports: Ports) -> Vec<Costs> {
+    let of = |spec: Spec| find(rows, spec).map(|row| row.p50_us.samples.clone()).unwrap_or_default();
+    let trip = of(Spec::ideal(Design::Direct, hosts, PAYLOAD));
+    let spinning = of(Spec::ideal(Design::Direct, Waits::Spin, PAYLOAD));
+    let logged = of(Spec::ideal(PMNET, Waits::Spin, PAYLOAD));
+    let ideal = of(app(App::Ideal, Design::ClientServer, 100, 1));
+    let served = of(app(it, Design::ClientServer, 100, 1));
+    let cpu = find(rows, app(it, Design::ClientServer, 100, 1)).and_then(|row| row.server_us.clone());
+    let cpu = cpu.map(|cpu| cpu.samples).unwrap_or_default();
+    let rounds = [&trip, &spinning, &logged, &ideal, &served, &cpu].map(Vec::len).into_iter().min();
+    (0..rounds.unwrap_or(0).min(pipelines.len()))
+        .map(|round| {
+            let stages = pipelines[round];
+            let own = (stages.take + stages.fence) / 1000.0;
+            let longer = (served[round] - ideal[round]).max(0.0);
+            let executes = if it.is_on_file() { longer.min(cpu[round]) } else { longer };
+            let veth = ports == Ports::Veth;
+            Costs {
+                wire: if veth { Duration::ZERO } else { WIRE },
+                host_send: micros(trip[round] / 4.0),
+                host_receive: micros(trip[round] / 4.0),
+                take: micros(stages.take / 1000.0),
+                look: micros(stages.look / 1000.0),
+                fence: micros(stages.fence / 1000.0),
+                device_send: micros(if veth { logged[round] - spinning[round] / 2.0 - own } else { 0.0 }),
+                execute: micros(executes),
+                commit: micros(longer - executes),
+            }
+        })
+        .collect()
+}
+
+fn simulate(known: &[Costs], app: App, hosts: Waits, ports: Ports) -> Result<Option<Simulated>, BenchError> {
+    let alone = |devices, replicas| {
+        let load = Load { clients: 1, devices, replicas, updates: UPDATES, rest: REST };
+        let each = known.iter().map(|costs| Ok(micros_of(timed(&load, costs)?.mean())));
+        summary(each.collect::<Result<Vec<_>, BenchError>>()?)
+    };
+    let many = |devices| {
+        let load = Load { clients: MANY, devices, replicas: 0, updates: UPDATES_EACH, rest: Duration::ZERO };
+        let rate = |timed: &Timed| timed.latencies.len() as f64 / timed.span.as_secs_f64();
+        let each = known.iter().map(|costs| Ok(rate(&timed(&load, costs)?)));
+        summary(each.collect::<Result<Vec<_>, BenchError>>()?)
+    };
+    if known.is_empty() {
+        return Ok(None);
+    }
+    Ok(Some(Simulated {
+        app,
+        hosts,
+        ports,
+        client_server: alone(0, 0)?,
+        pmnet: alone(1, 0)?,
+        replicated: alone(0, 2)?,
+        devices_3: alone(3, 2)?,
+        many: many(1)?.over(&many(0)?).ok_or(BenchError::Nothing("no update came to its end"))?,
+    }))
+}
+
+fn timed(load: &Load, costs: &Costs) -> Result<Timed, BenchError> {
+    measure(load, costs).map_err(|violation| BenchError::Store(violation.to_string()))
+}
+
+fn micros_of(latency: Duration) -> f64 {
+    latency.as_secs_f64() * 1e6
+}
+
+fn summary(values: Vec<f64>) -> Result<Summary, BenchError> {
+    Summary::of(values).ok_or(BenchError::Nothing("nothing was simulated"))
+}

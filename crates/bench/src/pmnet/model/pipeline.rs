@@ -1,0 +1,135 @@
+//! What a device's own instructions take: the pipeline in this process, over a log on tmpfs, with no network around it.
+
+use crate::check_stop;
+use crate::error::BenchError;
+use crate::pmnet::Lab;
+use landfall_media::{Extent, MediaRequest, RUN_SIZE, Site};
+use landfall_pmnet::device::{Arrival, Device, DeviceConfig};
+use landfall_pmnet::log::{Limits, Log};
+use landfall_pmnet::wire::{Body, Packet};
+use landfall_pmnet::{Flow, Instant};
+use landfall_server::store::open_region;
+use serde::Serialize;
+use std::time::{Duration, Instant as Wall};
+
+/// Packets of one round.
+const PACKETS: u32 = 8_000;
+/// Updates of a session; a device takes at most 4096.
+const SESSION: u32 = 2_000;
+const FRAME: u64 = 2048;
+const REGION: u64 = 64 * RUN_SIZE;
+/// In front of a packet in its frame: Ethernet, IPv4, UDP.
+const HEADERS: usize = 42;
+
+/// ns a packet, each the only one of its round.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub(crate) struct Pipeline {
+    /// An update is parsed, matched and logged.
+    pub(crate) take: f64,
+    /// The fence, and the acknowledgement made.
+    pub(crate) fence: f64,
+    /// Another device's acknowledgement is parsed and matched.
+    pub(crate) look: f64,
+}
+
+/// Measures a pipeline with updates of so many bytes.
+pub(crate) fn measure(lab: &Lab, payload: usize) -> Result<Pipeline, BenchError> {
+    let dir = tempfile::Builder::new().prefix("landfall-bench-").tempdir_in(&lab.args.dir);
+    let dir = dir.map_err(BenchError::file(&lab.args.dir))?;
+    let mut stage = Stage::open(dir.path(), payload)?;
+    let mut sum = Pipeline::default();
+    for number in 0..PACKETS {
+        if number % SESSION == 0 {
+            check_stop()?;
+        }
+        stage.update(number, &mut sum)?;
+        stage.acknowledgement(number, &mut sum)?;
+    }
+    let each = |ns: f64| ns / f64::from(PACKETS);
+    Ok(Pipeline { take: each(sum.take), fence: each(sum.fence), look: each(sum.look) })
+}
+
+struct Stage {
+    device: Device,
+    flow: Flow,
+    request: Vec<u8>,
+    run: Option<(u64, u64)>,
+    began: Wall,
+}
+
+impl Stage {
+    fn open(dir: &std::path::Path, payload: usize) -> Result<Self, BenchError> {
+        let (media, _) =
+            open_region(dir, REGION, MediaRequest::default(), None).map_err(|error| failed(&error))?;
+        let (log, _) = Log::open(media, Limits::default()).map_err(|error| failed(&error))?;
+        log.heap().reserve_landing(1);
+        let config = DeviceConfig { heartbeat_every: Duration::ZERO, ..DeviceConfig::default() };
+        let device = Device::new(config, log, Instant::from_nanos(1));
+        let flow = Flow { client: ([10, 0, 0, 1], 40_000).into(), server: ([10, 0, 0, 2], 51_000).into() };
+        Ok(Self { device, flow, request: vec![7; payload], run: None, began: Wall::now() })
+    }
+
+    fn now(&self) -> Instant {
+        Instant::from_nanos(u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    /// A packet lands, as a network card would have it; held until it is released.
+    fn land(&mut self, packet: &[u8]) -> Result<Extent, BenchError> {
+        let heap = self.device.log().heap().clone();
+        if self.run.is_none_or(|(_, used)| used + FRAME > RUN_SIZE) {
+            if let Some((run, _)) = self.run.take() {
+                heap.retire_landing_run(run);
+            }
+            let run = heap.take_landing_run().ok_or(BenchError::Nothing("the region is full"))?;
+            self.run = Some((run, 0));
+        }
+        let Some((run, used)) = &mut self.run else { return Err(BenchError::Nothing("no run")) };
+        let at = Extent::new(*run + *used, (HEADERS + packet.len()) as u32);
+        *used += FRAME;
+        let frame = [&[0; HEADERS][..], packet].concat();
+        heap.media().store(at.off, &frame).map_err(|error| failed(&error))?;
+        heap.runs().hold(at);
+        Ok(at)
+    }
+
+    /// ns that the device looks at a packet.
+    fn show(&mut self, up: bool, packet: &[u8]) -> Result<f64, BenchError> {
+        let at = self.land(packet)?;
+        let Flow { client, server } = self.flow;
+        let (from, to) = if up { (client, server) } else { (server, client) };
+        let now = self.now();
+        let arrival = Arrival { from, to, payload: packet, packet: at, header_at: HEADERS, arrival_ns: 1 };
+        let began = Wall::now();
+        std::hint::black_box(self.device.handle(&arrival, now));
+        let ns = began.elapsed().as_nanos() as f64;
+        self.device.log().heap().runs().release(at);
+        Ok(ns)
+    }
+
+    fn update(&mut self, number: u32, sum: &mut Pipeline) -> Result<(), BenchError> {
+        let (session, seq) = ((number / SESSION) as u16, number % SESSION + 1);
+        let request = self.request.clone();
+        sum.take += self.show(true, &Packet::new(session, seq, Body::Update(&request)).to_bytes())?;
+        let began = Wall::now();
+        if let Some(mut dirty) = self.device.begin_commit() {
+            let outcome = self.device.log().heap().media().fence(&mut dirty, Site::Commit);
+            self.device.finish_commit(outcome).map_err(|error| failed(&error))?;
+        }
+        let acknowledged = std::iter::from_fn(|| self.device.poll_action()).count();
+        sum.fence += began.elapsed().as_nanos() as f64;
+        if acknowledged == 0 {
+            return Err(BenchError::Nothing("the pipeline acknowledges nothing"));
+        }
+        Ok(())
+    }
+
+    fn acknowledgement(&mut self, number: u32, sum: &mut Pipeline) -> Result<(), BenchError> {
+        let (session, seq) = ((number / SESSION) as u16, number % SESSION + 1);
+        sum.look += self.show(false, &Packet::new(session, seq, Body::PmnetAck).to_bytes())?;
+        Ok(())
+    }
+}
+
+fn failed(error: &dyn std::fmt::Display) -> BenchError {
+    BenchError::Store(error.to_string())
+}

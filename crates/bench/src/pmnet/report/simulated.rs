@@ -1,0 +1,153 @@
+//! What the simulator says of hosts with cores of their own, beside what was measured on few.
+
+use super::judge::{Goal, MEDIA, goal, how, key_value, mean_of_rounds};
+use super::{Results, paper};
+use crate::measure::stats::Summary;
+use crate::pmnet::app::App;
+use crate::pmnet::design::Waits;
+use crate::pmnet::model::{MANY, Pipeline, Ports, Simulated};
+use crate::report::markdown::{Page, number, spread, spread_of};
+use crate::report::targets::Bound;
+
+/// A quantity of one application.
+type Ratio = fn(&Simulated) -> Option<Summary>;
+
+/// An aim of the measured figures, held against the simulated ones.
+struct Aim {
+    figure: &'static str,
+    what: String,
+    apps: Vec<App>,
+    ratio: Ratio,
+    aim: (Bound, f64, &'static str),
+    paper: String,
+}
+
+fn faster(it: &Simulated) -> Option<Summary> {
+    it.client_server.over(&it.pmnet)
+}
+
+fn copies(it: &Simulated) -> Option<Summary> {
+    it.replicated.over(&it.devices_3)
+}
+
+/// What two more devices add, percent.
+fn added(it: &Simulated) -> Option<Summary> {
+    let more = it.devices_3.over(&it.pmnet)?;
+    Summary::of(more.samples.iter().map(|more| (more - 1.0) * 100.0))
+}
+
+fn aims() -> Vec<Aim> {
+    let at_least = |ratio| (Bound::AtLeast, ratio, "×");
+    let [payload, _] = paper::FIGURE_15;
+    let mut aims = vec![Aim {
+        figure: "15, simulated",
+        what: "update latency, client-server over PMNet, ideal handler".into(),
+        apps: vec![App::Ideal],
+        ratio: faster,
+        aim: at_least(payload.1),
+        paper: format!("{} × at {} B", payload.1, payload.0),
+    }];
+    aims.extend(MEDIA.map(|(place, medium)| Aim {
+        figure: "19, simulated",
+        what: format!("update throughput over client-server, 1 client, {place}"),
+        apps: key_value(medium),
+        ratio: faster,
+        aim: at_least(5.0),
+        paper: format!("{} ×", paper::FIGURE_19),
+    }));
+    let apps: Vec<App> = std::iter::once(App::Ideal).chain(key_value(App::Map)).collect();
+    aims.push(Aim {
+        figure: "21, simulated",
+        what: "3-way replication by servers over 3 devices, mean of the workloads".into(),
+        apps: apps.clone(),
+        ratio: copies,
+        aim: at_least(6.0),
+        paper: format!("{} ×", paper::REPLICATED),
+    });
+    aims.push(Aim {
+        figure: "21, simulated",
+        what: "3 devices over one: latency added".into(),
+        apps,
+        ratio: added,
+        aim: (Bound::AtMost, 16.0, "%"),
+        paper: format!("{} %", paper::COPIES),
+    });
+    aims
+}
+
+/// Hosts that wait in the kernel, as the paper's do.
+pub(super) fn judge(results: &Results, goals: &mut Vec<Goal>) {
+    for ports in [Ports::Veth, Ports::Cards] {
+        for Aim { figure, what, apps, ratio, aim, paper } in aims() {
+            let one = |it: &App| {
+                let row = |row: &&Simulated| (row.app, row.hosts, row.ports) == (*it, Waits::Block, ports);
+                results.model.rows.iter().find(row).and_then(ratio)
+            };
+            let found: Vec<Summary> = apps.iter().filter_map(one).collect();
+            let what = format!("{what}, {}", ports.words());
+            goals.push(goal(figure, &what, paper, aim, mean_of_rounds(&found)));
+        }
+    }
+}
+
+pub(super) fn table(page: &mut Page, results: &Results) {
+    let model = &results.model;
+    if model.rows.is_empty() {
+        return;
+    }
+    page.paragraph("## Simulated: every host with a core of its own");
+    page.paragraph(&format!(
+        "The simulator of the tests runs the same client, device and server, and lets their work take as long as it took in \
+         this run: a host's half of a round trip, the pipeline's stages by themselves ({}), what an application adds to the \
+         ideal handler's round trip. *Through veth pairs*, a device's sending costs what it costs here, where whoever sends \
+         runs the peer's receive path. *Through cards* stands for network cards that read and write the device's memory by \
+         themselves: only the pipeline's own stages take time, and a hop 500 ns; no such card was at hand, so that this \
+         column is a bound and no measurement. Mean latencies of one client, µs; in the last column updates a second of {} \
+         clients, in bursts of 60 each.",
+        stages(&model.pipelines),
+        MANY,
+    ));
+    let cells = model.rows.iter().map(|row| {
+        let added = added(row).map_or("–".into(), |added| number(added.median));
+        vec![
+            row.app.name().into_owned(),
+            how(row.hosts).into(),
+            row.ports.words().into(),
+            spread(&row.client_server),
+            spread(&row.pmnet),
+            spread_of(faster(row).as_ref()),
+            spread(&row.replicated),
+            spread(&row.devices_3),
+            spread_of(copies(row).as_ref()),
+            added,
+            spread(&row.many),
+        ]
+    });
+    let head = [
+        "application",
+        "hosts",
+        "devices",
+        "client-server",
+        "PMNet",
+        "÷",
+        "3 servers",
+        "3 devices",
+        "÷",
+        "3 devices over 1, %",
+        "16 clients, PMNet ÷ client-server",
+    ];
+    page.table(&head, cells);
+}
+
+/// The pipeline's stages in words.
+fn stages(pipelines: &[Pipeline]) -> String {
+    let of = |stage: fn(&Pipeline) -> f64| {
+        Summary::of(pipelines.iter().map(stage)).map_or("–".into(), |ns| format!("{:.0}", ns.median))
+    };
+    format!(
+        "{} ns to log an update, {} ns to fence and acknowledge it, {} ns to pass another packet",
+        of(|it| it.take),
+        of(|it| it.fence),
+        of(|it| it.look)
+    )
+}
