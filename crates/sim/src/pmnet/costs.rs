@@ -16,8 +16,10 @@ pub struct Costs {
     pub wire: Duration,
     /// A client or the server sends a packet.
     pub host_send: Duration,
-    /// A client or the server has a packet, from its arrival; being woken included.
+    /// A client or the server that is awake takes a packet, from its arrival.
     pub host_receive: Duration,
+    /// One that had nothing to do is woken in front of that.
+    pub host_wake: Duration,
     /// A device takes an update into its log, up to the fence.
     pub take: Duration,
     /// A device looks at any other packet.
@@ -36,8 +38,9 @@ impl Costs {
     /// Until two replicas, each on a host of its own, have committed what the server sent them: both are sent to, execute
     /// at the same time, and answer.
     pub fn replicate(&self) -> Duration {
-        let there = self.host_send * 2 + self.wire + self.host_receive;
-        there + self.execute + self.commit + self.host_send + self.wire + self.host_receive * 2
+        let there = self.host_send * 2 + self.wire + self.host_wake + self.host_receive;
+        let back = self.host_send + self.wire + self.host_wake + self.host_receive * 2;
+        there + self.execute + self.commit + back
     }
 }
 
@@ -100,6 +103,13 @@ impl Fabric {
         if let Some(cores) = &mut self.cores {
             cores.working = None;
         }
+    }
+
+    /// A packet arrives at a client or at the server.
+    pub(super) fn enter_host(&mut self, core: Core) {
+        let idle = self.done_at(core) <= self.now;
+        let woken = |costs: &Costs| if idle { costs.host_wake } else { Duration::ZERO };
+        self.enter(core, |costs| woken(costs) + costs.host_receive);
     }
 
     /// A packet arrives at a device.

@@ -201,12 +201,12 @@ impl PmnetWorld {
             return Ok(());
         }
         if way == Way::Up {
-            self.fabric.enter(Core::Server, |costs| costs.host_receive);
+            self.fabric.enter_host(Core::Server);
             return self.server.handle(&datagram, &mut self.fabric);
         }
         let client = self.clients.iter().position(|client| client.address == datagram.to);
         let Some(at) = client else { return Ok(()) };
-        self.fabric.enter(Core::Client(at), |costs| costs.host_receive);
+        self.fabric.enter_host(Core::Client(at));
         self.clients[at].handle(&datagram, &mut self.fabric, &mut self.history)
     }
 

@@ -3,8 +3,8 @@
 //!
 //! Where the costs come from, round by round:
 //!
-//! - a host's part of a message is half of a round trip over a bare pair of interfaces, half of it for sending and half for
-//!   having it; hosts that wait in the kernel, or spin;
+//! - a host's part of a message is half of a round trip over a bare pair of interfaces between hosts that spin, half of it
+//!   for sending and half for taking it; what the round trip takes longer where hosts wait in the kernel is being woken;
 //! - a device's stages are those of [`pipeline`], measured by themselves; what its sending costs through a veth pair is
 //!   what is left of PMNet's round trip;
 //! - a request's execution is what an application's round trip takes longer than the ideal handler's; where it waits for a
@@ -130,8 +130,9 @@ fn costs(rows: &[Row], pipelines: &[Pipeline], it: App, hosts: Waits, ports: Por
             let veth = ports == Ports::Veth;
             Costs {
                 wire: if veth { Duration::ZERO } else { WIRE },
-                host_send: micros(trip[round] / 4.0),
-                host_receive: micros(trip[round] / 4.0),
+                host_send: micros(spinning[round] / 4.0),
+                host_receive: micros(spinning[round] / 4.0),
+                host_wake: micros((trip[round] - spinning[round]) / 2.0),
                 take: micros(stages.take / 1000.0),
                 look: micros(stages.look / 1000.0),
                 fence: micros(stages.fence / 1000.0),

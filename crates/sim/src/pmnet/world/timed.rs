@@ -131,7 +131,8 @@ mod tests {
         Costs {
             wire: micros(1),
             host_send: micros(5),
-            host_receive: micros(7),
+            host_receive: micros(4),
+            host_wake: micros(3),
             take: micros(2),
             look: micros(1),
             fence: micros(3),
@@ -171,7 +172,7 @@ mod tests {
         // Each further device is two more wires, an update taken and sent on, and an acknowledgement sent back.
         let further = 1 + 2 + 4 + 1 + 1 + 4;
         let three = alone(3, 0);
-        assert!(three >= one + 2 * further && three <= one + 2 * further + 3 + 4 + 2 * 7, "{three}");
+        assert!(three >= one + 2 * further && three <= one + 2 * further + 3 + 4 + 2 * 4, "{three}");
     }
 
     #[test]
@@ -180,7 +181,7 @@ mod tests {
         let timed = measure(&load, &costs()).unwrap();
         let rate = timed.latencies.len() as f64 / timed.span.as_secs_f64();
         // One core receives, executes and sends each; commits are shared by those that come together.
-        let most = 1e6 / (7.0 + 10.0 + 5.0 + 20.0 / 8.0);
+        let most = 1e6 / (4.0 + 10.0 + 5.0 + 20.0 / 8.0);
         assert!(rate <= most * 1.05 && rate > most * 0.5, "{rate} {most}");
         assert!(timed.mean() > Duration::from_micros(100), "{:?}", timed.mean());
     }
