@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// How requests are read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub enum Codec {
     /// Redis' protocol. With `keep_responses`, responses to reads are kept, which is right only where no key expires.
     Resp {
@@ -19,39 +19,36 @@ pub enum Codec {
     },
     /// The handlers' protocol.
     Plain,
+    /// Another application's.
+    Custom(&'static dyn KeyCodec),
+}
+
+impl Codec {
+    fn inner(self) -> &'static dyn KeyCodec {
+        match self {
+            Self::Resp { keep_responses: true } => &RespCodec { keep_responses: true },
+            Self::Resp { keep_responses: false } => &RespCodec { keep_responses: false },
+            Self::Plain => &PlainCodec,
+            Self::Custom(codec) => codec,
+        }
+    }
 }
 
 impl KeyCodec for Codec {
     fn update(&self, request: &[u8]) -> Effect {
-        match self {
-            Self::Resp { keep_responses } => RespCodec { keep_responses: *keep_responses }.update(request),
-            Self::Plain => PlainCodec.update(request),
-        }
+        self.inner().update(request)
     }
 
     fn bypass(&self, request: &[u8]) -> Query {
-        match self {
-            Self::Resp { keep_responses } => RespCodec { keep_responses: *keep_responses }.bypass(request),
-            Self::Plain => PlainCodec.bypass(request),
-        }
+        self.inner().bypass(request)
     }
 
     fn response_value(&self, key: &[u8], response: &[u8]) -> Option<std::ops::Range<usize>> {
-        match self {
-            Self::Resp { keep_responses } => {
-                RespCodec { keep_responses: *keep_responses }.response_value(key, response)
-            }
-            Self::Plain => PlainCodec.response_value(key, response),
-        }
+        self.inner().response_value(key, response)
     }
 
     fn render(&self, value: &[u8], into: &mut Vec<u8>) {
-        match self {
-            Self::Resp { keep_responses } => {
-                RespCodec { keep_responses: *keep_responses }.render(value, into);
-            }
-            Self::Plain => PlainCodec.render(value, into),
-        }
+        self.inner().render(value, into);
     }
 }
 

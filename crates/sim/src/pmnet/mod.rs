@@ -35,6 +35,7 @@
 
 mod campaign;
 mod client;
+mod codec;
 mod device;
 mod fabric;
 mod history;
@@ -74,6 +75,22 @@ pub enum Broken {
     RowForgotten,
     /// The application commits a bypass's effect without its row.
     BypassRowForgotten,
+    /// Read caches do not know that updates change registers.
+    CacheMissesUpdates,
+    /// Read caches do not know that additions change counters.
+    CacheMissesAdditions,
+    /// Read caches take all registers for one, and all counters.
+    CacheConfusesKeys,
+    /// Read caches serve at once when their device has started again.
+    CacheOpensAtOnce,
+}
+
+impl Broken {
+    /// Whether it is in read caches, so that there must be some.
+    pub(crate) fn is_in_caches(self) -> bool {
+        use Broken::{CacheConfusesKeys, CacheMissesAdditions, CacheMissesUpdates, CacheOpensAtOnce};
+        matches!(self, CacheMissesUpdates | CacheMissesAdditions | CacheConfusesKeys | CacheOpensAtOnce)
+    }
 }
 
 /// Something that happens to a part of the system, and passes.
