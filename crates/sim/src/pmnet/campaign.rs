@@ -123,7 +123,7 @@ impl Draw {
             ..cache::Limits::default()
         };
         let packet_life = match broken {
-            Some(Broken::CacheOpensAtOnce) => Duration::ZERO,
+            Some(Broken::CacheOpensAtOnce) => Duration::from_millis(1),
             _ => self.pick(&[PACKET_LIFE, 4 * PACKET_LIFE]),
         };
         let codec = SimCodec::of(broken);

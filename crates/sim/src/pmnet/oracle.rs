@@ -8,6 +8,7 @@ use super::store::Held;
 use crate::violation::{Violation, ensure};
 use landfall_pmnet::client::CompletedBy;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Add;
 
 /// States through which an order is looked for.
 const STATES_MAX: usize = 20_000;
@@ -34,6 +35,23 @@ pub struct Judged {
     pub undecided: u64,
     /// Updates reported durable that were lost with every device that had them.
     pub excused: u64,
+}
+
+impl Add for Judged {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            complete: self.complete + other.complete,
+            applied: self.applied + other.applied,
+            answered: self.answered + other.answered,
+            from_cache: self.from_cache + other.from_cache,
+            lost: self.lost + other.lost,
+            histories: self.histories + other.histories,
+            undecided: self.undecided + other.undecided,
+            excused: self.excused + other.excused,
+        }
+    }
 }
 
 /// Each device of the chain was lost for good at some time, the last one then: what was given before, and was reported by
