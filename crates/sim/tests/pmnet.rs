@@ -89,11 +89,6 @@ fn a_cache_that_takes_keys_for_another_is_caught() {
     assert_caught(Broken::CacheConfusesKeys);
 }
 
-#[test]
-fn a_cache_that_serves_at_once_after_a_restart_is_caught() {
-    assert_caught(Broken::CacheOpensAtOnce);
-}
-
 fn assert_caught(broken: Broken) {
     let noticed = (0..CANARY_SEEDS_MAX).find_map(|seed| {
         match catch_unwind(|| PmnetCampaign::run(seed, Some(broken))) {

@@ -61,12 +61,21 @@ pub struct CacheConfig {
     pub limits: Limits,
     /// How long a packet can live: a device that was started anew serves no reads before.
     pub packet_life: Duration,
+    /// How long a device serves no reads after each start, at least. Zero where it is the first in its place. One that
+    /// takes the place of a device that was lost waits until the other devices of its chain have brought what they hold
+    /// to the server: what was reported durable is in their logs, and nothing here tells which keys it changes.
+    pub replacement_wait: Duration,
 }
 
 impl CacheConfig {
     /// With the usual bounds.
     pub fn new(codec: Codec) -> Self {
-        Self { codec, limits: Limits::default(), packet_life: Duration::from_secs(2) }
+        Self {
+            codec,
+            limits: Limits::default(),
+            packet_life: Duration::from_secs(2),
+            replacement_wait: Duration::ZERO,
+        }
     }
 }
 
@@ -89,8 +98,10 @@ pub(super) struct Reads {
 impl Reads {
     /// `restarted`: packets of before may be under way.
     pub(super) fn new(config: CacheConfig, servers_max: usize, restarted: bool, now: Instant) -> Self {
+        let packet_life = if restarted { config.packet_life } else { Duration::ZERO };
+        let wait = packet_life.max(config.replacement_wait);
         Self {
-            opens_at: restarted.then(|| now + config.packet_life),
+            opens_at: (!wait.is_zero()).then(|| now + wait),
             config,
             servers_max,
             caches: BTreeMap::new(),

@@ -122,12 +122,9 @@ impl Draw {
             sessions_max: self.pick(&[2, 65_536, 65_536]),
             ..cache::Limits::default()
         };
-        let packet_life = match broken {
-            Some(Broken::CacheOpensAtOnce) => Duration::from_millis(1),
-            _ => self.pick(&[PACKET_LIFE, 4 * PACKET_LIFE]),
-        };
-        let codec = SimCodec::of(broken);
-        is_on.then_some(CacheConfig { codec, limits, packet_life })
+        let packet_life = self.pick(&[PACKET_LIFE, 4 * PACKET_LIFE]);
+        let config = CacheConfig { limits, packet_life, ..CacheConfig::new(SimCodec::of(broken)) };
+        is_on.then_some(config)
     }
 
     fn device(&mut self, broken: Option<Broken>) -> DeviceSetup {

@@ -4,7 +4,7 @@ use super::Broken;
 use super::request::{ANSWER_VALUE_AT, Answer, OBJECT, Request, VALUE_AT};
 use landfall_pmnet::cache::codec::KeyRanges;
 use landfall_pmnet::cache::{Effect, KeyCodec, Query};
-use landfall_pmnet::device::Codec;
+use landfall_pmnet::device::{CacheConfig, Codec};
 use std::ops::Range;
 
 /// Where registers and counters lie in requests and answers. A value is what answers carry behind their tag: of a
@@ -20,6 +20,11 @@ enum Wrong {
     Updates,
     Additions,
     Names,
+}
+
+/// A read cache for the simulator's devices, with the usual bounds.
+pub fn cache_config() -> CacheConfig {
+    CacheConfig::new(SimCodec::of(None))
 }
 
 impl SimCodec {
