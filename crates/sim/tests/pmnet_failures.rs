@@ -371,3 +371,24 @@ fn the_cache_of_a_device_that_replaces_a_lost_one_waits_for_the_logs_of_the_othe
     world.clear_rules();
     ends_with(world, 1)
 }
+
+#[test]
+fn a_read_that_misses_may_find_what_the_server_had_before_a_value_that_a_cache_has_answered() -> Outcome {
+    let mut setup = cached_chain();
+    setup.clients.push(Workload::NONE);
+    setup.client.devices = 2;
+    setup.clients[1].session_requests = 1000;
+    let mut world = world(setup)?;
+    world.add_rule(Rule::lose(2, Way::Up, kind::UPDATE));
+    let first = world.update(0, 0, 30)?.expect("there is room for a request");
+    until_complete(&mut world, &[first])?;
+    world.run_for(millis(5))?;
+    // Another session's update: the key is stale, and reads go to the server, which has applied neither.
+    world.update(2, 0, 30)?;
+    world.run_for(millis(5))?;
+    assert_eq!(world.held().register(0), 0);
+    world.clear_rules();
+    let summary = finish(world)?;
+    assert!(summary.judged.from_cache > 5, "{summary:?}");
+    Ok(())
+}

@@ -33,8 +33,10 @@
 //! - a bypass sees the updates in front of it; what bypasses, and its place among the updates, is linearizable for
 //!   each register and counter; nothing is executed twice;
 //! - what a device answers from its cache is durable, the server's answer byte for byte, and not older than what was
-//!   complete, or had been read by anybody from a cache or the server, when it was asked. A session's reads never go
-//!   back. Cached counters are linearizable together with everything that bypasses;
+//!   complete, or had been read by anybody from a cache or the server, when it was asked. Cached counters are
+//!   linearizable together with everything that bypasses;
+//! - a session reads its own writes, and never goes back behind what the server has answered it. That the server answers
+//!   a miss with less than a cache has served before is allowed: see `docs/format/pmnet.md`, "What is not promised";
 //! - everything comes to rest, and every log is empty then, but for updates behind a gap that a dead client has left.
 
 mod campaign;

@@ -156,7 +156,8 @@ fn place_of(register: u8, value: u64, places: &BTreeMap<u64, Place>) -> Result<u
     }
 }
 
-/// A session reads what it wrote, or what has overwritten it, and never goes back.
+/// A session reads what it wrote, or what has overwritten it, and never goes back behind what the server has answered. What
+/// a device has answered binds devices alone ([`check_cached_reads`]): the server may not have come to apply it.
 fn check_own_reads(session: &Session, places: &BTreeMap<u64, Place>) -> Result<(), Violation> {
     let mut least: BTreeMap<u8, (usize, u64)> = BTreeMap::new();
     let mut missing = None;
@@ -174,7 +175,7 @@ fn check_own_reads(session: &Session, places: &BTreeMap<u64, Place>) -> Result<(
                     "session {name:?} got an answer behind {missing:?}, which is lost"
                 )));
             }
-            (Request::Get { key, .. }, Told::Value { value, .. }) => {
+            (Request::Get { key }, Told::Value { value, from_cache, .. }) => {
                 let place = place_of(key, value, places)?;
                 let (least_place, id) = least.get(&key).copied().unwrap_or((0, 0));
                 ensure!(
@@ -182,7 +183,9 @@ fn check_own_reads(session: &Session, places: &BTreeMap<u64, Place>) -> Result<(
                     "session {:?} read {value} in register {key} after {id}",
                     session.name
                 );
-                least.insert(key, (place, value));
+                if !from_cache {
+                    least.insert(key, (place, value));
+                }
             }
             _ => {}
         }
