@@ -13,7 +13,7 @@ use std::panic::catch_unwind;
 /// Seeds that `cargo test` runs.
 const SEEDS: u64 = 200;
 /// Reads that devices answer in these.
-const FROM_CACHE_MIN: u64 = 300;
+const FROM_CACHE_MIN: u64 = 200;
 /// Seeds that may pass before something wrong is noticed.
 const CANARY_SEEDS_MAX: u64 = 60;
 
