@@ -7,17 +7,42 @@
 mod common;
 
 use landfall_media::Site;
-use landfall_sim::pmnet::{Broken, PmnetCampaign};
+use landfall_sim::pmnet::{Broken, PmnetCampaign, PmnetSummary};
 use std::panic::catch_unwind;
 
 /// Seeds that `cargo test` runs.
 const SEEDS: u64 = 200;
+/// Reads that devices answer in these.
+const FROM_CACHE_MIN: u64 = 200;
 /// Seeds that may pass before something wrong is noticed.
 const CANARY_SEEDS_MAX: u64 = 60;
 
 #[test]
 fn nothing_reported_durable_is_lost_and_nothing_is_applied_twice_or_out_of_order() {
-    common::over_seeds("pmnet", SEEDS, |seed| PmnetCampaign::run(seed, None));
+    let runs = common::over_seeds("pmnet", SEEDS, |seed| PmnetCampaign::run(seed, None));
+    let total = runs.iter().fold(PmnetSummary::default(), |total, run| total + *run);
+    let judged = total.judged;
+    println!(
+        "{} seeds, 0 violations: {} crashes and {} losses of devices, {} crashes of the server, {} fail-overs; \
+         {} updates complete, {} applied, {} excused; {} bypasses answered, {} from caches, {} lost; \
+         {} histories, {} undecided",
+        runs.len(),
+        total.device_crashes,
+        total.device_losses,
+        total.server_crashes,
+        total.fail_overs,
+        judged.complete,
+        judged.applied,
+        judged.excused,
+        judged.answered,
+        judged.from_cache,
+        judged.lost,
+        judged.histories,
+        judged.undecided,
+    );
+    if !common::seeds_are_chosen() {
+        assert!(judged.from_cache >= FROM_CACHE_MIN, "only {} reads from caches", judged.from_cache);
+    }
 }
 
 #[test]
@@ -47,6 +72,21 @@ fn a_server_that_confirms_what_is_not_committed_is_caught() {
 fn an_application_that_forgets_the_row_beside_the_effect_is_caught() {
     assert_caught(Broken::RowForgotten);
     assert_caught(Broken::BypassRowForgotten);
+}
+
+#[test]
+fn a_cache_that_does_not_know_of_an_update_is_caught() {
+    assert_caught(Broken::CacheMissesUpdates);
+}
+
+#[test]
+fn a_cache_that_does_not_know_of_a_bypass_that_changes_a_key_is_caught() {
+    assert_caught(Broken::CacheMissesAdditions);
+}
+
+#[test]
+fn a_cache_that_takes_keys_for_another_is_caught() {
+    assert_caught(Broken::CacheConfusesKeys);
 }
 
 fn assert_caught(broken: Broken) {

@@ -6,7 +6,7 @@
 use landfall_pmnet::client::CompletedBy;
 use landfall_pmnet::wire::kind;
 use landfall_sim::Violation;
-use landfall_sim::pmnet::{Faults, PmnetSummary, PmnetWorld, Rule, Setup, Told, Way};
+use landfall_sim::pmnet::{Faults, PmnetSummary, PmnetWorld, Rule, Setup, Told, Way, Workload, cache_config};
 use std::time::Duration;
 
 type Outcome = Result<(), Violation>;
@@ -329,4 +329,69 @@ fn packets_that_arrive_twice_are_applied_once() -> Outcome {
     let places = updates(&mut world, 30)?;
     until_complete(&mut world, &places)?;
     ends_with(world, 30)
+}
+
+// ---- §IV-D: the read cache ----
+
+/// One client that writes by hand, one that reads register 0 again and again, each time in another session; a chain of
+/// two, of which the device next to the server has a cache. Devices do not send again by themselves.
+fn cached_chain() -> Setup {
+    let mut setup = Setup::calm(2, 2, 0);
+    let reads = Workload { requests: 60, session_requests: 1, bypasses: 100, gets: 100, ..Workload::NONE };
+    setup.clients[1] = Workload { pause_us: 500, ..reads };
+    setup.devices.iter_mut().for_each(|device| device.config.resend_after = millis(10_000));
+    setup.devices[1].config.cache = Some(cache_config());
+    setup
+}
+
+#[test]
+fn reads_are_answered_from_the_cache_while_updates_are_on_their_way() -> Outcome {
+    let mut world = world(cached_chain())?;
+    world.add_rule(Rule::lose(2, Way::Up, kind::UPDATE));
+    let place = world.update(0, 0, 30)?.expect("there is room for a request");
+    until_complete(&mut world, &[place])?;
+    world.run_for(millis(50))?;
+    assert_eq!(world.held().register(0), 0, "only logs have it");
+    world.clear_rules();
+    let summary = finish(world)?;
+    assert!(summary.judged.from_cache > 20, "{summary:?}");
+    Ok(())
+}
+
+#[test]
+fn the_cache_of_a_device_that_replaces_a_lost_one_waits_for_the_logs_of_the_others() -> Outcome {
+    let mut world = world(cached_chain())?;
+    world.add_rule(Rule::lose(2, Way::Up, kind::UPDATE));
+    let place = world.update(0, 0, 30)?.expect("there is room for a request");
+    until_complete(&mut world, &[place])?;
+    // The update is complete, and in the log of device 0 alone; the server still has what was there before.
+    world.lose_device(1);
+    world.start_device(1)?;
+    world.run_for(millis(50))?;
+    world.clear_rules();
+    ends_with(world, 1)
+}
+
+#[test]
+fn a_read_that_misses_may_find_what_the_server_had_before_a_value_that_a_cache_has_answered() -> Outcome {
+    let mut setup = cached_chain();
+    setup.clients.push(Workload::NONE);
+    (setup.clients[1].requests, setup.clients[1].session_requests) = (400, 1000);
+    let mut world = world(setup)?;
+    world.add_rule(Rule::lose(2, Way::Up, kind::UPDATE));
+    let first = world.update(0, 0, 30)?.expect("there is room for a request");
+    until_complete(&mut world, &[first])?;
+    world.run_for(millis(5))?;
+    // Another session's update: the key is stale, and reads go to the server, which has applied neither.
+    world.update(2, 0, 30)?;
+    world.run_for(millis(5))?;
+    assert_eq!(world.held().register(0), 0);
+    let reads = (0..50).filter_map(|place| match world.told(1, place) {
+        Told::Value { value, from_cache, .. } => Some((value, from_cache)),
+        _ => None,
+    });
+    let mut reads = reads.skip_while(|read| *read != (1, true));
+    assert!(reads.any(|read| read == (0, false)), "the server answers what it has");
+    world.clear_rules();
+    ends_with(world, 2)
 }

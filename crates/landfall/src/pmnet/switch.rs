@@ -86,6 +86,10 @@ pub(crate) struct SwitchArgs {
     /// Bytes of keys and values in the cache
     #[arg(long, value_name = "SIZE", default_value = "64MiB")]
     cache_size: Size,
+    /// The cache answers nothing for so long after a start, seconds: where this device takes the place of one that was lost,
+    /// until the others have brought what they hold to the server. Default: 10 in a chain, 0 alone
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(..=86_400))]
+    cache_wait: Option<u64>,
     /// Look for packets for so many microseconds before waiting, or always
     #[arg(long, value_name = "MICROSECONDS", default_value = "50")]
     spin: String,
@@ -188,6 +192,9 @@ fn announce(what: &str, listen: Option<SocketAddr>, metrics: Option<SocketAddr>)
     sys::notify_ready();
 }
 
+/// `--cache-wait` in a chain.
+const CHAIN_CACHE_WAIT_S: u64 = 10;
+
 /// What the cache is to understand.
 #[derive(Clone, Copy, Debug)]
 struct CacheChoice(Option<Codec>);
@@ -275,6 +282,8 @@ impl SwitchArgs {
 
     fn cache_config(&self, codec: Codec) -> CacheConfig {
         let mut config = CacheConfig::new(codec);
+        let wait = self.cache_wait.unwrap_or(if self.number.is_some() { CHAIN_CACHE_WAIT_S } else { 0 });
+        config.replacement_wait = Duration::from_secs(wait);
         config.limits.bytes_max = usize::try_from(self.cache_size.0).unwrap_or(usize::MAX);
         config
     }

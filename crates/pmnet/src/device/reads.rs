@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// How requests are read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub enum Codec {
     /// Redis' protocol. With `keep_responses`, responses to reads are kept, which is right only where no key expires.
     Resp {
@@ -19,41 +19,41 @@ pub enum Codec {
     },
     /// The handlers' protocol.
     Plain,
+    /// Another application's.
+    Custom(&'static dyn KeyCodec),
+}
+
+impl Codec {
+    fn inner(self) -> &'static dyn KeyCodec {
+        match self {
+            Self::Resp { keep_responses: true } => &RespCodec { keep_responses: true },
+            Self::Resp { keep_responses: false } => &RespCodec { keep_responses: false },
+            Self::Plain => &PlainCodec,
+            Self::Custom(codec) => codec,
+        }
+    }
 }
 
 impl KeyCodec for Codec {
     fn update(&self, request: &[u8]) -> Effect {
-        match self {
-            Self::Resp { keep_responses } => RespCodec { keep_responses: *keep_responses }.update(request),
-            Self::Plain => PlainCodec.update(request),
-        }
+        self.inner().update(request)
     }
 
     fn bypass(&self, request: &[u8]) -> Query {
-        match self {
-            Self::Resp { keep_responses } => RespCodec { keep_responses: *keep_responses }.bypass(request),
-            Self::Plain => PlainCodec.bypass(request),
-        }
+        self.inner().bypass(request)
     }
 
     fn response_value(&self, key: &[u8], response: &[u8]) -> Option<std::ops::Range<usize>> {
-        match self {
-            Self::Resp { keep_responses } => {
-                RespCodec { keep_responses: *keep_responses }.response_value(key, response)
-            }
-            Self::Plain => PlainCodec.response_value(key, response),
-        }
+        self.inner().response_value(key, response)
     }
 
     fn render(&self, value: &[u8], into: &mut Vec<u8>) {
-        match self {
-            Self::Resp { keep_responses } => {
-                RespCodec { keep_responses: *keep_responses }.render(value, into);
-            }
-            Self::Plain => PlainCodec.render(value, into),
-        }
+        self.inner().render(value, into);
     }
 }
+
+/// Shortest [`CacheConfig::packet_life`].
+const PACKET_LIFE_MIN: Duration = Duration::from_millis(1);
 
 /// A device's read cache.
 #[derive(Clone, Copy, Debug)]
@@ -62,14 +62,23 @@ pub struct CacheConfig {
     pub codec: Codec,
     /// Bounds, for each server.
     pub limits: Limits,
-    /// How long a packet can live: a device that was started anew serves no reads before.
+    /// How long a packet can live, at least 1 ms: a device that was started anew serves no reads before.
     pub packet_life: Duration,
+    /// How long a device serves no reads after each start, at least. Zero where it is the first in its place. One that
+    /// takes the place of a device that was lost waits until the other devices of its chain have brought what they hold
+    /// to the server: what was reported durable is in their logs, and nothing here tells which keys it changes.
+    pub replacement_wait: Duration,
 }
 
 impl CacheConfig {
     /// With the usual bounds.
     pub fn new(codec: Codec) -> Self {
-        Self { codec, limits: Limits::default(), packet_life: Duration::from_secs(2) }
+        Self {
+            codec,
+            limits: Limits::default(),
+            packet_life: Duration::from_secs(2),
+            replacement_wait: Duration::ZERO,
+        }
     }
 }
 
@@ -91,9 +100,13 @@ pub(super) struct Reads {
 
 impl Reads {
     /// `restarted`: packets of before may be under way.
-    pub(super) fn new(config: CacheConfig, servers_max: usize, restarted: bool, now: Instant) -> Self {
+    pub(super) fn new(mut config: CacheConfig, servers_max: usize, restarted: bool, now: Instant) -> Self {
+        // A timer that is always due would keep its driver from ever waiting.
+        config.packet_life = config.packet_life.max(PACKET_LIFE_MIN);
+        let packet_life = if restarted { config.packet_life } else { Duration::ZERO };
+        let wait = packet_life.max(config.replacement_wait);
         Self {
-            opens_at: restarted.then(|| now + config.packet_life),
+            opens_at: (!wait.is_zero()).then(|| now + wait),
             config,
             servers_max,
             caches: BTreeMap::new(),

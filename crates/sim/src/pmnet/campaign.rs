@@ -1,6 +1,7 @@
 //! A seeded campaign: a system drawn from the seed, everything happens to it, and in the end the oracle judges.
 
 use super::client::Workload;
+use super::codec::SimCodec;
 use super::device::DeviceSetup;
 use super::fabric::Faults;
 use super::server::ServerSetup;
@@ -9,14 +10,17 @@ use super::world::PmnetWorld;
 use super::{Broken, Fault};
 use crate::rng::Rng;
 use crate::violation::Violation;
+use landfall_pmnet::cache;
 use landfall_pmnet::client::ClientConfig;
-use landfall_pmnet::device::DeviceConfig;
+use landfall_pmnet::device::{CacheConfig, DeviceConfig};
 use landfall_pmnet::log::Limits;
 use landfall_pmnet::server::ServerConfig;
 use std::time::Duration;
 
 /// Within this everything comes to rest once faults have ended.
 const REST: Duration = Duration::from_secs(120);
+/// No packet is under way for longer: four hops, 20 ms late on each.
+const PACKET_LIFE: Duration = Duration::from_millis(100);
 /// Crashes of devices in one run: each copies a region thrice.
 const DEVICE_CRASHES_MAX: usize = 3;
 
@@ -63,7 +67,7 @@ impl Draw {
             seed: self.rng.draw(),
             clients: (0..clients).map(|_| self.workload(span)).collect(),
             client: self.client(devices as u8, mtu),
-            devices: (0..devices).map(|_| self.device()).collect(),
+            devices: (0..devices).map(|_| self.device(broken)).collect(),
             server: self.server(replicas, mtu),
             links: (0..=devices).map(|_| [self.link(), self.link()]).collect(),
             faults: self.faults((clients, devices, replicas), span, broken.is_some()),
@@ -87,7 +91,9 @@ impl Draw {
             requests,
             session_requests: self.pick(&[4, 20, 1000]),
             pause_us: self.pick(&[fair, fair, fair / 10 + 1, 50]),
-            bypasses: self.pick(&[0, 10, 40]),
+            keys: self.pick(&[1, 2, 4]),
+            bypasses: self.pick(&[0, 10, 40, 70]),
+            gets: self.pick(&[40, 90]),
             long: self.pick(&[0, 10, 50]),
             pad_max: self.pick(&[600, 6000]),
         }
@@ -105,13 +111,31 @@ impl Draw {
         }
     }
 
-    fn device(&mut self) -> DeviceSetup {
+    fn cache(&mut self, broken: Option<Broken>) -> Option<CacheConfig> {
+        let is_broken = broken.is_some_and(Broken::is_in_caches);
+        let is_on = self.rng.one_in(2) || is_broken;
+        let limits = cache::Limits {
+            entries_max: self.pick(&[1, 3, 100]),
+            bytes_max: self.pick(&[100, 4096, 1 << 20]),
+            updates_max: self.pick(&[2, 65_536, 65_536]),
+            reads_max: self.pick(&[1, 4096]),
+            touching_max: self.pick(&[1, 4096, 4096]),
+            sessions_max: self.pick(&[2, 65_536, 65_536]),
+            ..cache::Limits::default()
+        };
+        let packet_life = self.pick(&[PACKET_LIFE, 4 * PACKET_LIFE]);
+        let config = CacheConfig { limits, packet_life, ..CacheConfig::new(SimCodec::of(broken)) };
+        is_on.then_some(config)
+    }
+
+    fn device(&mut self, broken: Option<Broken>) -> DeviceSetup {
         let config = DeviceConfig {
             resend_after: Duration::from_millis(self.pick(&[2, 10, 100])),
             resend_pause_max: Duration::from_millis(self.pick(&[50, 5000])),
             resend_window: self.pick(&[8, 256]),
             heartbeat_every: Duration::from_millis(self.pick(&[0, 5, 100])),
             heartbeats_missed_max: self.pick(&[1, 3]),
+            cache: self.cache(broken),
             ..DeviceConfig::default()
         };
         let limits = Limits {

@@ -9,8 +9,6 @@ use landfall_pmnet::wire::Refusal;
 use landfall_pmnet::{Instant, SessionKey};
 use std::net::SocketAddr;
 
-/// Registers, and counters.
-const KEYS: u64 = 4;
 /// Session numbers that are tried first: few, so that several clients and lives meet.
 const NUMBERS: u64 = 12;
 /// Draws of a session's number before a client gives up.
@@ -25,8 +23,12 @@ pub struct Workload {
     pub session_requests: u64,
     /// Longest pause between two, microseconds.
     pub pause_us: u64,
+    /// Registers, and counters.
+    pub keys: u64,
     /// Of 100 requests so many are bypasses.
     pub bypasses: u64,
+    /// Of 100 bypasses so many get a register.
+    pub gets: u64,
     /// Of 100 updates so many are longer than a packet.
     pub long: u64,
     /// Longest padding, bytes.
@@ -35,8 +37,16 @@ pub struct Workload {
 
 impl Workload {
     /// Nothing: the client is driven by hand.
-    pub const NONE: Self =
-        Self { requests: 0, session_requests: 0, pause_us: 1, bypasses: 0, long: 0, pad_max: 0 };
+    pub const NONE: Self = Self {
+        requests: 0,
+        session_requests: 0,
+        pause_us: 1,
+        keys: 1,
+        bypasses: 0,
+        gets: 0,
+        long: 0,
+        pad_max: 0,
+    };
 }
 
 /// A client, its session, and what it has to do.
@@ -214,12 +224,12 @@ impl ClientNode {
     }
 
     fn choose(&self, fabric: &mut Fabric, history: &mut History) -> Request {
-        let key = fabric.rng.below(KEYS) as u8;
+        let key = fabric.rng.below(self.workload.keys) as u8;
         if fabric.chance(self.workload.bypasses) {
-            return match fabric.rng.below(5) {
+            return match fabric.rng.below(3) {
+                _ if fabric.chance(self.workload.gets) => Request::Get { key },
                 0 => Request::Count { key },
-                1 | 2 => Request::Add { key, id: history.id() },
-                _ => Request::Get { key, pad: self.pad(fabric) },
+                _ => Request::Add { key, id: history.id() },
             };
         }
         Request::Set { key, id: history.id(), pad: self.pad(fabric) }
@@ -268,6 +278,13 @@ impl ClientNode {
 
     fn learn(&mut self, event: Event, fabric: &mut Fabric, history: &mut History) -> Result<(), Violation> {
         let at = history.tick();
+        let answer = match &event {
+            Event::Response { id, bytes, .. } => {
+                let request = history.sessions[self.session].calls[id.0 as usize].request;
+                Some(answer_in(bytes, request, history)?)
+            }
+            _ => None,
+        };
         let session = &mut history.sessions[self.session];
         match event {
             Event::Started => {
@@ -277,11 +294,10 @@ impl ClientNode {
             Event::Complete { id, by } => {
                 tell(&mut session.calls[id.0 as usize].told, Told::Complete { at, by })?;
             }
-            Event::Response { id, bytes, from_cache } => {
-                let told = match Answer::from_bytes(&bytes) {
+            Event::Response { id, from_cache, .. } => {
+                let told = match answer {
                     Some(Answer::Value(value)) => Told::Value { at, value, from_cache },
-                    Some(Answer::Lost) => Told::Lost { at },
-                    None => return Err(Violation(format!("{} bytes are no answer", bytes.len()))),
+                    _ => Told::Lost { at },
                 };
                 tell(&mut session.calls[id.0 as usize].told, told)?;
             }
@@ -324,6 +340,17 @@ impl ClientNode {
         }
         self.start(fabric, history)
     }
+}
+
+/// An answer, which is the server's byte for byte whoever gives it: a value comes with the padding that it was set with.
+fn answer_in(bytes: &[u8], request: Request, history: &History) -> Result<Answer, Violation> {
+    let answer = Answer::from_bytes(bytes);
+    let pad = match (request, answer) {
+        (Request::Get { .. }, Some(Answer::Value(value))) => history.pad_of(value),
+        _ => 0,
+    };
+    let whole = answer.filter(|answer| answer.to_bytes(pad) == bytes);
+    whole.ok_or_else(|| Violation(format!("{} bytes are no answer: {answer:?}", bytes.len())))
 }
 
 /// Nobody is told twice.

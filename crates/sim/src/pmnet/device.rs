@@ -159,6 +159,14 @@ impl DeviceNode {
         self.running.is_some()
     }
 
+    /// From now on the read cache waits at each start until the other devices have brought what they hold to the server.
+    fn replace(&mut self) {
+        let wait = self.setup.config.resend_pause_max;
+        if let Some(cache) = &mut self.setup.config.cache {
+            cache.replacement_wait = cache.packet_life + wait;
+        }
+    }
+
     /// Updates in its log.
     pub(super) fn identities(&self) -> Vec<Identity> {
         self.running.as_ref().map_or_else(Vec::new, |running| running.device.log().identities(|_| true))
@@ -226,6 +234,7 @@ impl DeviceNode {
     pub(super) fn lose(&mut self) {
         self.stop();
         self.image = None;
+        self.replace();
     }
 
     fn stop(&mut self) {

@@ -5,6 +5,7 @@ use crate::rng::Rng;
 use landfall_pmnet::Instant;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::ops::Add;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -136,6 +137,21 @@ pub struct Traffic {
     pub late: u64,
     /// Damaged under way.
     pub damaged: u64,
+}
+
+impl Add for Traffic {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            sent: self.sent + other.sent,
+            lost: self.lost + other.lost,
+            cut: self.cut + other.cut,
+            doubled: self.doubled + other.doubled,
+            late: self.late + other.late,
+            damaged: self.damaged + other.damaged,
+        }
+    }
 }
 
 /// Something that is going to happen. `life` tells events of a node's former life from its present one.

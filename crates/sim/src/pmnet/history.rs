@@ -122,6 +122,16 @@ impl History {
         calls.len() - 1
     }
 
+    /// Bytes of padding that a value was given with; 0 for what nobody has set.
+    pub fn pad_of(&self, value: u64) -> u32 {
+        let calls = self.sessions.iter().rev().flat_map(|session| session.calls.iter().rev());
+        let mut pads = calls.filter_map(|call| match call.request {
+            Request::Set { id, pad, .. } if id == value => Some(pad),
+            _ => None,
+        });
+        pads.next().unwrap_or(0)
+    }
+
     /// Whether a session was left by its client.
     pub fn is_abandoned(&self, key: SessionKey) -> bool {
         let of_key = |session: &&Session| session.name.is_some_and(|(known, _)| known == key);

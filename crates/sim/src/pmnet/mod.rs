@@ -14,6 +14,8 @@
 //!   left is drawn as in [`landfall_media::sim`]. A fence fails, and the device passes packets on without logging any, until
 //!   it is started again. A device is down for a while, passes nothing on, and starts as a new
 //!   incarnation. A device is lost for good and replaced by an empty one; in campaigns, one of the chain never is.
+//!   Any device may have a read cache, often a small one: for registers, which updates set, and for counters, which
+//!   bypasses change.
 //! - **The server** crashes: of its committed batches nothing is lost, of those under way a prefix survives. It is lost
 //!   for good and the replica that has most takes its place. A batch counts once the server's own medium and every replica
 //!   have it; replicas stop, or are replaced by empty ones. A batch is refused and nothing of it applied.
@@ -30,11 +32,16 @@
 //!   and no fewer than were reported durable;
 //! - a bypass sees the updates in front of it; what bypasses, and its place among the updates, is linearizable for
 //!   each register and counter; nothing is executed twice;
-//! - what a device answers from its cache is durable, and not older than what was complete when it was asked;
+//! - what a device answers from its cache is durable, the server's answer byte for byte, and not older than what was
+//!   complete, or had been read by anybody from a cache or the server, when it was asked. Cached counters are
+//!   linearizable together with everything that bypasses;
+//! - a session reads its own writes, and never goes back behind what the server has answered it. That the server answers
+//!   a miss with less than a cache has served before is allowed: see `docs/format/pmnet.md`, "What is not promised";
 //! - everything comes to rest, and every log is empty then, but for updates behind a gap that a dead client has left.
 
 mod campaign;
 mod client;
+mod codec;
 mod costs;
 mod device;
 mod fabric;
@@ -49,6 +56,7 @@ mod world;
 
 pub use campaign::PmnetCampaign;
 pub use client::Workload;
+pub use codec::cache_config;
 pub use costs::Costs;
 pub use device::DeviceSetup;
 pub use fabric::{Faults, Rule, Traffic, Way};
@@ -76,6 +84,19 @@ pub enum Broken {
     RowForgotten,
     /// The application commits a bypass's effect without its row.
     BypassRowForgotten,
+    /// Read caches do not know that updates change registers.
+    CacheMissesUpdates,
+    /// Read caches do not know that additions change counters.
+    CacheMissesAdditions,
+    /// Read caches take all registers for one, and all counters.
+    CacheConfusesKeys,
+}
+
+impl Broken {
+    /// Whether it is in read caches, so that there must be some.
+    pub(crate) fn is_in_caches(self) -> bool {
+        matches!(self, Self::CacheMissesUpdates | Self::CacheMissesAdditions | Self::CacheConfusesKeys)
+    }
 }
 
 /// Something that happens to a part of the system, and passes.

@@ -8,9 +8,13 @@ use super::store::Held;
 use crate::violation::{Violation, ensure};
 use landfall_pmnet::client::CompletedBy;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Add;
 
 /// States through which an order is looked for.
 const STATES_MAX: usize = 20_000;
+
+/// Where a value is: its register, and how many that held up to it.
+type Place = (u8, usize);
 
 /// What the oracle has looked at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,6 +35,23 @@ pub struct Judged {
     pub undecided: u64,
     /// Updates reported durable that were lost with every device that had them.
     pub excused: u64,
+}
+
+impl Add for Judged {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            complete: self.complete + other.complete,
+            applied: self.applied + other.applied,
+            answered: self.answered + other.answered,
+            from_cache: self.from_cache + other.from_cache,
+            lost: self.lost + other.lost,
+            histories: self.histories + other.histories,
+            undecided: self.undecided + other.undecided,
+            excused: self.excused + other.excused,
+        }
+    }
 }
 
 /// Each device of the chain was lost for good at some time, the last one then: what was given before, and was reported by
@@ -59,7 +80,7 @@ pub fn judge(history: &History, held: &Held, loss: Option<TotalLoss>) -> Result<
     for session in &history.sessions {
         check_own_reads(session, &places)?;
     }
-    check_cached_reads(history, &places, &mut judged)?;
+    check_cached_reads(history, &places, loss, &mut judged)?;
     check_counters(history, held, &mut judged)?;
     check_orders(history, held, &mut judged)?;
     Ok(judged)
@@ -102,7 +123,7 @@ fn check_session(
 }
 
 /// A request is applied whole: journals and registers say the same. Returns each value's place in its register.
-fn check_registers(history: &History, held: &Held) -> Result<BTreeMap<u64, usize>, Violation> {
+fn check_registers(history: &History, held: &Held) -> Result<BTreeMap<u64, Place>, Violation> {
     let sets = history.sessions.iter().flat_map(|session| &session.calls).filter_map(|call| {
         let Request::Set { key, id, .. } = call.request else { return None };
         Some((id, key))
@@ -112,7 +133,7 @@ fn check_registers(history: &History, held: &Held) -> Result<BTreeMap<u64, usize
     for (key, values) in &held.registers {
         for (place, id) in values.iter().enumerate() {
             ensure!(keys.get(id) == Some(key), "register {key} held {id}, which nobody has set");
-            ensure!(places.insert(*id, place + 1).is_none(), "update {id} was applied twice");
+            ensure!(places.insert(*id, (*key, place + 1)).is_none(), "update {id} was applied twice");
         }
     }
     for id in held.journals.values().flatten() {
@@ -123,24 +144,28 @@ fn check_registers(history: &History, held: &Held) -> Result<BTreeMap<u64, usize
     Ok(places)
 }
 
-/// Place of what a read has found; 0 before everything.
-fn place_of(value: u64, places: &BTreeMap<u64, usize>) -> Result<usize, Violation> {
+/// Place of what a read of a register has found; 0 before everything.
+fn place_of(register: u8, value: u64, places: &BTreeMap<u64, Place>) -> Result<usize, Violation> {
     if value == 0 {
         return Ok(0);
     }
-    let place = places.get(&value).copied();
-    place.ok_or_else(|| Violation(format!("{value} was read, and is not there in the end")))
+    match places.get(&value) {
+        Some((key, place)) if *key == register => Ok(*place),
+        Some((key, _)) => Err(Violation(format!("{value} of register {key} was read in {register}"))),
+        None => Err(Violation(format!("{value} was read, and is not there in the end"))),
+    }
 }
 
-/// A session reads what it wrote, or what has overwritten it, and never goes back.
-fn check_own_reads(session: &Session, places: &BTreeMap<u64, usize>) -> Result<(), Violation> {
+/// A session reads what it wrote, or what has overwritten it, and never goes back behind what the server has answered. What
+/// a device has answered binds devices alone ([`check_cached_reads`]): the server may not have come to apply it.
+fn check_own_reads(session: &Session, places: &BTreeMap<u64, Place>) -> Result<(), Violation> {
     let mut least: BTreeMap<u8, (usize, u64)> = BTreeMap::new();
     let mut missing = None;
     for call in &session.calls {
         match (call.request, call.told) {
             (Request::Set { key, id, .. }, _) => {
                 missing = missing.or(Some(id).filter(|id| !places.contains_key(id)));
-                if let Some(place) = places.get(&id) {
+                if let Some((_, place)) = places.get(&id) {
                     least.insert(key, (*place, id));
                 }
             }
@@ -150,15 +175,17 @@ fn check_own_reads(session: &Session, places: &BTreeMap<u64, usize>) -> Result<(
                     "session {name:?} got an answer behind {missing:?}, which is lost"
                 )));
             }
-            (Request::Get { key, .. }, Told::Value { value, .. }) => {
-                let place = place_of(value, places)?;
+            (Request::Get { key }, Told::Value { value, from_cache, .. }) => {
+                let place = place_of(key, value, places)?;
                 let (least_place, id) = least.get(&key).copied().unwrap_or((0, 0));
                 ensure!(
                     place >= least_place,
                     "session {:?} read {value} in register {key} after {id}",
                     session.name
                 );
-                least.insert(key, (place, value));
+                if !from_cache {
+                    least.insert(key, (place, value));
+                }
             }
             _ => {}
         }
@@ -166,29 +193,42 @@ fn check_own_reads(session: &Session, places: &BTreeMap<u64, usize>) -> Result<(
     Ok(())
 }
 
-/// What a device answers is durable, and not older than anything that was complete when it was asked.
+/// What a device answers is durable, and not older than anything that was complete, or that anybody had read, when it was
+/// asked.
 fn check_cached_reads(
     history: &History,
-    places: &BTreeMap<u64, usize>,
+    places: &BTreeMap<u64, Place>,
+    loss: Option<TotalLoss>,
     judged: &mut Judged,
 ) -> Result<(), Violation> {
     let calls = || history.sessions.iter().flat_map(|session| &session.calls);
     for call in calls() {
-        let Request::Get { key, .. } = call.request else { continue };
-        let Told::Value { value, from_cache: true, .. } = call.told else { continue };
+        let Told::Value { at, value, from_cache: true } = call.told else { continue };
         judged.from_cache += 1;
-        let place = place_of(value, places)?;
-        for other in calls() {
-            let Request::Set { key: set, id, .. } = other.request else { continue };
-            let Told::Complete { at, .. } = other.told else { continue };
-            let newer = places.get(&id).is_some_and(|newer| *newer > place);
+        let Request::Get { key } = call.request else { continue };
+        if !places.contains_key(&value) && loss.is_some_and(|loss| at < loss.at) {
+            continue;
+        }
+        let place = place_of(key, value, places)?;
+        for (known_at, known) in calls().filter_map(|call| known_of(key, call)) {
+            let is_newer = places.get(&known).is_some_and(|(_, newer)| *newer > place);
             ensure!(
-                set != key || at > call.begun || !newer,
-                "a device answered {value} in register {key} after {id} was complete"
+                known_at > call.begun || !is_newer,
+                "a device answered {value} in register {key}, asked at {}, after {known} was known at {known_at}",
+                call.begun
             );
         }
     }
     Ok(())
+}
+
+/// The value that a register was known to have had, or to be going to have, from when a client was told.
+fn known_of(register: u8, call: &Call) -> Option<(Moment, u64)> {
+    match (call.request, call.told) {
+        (Request::Set { key, id, .. }, Told::Complete { at, .. }) if key == register => Some((at, id)),
+        (Request::Get { key }, Told::Value { at, value, .. }) if key == register => Some((at, value)),
+        _ => None,
+    }
 }
 
 fn check_counters(history: &History, held: &Held, judged: &mut Judged) -> Result<(), Violation> {
@@ -301,7 +341,7 @@ mod tests {
 
     fn get(begun: Moment, value: u64, from_cache: bool) -> Call {
         let told = Told::Value { at: begun + 1, value, from_cache };
-        Call { request: Request::Get { key: KEY, pad: 0 }, begun, told }
+        Call { request: Request::Get { key: KEY }, begun, told }
     }
 
     fn add(begun: Moment, id: u64, value: Option<u64>) -> Call {
@@ -313,7 +353,8 @@ mod tests {
     /// What these updates of sessions, and these additions, make.
     fn held(sets: &[(u16, u64)], adds: &[u64]) -> Held {
         let mut store = super::super::store::Store::new(0);
-        let set = |(number, id): &(u16, u64)| Effect::Set { session: name(*number), key: KEY, id: *id };
+        let set =
+            |(number, id): &(u16, u64)| Effect::Set { session: name(*number), key: KEY, id: *id, pad: 0 };
         sets.iter().map(set).for_each(|effect| store.apply(&effect));
         adds.iter().for_each(|id| store.apply(&Effect::Add { key: KEY, id: *id }));
         store.held().clone()
@@ -375,6 +416,32 @@ mod tests {
         verdict(&[writer.clone(), reader(30, 0)], &all).unwrap_err();
         let never = session(3, &[set(9, false)]);
         verdict(&[writer, never, reader(30, 9)], &all).unwrap_err();
+    }
+
+    #[test]
+    fn a_device_answers_nothing_older_than_what_was_read_before() {
+        let writer = session(1, &[set(1, true), set(2, false)]);
+        let all = held(&[(1, 1), (1, 2)], &[]);
+        let reads = |first, second| {
+            let reader =
+                |number, begun, (value, from_cache)| session(number, &[get(begun, value, from_cache)]);
+            verdict(&[writer.clone(), reader(2, 30, first), reader(3, 40, second)], &all)
+        };
+        reads((1, true), (2, true)).unwrap();
+        reads((2, false), (2, true)).unwrap();
+        reads((2, true), (1, true)).unwrap_err();
+        reads((2, false), (1, true)).unwrap_err();
+        // The server may not have come to apply what a device has answered.
+        reads((2, true), (1, false)).unwrap();
+    }
+
+    #[test]
+    fn a_device_answers_no_other_registers_value() {
+        let other = Call { request: Request::Set { key: KEY + 1, id: 1, pad: 0 }, ..set(1, true) };
+        let mut store = super::super::store::Store::new(0);
+        store.apply(&Effect::Set { session: name(1), key: KEY + 1, id: 1, pad: 0 });
+        let sessions = [session(1, &[other]), session(2, &[get(30, 1, true)])];
+        verdict(&sessions, store.held()).unwrap_err();
     }
 
     #[test]

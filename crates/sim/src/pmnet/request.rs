@@ -1,6 +1,7 @@
 //! The application's own protocol: registers, a journal for each session, counters.
 
 use crate::rng::Rng;
+use std::ops::Range;
 
 const SET: u8 = 1;
 const GET: u8 = 2;
@@ -8,10 +9,19 @@ const ADD: u8 = 3;
 const COUNT: u8 = 4;
 const VALUE: u8 = 1;
 const LOST: u8 = 2;
-/// Tag, key, identity, length of the padding.
-const HEAD: usize = 14;
+/// What objects are, in front of their number.
+const REGISTER: u8 = b'r';
+const COUNTER: u8 = b'c';
+/// Where in a request the object is that it is about.
+pub(super) const OBJECT: Range<usize> = 1..3;
+/// Tag, object, length of the padding, identity.
+const HEAD: usize = 15;
+/// Where in an update the value begins, padding included: as it lies in answers.
+pub(super) const VALUE_AT: usize = 7;
 /// Tag, value.
 const ANSWER_HEAD: usize = 9;
+/// Where in an answer the value begins.
+pub(super) const ANSWER_VALUE_AT: usize = 1;
 
 /// What a client asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,15 +32,14 @@ pub enum Request {
         key: u8,
         /// Unlike any other.
         id: u64,
-        /// Bytes of padding: longer than a packet, it is cut into fragments.
+        /// Bytes of padding: longer than a packet, it is cut into fragments. They belong to the value: who reads it
+        /// gets them.
         pad: u32,
     },
     /// A bypass: what the register holds.
     Get {
         /// Which register.
         key: u8,
-        /// Bytes of padding of the answer.
-        pad: u32,
     },
     /// A bypass: adds one to a counter, and returns what it is then.
     Add {
@@ -53,36 +62,34 @@ impl Request {
     }
 
     pub(super) fn to_bytes(self) -> Vec<u8> {
-        let (tag, key, id, pad) = match self {
-            Self::Set { key, id, pad } => (SET, key, id, pad),
-            Self::Get { key, pad } => (GET, key, 0, pad),
-            Self::Add { key, id } => (ADD, key, id, 0),
-            Self::Count { key } => (COUNT, key, 0, 0),
+        let (tag, object, id, pad) = match self {
+            Self::Set { key, id, pad } => (SET, [REGISTER, key], id, pad),
+            Self::Get { key } => (GET, [REGISTER, key], 0, 0),
+            Self::Add { key, id } => (ADD, [COUNTER, key], id, 0),
+            Self::Count { key } => (COUNT, [COUNTER, key], 0, 0),
         };
-        let mut bytes = vec![tag, key];
-        bytes.extend_from_slice(&id.to_le_bytes());
+        let mut bytes = vec![tag];
+        bytes.extend_from_slice(&object);
         bytes.extend_from_slice(&pad.to_le_bytes());
-        if tag == SET {
-            bytes.extend(padding(id, pad));
-        }
+        bytes.extend_from_slice(&id.to_le_bytes());
+        bytes.extend(padding(id, pad));
         bytes
     }
 
     /// The reverse; `None` for bytes that are not exactly those of one request.
     pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (head, rest) = bytes.split_at_checked(HEAD)?;
-        let key = head[1];
-        let id = u64::from_le_bytes(head[2..10].try_into().ok()?);
-        let pad = u32::from_le_bytes(head[10..].try_into().ok()?);
-        let request = match head[0] {
-            SET => Self::Set { key, id, pad },
-            GET => Self::Get { key, pad },
-            ADD => Self::Add { key, id },
-            COUNT => Self::Count { key },
+        let (kind, key) = (head[1], head[2]);
+        let pad = u32::from_le_bytes(head[3..VALUE_AT].try_into().ok()?);
+        let id = u64::from_le_bytes(head[VALUE_AT..].try_into().ok()?);
+        let request = match (head[0], kind) {
+            (SET, REGISTER) => Self::Set { key, id, pad },
+            (GET, REGISTER) => Self::Get { key },
+            (ADD, COUNTER) => Self::Add { key, id },
+            (COUNT, COUNTER) => Self::Count { key },
             _ => return None,
         };
-        let expected = if request.is_update() { padding(id, pad).collect() } else { Vec::new() };
-        (rest == expected).then_some(request)
+        rest.iter().copied().eq(padding(id, pad)).then_some(request)
     }
 }
 
@@ -135,7 +142,7 @@ mod tests {
     fn requests_survive_their_bytes_and_nothing_else_is_one() {
         let requests = [
             Request::Set { key: 1, id: 77, pad: 100 },
-            Request::Get { key: 2, pad: 30 },
+            Request::Get { key: 2 },
             Request::Add { key: 3, id: 78 },
             Request::Count { key: 4 },
         ];

@@ -283,10 +283,10 @@ impl ServerNode {
     fn execute(&self, work: Work, effects: &mut Vec<Effect>) -> Result<Told, Violation> {
         match work {
             Work::Update { ticket, request, row } => {
-                let Some(Request::Set { key, id, .. }) = Request::from_bytes(&request) else {
+                let Some(Request::Set { key, id, pad }) = Request::from_bytes(&request) else {
                     return Err(Violation(format!("{row:?}: {} bytes are no update", request.len())));
                 };
-                effects.push(Effect::Set { session: (row.key, row.nonce), key, id });
+                effects.push(Effect::Set { session: (row.key, row.nonce), key, id, pad });
                 if self.broken != Some(Broken::RowForgotten) {
                     effects.push(Effect::Row(row));
                 }
@@ -317,7 +317,9 @@ impl ServerNode {
     ) -> Result<(Vec<u8>, bool), Violation> {
         let held = self.store.held();
         match Request::from_bytes(request) {
-            Some(Request::Get { key, pad }) => Ok((Answer::Value(held.register(key)).to_bytes(pad), false)),
+            Some(Request::Get { key }) => {
+                Ok((Answer::Value(held.register(key)).to_bytes(held.pad(key)), false))
+            }
             Some(Request::Count { key }) => Ok((Answer::Value(held.counter(key)).to_bytes(0), false)),
             Some(Request::Add { key, id }) => {
                 effects.push(Effect::Add { key, id });

@@ -11,6 +11,7 @@ use landfall_pmnet::client::ClientConfig;
 use landfall_pmnet::device::DeviceConfig;
 use landfall_pmnet::log::Limits;
 use landfall_pmnet::server::ServerConfig;
+use std::ops::Add;
 use std::time::Duration;
 
 /// What the system is made of.
@@ -102,4 +103,28 @@ pub struct PmnetSummary {
     pub millis: u64,
     /// What the oracle has looked at.
     pub judged: Judged,
+}
+
+impl Add for PmnetSummary {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            device_crashes: self.device_crashes + other.device_crashes,
+            media_failures: self.media_failures + other.media_failures,
+            device_losses: self.device_losses + other.device_losses,
+            server_crashes: self.server_crashes + other.server_crashes,
+            fail_overs: self.fail_overs + other.fail_overs,
+            replica_crashes: self.replica_crashes + other.replica_crashes,
+            client_crashes: self.client_crashes + other.client_crashes,
+            gave_up: self.gave_up + other.gave_up,
+            partitions: self.partitions + other.partitions,
+            traffic: self.traffic + other.traffic,
+            resent: self.resent + other.resent,
+            not_logged: self.not_logged + other.not_logged,
+            stranded: self.stranded + other.stranded,
+            millis: self.millis + other.millis,
+            judged: self.judged + other.judged,
+        }
+    }
 }

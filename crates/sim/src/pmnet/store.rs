@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Effect {
     /// A register is set, and the journal of a session continued.
-    Set { session: (SessionKey, u64), key: u8, id: u64 },
+    Set { session: (SessionKey, u64), key: u8, id: u64, pad: u32 },
     /// One is added to a counter.
     Add { key: u8, id: u64 },
     /// A session's row.
@@ -30,6 +30,8 @@ pub struct Held {
     pub registers: BTreeMap<u8, Vec<u64>>,
     /// What was added to each counter.
     pub counters: BTreeMap<u8, Vec<u64>>,
+    /// Bytes of padding that each value came with.
+    pads: BTreeMap<u64, u32>,
     pub(super) rows: BTreeMap<SessionKey, SessionRow>,
     pub(super) floor: u32,
 }
@@ -40,6 +42,11 @@ impl Held {
         self.registers.get(&key).and_then(|values| values.last().copied()).unwrap_or(0)
     }
 
+    /// Bytes of padding of what a register holds.
+    pub(super) fn pad(&self, key: u8) -> u32 {
+        self.pads.get(&self.register(key)).copied().unwrap_or(0)
+    }
+
     /// What a counter is.
     pub fn counter(&self, key: u8) -> u64 {
         self.counters.get(&key).map_or(0, |added| added.len() as u64)
@@ -47,7 +54,8 @@ impl Held {
 
     fn apply(&mut self, effect: &Effect) {
         match effect {
-            Effect::Set { session, key, id } => {
+            Effect::Set { session, key, id, pad } => {
+                self.pads.insert(*id, *pad);
                 self.journals.entry(*session).or_default().push(*id);
                 self.registers.entry(*key).or_default().push(*id);
             }

@@ -8,7 +8,9 @@ use landfall_media::sim::{SimMedia, SimOptions};
 use landfall_media::{Media, RUN_SIZE};
 use landfall_sim::Violation;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
 
 /// First seed where none is asked for: fixed, so that a plain `cargo test` is repeatable.
 const FIRST_SEED: u64 = 1;
@@ -22,29 +24,67 @@ pub fn count(default_count: u64) -> u64 {
     from_environment("LANDFALL_SIM_SEEDS").unwrap_or(default_count)
 }
 
-/// Runs `campaign` over the seeds asked for, `default_count` of them where nothing is asked.
-///
-/// # Panics
-/// At the first seed that fails, with the command that repeats it.
-pub fn over_seeds<T: std::fmt::Debug>(
-    test: &str,
-    default_count: u64,
-    campaign: impl Fn(u64) -> Result<T, Violation>,
-) {
-    let (first, count) = match (from_environment("LANDFALL_SIM_SEED"), from_environment("LANDFALL_SIM_SEEDS"))
-    {
+/// The seeds asked for, `default_count` of them where nothing is asked: the first, and how many.
+fn seeds(default_count: u64) -> (u64, u64) {
+    match (from_environment("LANDFALL_SIM_SEED"), from_environment("LANDFALL_SIM_SEEDS")) {
         (None, count) => (FIRST_SEED, count.unwrap_or(default_count)),
         (Some(first), count) => (first, count.unwrap_or(1)),
-    };
+    }
+}
+
+/// Whether the seeds were chosen by whoever started the test.
+pub fn seeds_are_chosen() -> bool {
+    ["LANDFALL_SIM_SEED", "LANDFALL_SIM_SEEDS"].iter().any(|name| from_environment(name).is_some())
+}
+
+/// Runs `campaign` over the seeds asked for, `default_count` of them where nothing is asked, on every core. What they came
+/// to, in no order.
+///
+/// # Panics
+/// Once a seed has failed and those under way have ended, with the command that repeats it.
+pub fn over_seeds<T: std::fmt::Debug + Send>(
+    test: &str,
+    default_count: u64,
+    campaign: impl Fn(u64) -> Result<T, Violation> + Sync,
+) -> Vec<T> {
+    let (first, count) = seeds(default_count);
     println!("{test}: {count} seeds from {first}");
-    for seed in first..first.saturating_add(count) {
-        let again =
-            format!("LANDFALL_SIM_SEED={seed} cargo test -p landfall-sim --test {test} -- --nocapture");
-        match catch_unwind(AssertUnwindSafe(|| campaign(seed))) {
-            Ok(Ok(summary)) => println!("seed {seed}: {summary:?}"),
-            Ok(Err(violation)) => panic!("seed {seed}: {violation}\nagain with: {again}"),
-            Err(_) => panic!("seed {seed} panicked\nagain with: {again}"),
+    let (next, outcomes) = (AtomicU64::new(first), Mutex::new(Vec::new()));
+    let work = || {
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= first.saturating_add(count) {
+                return;
+            }
+            let outcome = run_seed(test, seed, &campaign);
+            if outcome.is_err() {
+                next.store(u64::MAX / 2, Ordering::Relaxed);
+            }
+            outcomes.lock().expect("no seed panics outside of its run").push(outcome);
         }
+    };
+    thread::scope(|scope| {
+        for _ in 0..thread::available_parallelism().map_or(1, Into::into) {
+            scope.spawn(work);
+        }
+    });
+    let outcomes = outcomes.into_inner().expect("no seed panics outside of its run");
+    outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(|failure| panic!("{failure}"))).collect()
+}
+
+fn run_seed<T: std::fmt::Debug>(
+    test: &str,
+    seed: u64,
+    campaign: &impl Fn(u64) -> Result<T, Violation>,
+) -> Result<T, String> {
+    let again = format!("LANDFALL_SIM_SEED={seed} cargo test -p landfall-sim --test {test} -- --nocapture");
+    match catch_unwind(AssertUnwindSafe(|| campaign(seed))) {
+        Ok(Ok(summary)) => {
+            println!("seed {seed}: {summary:?}");
+            Ok(summary)
+        }
+        Ok(Err(violation)) => Err(format!("seed {seed}: {violation}\nagain with: {again}")),
+        Err(_) => Err(format!("seed {seed} panicked\nagain with: {again}")),
     }
 }
 

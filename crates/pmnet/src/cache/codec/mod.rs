@@ -52,7 +52,7 @@ pub enum Query {
 ///
 /// A codec that is wrong makes the cache incoherent, so it says less where it is in doubt: [`Effect::TouchesAll`]. It
 /// sees one request at a time: what a request does must not depend on others of its session, such as a chosen database.
-pub trait KeyCodec {
+pub trait KeyCodec: std::fmt::Debug + Send + Sync + std::panic::RefUnwindSafe {
     /// What an update does.
     fn update(&self, request: &[u8]) -> Effect;
 
