@@ -53,13 +53,15 @@ pub enum UpstreamError {
         /// The key.
         key: String,
     },
-    /// Replicas do not follow.
-    #[error("fewer than {needed} replicas have what was written after {limit:?}")]
+    /// Told to end while too few replicas follow.
+    #[error(
+        "{have} of {needed} replicas have what was committed last: it was not confirmed, devices keep it"
+    )]
     Replicas {
         /// How many must.
         needed: u32,
-        /// How long they had.
-        limit: Duration,
+        /// How many do.
+        have: u32,
     },
     /// The side-car's own network.
     #[error(transparent)]
@@ -183,6 +185,11 @@ impl Upstream {
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Ok(false),
             Err(errno) => Err(UpstreamError::Lost(errno.into())),
         }
+    }
+
+    /// Nothing is to come: serves the network alone for so long, or until the connection ends.
+    pub(super) fn pause(&self, network: Option<&mut Network>, rest: Duration) -> Result<(), UpstreamError> {
+        if rest.is_zero() { Ok(()) } else { self.wait(network, Instant::now() + rest) }
     }
 
     fn wait(&self, network: Option<&mut Network>, until: Instant) -> Result<(), UpstreamError> {
