@@ -7,6 +7,9 @@
     reason = "each test program uses its part, and says what it skips"
 )]
 
+pub(crate) mod loopback;
+pub(crate) mod proxy;
+
 use crate::common::{Reply, Resp, binary};
 use landfall_testbed::{Host, LinkOptions, Testbed};
 use std::fs::File;
