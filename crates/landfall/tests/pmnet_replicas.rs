@@ -9,7 +9,7 @@ use deployment::loopback::{Loopback, Store, count, until, wait_for_empty_log};
 use deployment::proxy::{Cut, Proxy};
 use deployment::{Process, Writers};
 use std::net::SocketAddr;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -132,7 +132,12 @@ fn while_a_replica_is_away_and_the_log_is_full_clients_wait_and_nothing_is_lost(
     let more = std::thread::spawn(move || set(&mut setter, "key:0", 42, 10));
     until("a full log", || (count(&relay, "not_logged_total{why=\"Full\"}") > 0).then_some(()));
     assert!(!more.is_finished(), "the server alone can acknowledge it");
+    // A side-car that waits ends when told; the next one goes on.
+    until("a warning", || net.log("server").contains(SHORTAGE).then_some(()));
+    let listens = server.address("listen");
+    server.end();
     replica.signal("CONT");
+    let _server = net.server(listens, primary.address(), &["--replicas", "1"]);
     more.join().unwrap();
     wait_for_empty_log(&relay);
     let wanted = [("key:0".to_owned(), 51)];
@@ -146,12 +151,10 @@ fn without_a_replica_from_the_start_the_side_car_says_what_to_do_and_ends_when_t
     let primary = net.store("primary", None);
     let redis = primary.address().to_string();
     let mut command = Loopback::command(&["server", "--listen", "127.0.0.1:0", "--redis", &redis]);
-    command.args(["--replicas", "1"]).stdin(Stdio::null()).stdout(Stdio::null());
-    let log = net.place.path().join("server");
-    let mut server = command.stderr(std::fs::File::create(log).unwrap()).spawn().unwrap();
+    command.args(["--replicas", "1"]);
+    let server = Process::launch(command, &net.place.path().join("server"));
     until("a warning", || net.log("server").contains(SHORTAGE).then_some(()));
-    let told = Command::new("kill").arg(server.id().to_string()).status().unwrap();
-    assert!(told.success() && server.wait().unwrap().success(), "{}", net.log("server"));
+    server.end();
     assert!(net.log("server").contains("shortages: 1"), "{}", net.log("server"));
 }
 
@@ -163,7 +166,7 @@ fn a_primary_that_is_lost_for_good_is_replaced_by_a_replica_with_the_rows_that_s
     let server = net.server(anywhere(), primary.address(), &["--replicas", "2"]);
     let relay = net.relay(&server, &[]);
     let client = net.client(&relay, &[]);
-    let writers = Writers::start(3, 2500, || connect(&client));
+    let writers = Writers::start(3, 1500, || connect(&client));
     writers.wait_for(1000);
     primary.lose();
     // Only the device can acknowledge now.

@@ -37,7 +37,7 @@ impl Store {
         std::fs::create_dir(&dir).unwrap();
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let primary = primary.map(|primary| primary.port);
-        let store = Self { child: spawn(&dir, port, primary), port, dir, primary };
+        let mut store = Self { child: spawn(&dir, port, primary), port, dir, primary };
         store.wait();
         store
     }
@@ -50,11 +50,15 @@ impl Store {
         Resp::connect(self.address(), REPLY_LIMIT).unwrap()
     }
 
-    /// Until it answers, with everything that its primary has, which counts on it.
-    fn wait(&self) {
+    /// Until it answers, with everything that its primary has, which counts on it. It is started again if it found its port
+    /// in use for a moment.
+    fn wait(&mut self) {
         let (port, follower) =
             (self.primary.unwrap_or(self.port), format!("port={},state=online", self.port));
         until("redis-server", || {
+            if let Ok(Some(_)) = self.child.try_wait() {
+                self.child = spawn(&self.dir, self.port, self.primary);
+            }
             let own = replication(self.port)?;
             let seen = replication(port)?;
             let follows = own.contains("master_link_status:up") && seen.contains(&follower);
