@@ -29,7 +29,7 @@ pub(crate) struct ServerArgs {
     /// User of the real server
     #[arg(long, value_name = "NAME", requires = "password_file")]
     user: Option<String>,
-    /// Replicas of the real server that must have a commit before it is confirmed (WAIT)
+    /// Replicas of the real server that must have a commit before it is confirmed (WAIT): as many as may be promoted
     #[arg(long, value_name = "N", default_value_t = 0)]
     replicas: u32,
     /// First part of the names of the keys for its own records

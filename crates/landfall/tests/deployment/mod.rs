@@ -7,6 +7,9 @@
     reason = "each test program uses its part, and says what it skips"
 )]
 
+pub(crate) mod loopback;
+pub(crate) mod proxy;
+
 use crate::common::{Reply, Resp, binary};
 use landfall_testbed::{Host, LinkOptions, Testbed};
 use std::fs::File;
@@ -34,20 +37,23 @@ pub(crate) struct Process {
 
 impl Process {
     /// Starts a command and waits until it says that it is ready.
-    pub(crate) fn start(mut command: Command, log: &Path) -> Self {
-        let stderr = File::options().create(true).append(true).open(log).unwrap();
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(stderr);
-        let mut child = command.spawn().unwrap();
-        let mut output = BufReader::new(child.stdout.take().unwrap()).lines();
-        let mut lines = Vec::new();
+    pub(crate) fn start(command: Command, log: &Path) -> Self {
+        let mut process = Self::launch(command, log);
+        let mut output = BufReader::new(process.child.stdout.take().unwrap()).lines();
         loop {
             match output.next() {
-                Some(Ok(line)) if line == "ready" => break,
-                Some(Ok(line)) => lines.push(line),
+                Some(Ok(line)) if line == "ready" => return process,
+                Some(Ok(line)) => process.lines.push(line),
                 _ => panic!("it did not start: {}", std::fs::read_to_string(log).unwrap_or_default()),
             }
         }
-        Self { child, lines }
+    }
+
+    /// Starts a command, which may never be ready.
+    pub(crate) fn launch(mut command: Command, log: &Path) -> Self {
+        let stderr = File::options().create(true).append(true).open(log).unwrap();
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(stderr);
+        Self { child: command.spawn().unwrap(), lines: Vec::new() }
     }
 
     /// The address in a start-up line.
@@ -61,6 +67,17 @@ impl Process {
     pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
+    }
+
+    /// SIGTERM, and its end in good order.
+    pub(crate) fn end(mut self) {
+        assert!(Command::new("kill").arg(self.child.id().to_string()).status().unwrap().success());
+        let begun = Instant::now();
+        while self.child.try_wait().unwrap().is_none() {
+            assert!(begun.elapsed() < PATIENCE, "it did not end");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert!(self.child.wait().unwrap().success());
     }
 }
 

@@ -44,6 +44,8 @@ struct Sent {
     commands: usize,
     staged: Staged,
     kept: Vec<Rejection>,
+    /// Whether it leaves a note of what is in doubt.
+    doubt: bool,
 }
 
 /// What came of it.
@@ -212,7 +214,7 @@ impl<'w> Commit<'w> {
             answers.push(link.upstream.reply(Some(network))?);
         }
         if link.flushed {
-            redis.restore(link)?;
+            redis.restore(link, network)?;
         }
         let again = matches!(verdict, Some(Verdict::Again));
         if let (Some(sent), Some(verdict)) = (sent, verdict) {
@@ -269,7 +271,7 @@ impl<'w> Commit<'w> {
         let now = resp::bulk(&answers.meta);
         if let Some(parts) = resp::elements_of(&answers.exec) {
             let replies: Vec<Vec<u8>> = parts.into_iter().map(|part| answers.exec[part].to_vec()).collect();
-            link.ledger.apply(&sent.staged);
+            sent.apply(link);
             link.check(now)?;
             return Ok(Verdict::Committed(replies));
         }
@@ -321,6 +323,7 @@ impl<'w> Commit<'w> {
         redis.report.transactions += 1;
         redis.reject(&sent.kept);
         keep(late, redis, link, Some(network))?;
+        link.settled = true;
         redis.replicate(link, Some(network))
     }
 
@@ -384,7 +387,7 @@ impl Sent {
         } else if link.doubt {
             own.push(words(&[b"DEL", doubt_key.as_bytes()]));
         }
-        link.doubt = !doubt.is_empty();
+        self.doubt = !doubt.is_empty();
         own.extend(link.ledger.commands(&self.staged));
         for command in &own {
             link.upstream.push(&command.iter().map(Vec::as_slice).collect::<Vec<_>>());
@@ -394,6 +397,12 @@ impl Sent {
         link.upstream.push(&[b"EXEC"]);
         link.upstream.push(&[b"WATCH", meta.as_bytes()]);
         link.upstream.push(&[b"GET", meta.as_bytes()]);
+    }
+
+    /// The transaction is committed; what it rejected is not kept yet.
+    fn apply(&self, link: &mut Link) {
+        link.ledger.apply(&self.staged);
+        (link.doubt, link.settled) = (self.doubt, false);
     }
 
     fn fetch(&self, link: &mut Link, network: &mut Network) -> Result<Answers, UpstreamError> {
@@ -439,7 +448,7 @@ pub(super) fn keep(
     if resp::is_null(&exec) {
         return Err(UpstreamError::Refused { what: refused, error: "keys were flushed".to_owned() });
     }
-    link.ledger.apply(&sent.staged);
+    sent.apply(link);
     redis.reject(&sent.kept);
     Ok(())
 }

@@ -103,6 +103,11 @@ impl Ledger {
         Ok(())
     }
 
+    /// Whether the rows are the same: any transaction with updates changes some.
+    pub(super) fn has_rows_of(&self, other: &Self) -> bool {
+        self.rows == other.rows
+    }
+
     pub(super) fn saved(&self) -> Saved {
         Saved { rows: self.rows.values().map(|(_, row)| *row).collect(), floor: self.meta.floor }
     }

@@ -10,6 +10,7 @@ mod commit;
 mod job;
 mod ledger;
 mod rejected;
+mod replicas;
 mod resp;
 pub mod server;
 mod upstream;

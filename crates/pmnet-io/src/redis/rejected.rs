@@ -36,18 +36,13 @@ impl Rejection {
         }
     }
 
-    /// Commands that may have been rejected: the side-car ended before it had seen the replies.
+    /// Commands that may have been rejected: the side-car, or its connection, ended before it had seen the replies.
     pub(super) fn in_doubt(mut noted: &[u8]) -> Vec<Self> {
         let nobody = SessionKey { client: ([0_u8; 4], 0).into(), session: 0 };
         let mut found = Vec::new();
         while let Ok(Some(request)) = resp::request(noted, noted.len()) {
             let (command, rest) = noted.split_at(request.bytes);
-            found.push(Self::new(
-                nobody,
-                0,
-                b"in doubt: the side-car ended before it saw the reply",
-                command,
-            ));
+            found.push(Self::new(nobody, 0, b"in doubt: no side-car has seen the reply", command));
             noted = rest;
         }
         found

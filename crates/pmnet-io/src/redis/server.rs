@@ -37,9 +37,9 @@ pub struct ServerSideConfig {
     pub password: Option<String>,
     /// First part of the names of the keys that it keeps its rows under.
     pub prefix: String,
-    /// Replicas that must have a commit before it is confirmed.
+    /// Replicas that must have a commit before it is confirmed; they are waited for without end.
     pub replicas: u32,
-    /// Longest wait for a reply, and for the replicas.
+    /// Longest wait for a reply.
     pub reply_limit: Duration,
     /// Where rejected commands are written, too.
     pub rejected_file: Option<PathBuf>,
@@ -86,6 +86,8 @@ pub struct RedisReport {
     pub refused: u64,
     /// Times that the rows were found flushed and were written again.
     pub restored: u64,
+    /// Times that too few replicas had what was committed, so that everything waited for them.
+    pub shortages: u64,
 }
 
 /// Both parts of what the server's side-car tells.
@@ -108,7 +110,7 @@ pub fn run(
 ) -> Result<(), RuntimeError> {
     let options = config.options.clone();
     let network = reports.network.clone();
-    let mut application = Redis::new(config, reports)?;
+    let mut application = Redis::new(config, reports, Arc::clone(&stop))?;
     serve(options, &mut application, network, &stop)
 }
 
@@ -144,6 +146,9 @@ pub(super) struct Redis {
     pub(super) link: Option<Link>,
     pub(super) report: RedisReport,
     reports: Arc<ServerSideReports>,
+    pub(super) stop: Arc<AtomicBool>,
+    /// What was committed before the connection was lost, if nothing of that was in doubt.
+    known: Option<Ledger>,
     file: Option<RejectedFile>,
 }
 
@@ -154,6 +159,8 @@ pub(super) struct Link {
     pub(super) ledger: Ledger,
     /// Whether the note of what is in doubt is there.
     pub(super) doubt: bool,
+    /// Whether all that was rejected in what is committed is kept: the note is of no use any more.
+    pub(super) settled: bool,
     /// Whether the rows were found to be gone.
     pub(super) flushed: bool,
 }
@@ -168,25 +175,30 @@ impl Link {
 }
 
 impl Redis {
-    fn new(config: ServerSideConfig, reports: Arc<ServerSideReports>) -> Result<Self, RuntimeError> {
+    fn new(
+        config: ServerSideConfig,
+        reports: Arc<ServerSideReports>,
+        stop: Arc<AtomicBool>,
+    ) -> Result<Self, RuntimeError> {
         let open = |path: &PathBuf| RejectedFile::open(path);
         let file = config.rejected_file.as_ref().map(open).transpose();
         let file = file
             .map_err(|source| RuntimeError::Kernel { what: "open the file of rejected commands", source })?;
-        Ok(Self { config, link: None, report: RedisReport::default(), reports, file })
+        Ok(Self { config, link: None, report: RedisReport::default(), reports, stop, known: None, file })
     }
 
-    /// Takes over: whoever else watches the key of this prefix commits nothing any more.
-    fn take_over(&self, upstream: &mut Upstream) -> Result<Ledger, UpstreamError> {
+    /// Takes over: whoever else watches the key of this prefix commits nothing any more. The generation before this one,
+    /// too.
+    fn take_over(&self, upstream: &mut Upstream) -> Result<(Ledger, u64), UpstreamError> {
         let prefix = &self.config.prefix;
         let key = Ledger::meta_key(prefix);
         for _ in 0..TAKE_OVER_MAX {
             upstream.push(&[b"WATCH", key.as_bytes()]);
             refuse_errors(&upstream.call(None)?, "to watch a key")?;
-            let meta = fetch_meta(upstream, prefix)?.unwrap_or_default();
-            let meta = Meta { generation: random()?, ..meta };
+            let before = fetch_meta(upstream, prefix)?.unwrap_or_default();
+            let meta = Meta { generation: random()?, ..before };
             if let Some(ledger) = self.claim(upstream, meta)? {
-                return Ok(ledger);
+                return Ok((ledger, before.generation));
             }
         }
         Err(UpstreamError::Fenced)
@@ -239,45 +251,29 @@ impl Redis {
 
     fn connect(&mut self) -> Result<Link, UpstreamError> {
         let mut upstream = Upstream::connect(&self.config.access())?;
-        let ledger = self.take_over(&mut upstream)?;
-        let mut link = Link { upstream, ledger, doubt: false, flushed: false };
+        let (ledger, before) = self.take_over(&mut upstream)?;
+        // No other side-car was here since, and nothing was committed whose replies have not been seen.
+        let is_old = |known: &Ledger| known.meta.generation == before && known.has_rows_of(&ledger);
+        let settled = self.known.take().is_some_and(|known| is_old(&known));
+        let mut link = Link { upstream, ledger, doubt: settled, settled, flushed: false };
         self.watch(&mut link)?;
-        self.keep_doubts(&mut link)?;
+        if !settled {
+            self.keep_doubts(&mut link)?;
+        }
         self.replicate(&mut link, None)?;
         Ok(link)
     }
 
-    /// Updates whose replies the side-car before this one may not have seen.
+    /// Updates whose replies nobody may have seen.
     fn keep_doubts(&mut self, link: &mut Link) -> Result<(), UpstreamError> {
         link.upstream.push(&[b"GET", Ledger::doubt_key(&self.config.prefix).as_bytes()]);
         let reply = link.upstream.call(None)?;
-        let Some(noted) = resp::bulk(&reply) else { return Ok(()) };
-        link.doubt = true;
-        keep(Rejection::in_doubt(noted), self, link, None)
-    }
-
-    /// Waits until enough replicas have everything that this connection wrote.
-    pub(super) fn replicate(
-        &self,
-        link: &mut Link,
-        mut network: Option<&mut Network>,
-    ) -> Result<(), UpstreamError> {
-        let (needed, limit) = (self.config.replicas, self.config.reply_limit);
-        if needed == 0 {
-            return Ok(());
+        if let Some(noted) = resp::bulk(&reply) {
+            link.doubt = true;
+            keep(Rejection::in_doubt(noted), self, link, None)?;
         }
-        // Shorter than the limit for replies, so that the answer is there in time.
-        let millis = (limit.as_millis() / 2).to_string();
-        for _ in 0..2 {
-            link.upstream.push(&[b"WAIT", needed.to_string().as_bytes(), millis.as_bytes()]);
-            let reply = link.upstream.call(network.as_deref_mut())?;
-            refuse_errors(&reply, "to wait for replicas")?;
-            let text = String::from_utf8_lossy(&reply);
-            if text.trim_start_matches(':').trim_end().parse().is_ok_and(|have: u32| have >= needed) {
-                return Ok(());
-            }
-        }
-        Err(UpstreamError::Replicas { needed, limit })
+        link.settled = true;
+        Ok(())
     }
 
     /// Counts, logs and files what was rejected; it is in the real server already.
@@ -294,7 +290,7 @@ impl Redis {
     }
 
     /// Keys were flushed behind our back: writes all rows again.
-    pub(super) fn restore(&mut self, link: &mut Link) -> Result<(), UpstreamError> {
+    pub(super) fn restore(&mut self, link: &mut Link, network: &mut Network) -> Result<(), UpstreamError> {
         tracing::warn!(
             prefix = link.ledger.prefix(),
             "the rows of sessions were flushed; writing them again"
@@ -314,7 +310,11 @@ impl Redis {
         self.report.restored += 1;
         link.flushed = false;
         self.watch(link)?;
-        self.replicate(link, None)
+        self.replicate(link, Some(network))
+    }
+
+    pub(super) fn publish(&self) {
+        self.reports.redis.set(self.report);
     }
 }
 
@@ -327,17 +327,22 @@ impl Application for Redis {
         let saved = link.ledger.saved();
         self.link = Some(link);
         self.report.connections += 1;
-        self.reports.redis.set(self.report);
+        self.publish();
         Ok(saved)
     }
 
     fn execute(&mut self, batch: &[Work], network: &mut Network) -> Result<Vec<Outcome>, UpstreamError> {
         let closed = || UpstreamError::Lost(std::io::ErrorKind::NotConnected.into());
         let mut link = self.link.take().ok_or_else(closed)?;
-        let outcomes = Commit::new(batch).run(self, &mut link, network)?;
-        self.link = Some(link);
-        self.reports.redis.set(self.report);
-        Ok(outcomes)
+        let outcomes = Commit::new(batch).run(self, &mut link, network);
+        // Without the replicas only the confirmation is missing: the connection is as good as before.
+        if matches!(outcomes, Ok(_) | Err(UpstreamError::Replicas { .. })) {
+            self.link = Some(link);
+        } else {
+            self.known = Some(link.ledger).filter(|_| link.settled);
+        }
+        self.publish();
+        outcomes
     }
 
     fn is_fatal(&self, error: &UpstreamError) -> bool {
@@ -348,9 +353,13 @@ impl Application for Redis {
 impl Drop for Redis {
     /// An end in good order leaves nothing in doubt.
     fn drop(&mut self) {
-        let Some(link) = self.link.as_mut().filter(|link| link.doubt) else { return };
+        let Some(link) = self.link.as_mut().filter(|link| link.doubt && link.settled) else { return };
+        // In a transaction, as it is watched whether another side-car has taken over, whose note it would be.
+        link.upstream.push(&[b"MULTI"]);
         link.upstream.push(&[b"DEL", Ledger::doubt_key(&self.config.prefix).as_bytes()]);
+        link.upstream.push(&[b"EXEC"]);
         // If it stays, it is reported at the next start, needlessly.
-        let _ = link.upstream.call(None);
+        let sent = link.upstream.send();
+        let _ = sent.and_then(|()| (0..3).try_for_each(|_| link.upstream.reply(None).map(drop)));
     }
 }

@@ -53,13 +53,15 @@ pub enum UpstreamError {
         /// The key.
         key: String,
     },
-    /// Replicas do not follow.
-    #[error("fewer than {needed} replicas have what was written after {limit:?}")]
+    /// Told to end while too few replicas follow.
+    #[error(
+        "{have} of {needed} replicas have what was committed last: it was not confirmed, devices keep it"
+    )]
     Replicas {
         /// How many must.
         needed: u32,
-        /// How long they had.
-        limit: Duration,
+        /// How many do.
+        have: u32,
     },
     /// The side-car's own network.
     #[error(transparent)]
@@ -92,10 +94,8 @@ pub(super) struct Upstream {
 impl Upstream {
     pub(super) fn connect(access: &Access) -> Result<Self, UpstreamError> {
         let address = access.address;
-        let stream = TcpStream::connect_timeout(&address, access.limit)
-            .and_then(|stream| stream.set_nodelay(true).map(|()| stream))
-            .and_then(|stream| stream.set_write_timeout(Some(access.limit)).map(|()| stream))
-            .map_err(|source| UpstreamError::Connect { address, source })?;
+        let stream =
+            dial(address, access.limit).map_err(|source| UpstreamError::Connect { address, source })?;
         let limit = access.limit;
         let (out, input, scratch) = (Vec::new(), Vec::new(), vec![0; READ_BYTES]);
         let mut upstream = Self { stream, out, input, scratch, taken: 0, limit, resp3: false };
@@ -185,6 +185,11 @@ impl Upstream {
         }
     }
 
+    /// Nothing is to come: serves the network alone for so long, or until the connection ends.
+    pub(super) fn pause(&self, network: Option<&mut Network>, rest: Duration) -> Result<(), UpstreamError> {
+        if rest.is_zero() { Ok(()) } else { self.wait(network, Instant::now() + rest) }
+    }
+
     fn wait(&self, network: Option<&mut Network>, until: Instant) -> Result<(), UpstreamError> {
         let rest = until.saturating_duration_since(Instant::now());
         if rest.is_zero() {
@@ -196,6 +201,18 @@ impl Upstream {
         }
         Ok(())
     }
+}
+
+fn dial(address: SocketAddr, limit: Duration) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect_timeout(&address, limit)?;
+    // Where nobody listens on this host, TCP connects a socket with itself if the kernel happens to give it that very port.
+    // Each command would come back as its own reply then.
+    if stream.local_addr()? == address {
+        return Err(io::ErrorKind::ConnectionRefused.into());
+    }
+    stream.set_nodelay(true)?;
+    stream.set_write_timeout(Some(limit))?;
+    Ok(stream)
 }
 
 fn wait_alone(stream: &TcpStream, rest: Duration) -> Result<(), UpstreamError> {
@@ -215,4 +232,21 @@ pub(super) fn refuse_errors(reply: &[u8], what: &'static str) -> Result<(), Upst
     }
     let error = String::from_utf8_lossy(&reply[1..]).trim().to_owned();
     Err(UpstreamError::Refused { what, error })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    #[test]
+    fn a_connection_is_never_one_with_itself() {
+        // The kernel goes through the even ones of its ports when it chooses for a connection.
+        let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+        let nobody = (40000..60000).step_by(2).find(is_free).expect("a free port");
+        for _ in 0..30_000 {
+            let error = dial(([127, 0, 0, 1], nobody).into(), Duration::from_secs(1)).map(drop).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+        }
+    }
 }

@@ -97,7 +97,12 @@ pub fn serve<A: Application>(
         }
         if let Err(error) = network.incarnation(application, stop)? {
             end_if_fatal(application, &error)?;
-            tracing::warn!(%error, "the application behind PMNet is lost; starting over with what it has committed");
+            let next = if stop.load(Ordering::Relaxed) {
+                "stopping"
+            } else {
+                "starting over with what it has committed"
+            };
+            tracing::warn!(%error, next, "the application behind PMNet is lost");
         }
     }
     Ok(())
