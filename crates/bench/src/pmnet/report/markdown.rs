@@ -67,12 +67,16 @@ fn words(page: &mut Page, results: &Results) {
     page.paragraph(
         "*Client-server* goes the same way as PMNet: through the device, which forwards what is not PMNet's in the kernel \
          (XDP), over UDP; Redis and what stands on it over TCP, as in the paper. *Direct* is a veth pair without a device. \
-         *Bypass* goes through the device's process, which logs nothing, and is answered by the server. *Spinning*: client \
-         and whoever answers it never wait, and what works behind the client's back is on the client's core, which it has \
-         while the client rests; otherwise all wait in the kernel.",
+         *Bypass* goes through the device's process, which logs nothing, and is answered by the server. *Device polls*: the device's \
+         core never waits, as a switch's pipeline does not, while clients and servers wait in the kernel, as the paper's do. \
+         *Spinning*: client and whoever answers it never wait. In both, what works behind the client's back is on the \
+         client's core, which it has while the client rests; otherwise all wait in the kernel, and devices and servers share \
+         a core. *On a file*: commits of the structures end with `fdatasync` on an ordinary file system, as those of Redis \
+         (`appendfsync always`) do everywhere here; else structures are on persistent memory.",
     );
     page.paragraph(&format!(
-        "*A client that rests* pauses for {} µs after each request, so that what the server does behind its back does not \
+        "*A client that rests* pauses for {} µs after each request (4 times as long where the server's commits \
+         wait for a file or it stands behind a side-car), so that what the server does behind its back does not \
          delay the next one: in the paper that is another machine's work. Its requests a second are those of the time \
          without the pauses: what one closed-loop client does where hosts have cores of their own. Clients that never \
          rest share the cores with all that is done behind their backs.",
