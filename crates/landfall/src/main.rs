@@ -45,7 +45,12 @@ fn main() -> ExitCode {
         Command::Check(args) => check::run(&args),
         Command::Stats(args) => stats::run(&args),
         Command::Demo(args) => demo::run(&args),
-        Command::Bench(args) => landfall_bench::run(&args),
+        Command::Bench(args) => {
+            // Its own servers say here what goes wrong.
+            let log = tracing_subscriber::fmt().with_max_level(tracing::Level::WARN);
+            log.with_writer(std::io::stderr).with_target(false).init();
+            landfall_bench::run(&args)
+        }
     }
 }
 

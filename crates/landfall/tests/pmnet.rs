@@ -100,7 +100,8 @@ fn reads_are_answered_from_a_devices_cache_and_see_every_write_before_them() {
     let Some(net) = has_redis().then(|| Net::new(1)).flatten() else { return };
     let _redis = net.start_redis();
     let _server = net.start_server();
-    let _device = net.start_device(0, &["--cache", "resp", "--cache-wait", "0", "--metrics", "127.0.0.1:9151"]);
+    let _device =
+        net.start_device(0, &["--cache", "resp", "--cache-wait", "0", "--metrics", "127.0.0.1:9151"]);
     let client = net.start_client(1);
     let address = client.address("resp");
     let mut resp = connect(&net, address);

@@ -6,7 +6,7 @@ mod server;
 
 pub(crate) use landfall::{Landfall, UNSET, launch};
 pub(crate) use redis::{AppendOnly, Redis};
-pub(crate) use server::{Server, spawn};
+pub(crate) use server::{Server, end_of_log, spawn};
 
 use crate::args::PeerChoice;
 use crate::clients::find_program;

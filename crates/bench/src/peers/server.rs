@@ -103,7 +103,11 @@ fn log_path(dir: &Path) -> PathBuf {
 
 /// The error of a server that did not come up, with the end of its log.
 pub(crate) fn not_ready(peer: &str, dir: &Path) -> BenchError {
+    BenchError::NotReady { peer: peer.into(), seconds: READY_SECONDS_MAX, log: end_of_log(dir) }
+}
+
+/// What a server on `dir` said last.
+pub(crate) fn end_of_log(dir: &Path) -> String {
     let log = fs::read(log_path(dir)).unwrap_or_default();
-    let log = String::from_utf8_lossy(&log[log.len().saturating_sub(LOG_SHOWN)..]).into_owned();
-    BenchError::NotReady { peer: peer.into(), seconds: READY_SECONDS_MAX, log }
+    String::from_utf8_lossy(&log[log.len().saturating_sub(LOG_SHOWN)..]).into_owned()
 }

@@ -121,6 +121,11 @@ fn turn(lab: &Lab, spec: Spec) -> Result<Sample, BenchError> {
         load(&stand, settings)?;
         let mut channel = stand.open_channel()?;
         drive(&mut *channel, clients(settings, spec.clients), plan, mark)
+    });
+    let measured = measured.inspect_err(|error| {
+        if !matches!(error, BenchError::Interrupted) {
+            stand.tell_last();
+        }
     })?;
     sample(&measured, spec.rests)
 }

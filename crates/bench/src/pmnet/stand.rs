@@ -9,7 +9,8 @@ use super::load::{Channel, Framing, PmnetChannel, StreamChannel, UdpChannel};
 use crate::clients::http::{Http, metric};
 use crate::error::BenchError;
 use crate::measure::cpu::CpuTime;
-use crate::peers::{Server, UNSET, launch, spawn};
+use crate::peers::{Server, UNSET, end_of_log, launch, spawn};
+use crate::say;
 use clap::ValueEnum;
 use landfall_testbed::Host;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -290,6 +291,24 @@ impl Stand {
             Ok::<_, BenchError>(body)
         })?;
         Ok(metric(&String::from_utf8_lossy(&body), &format!("landfall_pmnet_{name}")))
+    }
+
+    /// Says how everybody is, after something has failed: a device's counts, the ends of logs.
+    pub(crate) fn tell_last(&self) {
+        for between in &self.course.devices {
+            let counts = between.host.enter(|| {
+                let mut body = Vec::new();
+                Http::open(METRICS)?.get("/metrics", &mut body)?;
+                Ok::<_, BenchError>(body)
+            });
+            let counts = String::from_utf8_lossy(&counts.unwrap_or_default()).into_owned();
+            let told = counts.lines().filter(|line| !line.starts_with('#') && !line.ends_with(" 0"));
+            told.for_each(|line| say(format_args!("    {line}")));
+        }
+        for server in self.devices.iter().chain(&self.servers) {
+            say(format_args!("    {}: {:?}", server.peer, server.cpu()));
+            end_of_log(&server.dir).lines().for_each(|line| say(format_args!("      {line}")));
+        }
     }
 
     /// CPU time so far: of the devices, and of all servers.
