@@ -113,6 +113,11 @@ impl Engine {
         }
     }
 
+    /// Whether another thread of this device waits for a fence.
+    pub(crate) fn is_fencing(&self) -> bool {
+        self.committer.is_some() && self.device.log().is_committing()
+    }
+
     fn finish(&mut self, outcome: Result<(), MediaError>) {
         if let Err(error) = self.device.finish_commit(outcome)
             && !std::mem::replace(&mut self.complained, true)

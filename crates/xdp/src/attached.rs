@@ -203,7 +203,11 @@ fn attach_pinned(place: Place<'_>, program: &Program, path: &Path) -> Result<(At
     }
     remove_pin(path)?;
     let (attachment, native) = attach(place, program)?;
-    attachment.pin(path).map_err(|source| cannot_keep(path, source))?;
+    if let Err(source) = attachment.pin(path) {
+        // As in `Attached::drop`: closing alone may leave it attached for a moment.
+        let _ = attachment.detach();
+        return Err(cannot_keep(path, source));
+    }
     Ok((attachment, native))
 }
 

@@ -233,11 +233,16 @@ impl Wire {
 fn rest(
     spin: &mut Spin,
     poller: &mut Poller,
-    due: Duration,
+    engine: &Engine,
     mut has_received: impl FnMut() -> bool,
 ) -> Result<(), SwitchError> {
-    let begun = std::time::Instant::now();
+    let (begun, due) = (std::time::Instant::now(), engine.until_due(WAIT_MAX));
     if due.is_zero() {
+        return Ok(());
+    }
+    if spin.is_endless() && engine.is_fencing() {
+        // The thread that fences may have no core but this one.
+        std::thread::yield_now();
         return Ok(());
     }
     if spin.is_endless() {
@@ -434,7 +439,7 @@ impl Driver for Wire {
         }
         let Self { spin, poller, lanes, station, .. } = self;
         let has_received = || lanes.iter_mut().any(|lane| lane.sockets.iter_mut().any(Socket::has_received));
-        rest(spin, poller, station.engine.until_due(WAIT_MAX), has_received)
+        rest(spin, poller, &station.engine, has_received)
     }
 }
 

@@ -295,7 +295,7 @@ impl Driver for Nic {
         }
         let Self { spin, poller, lanes, engine, .. } = self;
         let has_received = || lanes.iter_mut().any(|(socket, ..)| socket.has_received());
-        rest(spin, poller, engine.until_due(WAIT_MAX), has_received)
+        rest(spin, poller, engine, has_received)
     }
 }
 
