@@ -5,7 +5,7 @@
 
 use super::frame::{self, ETHERNET_BYTES, Frame, Unfit};
 use super::neighbours::Neighbours;
-use super::{BATCH, CLIENTS, WAIT_MAX, WireConfig, rest};
+use super::{BATCH, CLIENTS, WireConfig, rest};
 use crate::engine::{Clock, Driver, Engine};
 use crate::error::SwitchError;
 use crate::frames::HeapFrames;
