@@ -62,6 +62,7 @@ pub struct PmnetArgs {
     pub let_sleep: bool,
     /// Output folder
     #[arg(long, value_name = "DIR", default_value = "bench-results/pmnet")]
+    #[serde(skip)]
     pub out: PathBuf,
     /// One short round of a little of everything: shows that it runs, measures nothing
     #[arg(long)]
