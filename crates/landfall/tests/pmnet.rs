@@ -4,21 +4,12 @@ mod common;
 mod deployment;
 
 use common::{Place, Reply, Resp, binary, landfall};
-use deployment::{Net, Process, Writers, must_have};
+use deployment::{Net, Process, Writers, has_redis, must_have};
 use std::net::SocketAddr;
 use std::process::Command;
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(60);
-
-#[expect(clippy::print_stderr, reason = "a test says what it skips")]
-fn has_redis() -> bool {
-    let there = Command::new("redis-server").arg("--version").output().is_ok();
-    if !there {
-        eprintln!("SKIP: redis-server: not installed, see `cargo xtask peers`");
-    }
-    there
-}
 
 fn connect(net: &Net, address: SocketAddr) -> Resp {
     net.client.enter(|| Resp::connect(address, LIMIT)).unwrap()

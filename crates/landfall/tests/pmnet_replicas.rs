@@ -7,9 +7,8 @@ mod deployment;
 use common::{Reply, Resp, landfall};
 use deployment::loopback::{Loopback, Store, count, until, wait_for_empty_log};
 use deployment::proxy::{Cut, Proxy};
-use deployment::{Process, Writers};
+use deployment::{Process, Writers, has_redis};
 use std::net::SocketAddr;
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -26,13 +25,8 @@ fn connect(client: &Process) -> Resp {
     Resp::connect(client.address("resp"), LIMIT).unwrap()
 }
 
-#[expect(clippy::print_stderr, reason = "a test says what it skips")]
 fn loopback(ports: &'static str) -> Option<Loopback> {
-    let there = Command::new("redis-server").arg("--version").output().is_ok();
-    if !there {
-        eprintln!("SKIP: redis-server: not installed, see `cargo xtask peers`");
-    }
-    there.then(|| Loopback::new(ports))
+    has_redis().then(|| Loopback::new(ports))
 }
 
 /// What each key was set to, in the order of the server's own log: every value once.

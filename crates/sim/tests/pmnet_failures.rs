@@ -344,12 +344,17 @@ fn cached_chain() -> Setup {
     setup
 }
 
+/// Client 0 sets register 0, and is told that it is durable; from then on no update gets to the server.
+fn update_in_logs_only(world: &mut PmnetWorld) -> Outcome {
+    world.add_rule(Rule::lose(2, Way::Up, kind::UPDATE));
+    let place = world.update(0, 0, 30)?.expect("there is room for a request");
+    until_complete(world, &[place])
+}
+
 #[test]
 fn reads_are_answered_from_the_cache_while_updates_are_on_their_way() -> Outcome {
     let mut world = world(cached_chain())?;
-    world.add_rule(Rule::lose(2, Way::Up, kind::UPDATE));
-    let place = world.update(0, 0, 30)?.expect("there is room for a request");
-    until_complete(&mut world, &[place])?;
+    update_in_logs_only(&mut world)?;
     world.run_for(millis(50))?;
     assert_eq!(world.held().register(0), 0, "only logs have it");
     world.clear_rules();
@@ -361,9 +366,7 @@ fn reads_are_answered_from_the_cache_while_updates_are_on_their_way() -> Outcome
 #[test]
 fn the_cache_of_a_device_that_replaces_a_lost_one_waits_for_the_logs_of_the_others() -> Outcome {
     let mut world = world(cached_chain())?;
-    world.add_rule(Rule::lose(2, Way::Up, kind::UPDATE));
-    let place = world.update(0, 0, 30)?.expect("there is room for a request");
-    until_complete(&mut world, &[place])?;
+    update_in_logs_only(&mut world)?;
     // The update is complete, and in the log of device 0 alone; the server still has what was there before.
     world.lose_device(1);
     world.start_device(1)?;
@@ -378,9 +381,7 @@ fn a_read_that_misses_may_find_what_the_server_had_before_a_value_that_a_cache_h
     setup.clients.push(Workload::NONE);
     (setup.clients[1].requests, setup.clients[1].session_requests) = (400, 1000);
     let mut world = world(setup)?;
-    world.add_rule(Rule::lose(2, Way::Up, kind::UPDATE));
-    let first = world.update(0, 0, 30)?.expect("there is room for a request");
-    until_complete(&mut world, &[first])?;
+    update_in_logs_only(&mut world)?;
     world.run_for(millis(5))?;
     // Another session's update: the key is stale, and reads go to the server, which has applied neither.
     world.update(2, 0, 30)?;

@@ -3,7 +3,7 @@
 use super::Lab;
 use super::app::App;
 use super::args::ServeKind;
-use super::course::{Course, LOGGER_PORT, PLAIN_PORT, PMNET_PORT, RESP_PORT};
+use super::course::{Between, Course, LOGGER_PORT, PLAIN_PORT, PMNET_PORT, RESP_PORT};
 use super::design::{Design, LogOn, Spec, Waits};
 use super::load::{Channel, Framing, PmnetChannel, StreamChannel, UdpChannel};
 use crate::clients::http::{Http, metric};
@@ -87,8 +87,7 @@ impl Stand {
         command.arg("--dir").arg(&dir).arg("--capacity").arg(log_bytes.to_string());
         command.args(["--metrics", &METRICS.to_string(), "--log-level", "warn"]);
         // Several devices, or others, on one core would starve each other if they never waited.
-        let spins =
-            self.spec.waits != Waits::Block && matches!(self.spec.design, Design::Pmnet { devices: 1, .. });
+        let spins = self.is_behind() && matches!(self.spec.design, Design::Pmnet { devices: 1, .. });
         command.args(["--spin", if spins { "always" } else { "0" }]);
         if self.course.devices.len() > 1 {
             command.args(["--number", &number.to_string()]);
@@ -285,23 +284,13 @@ impl Stand {
     /// A count of a device; `None` without such a device or count.
     pub(crate) fn count(&self, device: usize, name: &str) -> Result<Option<f64>, BenchError> {
         let Some(between) = self.course.devices.get(device) else { return Ok(None) };
-        let body = between.host.enter(|| {
-            let mut body = Vec::new();
-            Http::open(METRICS)?.get("/metrics", &mut body)?;
-            Ok::<_, BenchError>(body)
-        })?;
-        Ok(metric(&String::from_utf8_lossy(&body), &format!("landfall_pmnet_{name}")))
+        Ok(metric(&counts_of(between)?, &format!("landfall_pmnet_{name}")))
     }
 
     /// Says how everybody is, after something has failed: a device's counts, the ends of logs.
     pub(crate) fn tell_last(&self) {
         for between in &self.course.devices {
-            let counts = between.host.enter(|| {
-                let mut body = Vec::new();
-                Http::open(METRICS)?.get("/metrics", &mut body)?;
-                Ok::<_, BenchError>(body)
-            });
-            let counts = String::from_utf8_lossy(&counts.unwrap_or_default()).into_owned();
+            let counts = counts_of(between).unwrap_or_default();
             let told = counts.lines().filter(|line| !line.starts_with('#') && !line.ends_with(" 0"));
             told.for_each(|line| say(format_args!("    {line}")));
         }
@@ -331,6 +320,16 @@ struct Process<'a> {
     at: SocketAddr,
     extent: Extent,
     spin: bool,
+}
+
+/// What a device tells of itself.
+fn counts_of(between: &Between) -> Result<String, BenchError> {
+    let body = between.host.enter(|| {
+        let mut body = Vec::new();
+        Http::open(METRICS)?.get("/metrics", &mut body)?;
+        Ok::<_, BenchError>(body)
+    })?;
+    Ok(String::from_utf8_lossy(&body).into_owned())
 }
 
 fn folder_in(base: &Path) -> Result<TempDir, BenchError> {

@@ -297,3 +297,13 @@ pub(crate) fn must_have(mut resp: Resp, wanted: &[(String, u64)]) {
         std::thread::sleep(Duration::from_millis(20));
     }
 }
+
+/// Says so where it is not.
+#[expect(clippy::print_stderr, reason = "a test says what it skips")]
+pub(crate) fn has_redis() -> bool {
+    let there = Command::new("redis-server").arg("--version").output().is_ok();
+    if !there {
+        eprintln!("SKIP: redis-server: not installed, see `cargo xtask peers`");
+    }
+    there
+}

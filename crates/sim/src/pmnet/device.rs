@@ -41,13 +41,13 @@ pub struct DeviceSetup {
 
 /// Frames of a run lent by the heap.
 #[derive(Debug, Default)]
-struct Landing {
+pub struct Landing {
     run: Option<(u64, u64)>,
 }
 
 impl Landing {
     /// Stores a packet and holds it; `None` without a free run.
-    fn land(&mut self, heap: &Heap, bytes: &[u8], frame: u64) -> Option<Extent> {
+    pub fn land(&mut self, heap: &Heap, bytes: &[u8], frame: u64) -> Option<Extent> {
         let room = (bytes.len() as u64).next_multiple_of(frame);
         if self.run.is_none_or(|(_, used)| used + room > RUN_SIZE) {
             if let Some((run, _)) = self.run.take() {

@@ -58,7 +58,7 @@ pub use campaign::PmnetCampaign;
 pub use client::Workload;
 pub use codec::cache_config;
 pub use costs::Costs;
-pub use device::DeviceSetup;
+pub use device::{DeviceSetup, Landing};
 pub use fabric::{Faults, Rule, Traffic, Way};
 pub use history::{Call, End, History, Moment, Session, Told};
 pub use oracle::{Judged, TotalLoss, judge};

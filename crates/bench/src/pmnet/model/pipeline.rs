@@ -9,6 +9,7 @@ use landfall_pmnet::log::{Limits, Log};
 use landfall_pmnet::wire::{Body, Packet};
 use landfall_pmnet::{Flow, Instant};
 use landfall_server::store::open_region;
+use landfall_sim::pmnet::Landing;
 use serde::Serialize;
 use std::time::{Duration, Instant as Wall};
 
@@ -53,7 +54,7 @@ struct Stage {
     device: Device,
     flow: Flow,
     request: Vec<u8>,
-    run: Option<(u64, u64)>,
+    landing: Landing,
     began: Wall,
 }
 
@@ -66,7 +67,7 @@ impl Stage {
         let config = DeviceConfig { heartbeat_every: Duration::ZERO, ..DeviceConfig::default() };
         let device = Device::new(config, log, Instant::from_nanos(1));
         let flow = Flow { client: ([10, 0, 0, 1], 40_000).into(), server: ([10, 0, 0, 2], 51_000).into() };
-        Ok(Self { device, flow, request: vec![7; payload], run: None, began: Wall::now() })
+        Ok(Self { device, flow, request: vec![7; payload], landing: Landing::default(), began: Wall::now() })
     }
 
     fn now(&self) -> Instant {
@@ -75,21 +76,9 @@ impl Stage {
 
     /// A packet lands, as a network card would have it; held until it is released.
     fn land(&mut self, packet: &[u8]) -> Result<Extent, BenchError> {
-        let heap = self.device.log().heap().clone();
-        if self.run.is_none_or(|(_, used)| used + FRAME > RUN_SIZE) {
-            if let Some((run, _)) = self.run.take() {
-                heap.retire_landing_run(run);
-            }
-            let run = heap.take_landing_run().ok_or(BenchError::Nothing("the region is full"))?;
-            self.run = Some((run, 0));
-        }
-        let Some((run, used)) = &mut self.run else { return Err(BenchError::Nothing("no run")) };
-        let at = Extent::new(*run + *used, (HEADERS + packet.len()) as u32);
-        *used += FRAME;
         let frame = [&[0; HEADERS][..], packet].concat();
-        heap.media().store(at.off, &frame).map_err(|error| failed(&error))?;
-        heap.runs().hold(at);
-        Ok(at)
+        let landed = self.landing.land(self.device.log().heap(), &frame, FRAME);
+        landed.ok_or(BenchError::Nothing("a packet cannot land: the region is full"))
     }
 
     /// ns that the device looks at a packet.
