@@ -150,8 +150,8 @@ impl Engine {
     }
 
     /// Brings the counts that others read up to date.
-    fn publish(&self) {
-        self.status.publish(&self.device);
+    fn publish(&self, passed: u64) {
+        self.status.publish(&self.device, passed);
     }
 
     /// Ends background work and leaves the region with every watermark moved.
@@ -171,6 +171,11 @@ pub(crate) trait Driver {
     /// Its engine.
     fn engine(&self) -> &Engine;
 
+    /// PMNet's packets that went on without coming here.
+    fn passed(&self) -> u64 {
+        0
+    }
+
     /// Does all there is to do; waits if there was nothing.
     fn round(&mut self) -> Result<(), SwitchError>;
 
@@ -181,7 +186,7 @@ pub(crate) trait Driver {
             self.round()?;
             if published.elapsed() >= PUBLISH_EVERY {
                 published = std::time::Instant::now();
-                self.engine().publish();
+                self.engine().publish(self.passed());
             }
         }
         Ok(())

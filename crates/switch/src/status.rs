@@ -29,6 +29,7 @@ struct Shown {
     servers: Vec<(SocketAddr, ServerState)>,
     free_runs: u32,
     cached: (usize, usize),
+    passed: u64,
     drops: u64,
 }
 
@@ -37,13 +38,14 @@ impl Status {
         Self { recovered, shown: Mutex::default() }
     }
 
-    pub(crate) fn publish(&self, device: &Device) {
+    pub(crate) fn publish(&self, device: &Device, passed: u64) {
         let mut shown = self.shown.lock();
         shown.stats.clone_from(device.stats());
         shown.entries = device.log().len() as u64;
         shown.bytes = device.log().bytes();
         shown.servers = device.servers().collect();
         shown.cached = device.cached();
+        shown.passed = passed;
         shown.free_runs = device.log().heap().runs().free_count();
     }
 
@@ -67,7 +69,8 @@ impl Status {
         metric("gauge", "cached_bytes", "Bytes of these, and of their keys", shown.cached.1 as u64);
         metric("gauge", "recovered_entries", "Updates found in the log at the start", self.recovered);
         let counters = [
-            ("packets_total", "PMNet packets that arrived", stats.packets),
+            ("packets_total", "PMNet packets that came to this process", stats.packets),
+            ("passed_total", "PMNet packets that went on in the kernel", shown.passed),
             ("malformed_total", "Packets that could not be understood", stats.malformed),
             ("dropped_total", "Packets dropped: wrong checksum, or nowhere to send them", shown.drops),
             ("updates_total", "Updates that arrived, repetitions included", stats.updates),
@@ -86,7 +89,7 @@ impl Status {
             ("recoveries_total", "Recovery requests of servers", stats.recoveries),
             ("resent_total", "Updates sent to servers again", stats.resent),
             ("replays_total", "Servers that were sent everything again", stats.replays),
-            ("bypasses_total", "Bypasses", stats.bypasses),
+            ("bypasses_total", "Bypasses that came to this process", stats.bypasses),
             ("cache_hits_total", "Bypasses answered from the read cache", stats.cache_hits),
             ("media_errors_total", "Errors of the medium", stats.media_errors),
         ];

@@ -2,19 +2,22 @@
 
 use crate::attached::{self, Attached, Place};
 use crate::bpf::{self, BridgePlan};
+use crate::sys::bpf::Counter;
 use crate::sys::bpf::DeviceMap;
+use crate::wanted::Wanted;
 use crate::{AttachMode, Interface, Socket, XdpError, sys};
 use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-/// The bridge program on an interface: of what arrives, UDP packets of some ports go to the socket of their queue, and
-/// everything else to the interface on the other side, in the kernel, or to the kernel itself where there is none. While a
-/// queue has no socket, everything goes there, so that the wire is whole without us.
+/// The bridge program on an interface: of what arrives, UDP packets of some ports (and, if that is wanted, of some kinds) go
+/// to the socket of their queue, and everything else to the interface on the other side, in the kernel, or to the kernel itself
+/// where there is none. While a queue has no socket, everything goes there, so that the wire is whole without us.
 ///
 /// *UDP packets of some ports* are those over IPv4 (with or without options) or IPv6 (without extension headers),
 /// unfragmented, whole up to the end of their UDP header and without a VLAN tag, whose source or destination port is one
-/// of them. Their arrival is stamped ([`crate::Received::stamp_ns`]).
+/// of them. Their kind is what their payload begins with ([`crate::Kind`]). Their arrival is stamped
+/// ([`crate::Received::stamp_ns`]).
 ///
 /// A device on the wire has two of these, one for each direction, and sockets over one [`crate::Umem`] on both
 /// interfaces: what was received on one is transmitted on the other from the chunk that it lies in. Both interfaces are
@@ -26,6 +29,8 @@ use std::path::Path;
 #[derive(Debug)]
 pub struct Bridge {
     attached: Attached,
+    /// Packets of the ports whose kind is not wanted.
+    others: Option<Counter>,
     /// Has the interface accept frames that are sent to others.
     _promiscuous: Option<OwnedFd>,
 }
@@ -34,7 +39,7 @@ impl Bridge {
     /// The ports of PMNet (docs/format/pmnet.md).
     pub const PMNET_PORTS: RangeInclusive<u16> = 51000..=52000;
 
-    /// Attaches a program to `interface` that passes everything but `ports` on to `peer`.
+    /// Attaches a program to `interface` that passes everything but what is wanted on to `peer`.
     ///
     /// With `pin`, the attachment is pinned at that path (of at most 90 bytes; each bridge has its own) of a BPF file system,
     /// and the interface stays promiscuous. The program of a process that has ended is replaced; in the driver without a packet
@@ -47,10 +52,11 @@ impl Bridge {
     pub fn attach(
         interface: &Interface,
         peer: Option<&Interface>,
-        ports: RangeInclusive<u16>,
+        wanted: impl Into<Wanted>,
         mode: AttachMode,
         pin: Option<&Path>,
     ) -> Result<Self, XdpError> {
+        let Wanted { ports, kinds } = wanted.into();
         let ports = (*ports.start(), *ports.end());
         if ports.0 > ports.1 {
             return Err(XdpError::NoPorts { first: ports.0, last: ports.1 });
@@ -59,11 +65,14 @@ impl Bridge {
         let promiscuous = peer.as_ref().map(|_| accept_all(interface, pin.is_some())).transpose()?;
         let cookie = attached::new_cookie();
         let place = Place { interface, queues: interface.queues(), mode, pin };
+        let failed = |source| XdpError::from_io(&interface.name, "make a map to count with", source);
+        let others = kinds.as_ref().map(|_| Counter::new()).transpose().map_err(failed)?;
         let attached = Attached::new(place, (*b"landfall_bridge\0", cookie), |sockets| {
             let peer = peer.as_ref().map(DeviceMap::fd);
-            bpf::bridge(BridgePlan { ports, sockets, peer, cookie })
+            let kinds = kinds.as_deref().zip(others.as_ref().map(Counter::fd));
+            bpf::bridge(BridgePlan { ports, kinds, sockets, peer, cookie })
         })?;
-        Ok(Self { attached, _promiscuous: promiscuous })
+        Ok(Self { attached, others, _promiscuous: promiscuous })
     }
 
     /// Gives packets of `queue` to `socket`, which must be bound to it, until the socket is dropped. The socket expects
@@ -73,6 +82,11 @@ impl Bridge {
     /// [`XdpError::NoSuchQueue`], or what the kernel said.
     pub fn set_socket(&self, queue: u32, socket: &Socket) -> Result<(), XdpError> {
         self.attached.set_socket(queue, socket)
+    }
+
+    /// Packets of the ports that went on in the kernel because their kind is not wanted, since this was attached.
+    pub fn others(&self) -> u64 {
+        self.others.as_ref().and_then(|counter| counter.get().ok()).unwrap_or_default()
     }
 
     /// Queues that may have sockets: those below.

@@ -23,6 +23,7 @@ mod socket;
 mod steering;
 mod sys;
 mod umem;
+mod wanted;
 
 pub use attached::AttachMode;
 pub use bridge::Bridge;
@@ -33,3 +34,4 @@ pub use rules::{PORTS_MAX, Rules, TARGETS_MAX, Target};
 pub use socket::{Mode, RING_ENTRIES_MAX, RingSizes, Socket};
 pub use steering::Steering;
 pub use umem::{Chunk, Umem, XDP_HEADROOM, check_mtu};
+pub use wanted::{Bits, Kind, Wanted};

@@ -30,9 +30,6 @@ impl Device {
         };
         let row = table::matching(packet.header.kind);
         let flow = ingress(row, arrival);
-        if let Some(reads) = &mut self.reads {
-            reads.other(&packet, arrival);
-        }
         let found = self.access(row, flow, &packet, arrival, now);
         self.egress(row, found, &packet, arrival)
     }
@@ -73,6 +70,12 @@ impl Device {
                 self.stats.recoveries += 1;
                 let seqs = self.log.seqs(flow, session, seq.saturating_add(1), ANSWERS_MAX);
                 self.resend.replay(seqs.into_iter().map(|seq| Identity { flow, session, seq }).collect());
+                Found::Missed
+            }
+            Access::TellCache => {
+                if let Some(reads) = &mut self.reads {
+                    reads.told(flow, packet);
+                }
                 Found::Missed
             }
             Access::ReadCache => {

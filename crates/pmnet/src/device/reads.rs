@@ -1,6 +1,5 @@
 //! The read cache in the pipeline (§IV-D): what of each packet concerns it.
 
-use super::Arrival;
 use crate::cache::{Cache, Effect, Id, KeyCodec, Limits, PlainCodec, Query, RespCodec};
 use crate::wire::{Body, Packet};
 use crate::{Flow, Identity, Instant, SessionKey};
@@ -208,18 +207,17 @@ impl Reads {
         cache.response_seen(id, found);
     }
 
-    /// What else concerns the caches.
-    pub(super) fn other(&mut self, packet: &Packet<'_>, arrival: &Arrival<'_>) {
-        let from_server = Flow { client: arrival.to, server: arrival.from };
-        let session = SessionKey { client: arrival.to, session: packet.header.session };
+    /// What else a server sends that concerns its cache.
+    pub(super) fn told(&mut self, flow: Flow, packet: &Packet<'_>) {
+        let session = SessionKey { client: flow.client, session: packet.header.session };
         match packet.body {
             Body::SessionStarted { first_update, first_bypass, .. } => {
-                if let Some(cache) = self.cache(arrival.from) {
+                if let Some(cache) = self.cache(flow.server) {
                     cache.session_started(session, first_update, first_bypass);
                 }
             }
-            Body::SessionEnded => self.applied(from_server, session.session, packet.header.seq),
-            Body::ResponseFragment(..) => self.response(from_server, packet, None),
+            Body::SessionEnded => self.applied(flow, session.session, packet.header.seq),
+            Body::ResponseFragment(..) => self.response(flow, packet, None),
             _ => {}
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! This is the whole of it: code elsewhere carries these actions out and decides nothing by type.
 
-use crate::wire::kind;
+use crate::wire::{FIRST_BYPASS, Header, kind};
 
 /// What the ingress stage does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +32,8 @@ pub enum Access {
     LookUpAfter,
     /// Looks the key up in the read cache.
     ReadCache,
+    /// Tells the read cache.
+    TellCache,
 }
 
 /// What the egress stage does, besides sending what was looked up to the server.
@@ -68,6 +70,40 @@ const fn row(kind: u8, name: &'static str, ingress: Ingress, access: Access, egr
     Row { kind: Some(kind), name, ingress, access, egress }
 }
 
+/// Which packets of a row come to the pipeline. The others would be sent on in any case, and nothing would be learnt from them:
+/// what moves packets may do so without it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Comes {
+    /// All of them.
+    Always,
+    /// Those with the number of an update: bypasses are numbered from [`FIRST_BYPASS`] on.
+    WithUpdatesNumber,
+    /// None.
+    Never,
+}
+
+impl Row {
+    /// Which of its packets come to the pipeline of a device with a read cache, or without.
+    pub const fn comes(&self, has_cache: bool) -> Comes {
+        match (self.access, self.egress) {
+            (Access::ReadCache | Access::TellCache, _) if !has_cache => Comes::Never,
+            (Access::RemoveOne, Egress::Forward) if !has_cache => Comes::WithUpdatesNumber,
+            (Access::None, Egress::Forward) => Comes::Never,
+            _ => Comes::Always,
+        }
+    }
+}
+
+/// Whether a payload comes to the pipeline. What has no whole header is sent on, too.
+pub fn comes(payload: &[u8], has_cache: bool) -> bool {
+    let Ok(header) = Header::parse(payload) else { return false };
+    match matching(header.kind).comes(has_cache) {
+        Comes::Always => true,
+        Comes::WithUpdatesNumber => header.seq < FIRST_BYPASS,
+        Comes::Never => false,
+    }
+}
+
 /// The rows in order: the first that matches counts.
 pub const TABLE: &[Row] = &[
     row(kind::UPDATE, "update", Ingress::FromClient, Access::Log, Egress::ForwardAndAck),
@@ -98,6 +134,15 @@ pub const TABLE: &[Row] = &[
         Access::ReadCache,
         Egress::ForwardIfMissed,
     ),
+    row(
+        kind::RESPONSE_FRAGMENT,
+        "response fragment",
+        Ingress::FromServer,
+        Access::TellCache,
+        Egress::Forward,
+    ),
+    row(kind::SESSION_STARTED, "session started", Ingress::FromServer, Access::TellCache, Egress::Forward),
+    row(kind::SESSION_ENDED, "session ended", Ingress::FromServer, Access::TellCache, Egress::Forward),
     row(kind::HEARTBEAT, "heartbeat", Ingress::Any, Access::None, Egress::ReplyAndForward),
     row(kind::HEARTBEAT_REPLY, "heartbeat reply", Ingress::Any, Access::None, Egress::ForwardIfForeign),
     Row { kind: None, name: "other", ingress: Ingress::Any, access: Access::None, egress: Egress::Forward },
@@ -111,12 +156,21 @@ pub fn matching(kind: u8) -> &'static Row {
 
 /// The table, for people.
 pub fn describe() -> String {
-    let mut text =
-        format!("{:<6} {:<16} {:<11} {:<14} {}\n", "type", "name", "ingress", "PM access", "egress");
+    let line = |[kind, name, ingress, access, egress, comes]: [&str; 6]| {
+        format!("{kind:<6} {name:<18} {ingress:<11} {access:<14} {egress:<17} {comes}\n")
+    };
+    let mut text = line(["type", "name", "ingress", "PM access", "egress", "comes to the process"]);
     for row in TABLE {
         let kind = row.kind.map_or("*".into(), |kind| format!("{kind:#04x}"));
-        let (ingress, access) = (format!("{:?}", row.ingress), format!("{:?}", row.access));
-        text += &format!("{kind:<6} {:<16} {ingress:<11} {access:<14} {:?}\n", row.name, row.egress);
+        let [ingress, access, egress] =
+            [format!("{:?}", row.ingress), format!("{:?}", row.access), format!("{:?}", row.egress)];
+        let comes = match [false, true].map(|has_cache| row.comes(has_cache)) {
+            [Comes::Always, _] => "always",
+            [Comes::Never, Comes::Never] => "never",
+            [Comes::Never, _] => "with a read cache",
+            [Comes::WithUpdatesNumber, _] => "if it has an update's number, or with a read cache",
+        };
+        text += &line([&kind, row.name, &ingress, &access, &egress, comes]);
     }
     text
 }
@@ -136,5 +190,34 @@ mod tests {
             }
         }
         assert_eq!(describe().lines().count(), TABLE.len() + 1);
+    }
+
+    #[test]
+    fn what_does_not_come_would_be_sent_on_anyway() {
+        for row in TABLE {
+            let passes_without_cache =
+                matches!(row.access, Access::None | Access::ReadCache | Access::TellCache)
+                    && matches!(row.egress, Egress::Forward | Egress::ForwardIfMissed);
+            assert_eq!(row.comes(false) == Comes::Never, passes_without_cache, "{row:?}");
+            let passes = row.access == Access::None && row.egress == Egress::Forward;
+            assert_eq!(row.comes(true), if passes { Comes::Never } else { Comes::Always }, "{row:?}");
+        }
+        assert_eq!(matching(kind::NO_OP).comes(true), Comes::Never, "what no row names is sent on");
+    }
+
+    #[test]
+    fn a_response_comes_if_it_may_remove_an_update() {
+        let packet = |kind, seq| Header::new(kind, 7, seq).to_bytes();
+        for (seq, has_cache, expected) in [
+            (0, false, true),
+            (FIRST_BYPASS - 1, false, true),
+            (FIRST_BYPASS, false, false),
+            (FIRST_BYPASS, true, true),
+        ] {
+            assert_eq!(comes(&packet(kind::RESPONSE, seq), has_cache), expected, "{seq:#x}");
+        }
+        assert!(comes(&packet(kind::UPDATE, FIRST_BYPASS), false));
+        assert!(!comes(&packet(kind::PMNET_ACK, 1), true));
+        assert!(!comes(&packet(kind::UPDATE, 1)[..15], true));
     }
 }

@@ -16,10 +16,12 @@ use crate::status::Status;
 use frame::{Frame, Unfit};
 use landfall_media::Extent;
 use landfall_packets::{Departures, Landing, LandingMemory, Mode, Spin};
+use landfall_pmnet::device::table::{Comes, Row, TABLE};
 use landfall_pmnet::device::{Action, Arrival, DeviceConfig, Verdict};
 use landfall_pmnet::log::{Limits, Stored};
+use landfall_pmnet::wire::FIRST_BYPASS;
 use landfall_sockets::{Frames, Poller, Waker};
-use landfall_xdp::{AttachMode, Bridge, Interface, Received, Socket};
+use landfall_xdp::{AttachMode, Bits, Bridge, Interface, Kind, Received, Socket, Wanted};
 use neighbours::Neighbours;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -31,6 +33,9 @@ use std::time::Duration;
 const BATCH: u32 = 64;
 /// Looks for packets between two rounds of one who never waits: a microsecond or so.
 const LOOKS: u32 = 100;
+/// How long what a server sends may lie there after a client has sent something. Without a read cache what comes from servers
+/// confirms updates, mostly: nobody waits for that, and often it can be taken together with the next update.
+const SERVER_MAY_WAIT: Duration = Duration::from_micros(200);
 /// Longest wait, so that a stop is noticed and counts are shown.
 const WAIT_MAX: Duration = Duration::from_millis(100);
 /// The clients' side.
@@ -78,6 +83,10 @@ pub struct Wire {
     _memory: LandingMemory,
     station: Station,
     poller: Poller,
+    /// Looks at the clients' side only; where a server may wait.
+    clients_poller: Option<Poller>,
+    /// Clients have sent something since the last look at what servers have sent.
+    clients_sent: bool,
     waker: Waker,
     spin: Spin,
     received: Vec<Received>,
@@ -102,22 +111,27 @@ impl Wire {
     pub fn open(config: &WireConfig) -> Result<Self, SwitchError> {
         let sides = [Interface::find(&config.clients)?, Interface::find(&config.server)?];
         let waker = Waker::new().map_err(SwitchError::system("making an eventfd"))?;
-        let mut poller = Poller::new().map_err(SwitchError::system("epoll_create1"))?;
-        poller.watch_edges(waker.descriptor()).map_err(SwitchError::system("watching an eventfd"))?;
+        let mut poller = new_poller(&waker)?;
         let engine = Engine::open(&config.region, config.limits, config.device, &waker)?;
         let heap = Arc::clone(engine.device.log().heap());
         let queues = sides[0].queues().min(sides[1].queues()).max(1);
         heap.reserve_landing(queues);
         let image = heap.media().image().unwrap_or_default();
         let memory = LandingMemory::register(image, &[&sides[0], &sides[1]], queues as usize, false)?;
-        let bridges = attach(&sides, config.pin.as_deref())?;
+        let bridges = attach(&sides, config.pin.as_deref(), &config.wanted())?;
         let mut lanes = Vec::new();
         for queue in 0..queues {
             lanes.push(open_lane(&memory, &sides, &bridges, queue, config.mode)?);
         }
         for socket in lanes.iter().flat_map(|lane| &lane.sockets) {
-            poller.watch(socket.descriptor()).map_err(SwitchError::system("watching an AF_XDP socket"))?;
+            watch(&mut poller, socket)?;
         }
+        let clients_poller = config.servers_may_wait().then(|| {
+            let mut poller = new_poller(&waker)?;
+            lanes.iter().try_for_each(|lane| watch(&mut poller, &lane.sockets[CLIENTS]))?;
+            Ok::<_, SwitchError>(poller)
+        });
+        let clients_poller = clients_poller.transpose()?;
         let metrics = engine.serve_metrics(config.metrics)?;
         let reason = describe(&sides, &bridges, &memory);
         Ok(Self {
@@ -131,6 +145,8 @@ impl Wire {
                 complained: false,
             },
             poller,
+            clients_poller,
+            clients_sent: false,
             waker,
             spin: Spin::new(config.spin),
             received: Vec::new(),
@@ -177,7 +193,9 @@ impl Wire {
         for lane in &mut self.lanes {
             for side in [CLIENTS, SERVER] {
                 self.received.clear();
-                any |= lane.sockets[side].receive(BATCH, &mut self.received) > 0;
+                let came = lane.sockets[side].receive(BATCH, &mut self.received) > 0;
+                any |= came;
+                self.clients_sent |= came && side == CLIENTS;
                 for packet in &self.received {
                     self.station.pass(lane, packet, side)?;
                 }
@@ -233,10 +251,11 @@ impl Wire {
 fn rest(
     spin: &mut Spin,
     poller: &mut Poller,
+    most: Duration,
     engine: &Engine,
     mut has_received: impl FnMut() -> bool,
 ) -> Result<(), SwitchError> {
-    let (begun, due) = (std::time::Instant::now(), engine.until_due(WAIT_MAX));
+    let (begun, due) = (std::time::Instant::now(), engine.until_due(most));
     if due.is_zero() {
         return Ok(());
     }
@@ -259,7 +278,7 @@ fn rest(
         std::hint::spin_loop();
     }
     spin.gave_up();
-    poller.wait(Some(due.min(WAIT_MAX))).map_err(SwitchError::system("waiting for packets"))?;
+    poller.wait(Some(due)).map_err(SwitchError::system("waiting for packets"))?;
     spin.woke(begun.elapsed());
     Ok(())
 }
@@ -375,11 +394,52 @@ impl Station {
     }
 }
 
-fn attach(sides: &[Interface; 2], pin: Option<&Path>) -> Result<[Bridge; 2], SwitchError> {
+impl WireConfig {
+    /// Whether what a server sends is urgent for nobody.
+    fn servers_may_wait(&self) -> bool {
+        self.device.cache.is_none() && self.spin != Duration::MAX
+    }
+
+    /// What comes to the process of a device between two interfaces. One that never waits is awake in any case, and passes
+    /// packets on sooner than the kernel does on the core that received them.
+    fn wanted(&self) -> Wanted {
+        match self.spin {
+            Duration::MAX => Bridge::PMNET_PORTS.into(),
+            _ => wanted(self.device.cache.is_some()),
+        }
+    }
+}
+
+fn new_poller(waker: &Waker) -> Result<Poller, SwitchError> {
+    let mut poller = Poller::new().map_err(SwitchError::system("epoll_create1"))?;
+    poller.watch_edges(waker.descriptor()).map_err(SwitchError::system("watching an eventfd"))?;
+    Ok(poller)
+}
+
+fn watch(poller: &mut Poller, socket: &Socket) -> Result<(), SwitchError> {
+    poller.watch(socket.descriptor()).map_err(SwitchError::system("watching an AF_XDP socket"))
+}
+
+/// What comes to the process where the rest goes on in the kernel, as the table says that it may.
+fn wanted(has_cache: bool) -> Wanted {
+    /// Where the highest bit of a little-endian `seq_no` lies.
+    const HIGHEST: Bits = Bits { at: 7, mask: (FIRST_BYPASS >> 24) as u8 };
+    let kind = |row: &Row| {
+        let zero = match row.comes(has_cache) {
+            Comes::Always => None,
+            Comes::WithUpdatesNumber => Some(HIGHEST),
+            Comes::Never => return None,
+        };
+        Some(Kind { first: row.kind?, zero })
+    };
+    Wanted { ports: Bridge::PMNET_PORTS, kinds: Some(TABLE.iter().filter_map(kind).collect()) }
+}
+
+fn attach(sides: &[Interface; 2], pin: Option<&Path>, wanted: &Wanted) -> Result<[Bridge; 2], SwitchError> {
     let bridge = |side: usize, name: &str| {
         let pin = pin.map(|folder| folder.join(name));
-        let ports = Bridge::PMNET_PORTS;
-        Bridge::attach(&sides[side], Some(&sides[1 - side]), ports, AttachMode::Auto, pin.as_deref())
+        let peer = Some(&sides[1 - side]);
+        Bridge::attach(&sides[side], peer, wanted.clone(), AttachMode::Auto, pin.as_deref())
     };
     Ok([bridge(CLIENTS, "pmnet-clients")?, bridge(SERVER, "pmnet-server")?])
 }
@@ -420,6 +480,10 @@ impl Driver for Wire {
         &self.station.engine
     }
 
+    fn passed(&self) -> u64 {
+        self.bridges.iter().map(Bridge::others).sum()
+    }
+
     /// Takes what has arrived on every queue and does all there is to do; waits if there was nothing.
     fn round(&mut self) -> Result<(), SwitchError> {
         let mut any = self.take()?;
@@ -437,14 +501,48 @@ impl Driver for Wire {
             self.spin.found();
             return Ok(());
         }
-        let Self { spin, poller, lanes, station, .. } = self;
+        let servers_wait =
+            std::mem::take(&mut self.clients_sent) && !self.station.engine.device.log().is_empty();
+        let Self { spin, poller, clients_poller, lanes, station, .. } = self;
         let has_received = || lanes.iter_mut().any(|lane| lane.sockets.iter_mut().any(Socket::has_received));
-        rest(spin, poller, &station.engine, has_received)
+        match clients_poller {
+            Some(poller) if servers_wait => {
+                rest(spin, poller, SERVER_MAY_WAIT, &station.engine, has_received)
+            }
+            _ => rest(spin, poller, WAIT_MAX, &station.engine, has_received),
+        }
     }
 }
 
 impl std::fmt::Debug for Wire {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Wire").field("reason", &self.reason).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use landfall_pmnet::device::table;
+    use landfall_pmnet::wire::Header;
+
+    #[test]
+    fn the_kernel_takes_out_of_the_stream_what_the_table_says() {
+        for has_cache in [false, true] {
+            let kinds = wanted(has_cache).kinds.unwrap();
+            let is_wanted = |payload: &[u8]| {
+                let kind = kinds.iter().find(|kind| kind.first == payload[0]);
+                kind.is_some_and(|kind| {
+                    kind.zero.is_none_or(|bits| payload[usize::from(bits.at)] & bits.mask == 0)
+                })
+            };
+            for (kind, seq) in (0..=u8::MAX).flat_map(|kind| {
+                [0, 1, 0x7f, 0x80, 0xff, 0x8000, FIRST_BYPASS - 1, FIRST_BYPASS, u32::MAX]
+                    .map(|seq| (kind, seq))
+            }) {
+                let payload = Header::new(kind, 0x8181, seq).to_bytes();
+                assert_eq!(is_wanted(&payload), table::comes(&payload, has_cache), "{kind:#x} {seq:#x}");
+            }
+        }
     }
 }

@@ -5,7 +5,7 @@
 
 use super::frame::{self, ETHERNET_BYTES, Frame, Unfit};
 use super::neighbours::Neighbours;
-use super::{BATCH, CLIENTS, WireConfig, rest};
+use super::{BATCH, CLIENTS, WAIT_MAX, WireConfig, new_poller, rest, wanted};
 use crate::engine::{Clock, Driver, Engine};
 use crate::error::SwitchError;
 use crate::frames::HeapFrames;
@@ -63,7 +63,7 @@ impl Nic {
         let NicConfig { interface, wire } = config;
         let interface = Interface::find(interface)?;
         let waker = Waker::new().map_err(SwitchError::system("making an eventfd"))?;
-        let mut poller = Poller::new().map_err(SwitchError::system("epoll_create1"))?;
+        let mut poller = new_poller(&waker)?;
         let engine = Engine::open(&wire.region, wire.limits, wire.device, &waker)?;
         let heap = Arc::clone(engine.device.log().heap());
         let queues = interface.queues();
@@ -71,7 +71,8 @@ impl Nic {
         let image = heap.media().image().unwrap_or_default();
         let memory = LandingMemory::register(image, &[&interface], queues as usize, false)?;
         let pin = wire.pin.as_ref().map(|folder| folder.join("pmnet-nic"));
-        let bridge = Bridge::attach(&interface, None, Bridge::PMNET_PORTS, AttachMode::Auto, pin.as_deref())?;
+        let wanted = wanted(wire.device.cache.is_some());
+        let bridge = Bridge::attach(&interface, None, wanted, AttachMode::Auto, pin.as_deref())?;
         let tun = Tun::open(interface.mtu)
             .map_err(SwitchError::system("making a TUN interface to hand packets to the kernel"))?;
         let sniffer = Sniffer::open(interface.index)
@@ -85,7 +86,6 @@ impl Nic {
             lanes.push((socket, memory.departures(worker, CLIENTS), memory.landing(worker)));
         }
         poller.watch(sniffer.descriptor()).map_err(SwitchError::system("watching a packet socket"))?;
-        poller.watch_edges(waker.descriptor()).map_err(SwitchError::system("watching an eventfd"))?;
         let metrics = engine.serve_metrics(wire.metrics)?;
         let place = if bridge.is_native() { "driver" } else { "kernel's receive path" };
         Ok(Self {
@@ -275,6 +275,10 @@ impl Driver for Nic {
         &self.engine
     }
 
+    fn passed(&self) -> u64 {
+        self.bridge.others()
+    }
+
     fn round(&mut self) -> Result<(), SwitchError> {
         let mut any = self.take_from_clients()?;
         any |= self.take_from_server()?;
@@ -295,7 +299,7 @@ impl Driver for Nic {
         }
         let Self { spin, poller, lanes, engine, .. } = self;
         let has_received = || lanes.iter_mut().any(|(socket, ..)| socket.has_received());
-        rest(spin, poller, engine, has_received)
+        rest(spin, poller, WAIT_MAX, engine, has_received)
     }
 }
 

@@ -69,8 +69,12 @@ const OP_NOT_EQUAL: u8 = 0x50;
 const OP_LESS: u8 = 0xa0;
 const OP_CALL: u8 = 0x80;
 const OP_EXIT: u8 = 0x90;
+/// `BPF_ATOMIC`; the immediate is the operation, 0 to add.
+const MODE_ATOMIC: u8 = 0xc0;
 /// `BPF_PSEUDO_MAP_FD`: the immediate is a map's descriptor.
 const PSEUDO_MAP: u8 = 1;
+/// `BPF_PSEUDO_MAP_VALUE`: the same, and the address is that of its first entry.
+const PSEUDO_MAP_VALUE: u8 = 2;
 
 /// A program being written.
 #[derive(Debug, Default)]
@@ -172,6 +176,17 @@ impl Assembler {
         self.emit(0, 0, 0, 0, 0);
     }
 
+    /// `to = address of the first entry of map`, an array: two slots.
+    pub(crate) fn set_first_entry(&mut self, to: Register, descriptor: i32) {
+        self.emit(CLASS_LD | MODE_IMM | Width::Double as u8, to as u8, PSEUDO_MAP_VALUE, 0, descriptor);
+        self.emit(0, 0, 0, 0, 0);
+    }
+
+    /// `*to += from`, 64 bits, at once for all processors.
+    pub(crate) fn atomic_add(&mut self, to: Register, from: Register) {
+        self.emit(CLASS_STX | MODE_ATOMIC | Width::Double as u8, to as u8, from as u8, 0, 0);
+    }
+
     fn branch(&mut self, code: u8, to: u8, from: u8, immediate: u32, target: Label) {
         self.jumps.push((self.code.len(), target));
         self.emit(code, to, from, 0, immediate.cast_signed());
@@ -267,6 +282,8 @@ mod tests {
         let wide = [[0x18, 0x01, 0, 0, 2, 0, 0, 0], [0, 0, 0, 0, 1, 0, 0, 0]];
         assert_eq!(assembled(|a| a.set_double(R1, 0x1_0000_0002)), wide);
         assert_eq!(assembled(|a| a.set_map(R1, 7))[0], [0x18, 0x11, 0, 0, 7, 0, 0, 0]);
+        assert_eq!(assembled(|a| a.set_first_entry(R1, 7))[0], [0x18, 0x21, 0, 0, 7, 0, 0, 0]);
+        assert_eq!(assembled(|a| a.atomic_add(R1, R2)), [[0xdb, 0x21, 0, 0, 0, 0, 0, 0]]);
     }
 
     #[test]

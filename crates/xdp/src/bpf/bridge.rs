@@ -1,8 +1,9 @@
-//! The bridge program: datagrams of some ports to our sockets, everything else to the other side.
+//! The bridge program: some datagrams of some ports to our sockets, everything else to the other side.
 
 use super::asm::Register::{R0, R1, R2, R3, R7, R8};
 use super::asm::{Assembler, Instruction, Label, Width};
 use super::frame::{IPV4, IPV4_PROTOCOL, IPV6, IPV6_NEXT, UDP, XDP_PASS, XDP_REDIRECT};
+use crate::wanted::Kind;
 
 /// Bytes of a UDP header (RFC 768), and where its ports lie in it.
 const UDP_BYTES: i32 = 8;
@@ -10,9 +11,11 @@ const UDP_PORTS: [i16; 2] = [0, 2];
 
 /// What a bridge program is made for.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct BridgePlan {
+pub(crate) struct BridgePlan<'w> {
     /// First and last port, in this order.
     pub(crate) ports: (u16, u16),
+    /// Payloads that are ours, and the descriptor of the array whose first entry counts the others; `None`: all are ours.
+    pub(crate) kinds: Option<(&'w [Kind], i32)>,
     /// Descriptor of the map of sockets.
     pub(crate) sockets: i32,
     /// Descriptor of the map that holds the other side; `None`: the kernel is.
@@ -22,13 +25,16 @@ pub(crate) struct BridgePlan {
 }
 
 /// The program for `plan`.
-pub(crate) fn bridge(plan: BridgePlan) -> Vec<Instruction> {
+pub(crate) fn bridge(plan: BridgePlan<'_>) -> Vec<Instruction> {
     let mut asm = Assembler::default();
     let [ours, others, done] = [(); 3].map(|()| asm.label());
     datagrams(&mut asm, others);
     ports(&mut asm, plan.ports, ours);
     asm.jump(others);
     asm.bind(ours);
+    if let Some((wanted, counter)) = plan.kinds {
+        kinds(&mut asm, wanted, counter, others);
+    }
     asm.stamp(plan.cookie);
     asm.redirect_to_socket(plan.sockets);
     asm.jump_if_equal(R0, XDP_REDIRECT, done);
@@ -78,4 +84,42 @@ fn ports(asm: &mut Assembler, (first, last): (u16, u16), ours: Label) {
         asm.add(R3, -i32::from(first));
         asm.jump_if_less(R3, count, ours);
     }
+}
+
+/// Goes to `others` unless the payload behind the UDP header at R2 is of one of these kinds, and counts those that are not.
+fn kinds(asm: &mut Assembler, wanted: &[Kind], counter: i32, others: Label) {
+    let [matched, count] = [(); 2].map(|()| asm.label());
+    need(asm, 0, count);
+    asm.load(Width::Byte, R3, R2, UDP_BYTES as i16);
+    for Kind { first, zero } in wanted {
+        let Some(zero) = zero else {
+            asm.jump_if_equal(R3, (*first).into(), matched);
+            continue;
+        };
+        let next = asm.label();
+        asm.jump_if_not(R3, (*first).into(), next);
+        need(asm, zero.at, count);
+        asm.load(Width::Byte, R3, R2, UDP_BYTES as i16 + i16::from(zero.at));
+        asm.and(R3, zero.mask.into());
+        asm.jump_if_equal(R3, 0, matched);
+        asm.jump(count);
+        asm.bind(next);
+    }
+    if wanted.is_empty() {
+        // No byte is that large: the verifier refuses code that nothing leads to.
+        asm.jump_if_equal(R3, 0x100, matched);
+    }
+    asm.bind(count);
+    asm.set_first_entry(R1, counter);
+    asm.set(R2, 1);
+    asm.atomic_add(R1, R2);
+    asm.jump(others);
+    asm.bind(matched);
+}
+
+/// Goes to `other` unless the payload has its byte `at`.
+fn need(asm: &mut Assembler, at: u8, other: Label) {
+    asm.copy(R1, R2);
+    asm.add(R1, UDP_BYTES + i32::from(at) + 1);
+    asm.jump_if_beyond(R1, R8, other);
 }

@@ -9,6 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 const MAP_CREATE: libc::c_int = 0;
+const MAP_LOOKUP_ELEM: libc::c_int = 1;
 const MAP_UPDATE_ELEM: libc::c_int = 2;
 const PROG_LOAD: libc::c_int = 5;
 const OBJ_PIN: libc::c_int = 6;
@@ -20,6 +21,7 @@ const LINK_CREATE: libc::c_int = 28;
 const LINK_UPDATE: libc::c_int = 29;
 const LINK_DETACH: libc::c_int = 34;
 
+const MAP_TYPE_ARRAY: u32 = 2;
 const MAP_TYPE_DEVMAP: u32 = 14;
 const MAP_TYPE_XSKMAP: u32 = 17;
 const PROG_TYPE_XDP: u32 = 6;
@@ -45,9 +47,9 @@ struct MapCreate {
     flags: u32,
 }
 
-/// For `MAP_UPDATE_ELEM`.
+/// For `MAP_LOOKUP_ELEM` and `MAP_UPDATE_ELEM`.
 #[repr(C)]
-struct MapUpdate {
+struct MapEntry {
     map: u32,
     padding: u32,
     key: u64,
@@ -165,7 +167,7 @@ pub(crate) struct SocketMap(OwnedFd);
 
 impl SocketMap {
     pub(crate) fn new(queues: u32) -> io::Result<Self> {
-        new_map(MAP_TYPE_XSKMAP, queues).map(Self)
+        new_map(MAP_TYPE_XSKMAP, (queues, 4)).map(Self)
     }
 
     pub(crate) fn fd(&self) -> RawFd {
@@ -184,7 +186,7 @@ pub(crate) struct DeviceMap(OwnedFd);
 impl DeviceMap {
     /// An empty one.
     pub(crate) fn new() -> io::Result<Self> {
-        new_map(MAP_TYPE_DEVMAP, 1).map(Self)
+        new_map(MAP_TYPE_DEVMAP, (1, 4)).map(Self)
     }
 
     pub(crate) fn fd(&self) -> RawFd {
@@ -197,15 +199,39 @@ impl DeviceMap {
     }
 }
 
-/// A map of numbers below `entries` to numbers.
-fn new_map(map_type: u32, entries: u32) -> io::Result<OwnedFd> {
-    let mut attr = MapCreate { map_type, key_bytes: 4, value_bytes: 4, entries, flags: 0 };
+/// A number that a program counts with.
+#[derive(Debug)]
+pub(crate) struct Counter(OwnedFd);
+
+impl Counter {
+    /// At zero.
+    pub(crate) fn new() -> io::Result<Self> {
+        new_map(MAP_TYPE_ARRAY, (1, 8)).map(Self)
+    }
+
+    pub(crate) fn fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+
+    pub(crate) fn get(&self) -> io::Result<u64> {
+        let (key, mut value) = (0u32, 0u64);
+        let into = (&raw mut value).expose_provenance() as u64;
+        let mut attr =
+            MapEntry { map: number(&self.0), padding: 0, key: address(&key), value: into, flags: 0 };
+        call(MAP_LOOKUP_ELEM, &mut attr)?;
+        Ok(value)
+    }
+}
+
+/// A map of numbers below `entries` to values of so many bytes.
+fn new_map(map_type: u32, (entries, value_bytes): (u32, u32)) -> io::Result<OwnedFd> {
+    let mut attr = MapCreate { map_type, key_bytes: 4, value_bytes, entries, flags: 0 };
     owned(call(MAP_CREATE, &mut attr)?)
 }
 
 fn set_entry(map: &OwnedFd, key: u32, value: u32) -> io::Result<()> {
     let (key, value) = (address(&key), address(&value));
-    let mut attr = MapUpdate { map: number(map), padding: 0, key, value, flags: 0 };
+    let mut attr = MapEntry { map: number(map), padding: 0, key, value, flags: 0 };
     call(MAP_UPDATE_ELEM, &mut attr).map(drop)
 }
 

@@ -3,7 +3,8 @@
 use super::{ethernet, ipv4, ipv6, port_bytes};
 use crate::bpf::{BridgePlan, bridge};
 use crate::sys::RawSocket;
-use crate::sys::bpf::{DeviceMap, Program, SocketMap};
+use crate::sys::bpf::{Counter, DeviceMap, Program, SocketMap};
+use crate::{Bits, Kind, Wanted};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -19,6 +20,7 @@ const LOOPBACK: u32 = 1;
 /// A loaded program. The answer is the same for the socket and for the other side: of each the map may be empty.
 struct Loaded {
     program: Program,
+    others: Counter,
     _sockets: SocketMap,
     _socket: RawSocket,
 }
@@ -26,6 +28,10 @@ struct Loaded {
 impl Loaded {
     /// `peer`: there is another side, whose map holds an interface if it says so. `None` where programs cannot be loaded.
     fn new(ports: &RangeInclusive<u16>, socket: bool, peer: Option<bool>) -> Option<Self> {
+        Self::of(&ports.clone().into(), socket, peer)
+    }
+
+    fn of(Wanted { ports, kinds }: &Wanted, socket: bool, peer: Option<bool>) -> Option<Self> {
         let made = SocketMap::new(1).and_then(|map| Ok((map, RawSocket::new()?, DeviceMap::new()?)));
         let (sockets, raw, map) = made
             .inspect_err(|e| eprintln!("SKIP: BPF maps and AF_XDP sockets (root is needed): {e}"))
@@ -36,15 +42,17 @@ impl Loaded {
         if peer == Some(true) {
             map.set(LOOPBACK).unwrap();
         }
+        let others = Counter::new().unwrap();
         let plan = BridgePlan {
             ports: (*ports.start(), *ports.end()),
+            kinds: kinds.as_deref().map(|kinds| (kinds, others.fd())),
             sockets: sockets.fd(),
             peer: peer.map(|_| map.fd()),
             cookie: 0x1234_5678_9abc_def1,
         };
         let loaded = Program::load(*b"landfall_tested\0", &bridge(plan), false);
         let program = loaded.unwrap_or_else(|refused| panic!("{refused:?}"));
-        Some(Self { program, _sockets: sockets, _socket: raw })
+        Some(Self { program, others, _sockets: sockets, _socket: raw })
     }
 
     fn redirects(&self, frame: &[u8]) -> bool {
@@ -166,6 +174,58 @@ fn everything_goes_to_the_other_side_while_there_is_no_socket() {
     assert!(cut.redirects(&ours) && !others.iter().any(|frame| cut.redirects(frame)));
     let gone = Loaded::new(&PORTS, false, Some(false)).unwrap();
     assert!(!gone.redirects(&ours) && !others.iter().any(|frame| gone.redirects(frame)));
+}
+
+/// Kinds as a device without a read cache has them: some bytes, and one with a bit of another byte.
+fn some_kinds() -> Wanted {
+    let plain = |first| Kind { first, zero: None };
+    let low = Kind { first: 3, zero: Some(Bits { at: 7, mask: 0x80 }) };
+    Wanted { ports: PORTS, kinds: Some(vec![plain(1), low, plain(0x10), plain(0xff)]) }
+}
+
+#[test]
+fn only_payloads_of_wanted_kinds_are_ours_and_the_others_are_counted() {
+    let Some(loaded) = Loaded::of(&some_kinds(), true, None) else { return };
+    let mut passed = 0;
+    for first in 0..=u8::MAX {
+        for (length, high) in [(0, 0), (1, 0), (7, 0), (8, 0), (8, 0x7f), (8, 0x80), (16, 0xff), (16, 0x7f)] {
+            let mut payload = vec![0xee; length];
+            payload.first_mut().into_iter().for_each(|byte| *byte = first);
+            payload.get_mut(7).into_iter().for_each(|byte| *byte = high);
+            let datagram = [&udp(51000, 9)[..8], payload.as_slice()].concat();
+            let ours = match first {
+                _ if length == 0 => false,
+                1 | 0x10 | 0xff => true,
+                3 => length >= 8 && high & 0x80 == 0,
+                _ => false,
+            };
+            for frame in
+                [ipv4(V4, 17, 5, 0, &datagram), ipv4(V4, 17, 9, 0, &datagram), ipv6(V6, 17, &datagram)]
+            {
+                assert_eq!(loaded.redirects(&frame), ours, "{first:#x} {length} {high:#x}");
+                passed += u64::from(!ours);
+                assert_eq!(loaded.others.get().unwrap(), passed);
+            }
+            // What is not of these ports is not counted.
+            assert!(!loaded.redirects(&ipv4(V4, 17, 5, 0, &[&udp(9, 9)[..8], &payload].concat())));
+            assert_eq!(loaded.others.get().unwrap(), passed);
+        }
+    }
+}
+
+#[test]
+fn any_list_of_kinds_loads() {
+    let lists = [vec![], (0..=u8::MAX).map(|first| Kind { first, zero: None }).collect(), {
+        let zero = |at| Some(Bits { at, mask: 0xff });
+        (0..=u8::MAX).map(|first| Kind { first, zero: zero(first) }).collect()
+    }];
+    for (kinds, ours) in lists.into_iter().zip([false, true, false]) {
+        let Some(loaded) = Loaded::of(&Wanted { ports: PORTS, kinds: Some(kinds) }, true, None) else {
+            return;
+        };
+        let datagram = [&udp(51000, 9)[..8], [0x55; 300].as_slice()].concat();
+        assert_eq!(loaded.redirects(&ipv4(V4, 17, 5, 0, &datagram)), ours);
+    }
 }
 
 /// Frames that are nearly right: datagrams, cut anywhere, with some bytes changed.
