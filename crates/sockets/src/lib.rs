@@ -18,7 +18,7 @@ mod write_back;
 
 pub use error::TransportError;
 pub use outgoing::{Outgoing, Part};
-pub use policy::run_soon_when_woken;
+pub use policy::{prefer_slices_of, run_soon_when_woken};
 pub use poller::Poller;
 pub use waker::Waker;
 pub use write_back::WriteBack;

@@ -28,7 +28,9 @@ pub(crate) fn write_back_soon_when_woken() {
     prefer_slices_of(WRITE_BACK_SLICE);
 }
 
-fn prefer_slices_of(slice: Duration) {
+/// Lets the calling thread take its turns on a CPU in slices of this length: the shorter, the sooner it runs when it is woken.
+/// Best effort.
+pub fn prefer_slices_of(slice: Duration) {
     if let Err(error) = crate::sys::prefer_short_slices(slice) {
         tracing::debug!(%error, "the scheduler takes no wish for short slices");
     }

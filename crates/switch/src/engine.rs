@@ -7,7 +7,7 @@ use landfall_pmnet::Instant;
 use landfall_pmnet::device::{Device, DeviceConfig};
 use landfall_pmnet::log::{Keeper, Limits, Log, Recovered};
 use landfall_server::store::{open_region, random};
-use landfall_sockets::Waker;
+use landfall_sockets::{Waker, prefer_slices_of};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,6 +18,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Pause between looks at what background work there is.
 const KEEP_PAUSE: Duration = Duration::from_millis(2);
+/// How long it runs at a time where it shares a core with a driver that never waits: for so long nobody is answered.
+const KEEP_SLICE: Duration = Duration::from_micros(100);
 /// How often counts are shown.
 const PUBLISH_EVERY: Duration = Duration::from_millis(100);
 /// How often watermarks are moved all the way.
@@ -270,6 +272,7 @@ impl KeeperThread {
         let stop = Arc::new(AtomicBool::new(false));
         let stopping = Arc::clone(&stop);
         let work = move || {
+            prefer_slices_of(KEEP_SLICE);
             let (mut complained, mut rounds) = (false, 0_u32);
             while !stopping.load(Ordering::Relaxed) {
                 rounds = rounds.wrapping_add(1);

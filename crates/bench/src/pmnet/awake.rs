@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-/// Turns between two looks at whether to stop.
+/// Turns between two looks at whether to stop: a microsecond or so.
 const TURNS: u32 = 1000;
 
 /// Keeps cores from sleeping while it lives, as `idle=poll` would: a thread of the lowest class on each one. A virtual
@@ -19,7 +19,10 @@ pub(crate) struct Awake {
 }
 
 impl Awake {
-    pub(crate) fn start(cores: &[usize]) -> Self {
+    /// With `yields`, they enter the kernel every microsecond. Where somebody on the other core polls without ever sleeping, whom it
+    /// wakes here was seen to wait for this core's next tick, up to 4 ms, while a thread of the lowest class ran on in user mode.
+    /// Elsewhere that does not happen, and a core that enters the kernel all the time takes from what its twin can do.
+    pub(crate) fn start(cores: &[usize], yields: bool) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let thread = |core: usize| {
             let stop = stop.clone();
@@ -30,6 +33,9 @@ impl Awake {
                 while !stop.load(Ordering::Relaxed) {
                     // Not `spin_loop`: a hypervisor may take the core away from those who pause.
                     (0..TURNS).for_each(|_| turns = black_box(turns.wrapping_add(1)));
+                    if yields {
+                        std::thread::yield_now();
+                    }
                 }
             })
         };

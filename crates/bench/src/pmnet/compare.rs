@@ -15,6 +15,7 @@ use crate::measure::stats::Summary;
 use crate::paper::sys::pin;
 use crate::{check_stop, say};
 use hdrhistogram::Histogram;
+use landfall_sockets::prefer_slices_of;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -23,6 +24,9 @@ use std::time::Duration;
 pub(crate) const PERCENTILES: [f64; 16] =
     [0.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 98.0, 99.0, 99.5, 99.9];
 const SEED: u64 = 11;
+/// How long the clients' thread runs at a time where it shares its core: the shortest that the kernel grants. On a machine of its
+/// own it would wait for nobody; here whoever works behind its back would keep it waiting for the rest of a slice.
+const CLIENT_SLICE: Duration = Duration::from_micros(100);
 
 /// One contestant under one load, over all rounds.
 #[derive(Clone, Debug, Serialize)]
@@ -118,6 +122,7 @@ fn turn(lab: &Lab, spec: Spec) -> Result<Sample, BenchError> {
     let measured = stand.course.client.enter(|| {
         lab.is_pinning().then(|| pin(lab.args.client_core));
         rest_exactly();
+        prefer_slices_of(CLIENT_SLICE);
         load(&stand, settings)?;
         let mut channel = stand.open_channel()?;
         drive(&mut *channel, clients(settings, spec.clients), plan, mark)

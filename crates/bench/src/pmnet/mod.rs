@@ -133,7 +133,8 @@ impl Lab {
             Waits::Polls => &cores[..1],
             Waits::Spin => &[],
         };
-        Awake::start(if self.is_pinning() && !self.args.let_sleep { waiting } else { &[] })
+        let cores = if self.is_pinning() && !self.args.let_sleep { waiting } else { &[] };
+        Awake::start(cores, waits == Waits::Polls)
     }
 
     /// A program on a host and a core.
