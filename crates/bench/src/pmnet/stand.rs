@@ -6,7 +6,9 @@ use super::args::ServeKind;
 use super::course::{Between, Course, LOGGER_PORT, PLAIN_PORT, PMNET_PORT, RESP_PORT};
 use super::design::{Design, LogOn, Spec, Waits};
 use super::load::{Channel, Framing, PmnetChannel, StreamChannel, UdpChannel};
+use crate::clients::conn::Conn;
 use crate::clients::http::{Http, metric};
+use crate::clients::replies::Reply;
 use crate::error::BenchError;
 use crate::measure::cpu::CpuTime;
 use crate::peers::{Server, UNSET, end_of_log, launch, spawn};
@@ -25,6 +27,8 @@ const METRICS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCAL
 const LOG_BYTES: u64 = 256 << 20;
 /// Bytes of a `landfall serve` region.
 const REGION_BYTES: u64 = 512 << 20;
+/// What redis remembers as slow, ms.
+const SLOW_MS: &str = "500";
 const ANYWHERE: Ipv4Addr = Ipv4Addr::UNSPECIFIED;
 
 /// Everything that runs. Processes end before their hosts and folders: fields drop in order.
@@ -224,6 +228,7 @@ impl Stand {
         command.args(["--bind", "0.0.0.0", "--protected-mode", "no", "--port", &RESP_PORT.to_string()]);
         command.args(["--save", "", "--daemonize", "no", "--appendonly", "yes", "--appendfsync", "always"]);
         command.args(["--auto-aof-rewrite-percentage", "0"]).arg("--dir").arg(&dir);
+        command.args(["--latency-monitor-threshold", SLOW_MS]);
         let began = Instant::now();
         let child = spawn(command, &dir, Stdio::null())?;
         let resp = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), RESP_PORT);
@@ -298,6 +303,11 @@ impl Stand {
             say(format_args!("    {}: {:?}", server.peer, server.cpu()));
             end_of_log(&server.dir).lines().for_each(|line| say(format_args!("      {line}")));
         }
+        if self.spec.app.speaks_resp() && self.spec.app != App::Landfall {
+            let told = self.course.server.enter(doctor);
+            let told = told.unwrap_or_else(|error| format!("redis does not say how it is: {error}"));
+            told.lines().for_each(|line| say(format_args!("      {line}")));
+        }
     }
 
     /// CPU time so far: of the devices, and of all servers.
@@ -320,6 +330,15 @@ struct Process<'a> {
     at: SocketAddr,
     extent: Extent,
     spin: bool,
+}
+
+/// What redis says about what took it longer than [`SLOW_MS`], waits for the disk among that; on its own host.
+fn doctor() -> Result<String, BenchError> {
+    let mut redis = Conn::open(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), RESP_PORT), "redis")?;
+    match redis.ask(&[b"LATENCY", b"DOCTOR"])? {
+        Reply::Bulk(text) => Ok(String::from_utf8_lossy(text).into_owned()),
+        other => Ok(format!("{other:?}")),
+    }
 }
 
 /// What a device tells of itself.

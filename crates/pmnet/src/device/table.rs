@@ -94,6 +94,11 @@ impl Row {
     }
 }
 
+/// Whether a payload is an update's: it is sent on whatever becomes of it here, and so may be sent on first.
+pub fn goes_on(payload: &[u8]) -> bool {
+    Header::parse(payload).is_ok_and(|header| matching(header.kind).egress == Egress::ForwardAndAck)
+}
+
 /// Whether a payload comes to the pipeline. What has no whole header is sent on, too.
 pub fn comes(payload: &[u8], has_cache: bool) -> bool {
     let Ok(header) = Header::parse(payload) else { return false };

@@ -152,6 +152,8 @@ impl Draw {
             framed: self.rng.one_in(2),
             frame_bytes: self.pick(&[2048, 65536]),
             fence_us: self.pick(&[1, 50, 2000]),
+            forwards_first: self.rng.one_in(2),
+            passes: self.rng.one_in(2),
             keep_us: self.pick(&[500, 20_000]),
         }
     }

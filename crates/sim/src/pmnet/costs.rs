@@ -112,9 +112,9 @@ impl Fabric {
         self.enter(core, |costs| woken(costs) + costs.host_receive);
     }
 
-    /// A packet arrives at a device.
-    pub(super) fn enter_device(&mut self, device: usize, way: Way, datagram: &Datagram) {
-        let update = way == Way::Up && is_update(&datagram.payload);
+    /// A packet arrives at a device; `first`: it is sent on before it is logged, so that it is only looked at now.
+    pub(super) fn enter_device(&mut self, device: usize, (way, first): (Way, bool), datagram: &Datagram) {
+        let update = way == Way::Up && is_update(&datagram.payload) && !first;
         self.enter(Core::Device(device), |costs| if update { costs.take } else { costs.look });
     }
 

@@ -8,7 +8,7 @@ use crate::violation::Violation;
 use landfall_heap::{Heap, NewRegion};
 use landfall_media::sim::{SimMedia, SimOptions};
 use landfall_media::{Dirty, Extent, Media, RUN_SIZE, Site};
-use landfall_pmnet::device::{Action, Arrival, Device, DeviceConfig, DeviceStats, Verdict};
+use landfall_pmnet::device::{Action, Arrival, Device, DeviceConfig, DeviceStats, Verdict, table};
 use landfall_pmnet::log::{Keeper, Limits, Log};
 use landfall_pmnet::{Identity, Instant, LogError};
 use std::net::SocketAddr;
@@ -35,6 +35,10 @@ pub struct DeviceSetup {
     pub frame_bytes: u64,
     /// Longest time from a packet to the fence that covers it, and of the fence, microseconds.
     pub fence_us: u64,
+    /// Updates are sent on before they are logged, as devices of a chain do but for the last.
+    pub forwards_first: bool,
+    /// What the pipeline need not see goes on without it, as in the kernel of a device on the wire.
+    pub passes: bool,
     /// Pause between two rounds of background work, microseconds.
     pub keep_us: u64,
 }
@@ -279,7 +283,19 @@ impl DeviceNode {
 
     /// A packet arrives from one of the device's sides.
     pub(super) fn handle(&mut self, way: Way, datagram: Datagram, fabric: &mut Fabric) {
-        let Some(running) = self.running.as_mut().filter(|_| datagram.is_sound()) else { return };
+        if self.running.is_none() || !datagram.is_sound() {
+            return;
+        }
+        let has_cache = self.setup.config.cache.is_some();
+        if self.setup.passes && !table::comes(&datagram.payload, has_cache) {
+            return self.send(way, datagram, fabric);
+        }
+        let first = self.forwards_first(way, &datagram);
+        if first {
+            self.send(way, datagram.clone(), fabric);
+            fabric.enter(Core::Device(self.number), |costs| costs.take);
+        }
+        let Some(running) = &mut self.running else { return };
         let verdict = running.take(&self.setup, &datagram, fabric);
         if self.is_frozen() {
             return;
@@ -289,10 +305,15 @@ impl DeviceNode {
             Some(running) if way == Way::Up && fabric.cores.is_some() && verdict == Verdict::Forward => {
                 running.held.push(datagram);
             }
-            _ if verdict == Verdict::Forward => self.send(way, datagram, fabric),
+            _ if verdict == Verdict::Forward && !first => self.send(way, datagram, fabric),
             _ => {}
         }
         self.act(fabric);
+    }
+
+    /// Whether a packet is sent on before it is logged.
+    pub(super) fn forwards_first(&self, way: Way, datagram: &Datagram) -> bool {
+        self.setup.forwards_first && !self.last && way == Way::Up && table::goes_on(&datagram.payload)
     }
 
     fn send(&self, way: Way, datagram: Datagram, fabric: &mut Fabric) {

@@ -47,6 +47,8 @@ impl Setup {
             framed: true,
             frame_bytes: 2048,
             fence_us: 20,
+            forwards_first: true,
+            passes: true,
             keep_us: 10_000,
         };
         Self {

@@ -195,7 +195,8 @@ impl PmnetWorld {
             Way::Down => hop.checked_sub(1),
         };
         if let Some(at) = device {
-            self.fabric.enter_device(at, way, &datagram);
+            let first = self.devices[at].forwards_first(way, &datagram);
+            self.fabric.enter_device(at, (way, first), &datagram);
             self.devices[at].handle(way, datagram, &mut self.fabric);
             self.crash_if_frozen(at);
             return Ok(());

@@ -16,7 +16,7 @@ use crate::status::Status;
 use frame::{Frame, Unfit};
 use landfall_media::Extent;
 use landfall_packets::{Departures, Landing, LandingMemory, Mode, Spin};
-use landfall_pmnet::device::table::{Comes, Row, TABLE};
+use landfall_pmnet::device::table::{self, Comes, Row, TABLE};
 use landfall_pmnet::device::{Action, Arrival, DeviceConfig, Verdict};
 use landfall_pmnet::log::{Limits, Stored};
 use landfall_pmnet::wire::FIRST_BYPASS;
@@ -56,7 +56,7 @@ pub struct WireConfig {
     pub mode: Mode,
     /// Folder of a BPF file system to pin the programs in, so that the wire is whole while no device runs.
     pub pin: Option<PathBuf>,
-    /// Updates are sent on before they are fenced and acknowledged: the other devices of a chain work on them meanwhile.
+    /// Updates are sent on before they are logged: the other devices of a chain work on them meanwhile.
     pub forwards_first: bool,
     /// The region.
     pub region: RegionConfig,
@@ -90,9 +90,18 @@ pub struct Wire {
     waker: Waker,
     spin: Spin,
     received: Vec<Received>,
+    landed: Vec<Landed>,
     forwards_first: bool,
     reason: String,
     metrics: Option<SocketAddr>,
+}
+
+/// A packet in its chunk.
+#[derive(Clone, Copy)]
+struct Landed {
+    at: Extent,
+    /// It has been sent on.
+    sent: bool,
 }
 
 /// What does not depend on the lane.
@@ -150,6 +159,7 @@ impl Wire {
             waker,
             spin: Spin::new(config.spin),
             received: Vec::new(),
+            landed: Vec::new(),
             forwards_first: config.forwards_first,
             reason,
             metrics,
@@ -196,8 +206,13 @@ impl Wire {
                 let came = lane.sockets[side].receive(BATCH, &mut self.received) > 0;
                 any |= came;
                 self.clients_sent |= came && side == CLIENTS;
-                for packet in &self.received {
-                    self.station.pass(lane, packet, side)?;
+                self.landed.clear();
+                self.landed.extend(self.received.iter().filter_map(|packet| self.station.land(lane, packet)));
+                if self.forwards_first && side == CLIENTS {
+                    self.station.forward_updates(lane, &mut self.landed)?;
+                }
+                for landed in &self.landed {
+                    self.station.pass(lane, *landed, side)?;
                 }
             }
         }
@@ -284,19 +299,37 @@ fn rest(
 }
 
 impl Station {
-    /// A packet has come in on `side`: it is looked at, and passed on or kept.
-    fn pass(&mut self, lane: &mut Lane, packet: &Received, side: usize) -> Result<(), SwitchError> {
-        if packet.continues {
+    /// A packet has come in.
+    fn land(&mut self, lane: &mut Lane, packet: &Received) -> Option<Landed> {
+        let at = if packet.continues {
             // A part of a packet that is longer than a chunk: the interfaces' MTU forbids it.
             lane.landing.discard(packet, &mut self.frames);
-            self.engine.status.dropped(1);
-            return Ok(());
-        }
-        let Some(at) = lane.landing.land(packet, &mut self.frames) else {
-            self.engine.status.dropped(1);
-            return Ok(());
+            None
+        } else {
+            lane.landing.land(packet, &mut self.frames)
         };
-        if self.look(at, side) == Verdict::Forward {
+        if at.is_none() {
+            self.engine.status.dropped(1);
+        }
+        at.map(|at| Landed { at, sent: false })
+    }
+
+    /// Sends the updates among what clients have sent on, before anything else is done with them.
+    fn forward_updates(&mut self, lane: &mut Lane, landed: &mut [Landed]) -> Result<(), SwitchError> {
+        let frames = self.frames.clone();
+        for Landed { at, sent } in landed {
+            *sent = Frame::parse(frames.bytes(*at)).is_ok_and(|frame| table::goes_on(frame.payload));
+            if *sent {
+                self.forward(lane, *at, SERVER)?;
+            }
+        }
+        Ok(lane.departures[SERVER].kick(&mut lane.sockets[SERVER], &mut self.frames)?)
+    }
+
+    /// A packet that came in on `side` is looked at, and passed on or kept.
+    fn pass(&mut self, lane: &mut Lane, landed: Landed, side: usize) -> Result<(), SwitchError> {
+        let Landed { at, sent } = landed;
+        if self.look(at, side) == Verdict::Forward && !sent {
             self.forward(lane, at, 1 - side)?;
         }
         lane.landing.done(at.off, &mut self.frames);
@@ -487,9 +520,6 @@ impl Driver for Wire {
     /// Takes what has arrived on every queue and does all there is to do; waits if there was nothing.
     fn round(&mut self) -> Result<(), SwitchError> {
         let mut any = self.take()?;
-        if any && self.forwards_first {
-            self.kick(SERVER)?;
-        }
         if self.waker.take() {
             self.station.engine.collect();
             any = true;
@@ -523,7 +553,6 @@ impl std::fmt::Debug for Wire {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use landfall_pmnet::device::table;
     use landfall_pmnet::wire::Header;
 
     #[test]

@@ -55,19 +55,19 @@ fn aims() -> Vec<Aim> {
         aim: at_least(5.0),
         paper: format!("{} ×", paper::FIGURE_19),
     }));
-    let apps: Vec<App> = std::iter::once(App::Ideal).chain(key_value(App::Map)).collect();
-    aims.push(Aim {
+    let workloads = |medium| std::iter::once(App::Ideal).chain(key_value(medium)).collect::<Vec<_>>();
+    aims.extend(MEDIA.map(|(place, medium)| Aim {
         figure: "21, simulated",
-        what: "3-way replication by servers over 3 devices, mean of the workloads".into(),
-        apps: apps.clone(),
+        what: format!("3-way replication by servers over 3 devices, mean of the workloads, {place}"),
+        apps: workloads(medium),
         ratio: copies,
         aim: at_least(6.0),
         paper: format!("{} ×", paper::REPLICATED),
-    });
+    }));
     aims.push(Aim {
         figure: "21, simulated",
         what: "3 devices over one: latency added".into(),
-        apps,
+        apps: workloads(App::Map),
         ratio: added,
         aim: (Bound::AtMost, 16.0, "%"),
         paper: format!("{} %", paper::COPIES),

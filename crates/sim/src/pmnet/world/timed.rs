@@ -169,8 +169,8 @@ mod tests {
     #[test]
     fn fences_of_a_chain_overlap() {
         let one = 5 + 1 + 2 + 3 + 4 + 1 + 7;
-        // Each further device is two more wires, an update taken and sent on, and an acknowledgement sent back.
-        let further = 1 + 2 + 4 + 1 + 1 + 4;
+        // Each further device is two more wires, an update looked at and sent on, and an acknowledgement looked at and sent back.
+        let further = 1 + 1 + 4 + 1 + 1 + 4;
         let three = alone(3, 0);
         assert!(three >= one + 2 * further && three <= one + 2 * further + 3 + 4 + 2 * 4, "{three}");
     }
