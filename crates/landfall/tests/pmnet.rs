@@ -102,13 +102,50 @@ fn reads_are_answered_from_a_devices_cache_and_see_every_write_before_them() {
         assert_eq!(reply, Reply::Simple("OK".into()));
         assert_eq!(resp.call(&[b"GET", b"key"]).unwrap(), Reply::Bulk(value.clone().into_bytes()));
     }
+    let [hits, bypasses] = counts(&net, ["cache_hits_total", "bypasses_total"]);
+    assert!(hits >= 250, "{hits} of 500 reads came from the cache");
+    assert!(bypasses >= 500, "{bypasses} of 500 reads came to the device");
+}
+
+/// What `landfall pmnet top` shows of the first device, once counts have been published.
+fn counts<const N: usize>(net: &Net, names: [&str; N]) -> [u64; N] {
     std::thread::sleep(Duration::from_millis(300));
     let mut top = net.devices[0].command(binary().to_str().unwrap());
-    let counts = top.args(["pmnet", "top", "--count", "1"]).output().unwrap();
-    let counts = String::from_utf8(counts.stdout).unwrap();
-    let hits = counts.lines().find(|line| line.starts_with("cache_hits_total")).expect("hits are counted");
-    let hits: u64 = hits.split_whitespace().nth(1).unwrap().parse().unwrap();
-    assert!(hits >= 250, "{hits} of 500 reads came from the cache");
+    let shown =
+        String::from_utf8(top.args(["pmnet", "top", "--count", "1"]).output().unwrap().stdout).unwrap();
+    names.map(|name| {
+        let mut lines = shown.lines().map(str::split_whitespace);
+        let count = lines.find_map(|mut words| (words.next() == Some(name)).then(|| words.next()).flatten());
+        count.unwrap_or_else(|| panic!("{name} is counted")).parse().unwrap()
+    })
+}
+
+#[test]
+fn without_a_read_cache_bypasses_and_responses_pass_in_the_kernel() {
+    const READS: u64 = 300;
+    let Some(net) = has_redis().then(|| Net::new(1)).flatten() else { return };
+    let _redis = net.start_redis();
+    let _server = net.start_server();
+    // One that never waits takes everything, and so did all before there was a choice.
+    for (spin, passes) in [("50", true), ("always", false)] {
+        let _device = net.start_device(0, &["--spin", spin, "--metrics", "127.0.0.1:9151"]);
+        let client = net.start_client(1);
+        let mut resp = connect(&net, client.address("resp"));
+        for value in 0..READS {
+            let value = value.to_string();
+            assert_eq!(resp.call(&[b"SET", b"key", value.as_bytes()]).unwrap(), Reply::Simple("OK".into()));
+            assert_eq!(resp.call(&[b"GET", b"key"]).unwrap(), Reply::Bulk(value.into_bytes()));
+        }
+        let [bypasses, passed, logged] = counts(&net, ["bypasses_total", "passed_total", "logged_total"]);
+        assert!(logged >= READS, "{logged}");
+        if passes {
+            assert_eq!(bypasses, 0);
+            assert!(passed >= 2 * READS, "{passed}: a request and a response for each read");
+        } else {
+            assert!(bypasses >= READS, "{bypasses}");
+            assert_eq!(passed, 0);
+        }
+    }
 }
 
 #[test]

@@ -13,7 +13,7 @@ pub(crate) enum Design {
     ClientServer,
     /// The same over TCP.
     Tcp,
-    /// Through the device's own process, which logs nothing: requests sent as bypasses.
+    /// Past a device that logs nothing: requests sent as bypasses. One that never waits forwards them itself, the kernel does otherwise.
     Bypass,
     /// Logged by so many devices in a row; the server replicates as often.
     Pmnet { devices: u8, log: LogOn, cache: bool },

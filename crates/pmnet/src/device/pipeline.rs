@@ -126,7 +126,7 @@ impl Device {
         }
     }
 
-    /// Tells the read cache of an update, before it is sent on.
+    /// Tells the read cache of an update, before any packet that comes later is looked at.
     fn tell_reads(&mut self, identity: &Identity, arrival: &Arrival<'_>, is_conflict: bool) {
         if let Some(reads) = &mut self.reads {
             reads.update(identity, arrival.payload, is_conflict);

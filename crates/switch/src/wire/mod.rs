@@ -6,23 +6,21 @@
 mod frame;
 mod neighbours;
 mod nic;
+mod station;
+mod steering;
 
 pub use nic::{Nic, NicConfig};
 
-use crate::engine::{Clock, Driver, Engine, RegionConfig};
+use crate::engine::{Driver, Engine, RegionConfig};
 use crate::error::SwitchError;
 use crate::frames::HeapFrames;
 use crate::status::Status;
-use frame::{Frame, Unfit};
-use landfall_media::Extent;
 use landfall_packets::{Departures, Landing, LandingMemory, Mode, Spin};
-use landfall_pmnet::device::table::{self, Comes, Row, TABLE};
-use landfall_pmnet::device::{Action, Arrival, DeviceConfig, Verdict};
-use landfall_pmnet::log::{Limits, Stored};
-use landfall_pmnet::wire::FIRST_BYPASS;
-use landfall_sockets::{Frames, Poller, Waker};
-use landfall_xdp::{AttachMode, Bits, Bridge, Interface, Kind, Received, Socket, Wanted};
-use neighbours::Neighbours;
+use landfall_pmnet::device::{Action, DeviceConfig};
+use landfall_pmnet::log::Limits;
+use landfall_sockets::{Poller, Waker};
+use landfall_xdp::{AttachMode, Bridge, Interface, Received, Socket, Wanted};
+use station::{Landed, Station};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -96,22 +94,6 @@ pub struct Wire {
     metrics: Option<SocketAddr>,
 }
 
-/// A packet in its chunk.
-#[derive(Clone, Copy)]
-struct Landed {
-    at: Extent,
-    /// It has been sent on.
-    sent: bool,
-}
-
-/// What does not depend on the lane.
-struct Station {
-    engine: Engine,
-    frames: HeapFrames,
-    neighbours: Neighbours,
-    complained: bool,
-}
-
 impl Wire {
     /// Opens the log, lays its region under both interfaces and attaches the bridge programs.
     ///
@@ -147,12 +129,7 @@ impl Wire {
             lanes,
             bridges,
             _memory: memory,
-            station: Station {
-                engine,
-                frames: HeapFrames(heap),
-                neighbours: Neighbours::default(),
-                complained: false,
-            },
+            station: Station::new(engine, HeapFrames(heap)),
             poller,
             clients_poller,
             clients_sent: false,
@@ -298,151 +275,6 @@ fn rest(
     Ok(())
 }
 
-impl Station {
-    /// A packet has come in.
-    fn land(&mut self, lane: &mut Lane, packet: &Received) -> Option<Landed> {
-        let at = if packet.continues {
-            // A part of a packet that is longer than a chunk: the interfaces' MTU forbids it.
-            lane.landing.discard(packet, &mut self.frames);
-            None
-        } else {
-            lane.landing.land(packet, &mut self.frames)
-        };
-        if at.is_none() {
-            self.engine.status.dropped(1);
-        }
-        at.map(|at| Landed { at, sent: false })
-    }
-
-    /// Sends the updates among what clients have sent on, before anything else is done with them.
-    fn forward_updates(&mut self, lane: &mut Lane, landed: &mut [Landed]) -> Result<(), SwitchError> {
-        let frames = self.frames.clone();
-        for Landed { at, sent } in landed {
-            *sent = Frame::parse(frames.bytes(*at)).is_ok_and(|frame| table::goes_on(frame.payload));
-            if *sent {
-                self.forward(lane, *at, SERVER)?;
-            }
-        }
-        Ok(lane.departures[SERVER].kick(&mut lane.sockets[SERVER], &mut self.frames)?)
-    }
-
-    /// A packet that came in on `side` is looked at, and passed on or kept.
-    fn pass(&mut self, lane: &mut Lane, landed: Landed, side: usize) -> Result<(), SwitchError> {
-        let Landed { at, sent } = landed;
-        if self.look(at, side) == Verdict::Forward && !sent {
-            self.forward(lane, at, 1 - side)?;
-        }
-        lane.landing.done(at.off, &mut self.frames);
-        Ok(())
-    }
-
-    fn look(&mut self, at: Extent, side: usize) -> Verdict {
-        let frames = self.frames.clone();
-        let frame = match Frame::parse(frames.bytes(at)) {
-            Ok(frame) => frame,
-            Err(Unfit::Foreign) => return Verdict::Forward,
-            Err(Unfit::Checksum) => {
-                self.engine.status.dropped(1);
-                self.complain();
-                return Verdict::Taken;
-            }
-        };
-        self.neighbours.learn(&frame, side);
-        let arrival = Arrival {
-            from: frame.from,
-            to: frame.to,
-            payload: frame.payload,
-            packet: at.with_len((frame.payload_at + frame.payload.len()) as u32),
-            header_at: frame.payload_at,
-            arrival_ns: Clock::unix_ns(),
-        };
-        self.engine.device.handle(&arrival, self.engine.clock.now())
-    }
-
-    fn complain(&mut self) {
-        if !std::mem::replace(&mut self.complained, true) {
-            tracing::warn!(
-                "packets with wrong checksums are dropped; between virtual interfaces nobody fills them in: switch that off at the ends (ethtool -K INTERFACE tx off)"
-            );
-        }
-    }
-
-    /// Sends a frame of the region on.
-    fn forward(&mut self, lane: &mut Lane, frame: Extent, side: usize) -> Result<(), SwitchError> {
-        let (departures, socket) = (&mut lane.departures[side], &mut lane.sockets[side]);
-        if !departures.has_room(socket, &mut self.frames)?
-            || !departures.send_stored(frame, socket, &mut self.frames)
-        {
-            self.engine.status.dropped(1);
-        }
-        Ok(())
-    }
-
-    /// Sends a datagram made here.
-    fn send(
-        &mut self,
-        lane: &mut Lane,
-        from: SocketAddr,
-        to: SocketAddr,
-        payload: &[u8],
-    ) -> Result<(), SwitchError> {
-        let (source, destination) = (self.neighbours.find(&from.ip()), self.neighbours.find(&to.ip()));
-        let made = source.zip(destination).and_then(|(source, destination)| {
-            let bytes = frame::make((source.mac, destination.mac), from, to, payload)?;
-            Some((destination.side, bytes))
-        });
-        match made {
-            Some((side, bytes)) => self.send_bytes(lane, &bytes, side),
-            None => {
-                self.engine.status.dropped(1);
-                Ok(())
-            }
-        }
-    }
-
-    fn send_bytes(&mut self, lane: &mut Lane, bytes: &[u8], side: usize) -> Result<(), SwitchError> {
-        let (departures, socket) = (&mut lane.departures[side], &mut lane.sockets[side]);
-        if !departures.has_room(socket, &mut self.frames)?
-            || !departures.send_bytes(bytes, socket, &mut self.frames)
-        {
-            self.engine.status.dropped(1);
-        }
-        Ok(())
-    }
-
-    /// Sends the frame of an update to its server again.
-    fn send_again(&mut self, lane: &mut Lane, stored: &Stored) -> Result<(), SwitchError> {
-        let Ok(bytes) = self.engine.device.log().bytes_of(stored) else { return Ok(()) };
-        let Ok(frame) = Frame::parse(&bytes) else {
-            // It was logged by a relay, without headers.
-            self.engine.status.dropped(1);
-            return Ok(());
-        };
-        self.neighbours.recall(&frame);
-        let side = self.neighbours.find(&frame.to.ip()).map_or(SERVER, |server| server.side);
-        match stored.extents.as_slice() {
-            [one] => self.forward(lane, *one, side),
-            _ => self.send_bytes(lane, &bytes, side),
-        }
-    }
-}
-
-impl WireConfig {
-    /// Whether what a server sends is urgent for nobody.
-    fn servers_may_wait(&self) -> bool {
-        self.device.cache.is_none() && self.spin != Duration::MAX
-    }
-
-    /// What comes to the process of a device between two interfaces. One that never waits is awake in any case, and passes
-    /// packets on sooner than the kernel does on the core that received them.
-    fn wanted(&self) -> Wanted {
-        match self.spin {
-            Duration::MAX => Bridge::PMNET_PORTS.into(),
-            _ => wanted(self.device.cache.is_some()),
-        }
-    }
-}
-
 fn new_poller(waker: &Waker) -> Result<Poller, SwitchError> {
     let mut poller = Poller::new().map_err(SwitchError::system("epoll_create1"))?;
     poller.watch_edges(waker.descriptor()).map_err(SwitchError::system("watching an eventfd"))?;
@@ -451,21 +283,6 @@ fn new_poller(waker: &Waker) -> Result<Poller, SwitchError> {
 
 fn watch(poller: &mut Poller, socket: &Socket) -> Result<(), SwitchError> {
     poller.watch(socket.descriptor()).map_err(SwitchError::system("watching an AF_XDP socket"))
-}
-
-/// What comes to the process where the rest goes on in the kernel, as the table says that it may.
-fn wanted(has_cache: bool) -> Wanted {
-    /// Where the highest bit of a little-endian `seq_no` lies.
-    const HIGHEST: Bits = Bits { at: 7, mask: (FIRST_BYPASS >> 24) as u8 };
-    let kind = |row: &Row| {
-        let zero = match row.comes(has_cache) {
-            Comes::Always => None,
-            Comes::WithUpdatesNumber => Some(HIGHEST),
-            Comes::Never => return None,
-        };
-        Some(Kind { first: row.kind?, zero })
-    };
-    Wanted { ports: Bridge::PMNET_PORTS, kinds: Some(TABLE.iter().filter_map(kind).collect()) }
 }
 
 fn attach(sides: &[Interface; 2], pin: Option<&Path>, wanted: &Wanted) -> Result<[Bridge; 2], SwitchError> {
@@ -547,31 +364,5 @@ impl Driver for Wire {
 impl std::fmt::Debug for Wire {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Wire").field("reason", &self.reason).finish_non_exhaustive()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use landfall_pmnet::wire::Header;
-
-    #[test]
-    fn the_kernel_takes_out_of_the_stream_what_the_table_says() {
-        for has_cache in [false, true] {
-            let kinds = wanted(has_cache).kinds.unwrap();
-            let is_wanted = |payload: &[u8]| {
-                let kind = kinds.iter().find(|kind| kind.first == payload[0]);
-                kind.is_some_and(|kind| {
-                    kind.zero.is_none_or(|bits| payload[usize::from(bits.at)] & bits.mask == 0)
-                })
-            };
-            for (kind, seq) in (0..=u8::MAX).flat_map(|kind| {
-                [0, 1, 0x7f, 0x80, 0xff, 0x8000, FIRST_BYPASS - 1, FIRST_BYPASS, u32::MAX]
-                    .map(|seq| (kind, seq))
-            }) {
-                let payload = Header::new(kind, 0x8181, seq).to_bytes();
-                assert_eq!(is_wanted(&payload), table::comes(&payload, has_cache), "{kind:#x} {seq:#x}");
-            }
-        }
     }
 }

@@ -5,7 +5,8 @@
 
 use super::frame::{self, ETHERNET_BYTES, Frame, Unfit};
 use super::neighbours::Neighbours;
-use super::{BATCH, CLIENTS, WAIT_MAX, WireConfig, new_poller, rest, wanted};
+use super::steering::wanted;
+use super::{BATCH, CLIENTS, WAIT_MAX, WireConfig, new_poller, rest};
 use crate::engine::{Clock, Driver, Engine};
 use crate::error::SwitchError;
 use crate::frames::HeapFrames;

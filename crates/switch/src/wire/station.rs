@@ -1,0 +1,167 @@
+//! What a device on the wire does with one packet, whichever queue it came from.
+
+use super::frame::{self, Frame, Unfit};
+use super::neighbours::Neighbours;
+use super::{Lane, SERVER};
+use crate::engine::{Clock, Engine};
+use crate::error::SwitchError;
+use crate::frames::HeapFrames;
+use landfall_media::Extent;
+use landfall_pmnet::device::{Arrival, Verdict, table};
+use landfall_pmnet::log::Stored;
+use landfall_sockets::Frames;
+use landfall_xdp::Received;
+use std::net::SocketAddr;
+
+/// A packet in its chunk.
+#[derive(Clone, Copy)]
+pub(super) struct Landed {
+    at: Extent,
+    /// It has been sent on.
+    sent: bool,
+}
+
+/// What does not depend on the lane.
+pub(super) struct Station {
+    pub(super) engine: Engine,
+    pub(super) frames: HeapFrames,
+    neighbours: Neighbours,
+    complained: bool,
+}
+
+impl Station {
+    pub(super) fn new(engine: Engine, frames: HeapFrames) -> Self {
+        Self { engine, frames, neighbours: Neighbours::default(), complained: false }
+    }
+
+    /// A packet has come in.
+    pub(super) fn land(&mut self, lane: &mut Lane, packet: &Received) -> Option<Landed> {
+        let at = if packet.continues {
+            // A part of a packet that is longer than a chunk: the interfaces' MTU forbids it.
+            lane.landing.discard(packet, &mut self.frames);
+            None
+        } else {
+            lane.landing.land(packet, &mut self.frames)
+        };
+        if at.is_none() {
+            self.engine.status.dropped(1);
+        }
+        at.map(|at| Landed { at, sent: false })
+    }
+
+    /// Sends the updates among what clients have sent on, before anything else is done with them.
+    pub(super) fn forward_updates(
+        &mut self,
+        lane: &mut Lane,
+        landed: &mut [Landed],
+    ) -> Result<(), SwitchError> {
+        let frames = self.frames.clone();
+        for Landed { at, sent } in landed {
+            *sent = Frame::parse(frames.bytes(*at)).is_ok_and(|frame| table::goes_on(frame.payload));
+            if *sent {
+                self.forward(lane, *at, SERVER)?;
+            }
+        }
+        Ok(lane.departures[SERVER].kick(&mut lane.sockets[SERVER], &mut self.frames)?)
+    }
+
+    /// A packet that came in on `side` is looked at, and passed on or kept.
+    pub(super) fn pass(&mut self, lane: &mut Lane, landed: Landed, side: usize) -> Result<(), SwitchError> {
+        let Landed { at, sent } = landed;
+        if self.look(at, side) == Verdict::Forward && !sent {
+            self.forward(lane, at, 1 - side)?;
+        }
+        lane.landing.done(at.off, &mut self.frames);
+        Ok(())
+    }
+
+    fn look(&mut self, at: Extent, side: usize) -> Verdict {
+        let frames = self.frames.clone();
+        let frame = match Frame::parse(frames.bytes(at)) {
+            Ok(frame) => frame,
+            Err(Unfit::Foreign) => return Verdict::Forward,
+            Err(Unfit::Checksum) => {
+                self.engine.status.dropped(1);
+                self.complain();
+                return Verdict::Taken;
+            }
+        };
+        self.neighbours.learn(&frame, side);
+        let arrival = Arrival {
+            from: frame.from,
+            to: frame.to,
+            payload: frame.payload,
+            packet: at.with_len((frame.payload_at + frame.payload.len()) as u32),
+            header_at: frame.payload_at,
+            arrival_ns: Clock::unix_ns(),
+        };
+        self.engine.device.handle(&arrival, self.engine.clock.now())
+    }
+
+    fn complain(&mut self) {
+        if !std::mem::replace(&mut self.complained, true) {
+            tracing::warn!(
+                "packets with wrong checksums are dropped; between virtual interfaces nobody fills them in: switch that off at the ends (ethtool -K INTERFACE tx off)"
+            );
+        }
+    }
+
+    /// Sends a frame of the region on.
+    fn forward(&mut self, lane: &mut Lane, frame: Extent, side: usize) -> Result<(), SwitchError> {
+        let (departures, socket) = (&mut lane.departures[side], &mut lane.sockets[side]);
+        if !departures.has_room(socket, &mut self.frames)?
+            || !departures.send_stored(frame, socket, &mut self.frames)
+        {
+            self.engine.status.dropped(1);
+        }
+        Ok(())
+    }
+
+    /// Sends a datagram made here.
+    pub(super) fn send(
+        &mut self,
+        lane: &mut Lane,
+        from: SocketAddr,
+        to: SocketAddr,
+        payload: &[u8],
+    ) -> Result<(), SwitchError> {
+        let (source, destination) = (self.neighbours.find(&from.ip()), self.neighbours.find(&to.ip()));
+        let made = source.zip(destination).and_then(|(source, destination)| {
+            let bytes = frame::make((source.mac, destination.mac), from, to, payload)?;
+            Some((destination.side, bytes))
+        });
+        match made {
+            Some((side, bytes)) => self.send_bytes(lane, &bytes, side),
+            None => {
+                self.engine.status.dropped(1);
+                Ok(())
+            }
+        }
+    }
+
+    fn send_bytes(&mut self, lane: &mut Lane, bytes: &[u8], side: usize) -> Result<(), SwitchError> {
+        let (departures, socket) = (&mut lane.departures[side], &mut lane.sockets[side]);
+        if !departures.has_room(socket, &mut self.frames)?
+            || !departures.send_bytes(bytes, socket, &mut self.frames)
+        {
+            self.engine.status.dropped(1);
+        }
+        Ok(())
+    }
+
+    /// Sends the frame of an update to its server again.
+    pub(super) fn send_again(&mut self, lane: &mut Lane, stored: &Stored) -> Result<(), SwitchError> {
+        let Ok(bytes) = self.engine.device.log().bytes_of(stored) else { return Ok(()) };
+        let Ok(frame) = Frame::parse(&bytes) else {
+            // It was logged by a relay, without headers.
+            self.engine.status.dropped(1);
+            return Ok(());
+        };
+        self.neighbours.recall(&frame);
+        let side = self.neighbours.find(&frame.to.ip()).map_or(SERVER, |server| server.side);
+        match stored.extents.as_slice() {
+            [one] => self.forward(lane, *one, side),
+            _ => self.send_bytes(lane, &bytes, side),
+        }
+    }
+}
