@@ -119,9 +119,10 @@ impl Lab {
         BenchError::Missing("redis-server is not installed (Debian: apt-get install redis-server)".into())
     }
 
-    /// Flags of a device that caches what this application's clients read.
+    /// Flags of a device that caches what this application's clients read, responses of the server included, as the paper's
+    /// do: no workload here has keys that expire.
     pub(crate) fn cache_flag(&self, app: App) -> Option<[&'static str; 2]> {
-        let kind = if app.speaks_resp() { "resp" } else { "plain" };
+        let kind = if app.speaks_resp() { "resp-keep" } else { "plain" };
         self.has_cache.then_some(["--cache", kind])
     }
 

@@ -67,7 +67,7 @@ fn words(page: &mut Page, results: &Results) {
     page.paragraph(
         "*Client-server* goes the same way as PMNet: through the device, which forwards what is not PMNet's in the kernel \
          (XDP), over UDP; Redis and what stands on it over TCP, as in the paper. *Direct* is a veth pair without a device. \
-         *Bypass* goes through the device's process, which logs nothing, and is answered by the server. *Device polls*: the device's \
+         *Bypass* goes past the device, whose process does not see it, and is answered by the server. *Device polls*: the device's \
          core never waits, as a switch's pipeline does not, while clients and servers wait in the kernel, as the paper's do. \
          *Spinning*: client and whoever answers it never wait. In both, what works behind the client's back is on the \
          client's core, which it has while the client rests; otherwise all wait in the kernel, and devices and servers share \
