@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-/// A package index and six packages, the largest of 8 MB; longer means that the mirror hangs.
+/// A package index and seven packages, the largest of 8 MB; longer means that the mirror hangs.
 const INSTALL_LIMIT: Duration = Duration::from_secs(240);
 const PROBE_LIMIT: Duration = Duration::from_secs(20);
 
@@ -57,6 +57,16 @@ pub(crate) const PEERS: &[Peer] = &[
         package: "python3-redis",
         skipped: "tests with redis-py",
         probe: &["sh", "-c", "python3 -c 'import redis' || /usr/bin/python3 -c 'import redis'"],
+    },
+    Peer {
+        name: "LevelDB",
+        package: "libleveldb1d",
+        skipped: "the comparison of data management with LevelDB",
+        probe: &[
+            "sh",
+            "-c",
+            "ldconfig -p 2>/dev/null | grep -q libleveldb || /sbin/ldconfig -p | grep -q libleveldb",
+        ],
     },
     // A chain's order and its members' leases are tested against the real one: what a gateway answers, and when a
     // lease ends, no stand-in knows.
