@@ -64,6 +64,33 @@ fn a_device_that_is_lost_for_good_with_its_log_loses_nothing_that_another_has() 
 }
 
 #[test]
+fn a_chain_that_acknowledges_in_one_packet_survives_kills_of_each_device() {
+    const FLAGS: &[&str] = &["--spin", "always", "--keep-back", "100000"];
+    let Some(net) = has_redis().then(|| Net::new(2)).flatten() else { return };
+    let _redis = net.start_redis();
+    let near_flags = [FLAGS, &["--metrics", "127.0.0.1:9151"]].concat();
+    let server = net.start_server();
+    let (near, far) = (net.start_device(0, &near_flags), net.start_device(1, FLAGS));
+    let client = net.start_client(2);
+    let address = client.address("resp");
+    let writers = Writers::start(2, 8000, || connect(&net, address));
+    writers.wait_for(300);
+    let [joined, acknowledged] = counts(&net, ["joined_total", "acknowledged_total"]);
+    assert!(joined > 100 && joined > acknowledged, "{joined} joined, {acknowledged} by itself");
+    far.kill();
+    let _far = net.start_device(1, FLAGS);
+    writers.wait_for(200);
+    near.kill();
+    let _near = net.start_device(0, &near_flags);
+    writers.wait_for(100);
+    // Only the devices can acknowledge now.
+    server.kill();
+    writers.wait_for(100);
+    let _server = net.start_server();
+    must_have(net.redis().expect("redis"), &writers.finish());
+}
+
+#[test]
 fn as_the_servers_own_network_card_a_device_survives_kills_too() {
     let Some(net) = has_redis().then(|| Net::new(0)).flatten() else { return };
     let _redis = net.start_redis();

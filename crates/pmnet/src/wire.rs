@@ -28,7 +28,7 @@ pub const IPV6_UDP_BYTES: usize = 48;
 pub struct Header {
     /// What kind of packet; unknown ones are forwarded.
     pub kind: u8,
-    /// [`FROM_HOSTS`], or in a PMNet-ACK the device's number.
+    /// [`FROM_HOSTS`], or in a PMNet-ACK the device's number; in a joint one that of the device nearest to the client.
     pub ack_count: u8,
     /// The client's number for the session.
     pub session: u16,
@@ -109,6 +109,8 @@ pub mod kind {
     pub const SERVER_ACK: u8 = 0x18;
     /// The server misses updates.
     pub const RETRANSMIT: u8 = 0x19;
+    /// Several devices' acknowledgements of one update.
+    pub const JOINT_ACK: u8 = 0x1a;
     /// A client begins a session.
     pub const SESSION_START: u8 = 0x20;
     /// The server has taken it.
@@ -171,6 +173,8 @@ pub enum Body<'a> {
     UpdateFragment(Fragment, &'a [u8]),
     /// A device has logged an update.
     PmnetAck,
+    /// That device has, and so have these: their numbers.
+    JointAck(&'a [u8]),
     /// A whole response to a bypass.
     Response(&'a [u8]),
     /// A piece of one.
@@ -300,6 +304,7 @@ impl<'a> Body<'a> {
             Self::Update(_) => kind::UPDATE,
             Self::UpdateFragment(..) => kind::UPDATE_FRAGMENT,
             Self::PmnetAck => kind::PMNET_ACK,
+            Self::JointAck(_) => kind::JOINT_ACK,
             Self::Response(_) => kind::RESPONSE,
             Self::ResponseFragment(..) => kind::RESPONSE_FRAGMENT,
             Self::CacheResponse(_) => kind::CACHE_RESPONSE,
@@ -320,7 +325,7 @@ impl<'a> Body<'a> {
         }
     }
 
-    /// The request, response, or piece of one that it carries.
+    /// The request, response, piece of one, or numbers that it carries.
     pub fn bytes(&self) -> &'a [u8] {
         match self {
             Self::Update(bytes)
@@ -328,6 +333,7 @@ impl<'a> Body<'a> {
             | Self::Response(bytes)
             | Self::ResponseFragment(_, bytes)
             | Self::CacheResponse(bytes)
+            | Self::JointAck(bytes)
             | Self::Bypass { request: bytes, .. }
             | Self::BypassFragment { request: bytes, .. }
             | Self::Other(bytes) => bytes,
@@ -407,6 +413,7 @@ impl<'a> Reader<'a> {
             }
             kind::RESPONSE_FRAGMENT => Body::ResponseFragment(self.fragment()?, self.rest),
             kind::SERVER_ACK => Body::ServerAck,
+            kind::JOINT_ACK => Body::JointAck(self.rest),
             kind::RETRANSMIT => match self.u32()? {
                 0 => return Err(WireError::Field { what: "a count of missing updates" }),
                 count => Body::Retransmit { count },
@@ -496,6 +503,7 @@ mod tests {
             Body::Update(b"set"),
             Body::UpdateFragment(fragment, b"piece"),
             Body::PmnetAck,
+            Body::JointAck(&[1, 2]),
             Body::Response(b"+OK"),
             Body::ResponseFragment(fragment, b"piece"),
             Body::CacheResponse(b"value"),

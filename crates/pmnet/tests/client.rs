@@ -166,6 +166,23 @@ fn an_update_is_complete_when_every_device_of_the_chain_has_it() {
 }
 
 #[test]
+fn one_packet_acknowledges_for_several_devices() {
+    let mut peer = Peer::started(config(3));
+    let hear = |peer: &mut Peer, nearest, others| {
+        let mut packet = Packet::new(SESSION, 1, Body::JointAck(others));
+        packet.header.ack_count = nearest;
+        peer.client.handle_datagram(&packet.to_bytes(), peer.now);
+    };
+    peer.update(b"set");
+    peer.sent();
+    hear(&mut peer, 1, &[2, 7, 2]);
+    assert_eq!(peer.events(), [], "device 0 has not acknowledged");
+    hear(&mut peer, 0, &[1, 2]);
+    assert_eq!(peer.events(), [complete(0, CompletedBy::Devices)]);
+    assert_eq!((peer.client.stats().acks, peer.client.stats().acks_again), (3, 4));
+}
+
+#[test]
 fn a_device_without_a_number_counts_for_a_chain_of_one() {
     for (devices, completes) in [(0, false), (1, true), (2, false)] {
         let mut peer = Peer::started(config(devices));

@@ -329,3 +329,140 @@ fn after_a_restart_reads_are_answered_only_when_packets_of_before_are_gone() {
     assert_eq!(bench.up(flow(3), &get(1, b"k")), Verdict::Taken);
     assert_eq!(bench.sent(), [hit(flow(3), 1, b"Vv")]);
 }
+
+/// What other devices send back for an update: several in one packet if there are `more`.
+fn others(seq: u32, nearest: u8, more: &[u8]) -> Vec<u8> {
+    let body = if more.is_empty() { Body::PmnetAck } else { Body::JointAck(more) };
+    let mut packet = Packet::new(1, seq, body);
+    packet.header.ack_count = nearest;
+    packet.to_bytes()
+}
+
+/// Of this device and others, as it is sent.
+fn joint(flow: Flow, seq: u32, more: &[u8]) -> Sent {
+    let mut header = Packet::new(1, seq, Body::Update(b"")).header;
+    (header.kind, header.ack_count) = (kind::JOINT_ACK, 3);
+    let bytes = Packet { header, body: Body::JointAck(more) }.to_bytes();
+    Sent::Made { from: flow.server, to: flow.client, bytes }
+}
+
+/// A device in front of others: it has heard them once, at once.
+fn in_front_of_others(config: DeviceConfig) -> Bench {
+    let mut bench = Bench::new(config);
+    bench.up(flow(1), &update(&identity(1, 1, 1), 40));
+    bench.device.commit().unwrap();
+    assert_eq!(bench.sent(), [ack(flow(1), 1)], "nobody is known yet");
+    assert_eq!(bench.down(flow(1), &others(1, 4, &[])), Verdict::Forward);
+    assert_eq!(bench.sent(), []);
+    bench
+}
+
+#[test]
+fn a_device_in_front_of_others_acknowledges_with_them_in_one_packet() {
+    let mut bench = in_front_of_others(quiet());
+    bench.up(flow(1), &update(&identity(1, 1, 2), 40));
+    bench.device.commit().unwrap();
+    assert_eq!(bench.sent(), [], "its own is kept back");
+    assert_eq!(bench.down(flow(1), &others(2, 4, &[5, 6])), Verdict::Taken);
+    assert_eq!(bench.sent(), [joint(flow(1), 2, &[4, 5, 6])]);
+    // Nothing of its own is left to be joined.
+    assert_eq!(bench.down(flow(1), &others(2, 4, &[5, 6])), Verdict::Forward);
+    let stats = bench.device.stats();
+    assert_eq!((stats.acknowledged, stats.joined), (1, 1));
+}
+
+#[test]
+fn others_acknowledgements_wait_for_this_devices_fence() {
+    let mut bench = in_front_of_others(quiet());
+    bench.up(flow(1), &update(&identity(1, 1, 2), 40));
+    for (nearest, more) in [(4, &[][..]), (5, &[]), (4, &[5])] {
+        assert_eq!(bench.down(flow(1), &others(2, nearest, more)), Verdict::Taken);
+        assert_eq!(bench.sent(), []);
+    }
+    bench.device.commit().unwrap();
+    assert_eq!(bench.sent(), [joint(flow(1), 2, &[4, 5])]);
+}
+
+#[test]
+fn an_acknowledgement_that_is_kept_back_leaves_when_the_update_comes_again() {
+    let mut bench = in_front_of_others(quiet());
+    let bytes = update(&identity(1, 1, 2), 40);
+    bench.up(flow(1), &bytes);
+    bench.device.commit().unwrap();
+    assert_eq!(bench.sent(), []);
+    assert_eq!(bench.up(flow(1), &bytes), Verdict::Forward);
+    assert_eq!(bench.sent(), [ack(flow(1), 2)]);
+    // Perhaps nobody is behind it any more: it waits for nobody until it hears somebody.
+    bench.up(flow(1), &update(&identity(1, 1, 3), 40));
+    bench.device.commit().unwrap();
+    assert_eq!(bench.sent(), [ack(flow(1), 3)]);
+    assert_eq!(bench.down(flow(1), &others(3, 4, &[])), Verdict::Forward);
+    bench.up(flow(1), &update(&identity(1, 1, 4), 40));
+    bench.device.commit().unwrap();
+    assert_eq!(bench.sent(), []);
+}
+
+#[test]
+fn nothing_is_kept_back_for_devices_that_take_long() {
+    let mut bench = Bench::new(quiet());
+    let mut kept = Vec::new();
+    // They take 20 µs, then 1 µs; it keeps its own back once 5 µs or less is what they take by and large.
+    for seq in 1..=40 {
+        bench.up(flow(1), &update(&identity(1, 1, seq), 40));
+        bench.device.commit().unwrap();
+        if bench.sent().is_empty() {
+            kept.push(seq);
+        }
+        bench.now = bench.now + Duration::from_micros(if seq <= 10 { 20 } else { 1 });
+        bench.down(flow(1), &others(seq, 4, &[]));
+        bench.sent();
+    }
+    let first = *kept.first().expect("some are kept back");
+    assert!((12..30).contains(&first) && kept.len() as u32 == 41 - first, "{kept:?}");
+}
+
+#[test]
+fn each_server_has_its_own_devices_in_front_of_it() {
+    let mut bench = in_front_of_others(quiet());
+    let other = Flow { server: "10.0.0.3:51000".parse().unwrap(), ..flow(1) };
+    bench.up(other, &update(&identity(1, 1, 2), 40));
+    bench.device.commit().unwrap();
+    assert_eq!(bench.sent(), [ack(other, 2)]);
+}
+
+#[test]
+fn what_is_not_in_the_log_or_cannot_be_joined_passes() {
+    let mut bench = in_front_of_others(quiet());
+    bench.up(flow(1), &update(&identity(1, 1, 2), 40));
+    // Never seen; its own number, so that somebody has made a mistake; no number.
+    for bytes in [others(9, 4, &[]), others(2, 3, &[]), others(2, 4, &[3]), others(2, 251, &[])] {
+        assert_eq!(bench.down(flow(1), &bytes), Verdict::Forward);
+    }
+    // Removed while others' acknowledgements waited: nobody waits for them any more.
+    assert_eq!(bench.down(flow(1), &others(2, 4, &[])), Verdict::Taken);
+    bench.down(flow(1), &Packet::new(1, 2, Body::ServerAck).to_bytes());
+    bench.device.commit().unwrap();
+    assert_eq!(bench.sent(), []);
+    assert_eq!(bench.down(flow(1), &others(2, 4, &[])), Verdict::Forward);
+    // After a failure of the medium nothing here will be durable.
+    bench.up(flow(1), &update(&identity(1, 1, 3), 40));
+    bench.media.fail_at(bench.media.ops().fences + 1);
+    bench.device.commit().unwrap_err();
+    assert_eq!(bench.down(flow(1), &others(3, 4, &[])), Verdict::Forward);
+    assert_eq!(bench.sent(), []);
+}
+
+#[test]
+fn a_device_without_a_number_or_told_not_to_joins_nothing() {
+    let separate = DeviceConfig { keep_back: Duration::ZERO, ..quiet() };
+    for config in [DeviceConfig { number: None, ..quiet() }, separate] {
+        let mut bench = Bench::new(config);
+        for seq in 1..=2 {
+            bench.up(flow(1), &update(&identity(1, 1, seq), 40));
+            assert_eq!(bench.down(flow(1), &others(seq, 4, &[])), Verdict::Forward);
+            bench.device.commit().unwrap();
+            assert_eq!(bench.sent().len(), 1);
+            assert_eq!(bench.down(flow(1), &others(seq, 4, &[])), Verdict::Forward);
+        }
+    }
+}

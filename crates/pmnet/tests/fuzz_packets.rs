@@ -51,8 +51,8 @@ enum Step {
 }
 
 /// Types that mean something, most often.
-const KINDS: [u8; 20] =
-    [1, 1, 1, 2, 3, 4, 5, 6, 0x10, 0x11, 0x12, 0x13, 0x18, 0x18, 0x19, 0x21, 0x23, 0x28, 0x29, 0xff];
+const KINDS: [u8; 22] =
+    [1, 1, 1, 2, 2, 3, 4, 5, 6, 0x10, 0x11, 0x12, 0x13, 0x18, 0x18, 0x19, 0x1a, 0x21, 0x23, 0x28, 0x29, 0xff];
 
 struct World {
     device: Device,
@@ -79,7 +79,9 @@ impl World {
     fn step(&mut self, step: &Step) {
         match step {
             Step::Packet { up, kind, client, session, seq, rest } => {
-                let mut bytes = vec![KINDS[usize::from(*kind) % KINDS.len()], 0xfb, session % 2, 0, seq % 16];
+                let ack_count = if *up { 0xfb } else { client % 5 };
+                let kind = KINDS[usize::from(*kind) % KINDS.len()];
+                let mut bytes = vec![kind, ack_count, session % 2, 0, seq % 16];
                 bytes.resize(16, 0);
                 bytes.extend_from_slice(rest);
                 self.arrive(*up, *client, &bytes);

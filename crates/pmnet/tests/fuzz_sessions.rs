@@ -51,7 +51,7 @@ impl Any {
         let fragment =
             Fragment { index: u16::from(self.index) % count, count, total: u32::from(self.count) % 13 };
         let (nonce, number) = (u64::from(self.number % 2), u32::from(self.number % 24));
-        match self.kind % 18 {
+        match self.kind % 19 {
             0 => Body::Update(&self.bytes),
             1 => Body::UpdateFragment(fragment, &self.bytes),
             2 => Body::PmnetAck,
@@ -76,6 +76,7 @@ impl Any {
             16 => Body::SessionRefused(
                 [Refusal::InUse, Refusal::Unknown, Refusal::NoRoom][usize::from(self.number % 3)],
             ),
+            17 => Body::JointAck(&self.bytes),
             _ => Body::Heartbeat { nonce, role: Role::Device, number: 1 },
         }
     }

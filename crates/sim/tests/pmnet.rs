@@ -14,6 +14,8 @@ use std::panic::catch_unwind;
 const SEEDS: u64 = 200;
 /// Reads that devices answer in these.
 const FROM_CACHE_MIN: u64 = 200;
+/// Acknowledgements that devices of chains join in these.
+const JOINED_MIN: u64 = 100;
 /// Seeds that may pass before something wrong is noticed.
 const CANARY_SEEDS_MAX: u64 = 60;
 
@@ -24,8 +26,8 @@ fn nothing_reported_durable_is_lost_and_nothing_is_applied_twice_or_out_of_order
     let judged = total.judged;
     println!(
         "{} seeds, 0 violations: {} crashes and {} losses of devices, {} crashes of the server, {} fail-overs; \
-         {} updates complete, {} applied, {} excused; {} bypasses answered, {} from caches, {} lost; \
-         {} histories, {} undecided",
+         {} updates complete, {} applied, {} excused; {} acknowledgements joined; \
+         {} bypasses answered, {} from caches, {} lost; {} histories, {} undecided",
         runs.len(),
         total.device_crashes,
         total.device_losses,
@@ -34,6 +36,7 @@ fn nothing_reported_durable_is_lost_and_nothing_is_applied_twice_or_out_of_order
         judged.complete,
         judged.applied,
         judged.excused,
+        total.joined,
         judged.answered,
         judged.from_cache,
         judged.lost,
@@ -42,6 +45,7 @@ fn nothing_reported_durable_is_lost_and_nothing_is_applied_twice_or_out_of_order
     );
     if !common::seeds_are_chosen() {
         assert!(judged.from_cache >= FROM_CACHE_MIN, "only {} reads from caches", judged.from_cache);
+        assert!(total.joined >= JOINED_MIN, "only {} acknowledgements joined", total.joined);
     }
 }
 

@@ -12,6 +12,8 @@ use std::time::Duration;
 type Outcome = Result<(), Violation>;
 
 const KEY: u8 = 1;
+/// A fence that is over before the other devices are heard.
+const QUICK: Duration = Duration::from_micros(20);
 /// Nothing that is waited for takes longer.
 const SOON: Duration = Duration::from_secs(10);
 
@@ -165,6 +167,99 @@ fn device_2_is_lost_for_good_after_both_have_accepted() -> Outcome {
     world.start_device(1)?;
     until_applied(&mut world, 5)?;
     ends_with(world, 5)
+}
+
+/// Devices that see each other's acknowledgements pass, and have seen one: those in front keep their own back. A fence of the
+/// first takes up to `fence`.
+fn joining_chain(devices: usize, fence: Duration) -> Result<PmnetWorld, Violation> {
+    let mut setup = Setup::calm(1, devices, 0);
+    for device in &mut setup.devices {
+        (device.passes, device.config.keep_back) = (false, millis(5));
+    }
+    setup.devices[0].fence_us = fence.as_micros() as u64;
+    let mut world = world(setup)?;
+    let place = update(&mut world)?;
+    until_complete(&mut world, &[place])?;
+    world.run_for(millis(20))?;
+    Ok(world)
+}
+
+/// Acknowledgements of its own alone that a device has sent.
+fn acknowledged(world: &PmnetWorld, device: usize) -> u64 {
+    world.device_stats(device).expect("it runs").acknowledged
+}
+
+#[test]
+fn a_chain_acknowledges_in_one_packet() -> Outcome {
+    let mut world = joining_chain(3, QUICK)?;
+    let before = [0, 1, 2].map(|device| acknowledged(&world, device));
+    // What only one device says does not come through any more.
+    world.add_rule(Rule::lose(0, Way::Down, kind::PMNET_ACK));
+    world.add_rule(Rule::lose(3, Way::Down, kind::SERVER_ACK));
+    let places = updates(&mut world, 5)?;
+    until_complete(&mut world, &places)?;
+    assert_eq!(world.client(0).expect("it runs").stats().timeouts, 0);
+    assert_eq!([0, 1, 2].map(|device| acknowledged(&world, device) - before[device]), [0, 0, 5]);
+    world.clear_rules();
+    ends_with(world, 6)
+}
+
+#[test]
+fn device_1_fails_before_its_fence_and_after_the_ack_of_device_2() -> Outcome {
+    let mut world = joining_chain(2, millis(500))?;
+    world.add_rule(Rule::lose(2, Way::Up, kind::UPDATE));
+    let before = acknowledged(&world, 1);
+    let place = update(&mut world)?;
+    world.run_until("device 2 has acknowledged", SOON, |world| acknowledged(world, 1) > before)?;
+    world.run_for(millis(2))?;
+    assert_eq!(world.told(0, place), Told::Nothing, "device 1 has fenced nothing");
+    world.crash_device(0);
+    world.lose_device(1);
+    world.clear_rules();
+    world.start_device(0)?;
+    world.start_device(1)?;
+    assert_eq!((world.log_of(0), world.log_of(1)), (vec![], vec![]), "the client is the only one to have it");
+    until_complete(&mut world, &[place])?;
+    ends_with(world, 2)
+}
+
+#[test]
+fn a_chains_acknowledgement_is_lost_and_made_again() -> Outcome {
+    let mut world = joining_chain(3, QUICK)?;
+    for hop in 0..3 {
+        world.add_rule(Rule::lose(hop, Way::Down, kind::JOINT_ACK));
+        world.add_rule(Rule::lose(hop, Way::Down, kind::PMNET_ACK));
+        world.add_rule(Rule::lose(3, Way::Down, kind::SERVER_ACK));
+        let place = update(&mut world)?;
+        world.run_for(millis(50))?;
+        assert_eq!(world.told(0, place), Told::Nothing, "hop {hop}");
+        world.clear_rules();
+        world.add_rule(Rule::lose(3, Way::Down, kind::SERVER_ACK));
+        until_complete(&mut world, &[place])?;
+        assert_eq!(completed_by(&world, place), Some(CompletedBy::Devices));
+        world.clear_rules();
+        world.run_for(millis(500))?;
+    }
+    ends_with(world, 4)
+}
+
+#[test]
+fn device_2_is_lost_for_good_while_device_1_keeps_its_ack_back() -> Outcome {
+    let mut world = joining_chain(2, QUICK)?;
+    world.lose_device(1);
+    let place = update(&mut world)?;
+    world.run_for(millis(200))?;
+    assert_eq!(world.told(0, place), Told::Nothing, "one device of two is not enough");
+    // The chain is one device now, and only its log can complete updates.
+    world.set_devices(0, 1);
+    until_complete(&mut world, &[place])?;
+    let timeouts = world.client(0).expect("it runs").stats().timeouts;
+    let places = updates(&mut world, 5)?;
+    until_complete(&mut world, &places)?;
+    let later = world.client(0).expect("it runs").stats().timeouts;
+    assert_eq!(later, timeouts, "device 1 waits for nobody any more");
+    world.start_device(1)?;
+    ends_with(world, 7)
 }
 
 #[test]

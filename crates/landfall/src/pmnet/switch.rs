@@ -66,6 +66,10 @@ pub(crate) struct SwitchArgs {
     /// the others forward first, for the client waits for all of them
     #[arg(long, requires = "number")]
     last: bool,
+    /// Acknowledge in one packet with the devices behind this one where these follow within so many microseconds. 0: always
+    /// separately, as clients other than Landfall's need it
+    #[arg(long, value_name = "MICROSECONDS", default_value_t = 5)]
+    keep_back: u64,
     /// Most updates in the log
     #[arg(long, value_name = "N", default_value_t = Limits::default().entries_max)]
     log_entries: usize,
@@ -273,6 +277,7 @@ impl SwitchArgs {
     fn device(&self) -> DeviceConfig {
         DeviceConfig {
             number: self.number,
+            keep_back: Duration::from_micros(self.keep_back),
             resend_after: Duration::from_millis(self.resend_after.max(1)),
             heartbeat_every: Duration::from_millis(self.heartbeat),
             cache: self.cache.0.map(|codec| self.cache_config(codec)),

@@ -30,7 +30,8 @@ impl Client {
             }
             Body::SessionRefused(refusal) => self.refused(refusal, seq),
             Body::SessionEnded => self.ended(seq),
-            Body::PmnetAck => self.device_ack(seq, packet.header.ack_count),
+            Body::PmnetAck => self.device_acks(seq, packet.header.ack_count, &[]),
+            Body::JointAck(others) => self.device_acks(seq, packet.header.ack_count, others),
             Body::ServerAck => self.server_ack(seq),
             Body::Retransmit { count } => self.retransmit(seq, count),
             Body::Recover { incarnation } => self.recover(seq, incarnation),
@@ -85,13 +86,15 @@ impl Client {
         true
     }
 
-    fn device_ack(&mut self, seq: u32, number: u8) -> bool {
-        let acked = self.updates.ack(seq, number);
-        if let Some(sent_at) = acked.sent_at {
-            self.trips.sample(self.now.since(sent_at));
+    fn device_acks(&mut self, seq: u32, nearest: u8, others: &[u8]) -> bool {
+        for number in [nearest].iter().chain(others) {
+            let acked = self.updates.ack(seq, *number);
+            if let Some(sent_at) = acked.sent_at {
+                self.trips.sample(self.now.since(sent_at));
+            }
+            self.stats.acks += u64::from(acked.news);
+            self.stats.acks_again += u64::from(!acked.news);
         }
-        self.stats.acks += u64::from(acked.news);
-        self.stats.acks_again += u64::from(!acked.news);
         true
     }
 

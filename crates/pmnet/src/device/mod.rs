@@ -2,6 +2,7 @@
 //!
 //! Read [`Device`] first; what is done with which packet is in [`table`].
 
+mod joint;
 mod pipeline;
 mod reads;
 mod resend;
@@ -15,9 +16,10 @@ pub use stats::DeviceStats;
 
 use crate::error::LogError;
 use crate::log::{Log, NotLogged, Stored};
-use crate::wire::{self, Header};
+use crate::wire::{Body, FROM_HOSTS, Header, Packet, kind};
 use crate::{Identity, Instant};
 use core::net::SocketAddr;
+use joint::Joint;
 use landfall_media::{Dirty, Extent, MediaError};
 use reads::Reads;
 use resend::Resend;
@@ -31,9 +33,12 @@ const ACTIONS_MAX: usize = 8192;
 /// How a device behaves.
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceConfig {
-    /// Its number in its chain, from the clients to the server, below [`wire::DEVICES_MAX`]; `None`: it stands alone and
+    /// Its number in its chain, from the clients to the server, below [`crate::wire::DEVICES_MAX`]; `None`: it stands alone and
     /// acknowledges as the authors' devices do.
     pub number: Option<u8>,
+    /// An acknowledgement is kept back, and joined with those of the devices behind this one, if these follow within so long.
+    /// Zero: nothing is joined. Only for devices with a number.
+    pub keep_back: Duration,
     /// Drawn at each start.
     pub incarnation: u64,
     /// An update that nothing has removed for so long is sent again.
@@ -57,6 +62,7 @@ impl Default for DeviceConfig {
     fn default() -> Self {
         Self {
             number: None,
+            keep_back: Duration::from_micros(5),
             incarnation: 0,
             resend_after: Duration::from_millis(100),
             resend_pause_max: Duration::from_secs(5),
@@ -128,6 +134,7 @@ pub struct Device {
     resend: Resend,
     servers: Servers,
     reads: Option<Reads>,
+    joint: Joint,
     stats: DeviceStats,
 }
 
@@ -141,6 +148,7 @@ impl Device {
             resend: Resend::new(&config),
             servers: Servers::default(),
             reads: None,
+            joint: Joint::new(config.keep_back, config.servers_max),
             stats: DeviceStats::default(),
         };
         let all = device.log.identities(|_| true);
@@ -219,14 +227,17 @@ impl Device {
     /// # Errors
     /// The outcome's; nothing is acknowledged then.
     pub fn finish_commit(&mut self, outcome: Result<(), MediaError>) -> Result<(), LogError> {
-        let Self { log, actions, config, stats, reads, .. } = self;
+        let Self { log, actions, config, stats, reads, joint, .. } = self;
         stats.fences += 1;
         log.finish_commit(outcome, |identity| {
-            stats.acknowledged += 1;
             if let Some(reads) = reads {
                 reads.durable(&identity);
             }
-            actions.push_back(acknowledgement(config, &identity));
+            if let Some(others) = joint.durable(&identity) {
+                stats.acknowledged += 1;
+                stats.joined += u64::from(!others.is_empty());
+                actions.push_back(acknowledgement(config, &identity, &others));
+            }
         })
     }
 
@@ -262,16 +273,14 @@ impl Device {
     }
 }
 
-/// A PMNet-ACK: addresses and ports swapped, the update's hash.
-fn acknowledgement(config: &DeviceConfig, identity: &Identity) -> Action {
-    let hash = Header::new(wire::kind::UPDATE, identity.session, identity.seq).hash;
+/// A PMNet-ACK: addresses and ports swapped, the update's hash. With those of `others`, a joint one.
+fn acknowledgement(config: &DeviceConfig, identity: &Identity, others: &[u8]) -> Action {
+    let body = if others.is_empty() { Body::PmnetAck } else { Body::JointAck(others) };
     let header = Header {
-        kind: wire::kind::PMNET_ACK,
-        ack_count: config.number.unwrap_or(wire::FROM_HOSTS),
-        session: identity.session,
-        seq: identity.seq,
-        hash,
+        kind: body.kind(),
+        ack_count: config.number.unwrap_or(FROM_HOSTS),
+        ..Header::new(kind::UPDATE, identity.session, identity.seq)
     };
-    let payload = header.to_bytes().to_vec();
+    let payload = Packet { header, body }.to_bytes();
     Action::Datagram { from: identity.flow.server, to: identity.flow.client, payload }
 }

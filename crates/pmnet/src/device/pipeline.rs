@@ -1,5 +1,6 @@
 //! The three stages, for one packet.
 
+use super::joint::Heard;
 use super::table::{self, Access, Egress, Ingress, Row};
 use super::{ACTIONS_MAX, Action, Arrival, Device, Verdict, acknowledgement};
 use crate::log::{Logged, NotLogged};
@@ -59,9 +60,11 @@ impl Device {
                 if self.log.remove(&identity) {
                     self.stats.removed += 1;
                     self.resend.removed(&identity);
+                    self.joint.removed(&identity);
                 }
                 Found::Missed
             }
+            Access::Join => self.join(Identity { flow, session, seq }, packet, now),
             Access::LookUpMissing => {
                 let Body::Retransmit { count } = packet.body else { return Found::Missed };
                 self.send_missing(flow, session, seq, count)
@@ -100,6 +103,9 @@ impl Device {
                 self.stats.logged += 1;
                 self.tell_reads(&identity, arrival, false);
                 self.resend.watch(identity, now);
+                if self.config.number.is_some() {
+                    self.joint.logged(identity, now);
+                }
                 Found::Missed
             }
             Ok(Logged::Known { durable }) => {
@@ -143,11 +149,32 @@ impl Device {
         if let Some(reads) = &mut self.reads {
             reads.applied(flow, session, seq);
         }
-        let Self { log, stats, resend, .. } = self;
+        let Self { log, stats, resend, joint, .. } = self;
         log.remove_upto(flow, session, seq, |seq| {
             stats.removed += 1;
-            resend.removed(&Identity { flow, session, seq });
+            let identity = Identity { flow, session, seq };
+            resend.removed(&identity);
+            joint.removed(&identity);
         });
+    }
+
+    /// Other devices acknowledge an update. What waits for a fence here, or goes on together with this device's own
+    /// acknowledgement, is taken.
+    fn join(&mut self, identity: Identity, packet: &Packet<'_>, now: Instant) -> Found {
+        let Some(own) = self.config.number else { return Found::Missed };
+        let from = [&[packet.header.ack_count], packet.body.bytes()].concat();
+        // What a medium that has failed has not taken will never be durable.
+        let durable = self.log.durable(&identity);
+        let durable = durable.filter(|durable| *durable || self.log.heap().media().closed().is_none());
+        match self.joint.hears(identity, &from, (own, durable), now) {
+            Heard::Passes => Found::Missed,
+            Heard::Waits => Found::All,
+            Heard::Joined(others) => {
+                self.stats.joined += 1;
+                self.actions.push_back(acknowledgement(&self.config, &identity, &others));
+                Found::All
+            }
+        }
     }
 
     /// Sends what the server misses of a session and is there.
@@ -191,7 +218,8 @@ impl Device {
         match (row.egress, found) {
             (Egress::ForwardAndAck, Found::Durable(identity)) => {
                 self.stats.acknowledged += 1;
-                self.actions.push_back(acknowledgement(&self.config, &identity));
+                self.joint.repeated(&identity);
+                self.actions.push_back(acknowledgement(&self.config, &identity, &[]));
                 Verdict::Forward
             }
             (Egress::ForwardIfMissed, Found::All) => Verdict::Taken,

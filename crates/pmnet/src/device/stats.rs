@@ -14,8 +14,10 @@ pub struct DeviceStats {
     pub updates: u64,
     /// Updates that went into the log.
     pub logged: u64,
-    /// PMNet-ACKs, repeated ones included.
+    /// PMNet-ACKs of its own making, repeated ones included.
     pub acknowledged: u64,
+    /// Acknowledgements of other devices that went on with its own.
+    pub joined: u64,
     /// Updates that came again.
     pub repeated: u64,
     /// Updates that were forwarded without being logged, by reason.

@@ -34,6 +34,8 @@ pub enum Access {
     ReadCache,
     /// Tells the read cache.
     TellCache,
+    /// Joins it with this device's own acknowledgement, once that may leave.
+    Join,
 }
 
 /// What the egress stage does, besides sending what was looked up to the server.
@@ -43,7 +45,7 @@ pub enum Egress {
     Forward,
     /// Sends the packet on, and a PMNet-ACK back once the log entry is durable.
     ForwardAndAck,
-    /// Sends the packet on unless all of it was found.
+    /// Sends the packet on unless all of it was found, or it was joined.
     ForwardIfMissed,
     /// Sends a reply back, and the packet on.
     ReplyAndForward,
@@ -70,8 +72,8 @@ const fn row(kind: u8, name: &'static str, ingress: Ingress, access: Access, egr
     Row { kind: Some(kind), name, ingress, access, egress }
 }
 
-/// Which packets of a row come to the pipeline. The others would be sent on in any case, and nothing would be learnt from them:
-/// what moves packets may do so without it.
+/// Which packets of a row must come to the pipeline. The others would be sent on in any case, and nothing would be learnt from
+/// them, or nothing that is worth being woken for: what moves packets may do so without it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Comes {
     /// All of them.
@@ -88,7 +90,7 @@ impl Row {
         match (self.access, self.egress) {
             (Access::ReadCache | Access::TellCache, _) if !has_cache => Comes::Never,
             (Access::RemoveOne, Egress::Forward) if !has_cache => Comes::WithUpdatesNumber,
-            (Access::None, Egress::Forward) => Comes::Never,
+            (Access::None, Egress::Forward) | (Access::Join, _) => Comes::Never,
             _ => Comes::Always,
         }
     }
@@ -113,7 +115,8 @@ pub fn comes(payload: &[u8], has_cache: bool) -> bool {
 pub const TABLE: &[Row] = &[
     row(kind::UPDATE, "update", Ingress::FromClient, Access::Log, Egress::ForwardAndAck),
     row(kind::UPDATE_FRAGMENT, "update fragment", Ingress::FromClient, Access::Log, Egress::ForwardAndAck),
-    row(kind::PMNET_ACK, "PMNet-ACK", Ingress::FromServer, Access::None, Egress::Forward),
+    row(kind::PMNET_ACK, "PMNet-ACK", Ingress::FromServer, Access::Join, Egress::ForwardIfMissed),
+    row(kind::JOINT_ACK, "joint ACK", Ingress::FromServer, Access::Join, Egress::ForwardIfMissed),
     row(kind::SERVER_ACK, "server-ACK", Ingress::FromServer, Access::RemoveUpTo, Egress::Forward),
     row(kind::RESPONSE, "response", Ingress::FromServer, Access::RemoveOne, Egress::Forward),
     row(
@@ -164,7 +167,7 @@ pub fn describe() -> String {
     let line = |[kind, name, ingress, access, egress, comes]: [&str; 6]| {
         format!("{kind:<6} {name:<18} {ingress:<11} {access:<14} {egress:<17} {comes}\n")
     };
-    let mut text = line(["type", "name", "ingress", "PM access", "egress", "comes to the process"]);
+    let mut text = line(["type", "name", "ingress", "PM access", "egress", "comes to a process that waits"]);
     for row in TABLE {
         let kind = row.kind.map_or("*".into(), |kind| format!("{kind:#04x}"));
         let [ingress, access, egress] =
@@ -201,10 +204,11 @@ mod tests {
     fn what_does_not_come_would_be_sent_on_anyway() {
         for row in TABLE {
             let passes_without_cache =
-                matches!(row.access, Access::None | Access::ReadCache | Access::TellCache)
+                matches!(row.access, Access::None | Access::ReadCache | Access::TellCache | Access::Join)
                     && matches!(row.egress, Egress::Forward | Egress::ForwardIfMissed);
             assert_eq!(row.comes(false) == Comes::Never, passes_without_cache, "{row:?}");
-            let passes = row.access == Access::None && row.egress == Egress::Forward;
+            let passes =
+                row.access == Access::Join || (row.access == Access::None && row.egress == Egress::Forward);
             assert_eq!(row.comes(true), if passes { Comes::Never } else { Comes::Always }, "{row:?}");
         }
         assert_eq!(matching(kind::NO_OP).comes(true), Comes::Never, "what no row names is sent on");

@@ -340,6 +340,11 @@ impl Log {
         }
     }
 
+    /// Whether a fence has covered the update; `None` if it is not in the log.
+    pub fn durable(&self, identity: &Identity) -> Option<bool> {
+        self.shared.index.lock().get(identity).map(|entry| entry.durable)
+    }
+
     /// True if the update is in the log.
     pub fn contains(&self, identity: &Identity) -> bool {
         self.shared.index.lock().get(identity).is_some()

@@ -136,6 +136,7 @@ impl Draw {
             heartbeat_every: Duration::from_millis(self.pick(&[0, 5, 100])),
             heartbeats_missed_max: self.pick(&[1, 3]),
             cache: self.cache(broken),
+            keep_back: Duration::from_micros(self.pick(&[0, 5, 1000, 1_000_000])),
             ..DeviceConfig::default()
         };
         let limits = Limits {

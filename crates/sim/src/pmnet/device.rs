@@ -98,9 +98,19 @@ pub(super) struct DeviceNode {
     life: u64,
     /// Crashes in the middle of recovery.
     pub(super) recovery_crashes: u64,
-    /// Sent again in former lives.
-    resent: u64,
-    not_logged: u64,
+    /// In former lives.
+    counts: DeviceCounts,
+}
+
+/// What a device has counted in all its lives.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct DeviceCounts {
+    /// Updates sent again.
+    pub(super) resent: u64,
+    /// Updates not logged.
+    pub(super) not_logged: u64,
+    /// Acknowledgements of other devices that went on with its own.
+    pub(super) joined: u64,
 }
 
 impl DeviceNode {
@@ -125,8 +135,7 @@ impl DeviceNode {
             armed: None,
             life: 0,
             recovery_crashes: 0,
-            resent: 0,
-            not_logged: 0,
+            counts: DeviceCounts::default(),
         };
         node.run(media, fabric)?;
         Ok(node)
@@ -180,10 +189,15 @@ impl DeviceNode {
         self.running.as_ref().map(|running| running.device.stats())
     }
 
-    /// Updates sent again, and updates not logged, in all its lives.
-    pub(super) fn counts(&self) -> (u64, u64) {
-        let now = self.running.as_ref().map_or((0, 0), Running::counts);
-        (self.resent + now.0, self.not_logged + now.1)
+    /// What it has counted in all its lives.
+    pub(super) fn counts(&self) -> DeviceCounts {
+        let mut counts = self.counts;
+        if let Some(stats) = self.stats() {
+            counts.resent += stats.resent;
+            counts.not_logged += stats.not_logged.values().sum::<u64>();
+            counts.joined += stats.joined;
+        }
+        counts
     }
 
     // ---- faults ----
@@ -242,7 +256,7 @@ impl DeviceNode {
     }
 
     fn stop(&mut self) {
-        (self.resent, self.not_logged) = self.counts();
+        self.counts = self.counts();
         (self.running, self.armed) = (None, None);
         self.life += 1;
     }
@@ -419,11 +433,6 @@ impl Running {
         let verdict = self.device.handle(&arrival, fabric.now);
         heap.runs().release(packet);
         verdict
-    }
-
-    fn counts(&self) -> (u64, u64) {
-        let stats = self.device.stats();
-        (stats.resent, stats.not_logged.values().sum())
     }
 }
 

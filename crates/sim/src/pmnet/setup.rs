@@ -99,6 +99,8 @@ pub struct PmnetSummary {
     pub resent: u64,
     /// Updates that devices did not log.
     pub not_logged: u64,
+    /// Acknowledgements that went on joined with those of the devices behind.
+    pub joined: u64,
     /// Entries of dead sessions that stay behind a gap.
     pub stranded: u64,
     /// Milliseconds of the simulated clock.
@@ -124,6 +126,7 @@ impl Add for PmnetSummary {
             traffic: self.traffic + other.traffic,
             resent: self.resent + other.resent,
             not_logged: self.not_logged + other.not_logged,
+            joined: self.joined + other.joined,
             stranded: self.stranded + other.stranded,
             millis: self.millis + other.millis,
             judged: self.judged + other.judged,

@@ -11,6 +11,7 @@ use landfall_pmnet::{Flow, Instant};
 use landfall_server::store::open_region;
 use landfall_sim::pmnet::Landing;
 use serde::Serialize;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant as Wall};
 
 /// Packets of one round.
@@ -29,7 +30,7 @@ pub(crate) struct Pipeline {
     pub(crate) take: f64,
     /// The fence, and the acknowledgement made.
     pub(crate) fence: f64,
-    /// Another device's acknowledgement is parsed and matched.
+    /// Another device's acknowledgement is parsed, matched, and joined with this device's own.
     pub(crate) look: f64,
 }
 
@@ -52,7 +53,10 @@ pub(crate) fn measure(lab: &Lab, payload: usize) -> Result<Pipeline, BenchError>
 
 struct Stage {
     device: Device,
-    flow: Flow,
+    /// Nobody but this device is in front of its server.
+    alone: Flow,
+    /// Other devices are in front of this one's.
+    chained: Flow,
     request: Vec<u8>,
     landing: Landing,
     began: Wall,
@@ -64,10 +68,21 @@ impl Stage {
             open_region(dir, REGION, MediaRequest::default(), None).map_err(|error| failed(&error))?;
         let (log, _) = Log::open(media, Limits::default()).map_err(|error| failed(&error))?;
         log.heap().reserve_landing(1);
-        let config = DeviceConfig { heartbeat_every: Duration::ZERO, ..DeviceConfig::default() };
+        // However long this process takes between two packets.
+        let keep_back = Duration::from_secs(1);
+        let config = DeviceConfig {
+            number: Some(0),
+            keep_back,
+            heartbeat_every: Duration::ZERO,
+            ..DeviceConfig::default()
+        };
         let device = Device::new(config, log, Instant::from_nanos(1));
-        let flow = Flow { client: ([10, 0, 0, 1], 40_000).into(), server: ([10, 0, 0, 2], 51_000).into() };
-        Ok(Self { device, flow, request: vec![7; payload], landing: Landing::default(), began: Wall::now() })
+        let [alone, chained] = [2, 3].map(|server| Flow {
+            client: ([10, 0, 0, 1], 40_000).into(),
+            server: ([10, 0, 0, server], 51_000).into(),
+        });
+        let (landing, began) = (Landing::default(), Wall::now());
+        Ok(Self { device, alone, chained, request: vec![7; payload], landing, began })
     }
 
     fn now(&self) -> Instant {
@@ -82,10 +97,8 @@ impl Stage {
     }
 
     /// ns that the device looks at a packet.
-    fn show(&mut self, up: bool, packet: &[u8]) -> Result<f64, BenchError> {
+    fn show(&mut self, (from, to): (SocketAddr, SocketAddr), packet: &[u8]) -> Result<f64, BenchError> {
         let at = self.land(packet)?;
-        let Flow { client, server } = self.flow;
-        let (from, to) = if up { (client, server) } else { (server, client) };
         let now = self.now();
         let arrival = Arrival { from, to, payload: packet, packet: at, header_at: HEADERS, arrival_ns: 1 };
         let began = Wall::now();
@@ -95,17 +108,23 @@ impl Stage {
         Ok(ns)
     }
 
-    fn update(&mut self, number: u32, sum: &mut Pipeline) -> Result<(), BenchError> {
-        let (session, seq) = ((number / SESSION) as u16, number % SESSION + 1);
-        let request = self.request.clone();
-        sum.take += self.show(true, &Packet::new(session, seq, Body::Update(&request)).to_bytes())?;
+    /// ns of the fence, and of what leaves after it; how many packets these are.
+    fn commit(&mut self) -> Result<(f64, usize), BenchError> {
         let began = Wall::now();
         if let Some(mut dirty) = self.device.begin_commit() {
             let outcome = self.device.log().heap().media().fence(&mut dirty, Site::Commit);
             self.device.finish_commit(outcome).map_err(|error| failed(&error))?;
         }
-        let acknowledged = std::iter::from_fn(|| self.device.poll_action()).count();
-        sum.fence += began.elapsed().as_nanos() as f64;
+        let sent = std::iter::from_fn(|| self.device.poll_action()).count();
+        Ok((began.elapsed().as_nanos() as f64, sent))
+    }
+
+    fn update(&mut self, number: u32, sum: &mut Pipeline) -> Result<(), BenchError> {
+        let Flow { client, server } = self.alone;
+        let packet = self.packet(number);
+        sum.take += self.show((client, server), &packet)?;
+        let (fence, acknowledged) = self.commit()?;
+        sum.fence += fence;
         if acknowledged == 0 {
             return Err(BenchError::Nothing("the pipeline acknowledges nothing"));
         }
@@ -113,10 +132,30 @@ impl Stage {
     }
 
     fn acknowledgement(&mut self, number: u32, sum: &mut Pipeline) -> Result<(), BenchError> {
-        let (session, seq) = ((number / SESSION) as u16, number % SESSION + 1);
-        sum.look += self.show(false, &Packet::new(session, seq, Body::PmnetAck).to_bytes())?;
+        let Flow { client, server } = self.chained;
+        let packet = self.packet(number);
+        self.show((client, server), &packet)?;
+        self.commit()?;
+        let (session, seq) = place(number);
+        let mut other = Packet::new(session, seq, Body::PmnetAck);
+        other.header.ack_count = 1;
+        sum.look += self.show((server, client), &other.to_bytes())?;
+        // The first is how the device comes to know of others.
+        if std::iter::from_fn(|| self.device.poll_action()).count() == 0 && number > 0 {
+            return Err(BenchError::Nothing("the pipeline joins no acknowledgements"));
+        }
         Ok(())
     }
+
+    fn packet(&self, number: u32) -> Vec<u8> {
+        let (session, seq) = place(number);
+        Packet::new(session, seq, Body::Update(&self.request)).to_bytes()
+    }
+}
+
+/// Session and number of an update.
+fn place(number: u32) -> (u16, u32) {
+    ((number / SESSION) as u16, number % SESSION + 1)
 }
 
 fn failed(error: &dyn std::fmt::Display) -> BenchError {

@@ -145,7 +145,7 @@ fn stages(pipelines: &[Pipeline]) -> String {
         Summary::of(pipelines.iter().map(stage)).map_or("–".into(), |ns| format!("{:.0}", ns.median))
     };
     format!(
-        "{} ns to log an update, {} ns to fence and acknowledge it, {} ns to pass another packet",
+        "{} ns to log an update, {} ns to fence and acknowledge it, {} ns to join another device's acknowledgement",
         of(|it| it.take),
         of(|it| it.fence),
         of(|it| it.look)

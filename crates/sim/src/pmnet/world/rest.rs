@@ -1,6 +1,6 @@
 //! The end of a run: faults end, everything comes to rest, the oracle judges.
 
-use super::super::device::DeviceNode;
+use super::super::device::{DeviceCounts, DeviceNode};
 use super::super::history::End;
 use super::super::oracle::judge;
 use super::super::setup::PmnetSummary;
@@ -21,14 +21,15 @@ impl PmnetWorld {
         let settled = self.settle(span);
         let outcome = settled.and_then(|()| judge(&self.history, self.held(), self.loss));
         let judged = outcome.map_err(|violation| self.explain(violation))?;
-        let counts: Vec<(u64, u64)> = self.devices.iter().map(DeviceNode::counts).collect();
+        let counts: Vec<DeviceCounts> = self.devices.iter().map(DeviceNode::counts).collect();
         let recoveries: u64 = self.devices.iter().map(|device| device.recovery_crashes).sum();
         Ok(PmnetSummary {
             device_crashes: self.summary.device_crashes + recoveries,
             gave_up: self.clients.iter().map(|client| client.gave_up).sum(),
             traffic: self.fabric.traffic,
-            resent: counts.iter().map(|(resent, _)| resent).sum(),
-            not_logged: counts.iter().map(|(_, not_logged)| not_logged).sum(),
+            resent: counts.iter().map(|counts| counts.resent).sum(),
+            not_logged: counts.iter().map(|counts| counts.not_logged).sum(),
+            joined: counts.iter().map(|counts| counts.joined).sum(),
             stranded: self.devices.iter().map(|device| device.identities().len() as u64).sum(),
             millis: self.fabric.now.millis(),
             judged,

@@ -61,6 +61,8 @@ pub fn measure(load: &Load, costs: &Costs) -> Result<Timed, Violation> {
     let mut setup = Setup::calm(load.clients, load.devices, load.replicas);
     setup.costs = Some(*costs);
     setup.server.batches_max = 1;
+    // Devices that never wait see every packet.
+    setup.devices.iter_mut().for_each(|device| device.passes = false);
     let mut world = PmnetWorld::new(setup)?;
     world.run_for(START)?;
     let mut under_way: Vec<Option<UnderWay>> = vec![None; load.clients];
