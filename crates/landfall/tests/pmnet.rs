@@ -113,6 +113,36 @@ fn as_the_servers_own_network_card_a_device_survives_kills_too() {
     must_have(net.redis().expect("redis"), &writers.finish());
 }
 
+/// Updates are acknowledged by devices alone for a while, and each party is killed.
+fn survives_kills_over_ipv6(net: &Net, start_device: impl Fn() -> Process) {
+    let _redis = net.start_redis();
+    let (server, device) = (net.start_server(), start_device());
+    let client = net.start_client(1);
+    let address = client.address("resp");
+    let writers = Writers::start(2, 4000, || connect(net, address));
+    writers.wait_for(300);
+    device.kill();
+    let device = start_device();
+    writers.wait_for(300);
+    server.kill();
+    writers.wait_for(100);
+    device.kill();
+    let _everything = (start_device(), net.start_server());
+    must_have(net.redis().expect("redis"), &writers.finish());
+}
+
+#[test]
+fn over_ipv6_a_device_on_the_wire_survives_kills_too() {
+    let Some(net) = has_redis().then(|| Net::over_ipv6(1)).flatten() else { return };
+    survives_kills_over_ipv6(&net, || net.start_device(0, &[]));
+}
+
+#[test]
+fn over_ipv6_a_device_as_network_card_survives_kills_too() {
+    let Some(net) = has_redis().then(|| Net::over_ipv6(0)).flatten() else { return };
+    survives_kills_over_ipv6(&net, || net.start_nic(&[]));
+}
+
 #[test]
 fn reads_are_answered_from_a_devices_cache_and_see_every_write_before_them() {
     let Some(net) = has_redis().then(|| Net::new(1)).flatten() else { return };
@@ -136,10 +166,13 @@ fn reads_are_answered_from_a_devices_cache_and_see_every_write_before_them() {
 
 /// What `landfall pmnet top` shows of the first device, once counts have been published.
 fn counts<const N: usize>(net: &Net, names: [&str; N]) -> [u64; N] {
+    shown(net.devices[0].command(binary().to_str().unwrap()).args(["pmnet", "top", "--count", "1"]), names)
+}
+
+/// What a call of `landfall pmnet top` shows, once counts have been published.
+fn shown<const N: usize>(top: &mut Command, names: [&str; N]) -> [u64; N] {
     std::thread::sleep(Duration::from_millis(300));
-    let mut top = net.devices[0].command(binary().to_str().unwrap());
-    let shown =
-        String::from_utf8(top.args(["pmnet", "top", "--count", "1"]).output().unwrap().stdout).unwrap();
+    let shown = String::from_utf8(top.output().unwrap().stdout).unwrap();
     names.map(|name| {
         let mut lines = shown.lines().map(str::split_whitespace);
         let count = lines.find_map(|mut words| (words.next() == Some(name)).then(|| words.next()).flatten());
@@ -250,4 +283,47 @@ fn without_privilege_a_relay_in_front_of_landfall_serve_survives_kills_too() {
     let _server = start(&["server", "--listen", &listens, "--redis", &real]);
     let _relay = start(&[&flags[..], &["--listen", &front, "--number", "0"]].concat());
     must_have(store.resp(), &writers.finish());
+}
+
+#[test]
+fn side_cars_and_device_serve_their_counts() {
+    const SETS: u64 = 40;
+    const GETS: u64 = 7;
+    let (place, logs) = (Place::new(), tempfile::tempdir().unwrap());
+    let store = place.start(&["--http", "off"]);
+    let log = logs.path().join("log");
+    let start = |arguments: &[&str]| {
+        let mut command = Command::new(binary());
+        command.arg("pmnet").args(arguments).args(["--metrics", "127.0.0.1:0"]);
+        Process::start(command, &log)
+    };
+    let real = store.resp.to_string();
+    let server = start(&["server", "--listen", "127.0.0.1:0", "--redis", &real]);
+    let listens = server.address("listen").to_string();
+    let dir = logs.path().join("device").to_str().unwrap().to_owned();
+    let region = ["--dir", &dir, "--capacity", "64MiB", "--upstream-ports", "22200-22250"];
+    let relay = start(&[&["switch", "--listen", "127.0.0.1:0", "--server", &listens][..], &region].concat());
+    let front = relay.address("listen").to_string();
+    let client = start(&["client", "--listen", "127.0.0.1:0", "--server", &front, "--devices", "1"]);
+    let mut resp = Resp::connect(client.address("resp"), LIMIT).unwrap();
+    for value in 0..SETS {
+        let value = value.to_string();
+        resp.call(&[b"SET", b"key", value.as_bytes()]).unwrap();
+    }
+    for _ in 0..GETS {
+        resp.call(&[b"GET", b"key"]).unwrap();
+    }
+    let counts = |process: &Process, name: &str| {
+        let line = process.lines.iter().find_map(|line| line.strip_prefix("metrics: http://")).unwrap();
+        let address = line.strip_suffix("/metrics").unwrap();
+        let mut top = Command::new(binary());
+        let [count] = shown(top.args(["pmnet", "top", "--count", "1", "--metrics", address]), [name]);
+        count
+    };
+    assert_eq!(counts(&client, "client_early_total"), SETS);
+    assert_eq!(counts(&client, "client_bypass_total"), GETS);
+    assert!(counts(&client, "client_complete_by_devices_total") > 0);
+    assert_eq!(counts(&relay, "logged_total"), SETS);
+    assert_eq!(counts(&server, "server_redis_updates_total"), SETS);
+    assert_eq!(counts(&server, "server_applied_total"), SETS);
 }

@@ -148,7 +148,8 @@ impl Engine {
         &self,
         address: Option<SocketAddr>,
     ) -> Result<Option<SocketAddr>, SwitchError> {
-        address.map(|address| crate::status::serve(address, Arc::clone(&self.status))).transpose()
+        let status = Arc::clone(&self.status);
+        address.map(|address| crate::metrics::serve(address, move || status.metrics())).transpose()
     }
 
     /// Brings the counts that others read up to date.

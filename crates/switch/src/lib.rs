@@ -6,6 +6,7 @@
 mod engine;
 mod error;
 mod frames;
+pub mod metrics;
 pub mod relay;
 pub mod status;
 mod sys;

@@ -1,12 +1,14 @@
 //! `landfall pmnet client`: the side-car of Redis clients.
 
+use super::counts;
 use super::members::{ChainArgs, ChainError, follow};
-use super::options::{LogArgs, SidecarEnd, run_side_car, stop_flag};
+use super::options::{LogArgs, MetricsArgs, SidecarEnd, run_side_car, stop_flag};
 use crate::{fail, sys};
 use clap::Args;
 use landfall_pmnet_io::redis::client::{SidecarConfig, SidecarError, SidecarReport, run as run_sidecar};
 use landfall_pmnet_io::runtime::{Published, Waiting};
 use landfall_server::config::Size;
+use landfall_switch::SwitchError;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -58,6 +60,8 @@ pub(crate) struct ClientArgs {
     #[arg(long, value_name = "SIZE", default_value = "1MiB")]
     max_request: Size,
     #[command(flatten)]
+    metrics: MetricsArgs,
+    #[command(flatten)]
     log: LogArgs,
 }
 
@@ -70,6 +74,8 @@ enum RunError {
     Chain(#[from] ChainError),
     #[error(transparent)]
     Config(#[from] landfall_server::config::ConfigError),
+    #[error(transparent)]
+    Metrics(#[from] SwitchError),
     #[error("signals: {0}")]
     System(#[from] std::io::Error),
 }
@@ -86,12 +92,15 @@ pub(crate) fn run(args: ClientArgs) -> ExitCode {
 fn start(args: ClientArgs) -> Result<(), RunError> {
     let stop = stop_flag()?;
     sys::raise_open_files();
+    let metrics = args.metrics;
     let config = args.config(&stop)?;
     let report = Arc::new(Published::<SidecarReport>::default());
+    let counted = Arc::clone(&report);
+    let metrics = metrics.serve(move || counts::client(&counted.get()))?;
     let theirs = Arc::clone(&report);
     let tell = |when: &str| tracing::info!(report = ?report.get(), "{when}");
     let run = move || run_sidecar(config, theirs, stop);
-    Ok(run_side_car(("client", "resp"), run, || report.get().listens, tell)?)
+    Ok(run_side_car(("client", "resp", metrics), run, || report.get().listens, tell)?)
 }
 
 impl ClientArgs {

@@ -2,6 +2,7 @@
 
 mod chain;
 mod client;
+mod counts;
 mod log;
 mod members;
 mod options;

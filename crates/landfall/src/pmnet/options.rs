@@ -2,6 +2,7 @@
 
 use crate::sys;
 use clap::Args;
+use landfall_switch::{SwitchError, metrics};
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -65,10 +66,28 @@ pub(super) enum SidecarEnd<E: std::error::Error + 'static> {
     Panicked,
 }
 
-/// Runs a side-car on a thread of its own to its end. Says where it listens once `listens` knows, as `label`: scripts read
-/// the port from there; tells its counts now and then, and at the end.
+/// Where a side-car serves its counts.
+#[derive(Clone, Copy, Debug, Args)]
+pub(super) struct MetricsArgs {
+    /// Serve counts at http://ADDR:PORT/metrics, for Prometheus and `landfall pmnet top`
+    #[arg(long = "metrics", value_name = "ADDR:PORT")]
+    address: Option<SocketAddr>,
+}
+
+impl MetricsArgs {
+    /// Serves them, if that is wanted; where.
+    pub(super) fn serve(
+        self,
+        text: impl Fn() -> String + Send + 'static,
+    ) -> Result<Option<SocketAddr>, SwitchError> {
+        self.address.map(|address| metrics::serve(address, text)).transpose()
+    }
+}
+
+/// Runs a side-car on a thread of its own to its end. Says where it listens once `listens` knows, as `label`, and where its
+/// counts are: scripts read the ports from there; tells its counts now and then, and at the end.
 pub(super) fn run_side_car<E: std::error::Error + Send>(
-    (name, label): (&str, &str),
+    (name, label, metrics): (&str, &str, Option<SocketAddr>),
     run: impl FnOnce() -> Result<(), E> + Send + 'static,
     listens: impl Fn() -> Option<SocketAddr>,
     tell: impl Fn(&str),
@@ -79,7 +98,7 @@ pub(super) fn run_side_car<E: std::error::Error + Send>(
     while !thread.is_finished() {
         if let Some(address) = listens().filter(|_| !announced) {
             announced = true;
-            announce(name, label, address);
+            announce(name, label, address, metrics);
         }
         std::thread::sleep(if announced { LOOK } else { LOOK_SOON });
         if told.elapsed() >= TELL_EVERY {
@@ -93,9 +112,12 @@ pub(super) fn run_side_car<E: std::error::Error + Send>(
 }
 
 #[expect(clippy::print_stdout, reason = "the start-up lines are the command's output")]
-fn announce(name: &str, label: &str, address: SocketAddr) {
+fn announce(name: &str, label: &str, address: SocketAddr, metrics: Option<SocketAddr>) {
     println!("landfall {} pmnet {name}", env!("CARGO_PKG_VERSION"));
     println!("{label}: {address}");
+    if let Some(address) = metrics {
+        println!("metrics: http://{address}/metrics");
+    }
     println!("ready");
     sys::notify_ready();
 }

@@ -1,12 +1,14 @@
 //! `landfall pmnet server`: the side-car of a real Redis, or of `landfall serve`.
 
+use super::counts;
 use super::members::{ChainArgs, ChainError, keep, register};
-use super::options::{LogArgs, SidecarEnd, run_side_car, stop_flag};
+use super::options::{LogArgs, MetricsArgs, SidecarEnd, run_side_car, stop_flag};
 use crate::fail;
 use clap::Args;
 use landfall_members::Role;
 use landfall_pmnet_io::redis::server::{ServerSideConfig, ServerSideReports, run as run_sidecar};
 use landfall_pmnet_io::runtime::{RuntimeError, Waiting};
+use landfall_switch::SwitchError;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -50,6 +52,8 @@ pub(crate) struct ServerArgs {
     #[arg(long)]
     spin: bool,
     #[command(flatten)]
+    metrics: MetricsArgs,
+    #[command(flatten)]
     log: LogArgs,
 }
 
@@ -62,6 +66,8 @@ enum RunError {
     Chain(#[from] ChainError),
     #[error(transparent)]
     Config(#[from] landfall_server::config::ConfigError),
+    #[error(transparent)]
+    Metrics(#[from] SwitchError),
     #[error("signals: {0}")]
     System(#[from] std::io::Error),
 }
@@ -84,12 +90,15 @@ fn start(args: ServerArgs) -> Result<(), RunError> {
         }
         _ => None,
     };
+    let metrics = args.metrics;
     let config = args.config()?;
     let reports = Arc::new(ServerSideReports::default());
+    let counted = Arc::clone(&reports);
+    let metrics = metrics.serve(move || counts::server(&counted.network.get(), &counted.redis.get()))?;
     let (theirs, stopping) = (Arc::clone(&reports), Arc::clone(&stop));
     let run = move || run_sidecar(config, theirs, stopping);
     let listens = || reports.network.get().listens;
-    let outcome = run_side_car(("server", "listen"), run, listens, |when| tell(&reports, when));
+    let outcome = run_side_car(("server", "listen", metrics), run, listens, |when| tell(&reports, when));
     stop.store(true, Ordering::Relaxed);
     registered.map(JoinHandle::join);
     Ok(outcome?)

@@ -18,7 +18,7 @@ const PREFIX: &str = "landfall_pmnet_";
 /// Flags of `landfall pmnet top`.
 #[derive(Debug, Args)]
 pub(crate) struct TopArgs {
-    /// Where the device serves its counts (`--metrics` of the switch)
+    /// Where a device or a side-car serves its counts (its `--metrics`)
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:9151")]
     metrics: SocketAddr,
     /// Seconds between two looks
@@ -32,9 +32,9 @@ pub(crate) struct TopArgs {
 /// Why there is nothing to show.
 #[derive(Debug, thiserror::Error)]
 enum TopError {
-    #[error("{address} cannot be reached: {source} (is a switch running with --metrics {address}?)")]
+    #[error("{address} cannot be reached: {source} (is anything of PMNet running with --metrics {address}?)")]
     Unreachable { address: SocketAddr, source: io::Error },
-    #[error("{address} answered something that is not a device's counts")]
+    #[error("{address} answered something that is not counts of PMNet")]
     Strange { address: SocketAddr },
 }
 

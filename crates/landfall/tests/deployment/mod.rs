@@ -25,7 +25,8 @@ use std::time::{Duration, Instant};
 /// Longest that something that must come may take on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
 /// The server's end of PMNet.
-pub(crate) const SERVER: &str = "10.9.0.2:51500";
+const SERVER: &str = "10.9.0.2:51500";
+const SERVER_V6: &str = "[fd09::2]:51500";
 /// Where Redis listens on its host.
 const REDIS_PORT: u16 = 6390;
 
@@ -110,6 +111,8 @@ pub(crate) struct Net {
     pub(crate) client: Host,
     pub(crate) devices: Vec<Host>,
     pub(crate) server: Host,
+    /// Where the server listens.
+    address: &'static str,
     /// The server's interface.
     server_interface: String,
     /// Of each device, the interfaces towards the clients and towards the server.
@@ -122,6 +125,16 @@ pub(crate) struct Net {
 impl Net {
     /// `None`, and it has said why, where there can be none.
     pub(crate) fn new(devices: usize) -> Option<Self> {
+        Self::with(devices, ["10.9.0.1/24", "10.9.0.2/24"], SERVER)
+    }
+
+    /// Over IPv6.
+    pub(crate) fn over_ipv6(devices: usize) -> Option<Self> {
+        Self::with(devices, ["fd09::1/64", "fd09::2/64"], SERVER_V6)
+    }
+
+    /// Addresses of clients and of the server.
+    fn with(devices: usize, [clients, servers]: [&str; 2], address: &'static str) -> Option<Self> {
         let testbed = Testbed::new().inspect_err(|reason| eprintln!("SKIP: {reason}")).ok()?;
         let host = |name: &str| testbed.host(name).unwrap();
         let mut hosts = vec![host("client")];
@@ -130,10 +143,10 @@ impl Net {
         let mut links = Vec::new();
         for (at, pair) in hosts.windows(2).enumerate() {
             let addresses = |index: usize, address: &str| match index {
-                0 => vec![format!("{address}/24")],
+                0 => vec![address.to_owned()],
                 _ => vec![],
             };
-            let ends = [addresses(at, "10.9.0.1"), addresses(devices - at, "10.9.0.2")];
+            let ends = [addresses(at, clients), addresses(devices - at, servers)];
             let options = LinkOptions { addresses: ends, checksum_offload: false, ..LinkOptions::default() };
             let link = testbed.link(&pair[0], &pair[1], &options).unwrap();
             pair[0].accept_redirected(&link.0).unwrap();
@@ -149,6 +162,7 @@ impl Net {
             client,
             devices: hosts,
             server,
+            address,
             server_interface,
             sides,
             place,
@@ -212,14 +226,14 @@ impl Net {
 
     pub(crate) fn start_server(&self) -> Process {
         let redis = format!("127.0.0.1:{REDIS_PORT}");
-        let arguments = ["pmnet", "server", "--listen", SERVER, "--redis", &redis];
+        let arguments = ["pmnet", "server", "--listen", self.address, "--redis", &redis];
         Process::start(self.command(&self.server, &arguments), &self.log())
     }
 
     pub(crate) fn start_client(&self, devices: usize) -> Process {
         let devices = devices.to_string();
         let arguments =
-            ["pmnet", "client", "--listen", "127.0.0.1:0", "--server", SERVER, "--devices", &devices];
+            ["pmnet", "client", "--listen", "127.0.0.1:0", "--server", self.address, "--devices", &devices];
         Process::start(self.command(&self.client, &arguments), &self.log())
     }
 }
