@@ -45,14 +45,20 @@ pub(crate) enum Ports {
     /// Cards that read and write the device's memory by themselves: a device's own instructions are all that it takes, and
     /// a hop 500 ns.
     Cards,
+    /// Devices and wires that cost nothing: whatever is short here is out of every device's reach.
+    Free,
 }
 
 impl Ports {
+    /// All of them.
+    const ALL: [Self; 3] = [Self::Veth, Self::Cards, Self::Free];
+
     /// For reports.
     pub(crate) fn words(self) -> &'static str {
         match self {
             Self::Veth => "through veth pairs",
             Self::Cards => "through cards",
+            Self::Free => "that cost nothing",
         }
     }
 }
@@ -95,7 +101,7 @@ pub(crate) fn run(lab: &Lab, rows: &[Row], apps: &[App]) -> Result<Model, BenchE
     let mut model = Model { pipelines: pipelines?, rows: Vec::new() };
     for it in std::iter::once(App::Ideal).chain(apps.iter().copied()) {
         for hosts in [Waits::Block, Waits::Spin] {
-            for ports in [Ports::Veth, Ports::Cards] {
+            for ports in Ports::ALL {
                 check_stop()?;
                 say(format_args!("  simulated: {}{}, {ports:?}", it.name(), hosts.words()));
                 let known = costs(rows, &model.pipelines, it, hosts, ports);
@@ -123,20 +129,20 @@ fn costs(rows: &[Row], pipelines: &[Pipeline], it: App, hosts: Waits, ports: Por
     let rounds = [&trip, &spinning, &logged, &ideal, &served, &cpu].map(Vec::len).into_iter().min();
     (0..rounds.unwrap_or(0).min(pipelines.len()))
         .map(|round| {
-            let stages = pipelines[round];
+            let stages = if ports == Ports::Free { Pipeline::default() } else { pipelines[round] };
             let own = (stages.take + stages.fence) / 1000.0;
             let longer = (served[round] - ideal[round]).max(0.0);
             let executes = if it.is_on_file() { longer.min(cpu[round]) } else { longer };
-            let veth = ports == Ports::Veth;
+            let sends = if ports == Ports::Veth { logged[round] - spinning[round] / 2.0 - own } else { 0.0 };
             Costs {
-                wire: if veth { Duration::ZERO } else { WIRE },
+                wire: if ports == Ports::Cards { WIRE } else { Duration::ZERO },
                 host_send: micros(spinning[round] / 4.0),
                 host_receive: micros(spinning[round] / 4.0),
                 host_wake: micros((trip[round] - spinning[round]) / 2.0),
                 take: micros(stages.take / 1000.0),
                 look: micros(stages.look / 1000.0),
                 fence: micros(stages.fence / 1000.0),
-                device_send: micros(if veth { logged[round] - spinning[round] / 2.0 - own } else { 0.0 }),
+                device_send: micros(sends),
                 execute: micros(executes),
                 commit: micros(longer - executes),
             }
