@@ -2,8 +2,7 @@
 
 use crate::attached::{self, Attached, Place};
 use crate::bpf::{self, BridgePlan};
-use crate::sys::bpf::Counter;
-use crate::sys::bpf::DeviceMap;
+use crate::sys::bpf::{Counter, DeviceMap};
 use crate::wanted::Wanted;
 use crate::{AttachMode, Interface, Socket, XdpError, sys};
 use std::ops::RangeInclusive;

@@ -80,7 +80,7 @@ impl Joint {
     pub(super) fn hears(
         &mut self,
         identity: Identity,
-        from: &[u8],
+        from: Vec<u8>,
         (own, durable): (u8, Option<bool>),
         now: Instant,
     ) -> Heard {
@@ -89,11 +89,14 @@ impl Joint {
         let is_chain = !from.contains(&own) && from.iter().all(|number| *number < DEVICES_MAX);
         match durable.filter(|_| is_chain) {
             None => Heard::Passes,
-            Some(true) => self.held.remove(&identity).map_or(Heard::Passes, |_| Heard::Joined(from.to_vec())),
+            Some(true) => self.held.remove(&identity).map_or(Heard::Passes, |_| Heard::Joined(from)),
             Some(false) => {
                 let held = self.held.entry(identity).or_default();
-                let more: Vec<u8> = from.iter().filter(|number| !held.contains(number)).copied().collect();
-                held.extend(more);
+                for number in from {
+                    if !held.contains(&number) {
+                        held.push(number);
+                    }
+                }
                 Heard::Waits
             }
         }

@@ -166,7 +166,7 @@ impl Device {
         // What a medium that has failed has not taken will never be durable.
         let durable = self.log.durable(&identity);
         let durable = durable.filter(|durable| *durable || self.log.heap().media().closed().is_none());
-        match self.joint.hears(identity, &from, (own, durable), now) {
+        match self.joint.hears(identity, from, (own, durable), now) {
             Heard::Passes => Found::Missed,
             Heard::Waits => Found::All,
             Heard::Joined(others) => {

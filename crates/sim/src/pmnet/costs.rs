@@ -24,6 +24,8 @@ pub struct Costs {
     pub take: Duration,
     /// A device looks at any other packet.
     pub look: Duration,
+    /// A device takes another's acknowledgement, to go on with its own.
+    pub join: Duration,
     /// A device's fence.
     pub fence: Duration,
     /// A device sends a packet.
@@ -114,8 +116,12 @@ impl Fabric {
 
     /// A packet arrives at a device; `first`: it is sent on before it is logged, so that it is only looked at now.
     pub(super) fn enter_device(&mut self, device: usize, (way, first): (Way, bool), datagram: &Datagram) {
-        let update = way == Way::Up && is_update(&datagram.payload) && !first;
-        self.enter(Core::Device(device), |costs| if update { costs.take } else { costs.look });
+        let kind = Header::parse(&datagram.payload).map(|header| header.kind).ok();
+        self.enter(Core::Device(device), |costs| match (way, kind) {
+            (Way::Up, Some(kind::UPDATE)) if !first => costs.take,
+            (Way::Down, Some(kind::PMNET_ACK | kind::JOINT_ACK)) => costs.join,
+            _ => costs.look,
+        });
     }
 
     /// How long until whoever works now is done; `None` where work costs nothing.
@@ -129,8 +135,4 @@ impl Fabric {
     pub(super) fn done_at(&self, core: Core) -> Instant {
         self.cores.as_ref().map_or(self.now, |cores| cores.until(core, self.now))
     }
-}
-
-fn is_update(payload: &[u8]) -> bool {
-    Header::parse(payload).is_ok_and(|header| header.kind == kind::UPDATE)
 }

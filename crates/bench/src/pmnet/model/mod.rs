@@ -141,6 +141,7 @@ fn costs(rows: &[Row], pipelines: &[Pipeline], it: App, hosts: Waits, ports: Por
                 host_wake: micros((trip[round] - spinning[round]) / 2.0),
                 take: micros(stages.take / 1000.0),
                 look: micros(stages.look / 1000.0),
+                join: micros(stages.join / 1000.0),
                 fence: micros(stages.fence / 1000.0),
                 device_send: micros(sends),
                 execute: micros(executes),

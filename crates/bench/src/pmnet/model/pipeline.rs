@@ -31,6 +31,8 @@ pub(crate) struct Pipeline {
     /// The fence, and the acknowledgement made.
     pub(crate) fence: f64,
     /// Another device's acknowledgement is parsed, matched, and joined with this device's own.
+    pub(crate) join: f64,
+    /// A packet that is only sent on is parsed and matched.
     pub(crate) look: f64,
 }
 
@@ -46,9 +48,10 @@ pub(crate) fn measure(lab: &Lab, payload: usize) -> Result<Pipeline, BenchError>
         }
         stage.update(number, &mut sum)?;
         stage.acknowledgement(number, &mut sum)?;
+        stage.other(number, &mut sum)?;
     }
     let each = |ns: f64| ns / f64::from(PACKETS);
-    Ok(Pipeline { take: each(sum.take), fence: each(sum.fence), look: each(sum.look) })
+    Ok(Pipeline { take: each(sum.take), fence: each(sum.fence), join: each(sum.join), look: each(sum.look) })
 }
 
 struct Stage {
@@ -139,11 +142,19 @@ impl Stage {
         let (session, seq) = place(number);
         let mut other = Packet::new(session, seq, Body::PmnetAck);
         other.header.ack_count = 1;
-        sum.look += self.show((server, client), &other.to_bytes())?;
+        sum.join += self.show((server, client), &other.to_bytes())?;
         // The first is how the device comes to know of others.
         if std::iter::from_fn(|| self.device.poll_action()).count() == 0 && number > 0 {
             return Err(BenchError::Nothing("the pipeline joins no acknowledgements"));
         }
+        Ok(())
+    }
+
+    fn other(&mut self, number: u32, sum: &mut Pipeline) -> Result<(), BenchError> {
+        let Flow { client, server } = self.alone;
+        let (session, seq) = place(number);
+        let packet = Packet::new(session, seq, Body::Other(&self.request)).to_bytes();
+        sum.look += self.show((client, server), &packet)?;
         Ok(())
     }
 

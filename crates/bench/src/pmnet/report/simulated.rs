@@ -158,9 +158,11 @@ fn stages(pipelines: &[Pipeline]) -> String {
         Summary::of(pipelines.iter().map(stage)).map_or("–".into(), |ns| format!("{:.0}", ns.median))
     };
     format!(
-        "{} ns to log an update, {} ns to fence and acknowledge it, {} ns to join another device's acknowledgement",
+        "{} ns to log an update, {} ns to fence and acknowledge it, {} ns to join another device's \
+         acknowledgement, {} ns to look at another packet",
         of(|it| it.take),
         of(|it| it.fence),
+        of(|it| it.join),
         of(|it| it.look)
     )
 }

@@ -137,6 +137,7 @@ mod tests {
             host_wake: micros(3),
             take: micros(2),
             look: micros(1),
+            join: micros(1),
             fence: micros(3),
             device_send: micros(4),
             execute: micros(10),
