@@ -4,7 +4,7 @@ use super::Lab;
 use super::app::App;
 use super::course::Course;
 use super::design::{Spec, Waits};
-use super::load::{Channel, Framing};
+use super::load::{Channel, Framing, Patience};
 use super::load::{Measured, Plan, Rest, StreamChannel, UdpChannel, drive};
 use super::stand::{Extent, Stand};
 use super::sys::rest_exactly;
@@ -148,12 +148,13 @@ fn load(stand: &Stand, settings: Settings) -> Result<(), BenchError> {
     }
     let filler = || -> Result<(Box<dyn Channel>, usize), BenchError> {
         const CLIENTS: usize = 16;
+        let waits = Patience::Looks(Duration::ZERO);
         if settings.app.speaks_resp() {
             let at = Course::at_server(super::course::RESP_PORT);
-            return Ok((Box::new(StreamChannel::open(at, CLIENTS, Framing::Resp, false)?), CLIENTS));
+            return Ok((Box::new(StreamChannel::open(at, CLIENTS, Framing::Resp, waits)?), CLIENTS));
         }
         match stand.is_plain() {
-            Some(at) => Ok((Box::new(UdpChannel::open(at, CLIENTS, false)?), CLIENTS)),
+            Some(at) => Ok((Box::new(UdpChannel::open(at, CLIENTS, waits)?), CLIENTS)),
             None => Ok((stand.open_filler(CLIENTS)?, CLIENTS)),
         }
     };

@@ -5,7 +5,7 @@ use super::app::App;
 use super::args::ServeKind;
 use super::course::{Between, Course, LOGGER_PORT, PLAIN_PORT, PMNET_PORT, RESP_PORT};
 use super::design::{Design, LogOn, Spec, Waits};
-use super::load::{Channel, Framing, PmnetChannel, StreamChannel, UdpChannel};
+use super::load::{Channel, Framing, Patience, PmnetChannel, StreamChannel, UdpChannel};
 use crate::clients::conn::Conn;
 use crate::clients::http::{Http, metric};
 use crate::clients::replies::Reply;
@@ -18,7 +18,7 @@ use landfall_testbed::Host;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// Where devices tell their counts, each on its own host.
@@ -42,6 +42,8 @@ pub(crate) struct Stand {
     /// On the ordinary file system, where something lies there.
     pub(crate) on_file: Option<TempDir>,
     spec: Spec,
+    /// How long clients look for answers before they wait.
+    look: Duration,
 }
 
 /// What differs from run to run but is no part of a [`Spec`].
@@ -67,7 +69,15 @@ impl Stand {
         let needs_file =
             matches!(spec.design, Design::Pmnet { log: LogOn::File, .. }) || spec.app.is_on_file();
         let on_file = needs_file.then(|| folder_in(&lab.args.file_dir)).transpose()?;
-        let mut stand = Self { devices: Vec::new(), servers: Vec::new(), course, scratch, on_file, spec };
+        let mut stand = Self {
+            devices: Vec::new(),
+            servers: Vec::new(),
+            course,
+            scratch,
+            on_file,
+            spec,
+            look: Duration::from_micros(lab.args.look_us),
+        };
         for number in 0..stand.course.devices.len() {
             let device = stand.start_device(lab, number, extent.log_bytes)?;
             stand.devices.push(device);
@@ -241,32 +251,32 @@ impl Stand {
 
     /// A way for so many clients to send requests; to be called on the client's host.
     pub(crate) fn open_channel(&self) -> Result<Box<dyn Channel>, BenchError> {
-        let (spec, spin) = (self.spec, self.spec.waits == Waits::Spin);
-        let clients = spec.clients;
+        let (spec, clients) = (self.spec, self.spec.clients);
+        let patience = if spec.waits == Waits::Spin { Patience::Spins } else { Patience::Looks(self.look) };
         Ok(match spec.design {
             Design::Bypass => {
                 let at = Course::at_server(PMNET_PORT);
-                Box::new(PmnetChannel::open(at, clients, 1, (spin, true))?)
+                Box::new(PmnetChannel::open(at, clients, 1, (patience, true))?)
             }
             Design::Pmnet { devices, .. } => {
                 let at = Course::at_server(PMNET_PORT);
-                Box::new(PmnetChannel::open(at, clients, devices, (spin, false))?)
+                Box::new(PmnetChannel::open(at, clients, devices, (patience, false))?)
             }
             _ if spec.app.speaks_resp() => {
                 let at = Course::at_server(RESP_PORT);
-                Box::new(StreamChannel::open(at, clients, Framing::Resp, spin)?)
+                Box::new(StreamChannel::open(at, clients, Framing::Resp, patience)?)
             }
             Design::Tcp => {
                 let at = Course::at_server(PLAIN_PORT);
-                Box::new(StreamChannel::open(at, clients, Framing::Lengths, spin)?)
+                Box::new(StreamChannel::open(at, clients, Framing::Lengths, patience)?)
             }
             Design::ServerLog { .. } => {
-                Box::new(UdpChannel::open(Course::at_server(LOGGER_PORT), clients, spin)?)
+                Box::new(UdpChannel::open(Course::at_server(LOGGER_PORT), clients, patience)?)
             }
             Design::ClientLog { .. } => {
-                Box::new(UdpChannel::open(Course::at_client(LOGGER_PORT), clients, spin)?)
+                Box::new(UdpChannel::open(Course::at_client(LOGGER_PORT), clients, patience)?)
             }
-            _ => Box::new(UdpChannel::open(Course::at_server(PLAIN_PORT), clients, spin)?),
+            _ => Box::new(UdpChannel::open(Course::at_server(PLAIN_PORT), clients, patience)?),
         })
     }
 
@@ -278,12 +288,13 @@ impl Stand {
 
     /// Fills an application through what is measured.
     pub(crate) fn open_filler(&self, clients: usize) -> Result<Box<dyn Channel>, BenchError> {
+        let waits = Patience::Looks(Duration::ZERO);
         if self.spec.design == Design::Tcp {
             let at = Course::at_server(PLAIN_PORT);
-            return Ok(Box::new(StreamChannel::open(at, clients, Framing::Lengths, false)?));
+            return Ok(Box::new(StreamChannel::open(at, clients, Framing::Lengths, waits)?));
         }
         let at = Course::at_server(PMNET_PORT);
-        Ok(Box::new(PmnetChannel::open(at, clients, self.spec.design.devices(), (false, false))?))
+        Ok(Box::new(PmnetChannel::open(at, clients, self.spec.design.devices(), (waits, false))?))
     }
 
     /// A count of a device; `None` without such a device or count.

@@ -5,6 +5,7 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::time::{Duration, Instant};
 
 /// How the scheduler treats a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +34,20 @@ pub(crate) fn rest_exactly() {
     const SLACK_NS: libc::c_ulong = 1000;
     // SAFETY: takes a number, and changes only when this thread's timers end.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, SLACK_NS) };
+}
+
+/// Looks whether one of `sockets` can be read, again and again for as long as `look`; then waits until one can, for `timeout_ms`
+/// at most. Whether one can.
+pub(crate) fn look_and_wait(sockets: &[BorrowedFd<'_>], look: Duration, timeout_ms: i32) -> io::Result<bool> {
+    let begun = Instant::now();
+    while begun.elapsed() < look {
+        if wait_readable(sockets, 0)? {
+            return Ok(true);
+        }
+        // Whoever shares the core may work meanwhile.
+        std::thread::yield_now();
+    }
+    wait_readable(sockets, timeout_ms)
 }
 
 /// Waits until one of `sockets` can be read, for `timeout_ms` at most. Whether one can.

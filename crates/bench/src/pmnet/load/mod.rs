@@ -42,6 +42,15 @@ pub(crate) enum By {
     Cache,
 }
 
+/// How a client waits for answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Patience {
+    /// It looks for them all the time.
+    Spins,
+    /// It looks for so long, then waits in the kernel.
+    Looks(Duration),
+}
+
 /// How requests get to where they are served.
 pub(crate) trait Channel {
     /// Sends a client's request. It has no other under way.

@@ -1,8 +1,8 @@
 //! Requests through PMNet: a session a client, all over one socket.
 
-use super::{By, Channel, Done, WAIT_MS};
+use super::{By, Channel, Done, Patience, WAIT_MS};
 use crate::error::BenchError;
-use crate::pmnet::sys::wait_readable;
+use crate::pmnet::sys::look_and_wait;
 use crate::pmnet::work::Ask;
 use landfall_pmnet::ClientConfig;
 use landfall_pmnet::client::{CompletedBy, Event};
@@ -20,7 +20,7 @@ pub(crate) struct PmnetChannel {
     ids: Vec<SessionId>,
     clients: BTreeMap<SessionId, usize>,
     events: Vec<(SessionId, Event)>,
-    spin: bool,
+    patience: Patience,
     /// Sends every request as a bypass, whatever it is: the server answers then.
     bypass: bool,
     queued: bool,
@@ -32,7 +32,7 @@ impl PmnetChannel {
         server: SocketAddr,
         clients: usize,
         devices: u8,
-        (spin, bypass): (bool, bool),
+        (patience, bypass): (Patience, bool),
     ) -> Result<Self, BenchError> {
         let config = ClientConfig { devices, ..ClientConfig::default() };
         let mut sessions = Sessions::new(server, None, config).map_err(failed)?;
@@ -41,7 +41,7 @@ impl PmnetChannel {
             ids.push(sessions.start().map_err(failed)?);
         }
         let clients = ids.iter().copied().zip(0..).collect();
-        Ok(Self { sessions, ids, clients, events: Vec::new(), spin, bypass, queued: false })
+        Ok(Self { sessions, ids, clients, events: Vec::new(), patience, bypass, queued: false })
     }
 }
 
@@ -85,12 +85,14 @@ impl Channel for PmnetChannel {
                 _ => {}
             }
         }
-        if done.is_empty() && !self.spin {
+        if let Patience::Looks(look) = self.patience
+            && done.is_empty()
+        {
             let now = self.sessions.clock().now();
             let due = self.sessions.next_timeout().map_or(i32::MAX, |due| {
                 i32::try_from(due.since(now).as_micros().div_ceil(1000)).unwrap_or(i32::MAX)
             });
-            wait_readable(&[self.sessions.as_fd()], due.min(WAIT_MS))
+            look_and_wait(&[self.sessions.as_fd()], look, due.min(WAIT_MS))
                 .map_err(BenchError::connection(NAME))?;
         }
         Ok(())

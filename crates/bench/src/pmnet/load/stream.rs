@@ -1,6 +1,6 @@
 //! Requests over TCP, one connection a client: behind their lengths, or as RESP.
 
-use super::{By, Channel, Done, WAIT_MS};
+use super::{By, Channel, Done, Patience, WAIT_MS};
 use crate::error::BenchError;
 use crate::paper::sys::Readiness;
 use crate::pmnet::serve::tcp::{LEN_BYTES, framed, put_frame};
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsRawFd, RawFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const NAME: &str = "the server over TCP";
 const CONNECT_MAX: Duration = Duration::from_secs(5);
@@ -37,7 +37,7 @@ pub(crate) struct StreamChannel {
     clients: BTreeMap<RawFd, usize>,
     readiness: Readiness,
     framing: Framing,
-    spin: bool,
+    patience: Patience,
     ready: Vec<RawFd>,
 }
 
@@ -46,7 +46,7 @@ impl StreamChannel {
         server: SocketAddr,
         clients: usize,
         framing: Framing,
-        spin: bool,
+        patience: Patience,
     ) -> Result<Self, BenchError> {
         let open = || {
             let (readiness, mut connections) = (Readiness::new()?, Vec::new());
@@ -62,7 +62,28 @@ impl StreamChannel {
         let (readiness, connections) = open().map_err(BenchError::connection(NAME))?;
         let descriptors = connections.iter().map(|connection| connection.stream.as_raw_fd());
         let clients = descriptors.zip(0..).collect();
-        Ok(Self { connections, clients, readiness, framing, spin, ready: Vec::new() })
+        Ok(Self { connections, clients, readiness, framing, patience, ready: Vec::new() })
+    }
+
+    /// Connections that have something; waits for one as it is this client's way.
+    fn look(&mut self, ready: &mut Vec<RawFd>) -> std::io::Result<()> {
+        let (begun, look) = match self.patience {
+            Patience::Spins => {
+                ready.extend(self.readiness.wait(0)?);
+                return Ok(());
+            }
+            Patience::Looks(look) => (Instant::now(), look),
+        };
+        while begun.elapsed() < look {
+            ready.extend(self.readiness.wait(0)?);
+            if !ready.is_empty() {
+                return Ok(());
+            }
+            // Whoever shares the core may work meanwhile.
+            std::thread::yield_now();
+        }
+        ready.extend(self.readiness.wait(WAIT_MS)?);
+        Ok(())
     }
 
     fn take(&mut self, client: usize, done: &mut Vec<Done>) -> Result<(), BenchError> {
@@ -103,9 +124,8 @@ impl Channel for StreamChannel {
     }
 
     fn receive(&mut self, done: &mut Vec<Done>) -> Result<(), BenchError> {
-        let wait = if self.spin { 0 } else { WAIT_MS };
         let mut ready = std::mem::take(&mut self.ready);
-        ready.extend(self.readiness.wait(wait).map_err(BenchError::connection(NAME))?);
+        self.look(&mut ready).map_err(BenchError::connection(NAME))?;
         for descriptor in ready.drain(..) {
             let client = self.clients.get(&descriptor).copied();
             client.map_or(Ok(()), |client| self.take(client, done))?;
@@ -137,7 +157,7 @@ mod tests {
             }
             len
         });
-        let mut channel = StreamChannel::open(address, 1, framing, false).unwrap();
+        let mut channel = StreamChannel::open(address, 1, framing, Patience::Looks(Duration::ZERO)).unwrap();
         channel.send(0, &Ask { bytes: b"ask".to_vec(), ..Ask::default() }).unwrap();
         let mut done = Vec::new();
         while done.is_empty() {

@@ -1,9 +1,9 @@
 //! Plain requests over one UDP socket: a tag and a request, the tag and the response.
 
-use super::{By, Channel, Done, WAIT_MS};
+use super::{By, Channel, Done, Patience, WAIT_MS};
 use crate::error::BenchError;
 use crate::pmnet::serve::TAG_BYTES;
-use crate::pmnet::sys::wait_readable;
+use crate::pmnet::sys::look_and_wait;
 use crate::pmnet::work::Ask;
 use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket};
@@ -27,13 +27,13 @@ struct Slot {
 pub(crate) struct UdpChannel {
     socket: UdpSocket,
     slots: Vec<Slot>,
-    spin: bool,
+    patience: Patience,
     sent_again: u64,
     looked: Instant,
 }
 
 impl UdpChannel {
-    pub(crate) fn open(server: SocketAddr, clients: usize, spin: bool) -> Result<Self, BenchError> {
+    pub(crate) fn open(server: SocketAddr, clients: usize, patience: Patience) -> Result<Self, BenchError> {
         let open = || {
             let socket = UdpSocket::bind(("0.0.0.0", 0))?;
             socket.connect(server)?;
@@ -42,7 +42,7 @@ impl UdpChannel {
         };
         let socket = open().map_err(BenchError::connection(NAME))?;
         let slots = (0..clients).map(|_| Slot::default()).collect();
-        Ok(Self { socket, slots, spin, sent_again: 0, looked: Instant::now() })
+        Ok(Self { socket, slots, patience, sent_again: 0, looked: Instant::now() })
     }
 
     fn take(&mut self, bytes: &[u8], done: &mut Vec<Done>) {
@@ -96,8 +96,8 @@ impl Channel for UdpChannel {
         if self.looked.elapsed() >= PATIENCE {
             self.send_again();
         }
-        if !self.spin {
-            wait_readable(&[self.socket.as_fd()], WAIT_MS).map_err(BenchError::connection(NAME))?;
+        if let Patience::Looks(look) = self.patience {
+            look_and_wait(&[self.socket.as_fd()], look, WAIT_MS).map_err(BenchError::connection(NAME))?;
         }
         Ok(())
     }
@@ -111,10 +111,12 @@ impl Channel for UdpChannel {
 mod tests {
     use super::*;
 
+    const NO_LOOK: Patience = Patience::Looks(Duration::ZERO);
+
     #[test]
     fn replies_find_their_clients_and_only_the_latest_request_counts() {
         let server = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let mut channel = UdpChannel::open(server.local_addr().unwrap(), 2, false).unwrap();
+        let mut channel = UdpChannel::open(server.local_addr().unwrap(), 2, NO_LOOK).unwrap();
         let ask = |text: &str| Ask { bytes: text.into(), ..Ask::default() };
         let mut bytes = [0; 64];
         channel.send(1, &ask("one")).unwrap();
@@ -135,7 +137,7 @@ mod tests {
     #[test]
     fn what_is_not_answered_is_sent_again() {
         let server = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let mut channel = UdpChannel::open(server.local_addr().unwrap(), 1, false).unwrap();
+        let mut channel = UdpChannel::open(server.local_addr().unwrap(), 1, NO_LOOK).unwrap();
         channel.send(0, &Ask { bytes: b"x".to_vec(), ..Ask::default() }).unwrap();
         channel.slots[0].sent = Instant::now().checked_sub(PATIENCE);
         channel.send_again();

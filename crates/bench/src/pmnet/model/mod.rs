@@ -97,7 +97,7 @@ pub(crate) fn specs(apps: &[App]) -> Vec<Spec> {
 /// Simulates every application of which enough is known.
 pub(crate) fn run(lab: &Lab, rows: &[Row], apps: &[App]) -> Result<Model, BenchError> {
     let pipelines: Result<Vec<_>, _> =
-        (0..lab.args.rounds).map(|_| pipeline::measure(lab, PAYLOAD)).collect();
+        (0..lab.args.rounds).map(|_| pipeline::measure(&lab.args.dir, PAYLOAD)).collect();
     let mut model = Model { pipelines: pipelines?, rows: Vec::new() };
     for it in std::iter::once(App::Ideal).chain(apps.iter().copied()) {
         for hosts in [Waits::Block, Waits::Spin] {

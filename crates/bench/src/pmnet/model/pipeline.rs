@@ -2,7 +2,6 @@
 
 use crate::check_stop;
 use crate::error::BenchError;
-use crate::pmnet::Lab;
 use landfall_media::{Extent, MediaRequest, RUN_SIZE, Site};
 use landfall_pmnet::device::{Arrival, Device, DeviceConfig};
 use landfall_pmnet::log::{Limits, Log};
@@ -12,6 +11,7 @@ use landfall_server::store::open_region;
 use landfall_sim::pmnet::Landing;
 use serde::Serialize;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::time::{Duration, Instant as Wall};
 
 /// Packets of one round.
@@ -19,7 +19,7 @@ const PACKETS: u32 = 8_000;
 /// Updates of a session; a device takes at most 4096.
 const SESSION: u32 = 2_000;
 const FRAME: u64 = 2048;
-const REGION: u64 = 64 * RUN_SIZE;
+const REGION: u64 = 192 * RUN_SIZE;
 /// In front of a packet in its frame: Ethernet, IPv4, UDP.
 const HEADERS: usize = 42;
 
@@ -36,10 +36,10 @@ pub(crate) struct Pipeline {
     pub(crate) look: f64,
 }
 
-/// Measures a pipeline with updates of so many bytes.
-pub(crate) fn measure(lab: &Lab, payload: usize) -> Result<Pipeline, BenchError> {
-    let dir = tempfile::Builder::new().prefix("landfall-bench-").tempdir_in(&lab.args.dir);
-    let dir = dir.map_err(BenchError::file(&lab.args.dir))?;
+/// Measures a pipeline with updates of so many bytes, over a log in a folder of its own in `place`.
+pub(crate) fn measure(place: &Path, payload: usize) -> Result<Pipeline, BenchError> {
+    let dir = tempfile::Builder::new().prefix("landfall-bench-").tempdir_in(place);
+    let dir = dir.map_err(BenchError::file(place))?;
     let mut stage = Stage::open(dir.path(), payload)?;
     let mut sum = Pipeline::default();
     for number in 0..PACKETS {
@@ -66,7 +66,7 @@ struct Stage {
 }
 
 impl Stage {
-    fn open(dir: &std::path::Path, payload: usize) -> Result<Self, BenchError> {
+    fn open(dir: &Path, payload: usize) -> Result<Self, BenchError> {
         let (media, _) =
             open_region(dir, REGION, MediaRequest::default(), None).map_err(|error| failed(&error))?;
         let (log, _) = Log::open(media, Limits::default()).map_err(|error| failed(&error))?;
@@ -171,4 +171,21 @@ fn place(number: u32) -> (u16, u32) {
 
 fn failed(error: &dyn std::fmt::Display) -> BenchError {
     BenchError::Store(error.to_string())
+}
+
+#[cfg(test)]
+#[allow(clippy::print_stderr, reason = "a test says what it skips")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_stage_takes_time_and_the_region_is_large_enough() {
+        let place = Path::new("/dev/shm");
+        if !place.is_dir() {
+            eprintln!("SKIP: /dev/shm: there is none");
+            return;
+        }
+        let Pipeline { take, fence, join, look } = measure(place, 1000).unwrap();
+        assert!([take, fence, join, look].iter().all(|ns| *ns > 0.0), "{take} {fence} {join} {look}");
+    }
 }

@@ -82,6 +82,13 @@ fn words(page: &mut Page, results: &Results) {
          rest share the cores with all that is done behind their backs.",
         settings.rest_us
     ));
+    if settings.look_us > 0 {
+        page.paragraph(&format!(
+            "*Clients look for answers for {} µs before they wait in the kernel*, all alike, whoever answers them; servers \
+             wait at once. What answers sooner costs no wake-up of the client.",
+            settings.look_us
+        ));
+    }
     page.paragraph(&format!(
         "What is not as in the paper: one machine, and few cores: all devices, servers, loggers and replicas share one, \
          clients another, so that what the paper's hosts do at the same time is done one after the other here, most of \
