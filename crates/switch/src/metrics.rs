@@ -33,9 +33,9 @@ impl Text {
         Self { prefix, text: String::new() }
     }
 
-    /// A metric that only grows.
-    pub fn counter(&mut self, name: &str, help: &str, value: u64) {
-        self.one(Kind::Counter, name, help, value);
+    /// Metrics that only grow: name, help, value.
+    pub fn counters<const N: usize>(&mut self, all: [(&str, &str, u64); N]) {
+        all.into_iter().for_each(|(name, help, value)| self.one(Kind::Counter, name, help, value));
     }
 
     /// A metric that goes up and down.
@@ -131,7 +131,7 @@ mod tests {
     #[test]
     fn a_page_is_what_prometheus_reads() {
         let mut text = Text::new("some");
-        text.counter("packets_total", "Packets", 3);
+        text.counters([("packets_total", "Packets", 3)]);
         text.gauge("entries", "Entries", 4);
         text.series(Kind::Gauge, "state", "States", [("of=\"x\"".into(), -1)]);
         let expected = "# HELP some_packets_total Packets\n# TYPE some_packets_total counter\nsome_packets_total 3\n\

@@ -55,7 +55,7 @@ impl Status {
         text.gauge("cached_values", "Values in the read cache", shown.cached.0 as u64);
         text.gauge("cached_bytes", "Bytes of these, and of their keys", shown.cached.1 as u64);
         text.gauge("recovered_entries", "Updates found in the log at the start", self.recovered);
-        let counters = [
+        text.counters([
             ("packets_total", "PMNet packets that came to this process", stats.packets),
             ("passed_total", "PMNet packets that went on in the kernel", shown.passed),
             ("malformed_total", "Packets that could not be understood", stats.malformed),
@@ -80,8 +80,7 @@ impl Status {
             ("bypasses_total", "Bypasses that came to this process", stats.bypasses),
             ("cache_hits_total", "Bypasses answered from the read cache", stats.cache_hits),
             ("media_errors_total", "Errors of the medium", stats.media_errors),
-        ];
-        counters.into_iter().for_each(|(name, help, value)| text.counter(name, help, value));
+        ]);
         let why = stats.not_logged.iter().map(|(why, count)| (format!("why=\"{why:?}\""), *count));
         text.series(Kind::Counter, "not_logged_total", "Updates forwarded without being logged", why);
         let states = shown.servers.iter().map(|(address, state)| {

@@ -148,13 +148,15 @@ fn load(stand: &Stand, settings: Settings) -> Result<(), BenchError> {
     }
     let filler = || -> Result<(Box<dyn Channel>, usize), BenchError> {
         const CLIENTS: usize = 16;
-        let waits = Patience::Looks(Duration::ZERO);
         if settings.app.speaks_resp() {
             let at = Course::at_server(super::course::RESP_PORT);
-            return Ok((Box::new(StreamChannel::open(at, CLIENTS, Framing::Resp, waits)?), CLIENTS));
+            return Ok((
+                Box::new(StreamChannel::open(at, CLIENTS, Framing::Resp, Patience::WAITS)?),
+                CLIENTS,
+            ));
         }
         match stand.is_plain() {
-            Some(at) => Ok((Box::new(UdpChannel::open(at, CLIENTS, waits)?), CLIENTS)),
+            Some(at) => Ok((Box::new(UdpChannel::open(at, CLIENTS, Patience::WAITS)?), CLIENTS)),
             None => Ok((stand.open_filler(CLIENTS)?, CLIENTS)),
         }
     };

@@ -288,13 +288,12 @@ impl Stand {
 
     /// Fills an application through what is measured.
     pub(crate) fn open_filler(&self, clients: usize) -> Result<Box<dyn Channel>, BenchError> {
-        let waits = Patience::Looks(Duration::ZERO);
         if self.spec.design == Design::Tcp {
             let at = Course::at_server(PLAIN_PORT);
-            return Ok(Box::new(StreamChannel::open(at, clients, Framing::Lengths, waits)?));
+            return Ok(Box::new(StreamChannel::open(at, clients, Framing::Lengths, Patience::WAITS)?));
         }
         let at = Course::at_server(PMNET_PORT);
-        Ok(Box::new(PmnetChannel::open(at, clients, self.spec.design.devices(), (waits, false))?))
+        Ok(Box::new(PmnetChannel::open(at, clients, self.spec.design.devices(), (Patience::WAITS, false))?))
     }
 
     /// A count of a device; `None` without such a device or count.

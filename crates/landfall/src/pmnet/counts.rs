@@ -10,7 +10,7 @@ pub(super) fn client(report: &SidecarReport) -> String {
     let mut text = Text::new("landfall_pmnet_client");
     text.gauge("connections", "Connections of Redis clients", report.connections);
     text.gauge("sessions", "Sessions", report.sessions);
-    for (name, help, value) in [
+    text.counters([
         ("connections_total", "Connections so far", report.accepted),
         ("turned_away_total", "Connections turned away, as there were too many", report.turned_away),
         ("commands_total", "Commands", report.commands),
@@ -23,9 +23,7 @@ pub(super) fn client(report: &SidecarReport) -> String {
         ("from_cache_total", "Responses from a device's cache", report.from_cache),
         ("sessions_lost_total", "Sessions that failed or were refused", report.sessions_lost),
         ("unsent_total", "Datagrams that the kernel did not take", report.unsent),
-    ] {
-        text.counter(name, help, value);
-    }
+    ]);
     text.into()
 }
 
@@ -35,7 +33,7 @@ pub(super) fn server(network: &ServerReport, redis: &RedisReport) -> String {
     // These begin anew with each incarnation, as counters may.
     let stats = &network.server;
     text.gauge("sessions", "Sessions, with those that have ended", stats.sessions);
-    for (name, help, value) in [
+    text.counters([
         ("incarnations_total", "Incarnations", network.incarnations),
         ("batches_total", "Batches executed", network.batches),
         ("work_total", "Pieces of work in them", network.work),
@@ -64,8 +62,6 @@ pub(super) fn server(network: &ServerReport, redis: &RedisReport) -> String {
         ("redis_refused_total", "Transactions refused for a reason of the real server's own", redis.refused),
         ("redis_restored_total", "Times that flushed rows were written again", redis.restored),
         ("redis_shortages_total", "Times that too few replicas had what was committed", redis.shortages),
-    ] {
-        text.counter(name, help, value);
-    }
+    ]);
     text.into()
 }

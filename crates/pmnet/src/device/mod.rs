@@ -148,7 +148,7 @@ impl Device {
             resend: Resend::new(&config),
             servers: Servers::default(),
             reads: None,
-            joint: Joint::new(config.keep_back, config.servers_max),
+            joint: Joint::new(config.number.map_or(Duration::ZERO, |_| config.keep_back), config.servers_max),
             stats: DeviceStats::default(),
         };
         let all = device.log.identities(|_| true);

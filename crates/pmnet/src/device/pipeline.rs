@@ -103,9 +103,7 @@ impl Device {
                 self.stats.logged += 1;
                 self.tell_reads(&identity, arrival, false);
                 self.resend.watch(identity, now);
-                if self.config.number.is_some() {
-                    self.joint.logged(identity, now);
-                }
+                self.joint.logged(identity, now);
                 Found::Missed
             }
             Ok(Logged::Known { durable }) => {

@@ -347,7 +347,7 @@ impl Log {
 
     /// True if the update is in the log.
     pub fn contains(&self, identity: &Identity) -> bool {
-        self.shared.index.lock().get(identity).is_some()
+        self.durable(identity).is_some()
     }
 
     /// Numbers of a session's updates in the log, from `from` on, in order; at most `max`.

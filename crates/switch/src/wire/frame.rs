@@ -1,7 +1,9 @@
 //! Ethernet frames with PMNet's datagrams in them: taken apart and checked, and made.
 
-use landfall_media::Sum;
+use crate::engine::Clock;
+use landfall_media::{Extent, Sum};
 use landfall_net::pseudo_sum;
+use landfall_pmnet::device::Arrival;
 use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::wire::{
     EthernetAddress, EthernetFrame, EthernetProtocol, EthernetRepr, IpAddress, IpProtocol, Ipv4Packet,
@@ -54,6 +56,18 @@ impl<'a> Frame<'a> {
     /// The same of a frame of this host's own, whose UDP checksum its interface may still have to fill in.
     pub(super) fn parse_own(bytes: &'a [u8]) -> Result<Self, Unfit> {
         Self::read(bytes, false)
+    }
+
+    /// The datagram as it arrives now at a device; its frame lies in `packet`, if anywhere.
+    pub(super) fn arrival(&self, packet: Extent) -> Arrival<'a> {
+        Arrival {
+            from: self.from,
+            to: self.to,
+            payload: self.payload,
+            packet,
+            header_at: self.payload_at,
+            arrival_ns: Clock::unix_ns(),
+        }
     }
 
     fn read(bytes: &'a [u8], checks: bool) -> Result<Self, Unfit> {

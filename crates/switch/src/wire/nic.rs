@@ -3,11 +3,12 @@
 //! PMNet's packets from clients come here over AF_XDP; what is to go on is handed to this host's kernel through a TUN interface,
 //! as if it had just arrived. What the server sends leaves by itself, and is seen as a copy.
 
-use super::frame::{self, ETHERNET_BYTES, Frame, Unfit};
+use super::frame::{self, ETHERNET_BYTES, Frame};
 use super::neighbours::Neighbours;
+use super::station::show;
 use super::steering::wanted;
 use super::{BATCH, CLIENTS, WAIT_MAX, WireConfig, new_poller, rest};
-use crate::engine::{Clock, Driver, Engine};
+use crate::engine::{Driver, Engine};
 use crate::error::SwitchError;
 use crate::frames::HeapFrames;
 use crate::status::Status;
@@ -15,7 +16,7 @@ use crate::sys::{Sniffer, Tun};
 use landfall_media::Extent;
 use landfall_packets::{Departures, Landing, LandingMemory, Spin};
 use landfall_pmnet::device::table::{self, Ingress};
-use landfall_pmnet::device::{Action, Arrival, Verdict};
+use landfall_pmnet::device::{Action, Verdict};
 use landfall_pmnet::wire::Header;
 use landfall_sockets::{Frames, Poller, Waker};
 use landfall_xdp::{AttachMode, Bridge, Interface, Received, Socket};
@@ -164,38 +165,12 @@ impl Nic {
             return self.engine.status.dropped(1);
         }
         let Some(at) = landing.land(packet, frames) else { return self.engine.status.dropped(1) };
-        if self.look(at) == Verdict::Forward {
+        let shown = show(&mut self.engine, &mut self.neighbours, &self.frames, at, CLIENTS);
+        if shown == Some(Verdict::Forward) {
             let frames = self.frames.clone();
             self.deliver(frames.bytes(at));
         }
         self.lanes[lane].2.done(at.off, &mut self.frames);
-    }
-
-    fn look(&mut self, at: Extent) -> Verdict {
-        let frames = self.frames.clone();
-        let frame = match Frame::parse(frames.bytes(at)) {
-            Ok(frame) => frame,
-            Err(Unfit::Foreign) => return Verdict::Forward,
-            Err(Unfit::Checksum) => {
-                self.engine.status.dropped(1);
-                return Verdict::Taken;
-            }
-        };
-        self.neighbours.learn(&frame, CLIENTS);
-        let packet = at.with_len((frame.payload_at + frame.payload.len()) as u32);
-        self.handle(&frame, packet)
-    }
-
-    fn handle(&mut self, frame: &Frame<'_>, packet: Extent) -> Verdict {
-        let arrival = Arrival {
-            from: frame.from,
-            to: frame.to,
-            payload: frame.payload,
-            packet,
-            header_at: frame.payload_at,
-            arrival_ns: Clock::unix_ns(),
-        };
-        self.engine.device.handle(&arrival, self.engine.clock.now())
     }
 
     /// What the server has sent is on its way already: it tells what it confirms and what it misses.
@@ -214,7 +189,7 @@ impl Nic {
             let Ok(frame) = Frame::parse_own(&bytes[..got]) else { continue };
             let from_server = |header: Header| table::matching(header.kind).ingress != Ingress::FromClient;
             if Header::parse(frame.payload).is_ok_and(from_server) {
-                self.handle(&frame, Extent::default());
+                self.engine.device.handle(&frame.arrival(Extent::default()), self.engine.clock.now());
             }
         }
         self.outgoing = bytes;

@@ -3,11 +3,11 @@
 use super::frame::{self, Frame, Unfit};
 use super::neighbours::Neighbours;
 use super::{Lane, SERVER};
-use crate::engine::{Clock, Engine};
+use crate::engine::Engine;
 use crate::error::SwitchError;
 use crate::frames::HeapFrames;
 use landfall_media::Extent;
-use landfall_pmnet::device::{Arrival, Verdict, table};
+use landfall_pmnet::device::{Verdict, table};
 use landfall_pmnet::log::Stored;
 use landfall_sockets::Frames;
 use landfall_xdp::Received;
@@ -76,26 +76,11 @@ impl Station {
     }
 
     fn look(&mut self, at: Extent, side: usize) -> Verdict {
-        let frames = self.frames.clone();
-        let frame = match Frame::parse(frames.bytes(at)) {
-            Ok(frame) => frame,
-            Err(Unfit::Foreign) => return Verdict::Forward,
-            Err(Unfit::Checksum) => {
-                self.engine.status.dropped(1);
-                self.complain();
-                return Verdict::Taken;
-            }
-        };
-        self.neighbours.learn(&frame, side);
-        let arrival = Arrival {
-            from: frame.from,
-            to: frame.to,
-            payload: frame.payload,
-            packet: at.with_len((frame.payload_at + frame.payload.len()) as u32),
-            header_at: frame.payload_at,
-            arrival_ns: Clock::unix_ns(),
-        };
-        self.engine.device.handle(&arrival, self.engine.clock.now())
+        let shown = show(&mut self.engine, &mut self.neighbours, &self.frames, at, side);
+        shown.unwrap_or_else(|| {
+            self.complain();
+            Verdict::Taken
+        })
     }
 
     fn complain(&mut self) {
@@ -164,4 +149,26 @@ impl Station {
             _ => self.send_bytes(lane, &bytes, side),
         }
     }
+}
+
+/// Shows a packet that lies in `at`, and came in on `side`, to the device. `None`: its checksum is wrong, so that it is dropped, and
+/// counted.
+pub(super) fn show(
+    engine: &mut Engine,
+    neighbours: &mut Neighbours,
+    frames: &HeapFrames,
+    at: Extent,
+    side: usize,
+) -> Option<Verdict> {
+    let frame = match Frame::parse(frames.bytes(at)) {
+        Ok(frame) => frame,
+        Err(Unfit::Foreign) => return Some(Verdict::Forward),
+        Err(Unfit::Checksum) => {
+            engine.status.dropped(1);
+            return None;
+        }
+    };
+    neighbours.learn(&frame, side);
+    let packet = at.with_len((frame.payload_at + frame.payload.len()) as u32);
+    Some(engine.device.handle(&frame.arrival(packet), engine.clock.now()))
 }

@@ -51,6 +51,11 @@ pub(crate) enum Patience {
     Looks(Duration),
 }
 
+impl Patience {
+    /// It waits in the kernel at once.
+    pub(crate) const WAITS: Self = Self::Looks(Duration::ZERO);
+}
+
 /// How requests get to where they are served.
 pub(crate) trait Channel {
     /// Sends a client's request. It has no other under way.

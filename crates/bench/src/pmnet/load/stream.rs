@@ -157,7 +157,7 @@ mod tests {
             }
             len
         });
-        let mut channel = StreamChannel::open(address, 1, framing, Patience::Looks(Duration::ZERO)).unwrap();
+        let mut channel = StreamChannel::open(address, 1, framing, Patience::WAITS).unwrap();
         channel.send(0, &Ask { bytes: b"ask".to_vec(), ..Ask::default() }).unwrap();
         let mut done = Vec::new();
         while done.is_empty() {

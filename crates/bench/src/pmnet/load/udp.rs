@@ -111,12 +111,10 @@ impl Channel for UdpChannel {
 mod tests {
     use super::*;
 
-    const NO_LOOK: Patience = Patience::Looks(Duration::ZERO);
-
     #[test]
     fn replies_find_their_clients_and_only_the_latest_request_counts() {
         let server = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let mut channel = UdpChannel::open(server.local_addr().unwrap(), 2, NO_LOOK).unwrap();
+        let mut channel = UdpChannel::open(server.local_addr().unwrap(), 2, Patience::WAITS).unwrap();
         let ask = |text: &str| Ask { bytes: text.into(), ..Ask::default() };
         let mut bytes = [0; 64];
         channel.send(1, &ask("one")).unwrap();
@@ -137,7 +135,7 @@ mod tests {
     #[test]
     fn what_is_not_answered_is_sent_again() {
         let server = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let mut channel = UdpChannel::open(server.local_addr().unwrap(), 1, NO_LOOK).unwrap();
+        let mut channel = UdpChannel::open(server.local_addr().unwrap(), 1, Patience::WAITS).unwrap();
         channel.send(0, &Ask { bytes: b"x".to_vec(), ..Ask::default() }).unwrap();
         channel.slots[0].sent = Instant::now().checked_sub(PATIENCE);
         channel.send_again();

@@ -2,7 +2,7 @@
 
 use crate::check_stop;
 use crate::error::BenchError;
-use landfall_media::{Extent, MediaRequest, RUN_SIZE, Site};
+use landfall_media::{Extent, MediaRequest, RUN_SIZE};
 use landfall_pmnet::device::{Arrival, Device, DeviceConfig};
 use landfall_pmnet::log::{Limits, Log};
 use landfall_pmnet::wire::{Body, Packet};
@@ -114,10 +114,7 @@ impl Stage {
     /// ns of the fence, and of what leaves after it; how many packets these are.
     fn commit(&mut self) -> Result<(f64, usize), BenchError> {
         let began = Wall::now();
-        if let Some(mut dirty) = self.device.begin_commit() {
-            let outcome = self.device.log().heap().media().fence(&mut dirty, Site::Commit);
-            self.device.finish_commit(outcome).map_err(|error| failed(&error))?;
-        }
+        self.device.commit().map_err(|error| failed(&error))?;
         let sent = std::iter::from_fn(|| self.device.poll_action()).count();
         Ok((began.elapsed().as_nanos() as f64, sent))
     }
