@@ -9,10 +9,13 @@ use common::{Place, Reply, Resp, Server, ok, pattern};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use xdp::{Net, SERVER};
 
 const CLIENTS: u64 = 6;
+/// So many writes before each kill, or as many as come in [`AT_MOST`]: a fast machine must not fill the region.
+const WRITES: u64 = 6_000;
+const AT_MOST: Duration = Duration::from_millis(400);
 /// After so long without a reply the server is taken for dead.
 const SILENCE: Duration = Duration::from_secs(3);
 
@@ -40,7 +43,11 @@ fn acknowledged_until_killed(server: Server, from: &[u64]) -> Vec<u64> {
                 }
             });
         }
-        std::thread::sleep(Duration::from_millis(400));
+        let (begun, wanted) = (Instant::now(), from.iter().sum::<u64>() + WRITES);
+        let total = || counts.iter().map(|count| count.load(Ordering::Relaxed)).sum::<u64>();
+        while total() < wanted && begun.elapsed() < AT_MOST {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         server.kill();
     });
     counts.iter().map(|count| count.load(Ordering::Relaxed)).collect()
