@@ -22,7 +22,7 @@ fn kills_of_redis_of_the_device_and_of_both_sides_lose_nothing_acknowledged() {
     let (mut server, mut device) = (net.start_server(), net.start_device(0, &[]));
     let client = net.start_client(1);
     let address = client.address("resp");
-    let writers = Writers::start(3, 3000, || connect(&net, address));
+    let writers = Writers::start(3, || connect(&net, address));
     writers.wait_for(500);
     redis.kill();
     writers.wait_for(100);
@@ -39,7 +39,7 @@ fn kills_of_redis_of_the_device_and_of_both_sides_lose_nothing_acknowledged() {
     server.kill();
     device.kill();
     let _everything = (net.start_redis(), net.start_device(0, &[]), net.start_server());
-    let wanted = writers.finish();
+    let wanted = writers.finish_after(2000);
     must_have(net.redis().expect("redis"), &wanted);
 }
 
@@ -50,7 +50,7 @@ fn a_device_that_is_lost_for_good_with_its_log_loses_nothing_that_another_has() 
     let (server, near, far) = (net.start_server(), net.start_device(0, &[]), net.start_device(1, &[]));
     let client = net.start_client(2);
     let address = client.address("resp");
-    let writers = Writers::start(2, 600, || connect(&net, address));
+    let writers = Writers::start(2, || connect(&net, address));
     writers.wait_for(200);
     // The server is gone while both devices go on to acknowledge; then one of them is lost with all it had.
     server.kill();
@@ -58,7 +58,7 @@ fn a_device_that_is_lost_for_good_with_its_log_loses_nothing_that_another_has() 
     far.kill();
     std::fs::remove_dir_all(net.device_dir(1)).unwrap();
     let (_far, _server) = (net.start_device(1, &[]), net.start_server());
-    let wanted = writers.finish();
+    let wanted = writers.finish_after(400);
     must_have(net.redis().expect("redis"), &wanted);
     drop(near);
 }
@@ -73,7 +73,7 @@ fn a_chain_that_acknowledges_in_one_packet_survives_kills_of_each_device() {
     let (near, far) = (net.start_device(0, &near_flags), net.start_device(1, FLAGS));
     let client = net.start_client(2);
     let address = client.address("resp");
-    let writers = Writers::start(2, 8000, || connect(&net, address));
+    let writers = Writers::start(2, || connect(&net, address));
     writers.wait_for(300);
     let [joined, acknowledged] = counts(&net, ["joined_total", "acknowledged_total"]);
     assert!(joined > 100 && joined > acknowledged, "{joined} joined, {acknowledged} by itself");
@@ -87,7 +87,7 @@ fn a_chain_that_acknowledges_in_one_packet_survives_kills_of_each_device() {
     server.kill();
     writers.wait_for(100);
     let _server = net.start_server();
-    must_have(net.redis().expect("redis"), &writers.finish());
+    must_have(net.redis().expect("redis"), &writers.finish_after(500));
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn as_the_servers_own_network_card_a_device_survives_kills_too() {
     let (mut server, mut device) = (net.start_server(), net.start_nic(&[]));
     let client = net.start_client(1);
     let address = client.address("resp");
-    let writers = Writers::start(2, 1500, || connect(&net, address));
+    let writers = Writers::start(2, || connect(&net, address));
     writers.wait_for(300);
     device.kill();
     device = net.start_nic(&[]);
@@ -110,7 +110,7 @@ fn as_the_servers_own_network_card_a_device_survives_kills_too() {
     writers.wait_for(100);
     device.kill();
     let _everything = (net.start_nic(&[]), net.start_server());
-    must_have(net.redis().expect("redis"), &writers.finish());
+    must_have(net.redis().expect("redis"), &writers.finish_after(500));
 }
 
 /// Updates are acknowledged by devices alone for a while, and each party is killed.
@@ -119,7 +119,7 @@ fn survives_kills_over_ipv6(net: &Net, start_device: impl Fn() -> Process) {
     let (server, device) = (net.start_server(), start_device());
     let client = net.start_client(1);
     let address = client.address("resp");
-    let writers = Writers::start(2, 4000, || connect(net, address));
+    let writers = Writers::start(2, || connect(net, address));
     writers.wait_for(300);
     device.kill();
     let device = start_device();
@@ -128,7 +128,7 @@ fn survives_kills_over_ipv6(net: &Net, start_device: impl Fn() -> Process) {
     writers.wait_for(100);
     device.kill();
     let _everything = (start_device(), net.start_server());
-    must_have(net.redis().expect("redis"), &writers.finish());
+    must_have(net.redis().expect("redis"), &writers.finish_after(500));
 }
 
 #[test]
@@ -270,7 +270,7 @@ fn without_privilege_a_relay_in_front_of_landfall_serve_survives_kills_too() {
     let front = relay.address("listen").to_string();
     let client = start(&["client", "--listen", "127.0.0.1:0", "--server", &front, "--devices", "1"]);
     let address = client.address("resp");
-    let writers = Writers::start(2, 800, || Resp::connect(address, LIMIT).unwrap());
+    let writers = Writers::start(2, || Resp::connect(address, LIMIT).unwrap());
     writers.wait_for(200);
     relay.kill();
     relay = start(&[&flags[..], &["--listen", &front, "--number", "0"]].concat());
@@ -282,7 +282,7 @@ fn without_privilege_a_relay_in_front_of_landfall_serve_survives_kills_too() {
     server.kill();
     let _server = start(&["server", "--listen", &listens, "--redis", &real]);
     let _relay = start(&[&flags[..], &["--listen", &front, "--number", "0"]].concat());
-    must_have(store.resp(), &writers.finish());
+    must_have(store.resp(), &writers.finish_after(400));
 }
 
 #[test]

@@ -60,7 +60,7 @@ fn with_replicas_updates_are_confirmed_once_all_of_them_have_them() {
     let server = net.server(anywhere(), primary.address(), &["--replicas", "2"]);
     let relay = net.relay(&server, &[]);
     let client = net.client(&relay, &[]);
-    let wanted = Writers::start(3, 300, || connect(&client)).finish();
+    let wanted = Writers::start(3, || connect(&client)).finish_after(900);
     wait_for_empty_log(&relay);
     replicas.iter().for_each(|replica| has(replica, &wanted));
     must_be_executed_once(&primary, &wanted);
@@ -160,7 +160,7 @@ fn a_primary_that_is_lost_for_good_is_replaced_by_a_replica_with_the_rows_that_s
     let server = net.server(anywhere(), primary.address(), &["--replicas", "2"]);
     let relay = net.relay(&server, &[]);
     let client = net.client(&relay, &[]);
-    let writers = Writers::start(3, 1500, || connect(&client));
+    let writers = Writers::start(3, || connect(&client));
     writers.wait_for(1000);
     primary.lose();
     // Only the device can acknowledge now.
@@ -177,7 +177,7 @@ fn a_primary_that_is_lost_for_good_is_replaced_by_a_replica_with_the_rows_that_s
     values.sort_unstable();
     assert_eq!(applied, values, "updates by the rows, and by the keys");
     let _server = net.server(listens, heir.address(), &["--replicas", "1"]);
-    let wanted = writers.finish();
+    let wanted = writers.finish_after(1000);
     wait_for_empty_log(&relay);
     must_be_executed_once(&heir, &wanted);
     [&heir, &other].into_iter().for_each(|store| has(store, &wanted));

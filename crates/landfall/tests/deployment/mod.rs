@@ -18,7 +18,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -238,20 +238,54 @@ impl Net {
     }
 }
 
+/// Writes that may follow those that were waited for: what is killed then is killed under load, and the load ends.
+const AHEAD: u64 = 1000;
+
 /// Writers that set one key each to 1, 2, 3, ... and know what was acknowledged.
 pub(crate) struct Writers {
     acknowledged: Vec<Arc<AtomicU64>>,
+    ration: Arc<Ration>,
     threads: Vec<JoinHandle<()>>,
 }
 
+/// How many writes there may be, of all writers together.
+#[derive(Default)]
+struct Ration {
+    taken: AtomicU64,
+    allowed: AtomicU64,
+    is_last: AtomicBool,
+}
+
+impl Ration {
+    /// One more write, once there may be one; false if there will be none.
+    fn take(&self) -> bool {
+        let number = self.taken.fetch_add(1, Ordering::Relaxed);
+        loop {
+            // The last ration is given out before it is said to be the last.
+            let is_last = self.is_last.load(Ordering::Acquire);
+            if number < self.allowed.load(Ordering::Acquire) {
+                return true;
+            }
+            if is_last {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
 impl Writers {
-    /// Each writes `count` values over a connection of its own, made by `connect`.
-    pub(crate) fn start(writers: usize, count: u64, connect: impl Fn() -> Resp) -> Self {
+    /// Each writes over a connection of its own, made by `connect`, as soon as it is waited for.
+    pub(crate) fn start(writers: usize, connect: impl Fn() -> Resp) -> Self {
+        let ration = Arc::<Ration>::default();
         let acknowledged: Vec<Arc<AtomicU64>> = (0..writers).map(|_| Arc::default()).collect();
         let threads = acknowledged.iter().enumerate().map(|(writer, acknowledged)| {
-            let (mut resp, acknowledged) = (connect(), Arc::clone(acknowledged));
+            let (mut resp, acknowledged, ration) = (connect(), Arc::clone(acknowledged), Arc::clone(&ration));
             std::thread::spawn(move || {
-                for value in 1..=count {
+                for value in 1u64.. {
+                    if !ration.take() {
+                        return;
+                    }
                     let (key, value_text) = (key(writer), value.to_string());
                     let reply = resp.call(&[b"SET", key.as_bytes(), value_text.as_bytes()]);
                     assert!(
@@ -263,7 +297,7 @@ impl Writers {
             })
         });
         let threads = threads.collect();
-        Self { acknowledged, threads }
+        Self { acknowledged, ration, threads }
     }
 
     fn total(&self) -> u64 {
@@ -273,14 +307,17 @@ impl Writers {
     /// Waits until so many more writes have been acknowledged.
     pub(crate) fn wait_for(&self, more: u64) {
         let (wanted, begun) = (self.total() + more, Instant::now());
+        self.ration.allowed.fetch_max(wanted + AHEAD, Ordering::Release);
         while self.total() < wanted {
             assert!(begun.elapsed() < PATIENCE, "{} of {wanted} writes", self.total());
             std::thread::sleep(Duration::from_millis(1));
         }
     }
 
-    /// Waits for the end; what each key must be then.
-    pub(crate) fn finish(self) -> Vec<(String, u64)> {
+    /// So many more writes at least, and the end; what each key must be then.
+    pub(crate) fn finish_after(self, more: u64) -> Vec<(String, u64)> {
+        self.ration.allowed.fetch_max(self.total() + more, Ordering::Release);
+        self.ration.is_last.store(true, Ordering::Release);
         self.threads.into_iter().for_each(|thread| thread.join().unwrap());
         let last = self.acknowledged.iter().map(|count| count.load(Ordering::Relaxed));
         last.enumerate().map(|(writer, value)| (key(writer), value)).collect()
