@@ -268,7 +268,8 @@ fn without_privilege_a_relay_in_front_of_landfall_serve_survives_kills_too() {
     ];
     let mut relay = start(&[&flags[..], &["--listen", "127.0.0.1:0", "--number", "0"]].concat());
     let front = relay.address("listen").to_string();
-    let client = start(&["client", "--listen", "127.0.0.1:0", "--server", &front, "--devices", "1"]);
+    let client =
+        start(&["client", "--listen", "127.0.0.1:0", "--server", &front, "--devices", "1", "--spin", "50"]);
     let address = client.address("resp");
     let writers = Writers::start(2, || Resp::connect(address, LIMIT).unwrap());
     writers.wait_for(200);
@@ -276,11 +277,11 @@ fn without_privilege_a_relay_in_front_of_landfall_serve_survives_kills_too() {
     relay = start(&[&flags[..], &["--listen", &front, "--number", "0"]].concat());
     writers.wait_for(200);
     server.kill();
-    server = start(&["server", "--listen", &listens, "--redis", &real]);
+    server = start(&["server", "--listen", &listens, "--redis", &real, "--spin", "50"]);
     writers.wait_for(200);
     relay.kill();
     server.kill();
-    let _server = start(&["server", "--listen", &listens, "--redis", &real]);
+    let _server = start(&["server", "--listen", &listens, "--redis", &real, "--spin", "always"]);
     let _relay = start(&[&flags[..], &["--listen", &front, "--number", "0"]].concat());
     must_have(store.resp(), &writers.finish_after(400));
 }

@@ -4,13 +4,13 @@ use crate::flows::{Flows, Forwarded, Stray};
 use crate::landing::{Departures, Landing};
 use crate::memory::Memory;
 use crate::offload::Offload;
-use crate::spin::Spin;
 use crate::sys::{monotonic_ns, unix_ns};
 use landfall_media::{Extent, FileWrite, prefetch};
 use landfall_net::{Drop, FlowChange, Instant, Packet, Received, Stack};
 use landfall_sockets::{
     ConnId, Event, Frames, Outgoing, Part, Poller, Transport, TransportError, Wait, Waker, WriteBack,
 };
+use landfall_spin::Spin;
 use landfall_xdp::{Socket, Steering, XdpError};
 use std::io;
 use std::os::fd::RawFd;

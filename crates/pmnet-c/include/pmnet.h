@@ -39,6 +39,9 @@ extern "C" {
 #define PMNET_KEY_BYTES 20
 #define PMNET_ROW_BYTES 48
 
+/* A value of `spin`: calls never wait in the kernel, which takes a core. */
+#define PMNET_SPIN_ALWAYS 0xFFFFFFFFu
+
 /* What calls return. */
 enum {
     PMNET_OK = 0,
@@ -90,7 +93,10 @@ typedef struct PMNet_client_options {
     uint32_t requests_max;
     /* Without any answer for so long a session has failed, milliseconds; 30000. */
     uint32_t give_up_ms;
-    /* Not zero: wait by looking again and again, which takes a core and saves microseconds. */
+    /*
+     * How long to look for packets before waiting in the kernel, microseconds, less while that comes to nothing; or
+     * PMNET_SPIN_ALWAYS. Being woken takes some 25 us: with a core to spare, 50 is a good value.
+     */
     uint32_t spin;
     /* Zero. */
     uint32_t reserved;
@@ -248,7 +254,10 @@ typedef struct PMNet_server_options {
     uint32_t batch_max;
     /* Not zero: also take sessions of the PMNet authors' clients, which begin without a session start. */
     uint32_t foreign;
-    /* Not zero: wait by looking again and again, which takes a core and saves microseconds. */
+    /*
+     * How long to look for packets before waiting in the kernel, microseconds, less while that comes to nothing; or
+     * PMNET_SPIN_ALWAYS. Being woken takes some 25 us: with a core to spare, 50 is a good value.
+     */
     uint32_t spin;
 } PMNet_server_options;
 

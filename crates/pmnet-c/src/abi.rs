@@ -6,6 +6,8 @@ use std::ffi::{CStr, c_char, c_int};
 pub const KEY_BYTES: usize = 20;
 /// `PMNET_ROW_BYTES`.
 pub const ROW_BYTES: usize = landfall_pmnet::SessionRow::BYTES;
+/// `PMNET_SPIN_ALWAYS`.
+pub const SPIN_ALWAYS: u32 = u32::MAX;
 
 /// What calls return.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,7 +108,7 @@ pub struct ClientOptions {
     pub requests_max: u32,
     /// Milliseconds.
     pub give_up_ms: u32,
-    /// Whether to wait without the kernel.
+    /// Microseconds, or [`SPIN_ALWAYS`].
     pub spin: u32,
     /// Zero.
     pub reserved: u32,
@@ -132,7 +134,7 @@ pub struct ServerOptions {
     pub batch_max: u32,
     /// Whether sessions may begin with an update.
     pub foreign: u32,
-    /// Whether to wait without the kernel.
+    /// Microseconds, or [`SPIN_ALWAYS`].
     pub spin: u32,
 }
 

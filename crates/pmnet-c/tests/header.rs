@@ -3,7 +3,7 @@
 mod common;
 
 use common::{SYSTEM_LIBRARIES, cc, crate_dir, has, header, libraries, run};
-use pmnet::abi::{ClientOptions, Code, KEY_BYTES, Kind, ROW_BYTES, Request, ServerOptions};
+use pmnet::abi::{ClientOptions, Code, KEY_BYTES, Kind, ROW_BYTES, Request, SPIN_ALWAYS, ServerOptions};
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::mem::offset_of;
@@ -119,6 +119,7 @@ fn structures_and_numbers_are_those_of_the_header() {
         ("PMNET_ROW", Kind::Row as i64),
         ("PMNET_KEY_BYTES", bytes(KEY_BYTES)),
         ("PMNET_ROW_BYTES", bytes(ROW_BYTES)),
+        ("PMNET_SPIN_ALWAYS", i64::from(SPIN_ALWAYS)),
     ];
     for (name, number) in codes.into_iter().chain(others) {
         writeln!(program, "_Static_assert({name} == {number}, \"{name}\");").unwrap();

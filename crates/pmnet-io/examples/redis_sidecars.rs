@@ -9,12 +9,12 @@
 
 use landfall_pmnet_io::redis::client::{self, SidecarConfig};
 use landfall_pmnet_io::redis::server::{self, ServerSideConfig};
-use landfall_pmnet_io::runtime::Waiting;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread;
+use std::time::Duration;
 
 #[expect(clippy::print_stderr, reason = "an example says what is wrong")]
 fn main() -> ExitCode {
@@ -25,19 +25,19 @@ fn main() -> ExitCode {
         eprintln!("usage: redis_sidecars REDIS:PORT LISTEN:PORT [spin]");
         return ExitCode::FAILURE;
     };
-    let waiting = if args.next().is_some() { Waiting::Spin } else { Waiting::Block };
-    run(redis, listen, waiting)
+    let spin = if args.next().is_some() { Duration::MAX } else { Duration::ZERO };
+    run(redis, listen, spin)
 }
 
 #[expect(clippy::print_stderr, reason = "an example says what is wrong")]
-fn run(redis: SocketAddr, listen: SocketAddr, waiting: Waiting) -> ExitCode {
+fn run(redis: SocketAddr, listen: SocketAddr, spin: Duration) -> ExitCode {
     let network = SocketAddr::from(([127, 0, 0, 1], 51000));
     let stop = Arc::new(AtomicBool::new(false));
     let mut theirs = ServerSideConfig::new(network, redis);
-    theirs.options.waiting = waiting;
+    theirs.options.spin = spin;
     let their_stop = stop.clone();
     let serving = thread::spawn(move || server::run(theirs, Arc::default(), their_stop));
-    let ours = SidecarConfig { waiting, ..SidecarConfig::new(listen, network) };
+    let ours = SidecarConfig { spin, ..SidecarConfig::new(listen, network) };
     thread::spawn(move || {
         if let Err(error) = client::run(ours, Arc::default(), stop) {
             eprintln!("the client's side-car: {error}");

@@ -6,8 +6,8 @@ use super::options::{LogArgs, MetricsArgs, SidecarEnd, run_side_car, stop_flag};
 use crate::{fail, sys};
 use clap::Args;
 use landfall_pmnet_io::redis::client::{SidecarConfig, SidecarError, SidecarReport, run as run_sidecar};
-use landfall_pmnet_io::runtime::{Published, Waiting};
-use landfall_server::config::Size;
+use landfall_pmnet_io::runtime::Published;
+use landfall_server::config::{Size, parse_spin};
 use landfall_switch::SwitchError;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -38,9 +38,9 @@ pub(crate) struct ClientArgs {
     /// Largest IP packet of the path, bytes
     #[arg(long, value_name = "BYTES", default_value_t = 1500)]
     mtu: u16,
-    /// Never wait for the kernel: a core for some microseconds of latency
-    #[arg(long)]
-    spin: bool,
+    /// Look for something to do for so many microseconds before waiting, less while that comes to nothing; or always
+    #[arg(long, value_name = "MICROSECONDS", default_value = "0")]
+    spin: String,
     /// Also acknowledge commands early whose success is constant but for a key's type
     #[arg(long)]
     typed_early: bool,
@@ -121,7 +121,7 @@ impl ClientArgs {
         config.client.window = self.window;
         config.client.mtu = self.mtu;
         config.bind = self.bind;
-        config.waiting = if self.spin { Waiting::Spin } else { Waiting::Block };
+        config.spin = parse_spin(&self.spin)?;
         config.typed_early = self.typed_early;
         config.password = password;
         config.open = self.insecure_no_password;

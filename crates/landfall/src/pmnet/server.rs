@@ -7,7 +7,8 @@ use crate::fail;
 use clap::Args;
 use landfall_members::Role;
 use landfall_pmnet_io::redis::server::{ServerSideConfig, ServerSideReports, run as run_sidecar};
-use landfall_pmnet_io::runtime::{RuntimeError, Waiting};
+use landfall_pmnet_io::runtime::RuntimeError;
+use landfall_server::config::parse_spin;
 use landfall_switch::SwitchError;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -48,9 +49,9 @@ pub(crate) struct ServerArgs {
     name: Option<String>,
     #[command(flatten)]
     chain: ChainArgs,
-    /// Never wait for the kernel: a core for some microseconds of latency
-    #[arg(long)]
-    spin: bool,
+    /// Look for something to do for so many microseconds before waiting, less while that comes to nothing; or always
+    #[arg(long, value_name = "MICROSECONDS", default_value = "0")]
+    spin: String,
     #[command(flatten)]
     metrics: MetricsArgs,
     #[command(flatten)]
@@ -112,7 +113,7 @@ impl ServerArgs {
     fn config(self) -> Result<ServerSideConfig, RunError> {
         let password = self.password_file.as_deref().map(crate::serve::read_password).transpose()?;
         let mut config = ServerSideConfig::new(self.listen, self.redis);
-        config.options.waiting = if self.spin { Waiting::Spin } else { Waiting::Block };
+        config.options.spin = parse_spin(&self.spin)?;
         config.options.batch_max = self.batch.max(1);
         config.user = self.user;
         config.password = password;

@@ -1,11 +1,11 @@
 //! Settings of any version's length, checked.
 
 use super::{bytes, text};
-use crate::abi::{ClientOptions, ROW_BYTES, ServerOptions};
+use crate::abi::{ClientOptions, ROW_BYTES, SPIN_ALWAYS, ServerOptions};
 use crate::client::address;
 use crate::error::CallError;
 use landfall_pmnet::{SessionRow, wire};
-use landfall_pmnet_io::runtime::{self, SessionOptions, Waiting};
+use landfall_pmnet_io::runtime::{self, SessionOptions};
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -90,7 +90,7 @@ pub(super) unsafe fn client(
     if from.give_up_ms != 0 {
         to.client.give_up = Duration::from_millis(from.give_up_ms.into());
     }
-    to.waiting = waiting(from.spin);
+    to.spin = spin(from.spin);
     Ok(to)
 }
 
@@ -111,7 +111,7 @@ pub(super) unsafe fn server(
     set(&mut to.server.sessions_max, "options.sessions_max", from.sessions_max, any, "any number")?;
     set(&mut to.batch_max, "options.batch_max", from.batch_max, [1, BATCH_MAX], "at most 4096")?;
     to.server.foreign = from.foreign != 0;
-    to.waiting = waiting(from.spin);
+    to.spin = spin(from.spin);
     // SAFETY: promised by the caller.
     let rows = unsafe { rows(from.rows, from.rows_count)? };
     Ok((to, rows, from.floor))
@@ -129,8 +129,8 @@ unsafe fn rows(from: *const u8, count: usize) -> Result<Vec<SessionRow>, CallErr
     bytes.chunks_exact(ROW_BYTES).enumerate().map(row).collect()
 }
 
-fn waiting(spin: u32) -> Waiting {
-    if spin == 0 { Waiting::Block } else { Waiting::Spin }
+fn spin(micros: u32) -> Duration {
+    if micros == SPIN_ALWAYS { Duration::MAX } else { Duration::from_micros(micros.into()) }
 }
 
 /// Sets what is not zero.
@@ -176,9 +176,17 @@ mod tests {
 
     #[test]
     fn zeros_stand_for_the_usual_settings() {
-        let usual = SessionOptions::new("127.0.0.1:1".parse().unwrap()).client;
-        let set = open(&zeroed()).unwrap().client;
-        assert_eq!(set, landfall_pmnet::ClientConfig { devices: 1, ..usual });
+        let usual = SessionOptions::new("127.0.0.1:1".parse().unwrap());
+        let set = open(&zeroed()).unwrap();
+        assert_eq!(set.client, landfall_pmnet::ClientConfig { devices: 1, ..usual.client });
+        assert_eq!(set.spin, usual.spin);
+    }
+
+    #[test]
+    fn how_long_to_look_is_in_microseconds_or_always() {
+        let looks = |spin| open(&ClientOptions { spin, ..zeroed() }).unwrap().spin;
+        assert_eq!(looks(SPIN_ALWAYS), Duration::MAX);
+        assert_eq!(looks(70), Duration::from_micros(70));
     }
 
     #[test]

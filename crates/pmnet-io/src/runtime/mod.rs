@@ -6,15 +6,17 @@
 
 mod application;
 mod client;
+mod rest;
 mod server;
 mod session;
 mod socket;
 
 pub use application::{Application, Outcome, Saved};
 pub use client::{SessionId, Sessions};
+pub(crate) use rest::Rest;
 pub use server::{Network, ServerOptions, ServerReport, serve};
 pub use session::{Session, SessionError, SessionOptions};
-pub use socket::{RuntimeError, Waiting};
+pub use socket::RuntimeError;
 
 use landfall_pmnet::Instant;
 use std::sync::{Mutex, PoisonError};

@@ -1,7 +1,8 @@
 //! A server: datagrams in, batches of work to the application, datagrams out, in one thread.
 
 use super::application::{Application, Outcome};
-use super::socket::{self, DATAGRAM_BYTES_MAX, RECEIVE_MAX, RuntimeError, Waiting};
+use super::rest::Rest;
+use super::socket::{self, DATAGRAM_BYTES_MAX, RECEIVE_MAX, RuntimeError};
 use super::{Clock, Published, random};
 use landfall_pmnet::server::ServerStats;
 use landfall_pmnet::{Server, ServerConfig, Ticket, Work};
@@ -23,8 +24,9 @@ pub struct ServerOptions {
     pub listen: SocketAddr,
     /// The protocol's settings.
     pub server: ServerConfig,
-    /// How it waits.
-    pub waiting: Waiting,
+    /// How long it looks for packets before it waits in the kernel, less while that comes to nothing; [`Duration::MAX`]
+    /// never waits.
+    pub spin: Duration,
     /// Most pieces of work in a batch.
     pub batch_max: usize,
     /// Bytes of requests after which a batch is closed.
@@ -35,7 +37,7 @@ impl ServerOptions {
     /// The usual settings, at an address.
     pub fn new(listen: SocketAddr) -> Self {
         let server = ServerConfig { ipv6: listen.is_ipv6(), ..ServerConfig::default() };
-        Self { listen, server, waiting: Waiting::Block, batch_max: 512, batch_bytes: 4 << 20 }
+        Self { listen, server, spin: Duration::ZERO, batch_max: 512, batch_bytes: 4 << 20 }
     }
 }
 
@@ -62,6 +64,10 @@ pub struct Network {
     server: Server,
     clock: Clock,
     buffer: Vec<u8>,
+    /// For packets, while there is nothing to execute.
+    idle: Rest,
+    /// For what the application waits for.
+    busy: Rest,
     options: ServerOptions,
     report: ServerReport,
     published: Arc<Published<ServerReport>>,
@@ -90,7 +96,8 @@ pub fn serve<A: Application>(
     let buffer = vec![0; DATAGRAM_BYTES_MAX];
     let report = ServerReport { listens: socket.local_addr().ok(), ..ServerReport::default() };
     let told = clock.now();
-    let mut network = Network { socket, server, clock, buffer, options, report, published, told };
+    let (idle, busy) = (Rest::new(options.spin), Rest::new(options.spin));
+    let mut network = Network { socket, server, clock, buffer, idle, busy, options, report, published, told };
     while !stop.load(Ordering::Relaxed) {
         if !network.begin(application, stop)? {
             break;
@@ -132,8 +139,9 @@ impl Network {
             if now >= until {
                 return Ok(false);
             }
-            let rest = self.rest(until.since(now));
-            let [ready, ours] = socket::wait(&[other, self.socket.as_fd()], rest)?;
+            let (due, sockets) = (self.due(until.since(now)), [other, self.socket.as_fd()]);
+            let either = |ready: &[bool; 2]| ready[0] || ready[1];
+            let [ready, ours] = self.busy.until(due, |most| socket::wait(&sockets, most), either)?;
             if ready {
                 return Ok(true);
             }
@@ -186,8 +194,8 @@ impl Network {
             self.send();
             let batch = self.batch();
             if batch.is_empty() {
-                let rest = self.rest(REST_MAX);
-                socket::wait(&[self.socket.as_fd()], rest)?;
+                let (due, ours) = (self.due(REST_MAX), self.socket.as_fd());
+                self.idle.until(due, |most| socket::wait(&[ours], most), |ready| ready[0])?;
                 continue;
             }
             match application.execute(&batch, self) {
@@ -229,9 +237,9 @@ impl Network {
     }
 
     /// How long to rest, at most.
-    fn rest(&self, most: Duration) -> Duration {
+    fn due(&self, most: Duration) -> Duration {
         let due = self.server.next_timeout().map_or(most, |due| due.since(self.clock.now()));
-        if self.options.waiting == Waiting::Spin { Duration::ZERO } else { due.min(most).min(REST_MAX) }
+        due.min(most).min(REST_MAX)
     }
 
     fn receive(&mut self) {

@@ -1,7 +1,8 @@
 //! A session for programs that wait.
 
 use super::client::{SessionId, Sessions};
-use super::socket::{self, RuntimeError, Waiting};
+use super::rest::Rest;
+use super::socket::{self, RuntimeError};
 use landfall_pmnet::client::{ClientError, ClientStats, Event, Failure, RequestId};
 use landfall_pmnet::wire::Refusal;
 use landfall_pmnet::{ClientConfig, Instant};
@@ -24,14 +25,15 @@ pub struct SessionOptions {
     pub bind: Option<SocketAddr>,
     /// The protocol's settings.
     pub client: ClientConfig,
-    /// How it waits.
-    pub waiting: Waiting,
+    /// How long it looks for answers before it waits in the kernel, less while that comes to nothing; [`Duration::MAX`]
+    /// never waits.
+    pub spin: Duration,
 }
 
 impl SessionOptions {
     /// The usual settings.
     pub fn new(server: SocketAddr) -> Self {
-        Self { server, bind: None, client: ClientConfig::default(), waiting: Waiting::Block }
+        Self { server, bind: None, client: ClientConfig::default(), spin: Duration::ZERO }
     }
 }
 
@@ -62,7 +64,7 @@ pub enum SessionError {
 pub struct Session {
     sessions: Sessions,
     id: SessionId,
-    waiting: Waiting,
+    rest: Rest,
     events: Vec<(SessionId, Event)>,
     /// Results that nobody has asked for yet: nothing for an update.
     done: BTreeMap<RequestId, Vec<u8>>,
@@ -78,7 +80,7 @@ impl Session {
         let mut sessions = Sessions::new(options.server, options.bind, options.client)?;
         let id = sessions.start()?;
         let (events, done) = (Vec::new(), BTreeMap::new());
-        Ok(Self { sessions, id, waiting: options.waiting, events, done, over: None })
+        Ok(Self { sessions, id, rest: Rest::new(options.spin), events, done, over: None })
     }
 
     /// Makes an update durable, in the network or at the server, before it returns.
@@ -180,11 +182,11 @@ impl Session {
         }
     }
 
-    fn rest(&self, most: Duration) -> Result<(), RuntimeError> {
+    fn rest(&mut self, most: Duration) -> Result<(), RuntimeError> {
         let now = self.sessions.clock().now();
         let due = self.sessions.next_timeout().map_or(most, |due| due.since(now)).min(most);
-        let most = if self.waiting == Waiting::Spin { Duration::ZERO } else { due };
-        socket::wait(&[self.sessions.as_fd()], most).map(drop)
+        let ours = self.sessions.as_fd();
+        self.rest.until(due, |most| socket::wait(&[ours], most), |ready| ready[0]).map(drop)
     }
 
     fn turn(&mut self) -> Result<(), RuntimeError> {

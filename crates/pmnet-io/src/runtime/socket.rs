@@ -46,16 +46,6 @@ pub enum RuntimeError {
     Application(Box<dyn std::error::Error + Send + Sync>),
 }
 
-/// How a loop waits.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Waiting {
-    /// In the kernel.
-    #[default]
-    Block,
-    /// By looking again and again: a core for some microseconds of latency.
-    Spin,
-}
-
 pub(super) fn open(address: SocketAddr) -> Result<UdpSocket, RuntimeError> {
     let open = || -> io::Result<UdpSocket> {
         let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;

@@ -46,16 +46,16 @@ pub(crate) fn run(args: &PmnetServerArgs) -> Result<(), BenchError> {
 fn run_sidecar(args: &PmnetServerArgs) -> Result<(), BenchError> {
     let redis = args.forward.ok_or(BenchError::Nothing("a side-car needs --forward ADDR:PORT"))?;
     let mut config = ServerSideConfig::new(args.listen, redis);
-    config.options.waiting = waiting(args);
+    config.options.spin = spin(args);
     let reports = Arc::new(ServerSideReports::default());
     let (stop, ready) = (watch_stop(), reports.network.clone());
     announce_when(move || ready.get().incarnations > 0);
     sidecar::run(config, reports, stop).map_err(|error| BenchError::Store(error.to_string()))
 }
 
-fn waiting(args: &PmnetServerArgs) -> landfall_pmnet_io::runtime::Waiting {
-    use landfall_pmnet_io::runtime::Waiting::{Block, Spin};
-    if args.spin { Spin } else { Block }
+/// Who shares a core with a device does not look: that would keep the device from what is looked for.
+fn spin(args: &PmnetServerArgs) -> Duration {
+    if args.spin { Duration::MAX } else { Duration::ZERO }
 }
 
 /// A flag that follows the signals.

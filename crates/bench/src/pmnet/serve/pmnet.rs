@@ -2,7 +2,7 @@
 
 use super::handler::{self, Handler, retry};
 use super::replicas::Replicas;
-use super::{announce_when, waiting, watch_stop};
+use super::{announce_when, spin, watch_stop};
 use crate::error::BenchError;
 use crate::pmnet::args::PmnetServerArgs;
 use landfall_handlers::HandlerError;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 pub(super) fn run(args: &PmnetServerArgs) -> Result<(), BenchError> {
     let replicas = Replicas::open(&args.replicas, args.spin)?;
     let mut service = Service { handler: Handler::open(args)?, replicas };
-    let options = ServerOptions { waiting: waiting(args), ..ServerOptions::new(args.listen) };
+    let options = ServerOptions { spin: spin(args), ..ServerOptions::new(args.listen) };
     let published: Arc<Published<ServerReport>> = Arc::default();
     let (stop, ready) = (watch_stop(), published.clone());
     announce_when(move || ready.get().incarnations > 0);

@@ -8,7 +8,7 @@ mod connection;
 mod local;
 mod poller;
 
-use crate::runtime::{Published, RuntimeError, SessionId, Sessions, Waiting};
+use crate::runtime::{Published, Rest, RuntimeError, SessionId, Sessions};
 use connection::Connection;
 use landfall_pmnet::ClientConfig;
 use landfall_pmnet::client::{CompletedBy, Devices, Event};
@@ -47,8 +47,9 @@ pub struct SidecarConfig {
     pub password: Option<String>,
     /// Whether it may listen beyond loopback without a password.
     pub open: bool,
-    /// How it waits.
-    pub waiting: Waiting,
+    /// How long it looks for something to do before it waits in the kernel, less while that comes to nothing;
+    /// [`Duration::MAX`] never waits.
+    pub spin: Duration,
     /// Whether commands whose success is constant but for a key's type are acknowledged early.
     pub typed_early: bool,
     /// Most connections.
@@ -72,7 +73,7 @@ impl SidecarConfig {
             chain: None,
             password: None,
             open: false,
-            waiting: Waiting::Block,
+            spin: Duration::ZERO,
             typed_early: false,
             connections_max: 4096,
             pipeline_max: 1024,
@@ -153,6 +154,7 @@ struct Sidecar {
     listener: TcpListener,
     sessions: Sessions,
     poller: Poller,
+    rest: Rest,
     connections: BTreeMap<u64, Connection>,
     owners: BTreeMap<SessionId, u64>,
     /// Sessions whose connection is gone, and what they have under way.
@@ -184,6 +186,7 @@ impl Sidecar {
         let listener = listener.map_err(|source| RuntimeError::Bind { address, source })?;
         config.client.requests_max = config.client.requests_max.max(config.pipeline_max);
         let sessions = Sessions::new(config.server, config.bind, config.client.clone())?;
+        let rest = Rest::new(config.spin);
         let mut poller = Poller::new()?;
         poller.add(&listener, Ready::Listener)?;
         poller.add(sessions.as_fd(), Ready::Network)?;
@@ -194,6 +197,7 @@ impl Sidecar {
             listener,
             sessions,
             poller,
+            rest,
             connections: BTreeMap::new(),
             owners: BTreeMap::new(),
             orphans: BTreeMap::new(),
@@ -211,7 +215,8 @@ impl Sidecar {
     }
 
     fn turn(&mut self) -> Result<(), RuntimeError> {
-        let ready = self.poller.wait(self.rest())?;
+        let due = self.due();
+        let ready = self.rest.until(due, |most| self.poller.wait(most), |ready| !ready.is_empty())?;
         let mut network = false;
         for event in ready {
             match event {
@@ -256,10 +261,8 @@ impl Sidecar {
         Ok(())
     }
 
-    fn rest(&self) -> Duration {
-        if self.config.waiting == Waiting::Spin {
-            return Duration::ZERO;
-        }
+    /// How long there is nothing to do unless something arrives.
+    fn due(&self) -> Duration {
         let now = self.sessions.clock().now();
         let due = self.sessions.next_timeout().map_or(REST_MAX, |due| due.since(now));
         let alarm = self.alarms.first().map(|(at, _)| at.saturating_duration_since(Instant::now()));
@@ -433,7 +436,7 @@ impl Sidecar {
         self.connections.clear();
         let until = Instant::now() + END_MAX;
         while !self.sessions.is_empty() && Instant::now() < until {
-            self.poller.wait(self.rest())?;
+            self.poller.wait(self.due())?;
             self.sessions.turn(&mut self.events)?;
             self.events.clear();
         }

@@ -3,6 +3,8 @@
 //! A wait costs two context switches, tens of microseconds; looking costs a core. So a worker looks for a while
 //! after there was something, less and less if that comes to nothing.
 
+#![forbid(unsafe_code)]
+
 use std::time::Duration;
 
 /// Fruitless looks in a row until the time is halved.
