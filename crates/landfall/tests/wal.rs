@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt;
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 fn entry(offset: i64, value: impl AsRef<[u8]>) -> Reply {
     Reply::Array(vec![Reply::Int(offset), bulk(value)])
@@ -126,6 +126,10 @@ fn readers_wait_for_entries_that_any_worker_appends() {
     }
 }
 
+/// So many entries before each kill, or as many as come in [`AT_MOST`]: a fast machine must not fill the region.
+const ENTRIES: usize = 4_000;
+const AT_MOST: Duration = Duration::from_millis(400);
+
 /// What a writer was told, by log: offset and bytes.
 type Told = Mutex<BTreeMap<(usize, i64), Vec<u8>>>;
 
@@ -155,7 +159,7 @@ fn write_until_killed(
     positions: &Mutex<BTreeMap<usize, i64>>,
     trimmed: &Mutex<BTreeMap<usize, i64>>,
 ) {
-    let over = AtomicBool::new(false);
+    let (over, before) = (AtomicBool::new(false), told.lock().unwrap().len());
     std::thread::scope(|threads| {
         for writer in 0..6u64 {
             let mut resp = server.resp();
@@ -170,7 +174,11 @@ fn write_until_killed(
                         .collect();
                     let mut words: Vec<&[u8]> = vec![b"LF.APPEND", name.as_bytes()];
                     words.extend(values.iter().map(Vec::as_slice));
-                    let Ok(Reply::Int(first)) = resp.call(&words) else { return };
+                    let first = match resp.call(&words) {
+                        Ok(Reply::Int(first)) => first,
+                        Ok(other) => panic!("{name}: {other:?}"),
+                        Err(_) => return,
+                    };
                     let mut told = told.lock().unwrap();
                     for (offset, value) in (first..).zip(values) {
                         assert!(
@@ -212,7 +220,10 @@ fn write_until_killed(
                 std::thread::sleep(Duration::from_millis(10));
             }
         });
-        std::thread::sleep(Duration::from_millis(400));
+        let (begun, wanted) = (Instant::now(), before + ENTRIES);
+        while told.lock().unwrap().len() < wanted && begun.elapsed() < AT_MOST {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         server.kill();
         over.store(true, Ordering::Relaxed);
     });
