@@ -7,7 +7,7 @@ mod common;
 use common::{Client, Redis};
 use landfall_pmnet_io::redis::client::{self, SidecarConfig, SidecarReport};
 use landfall_pmnet_io::redis::server::{self, ServerSideConfig, ServerSideReports};
-use landfall_pmnet_io::runtime::Published;
+use landfall_pmnet_io::runtime::{Published, RuntimeError};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
@@ -111,7 +111,19 @@ impl Pair {
 
 fn start_server(config: &ServerSideConfig, reports: &Arc<ServerSideReports>) -> Running {
     let (config, reports) = (config.clone(), reports.clone());
-    Running::start(move |stop| server::run(config, reports, stop).unwrap())
+    Running::start(move |stop| {
+        let began = Instant::now();
+        // A program that another test is starting has a copy of the socket that was at this address, until it is executed.
+        let is_taken = |error: &RuntimeError| matches!(error, RuntimeError::Bind { .. });
+        loop {
+            match server::run(config.clone(), reports.clone(), stop.clone()) {
+                Err(error) if is_taken(&error) && began.elapsed() < LIMIT => {
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+                outcome => return outcome.unwrap(),
+            }
+        }
+    })
 }
 
 #[test]
