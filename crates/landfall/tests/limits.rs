@@ -133,7 +133,7 @@ fn pipelines_of_a_hundred_thousand_commands_are_answered_in_order() {
     let stream = raw(server.resp);
     let mut writing = stream.try_clone().unwrap();
     let over = AtomicBool::new(false);
-    let pings = std::thread::scope(|threads| {
+    let (pings, worst) = std::thread::scope(|threads| {
         threads.spawn(move || writing.write_all(&bytes).unwrap());
         let watch = threads.spawn(|| pings_until(&mut other, &over));
         let mut reader = std::io::BufReader::new(stream);
@@ -147,17 +147,21 @@ fn pipelines_of_a_hundred_thousand_commands_are_answered_in_order() {
         over.store(true, Ordering::Relaxed);
         watch.join().unwrap()
     });
+    assert!(worst < Duration::from_millis(500), "others waited for {worst:?}");
     assert!(pings > 5, "another client was answered {pings} times meanwhile");
     assert_eq!(pipelined.call(&[b"GET", b"k999"]).unwrap(), bulk("99999"));
 }
 
-fn pings_until(client: &mut common::Resp, over: &AtomicBool) -> u64 {
-    let mut answered = 0;
+/// How many were answered, and the longest wait.
+fn pings_until(client: &mut common::Resp, over: &AtomicBool) -> (u64, Duration) {
+    let (mut answered, mut worst) = (0, Duration::ZERO);
     while !over.load(Ordering::Relaxed) {
+        let begun = Instant::now();
         client.call(&[b"PING"]).unwrap();
+        worst = worst.max(begun.elapsed());
         answered += 1;
     }
-    answered
+    (answered, worst)
 }
 
 #[test]

@@ -329,4 +329,8 @@ fn side_cars_and_device_serve_their_counts() {
     assert_eq!(counts(&relay, "logged_total"), SETS);
     assert_eq!(counts(&server, "server_redis_updates_total"), SETS);
     assert_eq!(counts(&server, "server_applied_total"), SETS);
+    // Only the device can acknowledge now.
+    server.kill();
+    resp.call(&[b"SET", b"key", b"last"]).unwrap();
+    assert!(counts(&client, "client_complete_by_devices_total") > 0);
 }

@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt;
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 fn entry(offset: i64, value: impl AsRef<[u8]>) -> Reply {
     Reply::Array(vec![Reply::Int(offset), bulk(value)])
@@ -220,10 +220,7 @@ fn write_until_killed(
                 std::thread::sleep(Duration::from_millis(10));
             }
         });
-        let (begun, wanted) = (Instant::now(), before + ENTRIES);
-        while told.lock().unwrap().len() < wanted && begun.elapsed() < AT_MOST {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        common::wait_until(AT_MOST, || (told.lock().unwrap().len() >= before + ENTRIES).then_some(()));
         server.kill();
         over.store(true, Ordering::Relaxed);
     });

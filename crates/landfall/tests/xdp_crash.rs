@@ -5,11 +5,11 @@
 mod common;
 mod xdp;
 
-use common::{Place, Reply, Resp, Server, ok, pattern};
+use common::{Place, Reply, Resp, Server, ok, pattern, wait_until};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use xdp::{Net, SERVER};
 
 const CLIENTS: u64 = 6;
@@ -43,11 +43,9 @@ fn acknowledged_until_killed(server: Server, from: &[u64]) -> Vec<u64> {
                 }
             });
         }
-        let (begun, wanted) = (Instant::now(), from.iter().sum::<u64>() + WRITES);
+        let wanted = from.iter().sum::<u64>() + WRITES;
         let total = || counts.iter().map(|count| count.load(Ordering::Relaxed)).sum::<u64>();
-        while total() < wanted && begun.elapsed() < AT_MOST {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        wait_until(AT_MOST, || (total() >= wanted).then_some(()));
         server.kill();
     });
     counts.iter().map(|count| count.load(Ordering::Relaxed)).collect()

@@ -112,17 +112,12 @@ impl Pair {
 fn start_server(config: &ServerSideConfig, reports: &Arc<ServerSideReports>) -> Running {
     let (config, reports) = (config.clone(), reports.clone());
     Running::start(move |stop| {
-        let began = Instant::now();
         // A program that another test is starting has a copy of the socket that was at this address, until it is executed.
-        let is_taken = |error: &RuntimeError| matches!(error, RuntimeError::Bind { .. });
-        loop {
-            match server::run(config.clone(), reports.clone(), stop.clone()) {
-                Err(error) if is_taken(&error) && began.elapsed() < LIMIT => {
-                    std::thread::sleep(Duration::from_millis(2));
-                }
-                outcome => return outcome.unwrap(),
-            }
-        }
+        let outcome = until("its address to be free", || {
+            let outcome = server::run(config.clone(), reports.clone(), stop.clone());
+            (!matches!(outcome, Err(RuntimeError::Bind { .. }))).then_some(outcome)
+        });
+        outcome.unwrap();
     })
 }
 

@@ -36,18 +36,22 @@ pub(crate) fn rest_exactly() {
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, SLACK_NS) };
 }
 
-/// Looks whether one of `sockets` can be read, again and again for as long as `look`; then waits until one can, for `timeout_ms`
-/// at most. Whether one can.
-pub(crate) fn look_and_wait(sockets: &[BorrowedFd<'_>], look: Duration, timeout_ms: i32) -> io::Result<bool> {
+/// Looks again and again for as long as `look` whether there is something; then waits until there is, for `timeout_ms` at most. `wait`
+/// waits for so many milliseconds, and says whether there is something.
+pub(crate) fn look_and_wait(
+    look: Duration,
+    timeout_ms: i32,
+    mut wait: impl FnMut(i32) -> io::Result<bool>,
+) -> io::Result<()> {
     let begun = Instant::now();
     while begun.elapsed() < look {
-        if wait_readable(sockets, 0)? {
-            return Ok(true);
+        if wait(0)? {
+            return Ok(());
         }
         // Whoever shares the core may work meanwhile.
         std::thread::yield_now();
     }
-    wait_readable(sockets, timeout_ms)
+    wait(timeout_ms).map(drop)
 }
 
 /// Waits until one of `sockets` can be read, for `timeout_ms` at most. Whether one can.

@@ -2,7 +2,7 @@
 
 use super::{By, Channel, Done, Patience, WAIT_MS};
 use crate::error::BenchError;
-use crate::pmnet::sys::look_and_wait;
+use crate::pmnet::sys::{look_and_wait, wait_readable};
 use crate::pmnet::work::Ask;
 use landfall_pmnet::ClientConfig;
 use landfall_pmnet::client::{CompletedBy, Event};
@@ -92,7 +92,8 @@ impl Channel for PmnetChannel {
             let due = self.sessions.next_timeout().map_or(i32::MAX, |due| {
                 i32::try_from(due.since(now).as_micros().div_ceil(1000)).unwrap_or(i32::MAX)
             });
-            look_and_wait(&[self.sessions.as_fd()], look, due.min(WAIT_MS))
+            let sockets = [self.sessions.as_fd()];
+            look_and_wait(look, due.min(WAIT_MS), |ms| wait_readable(&sockets, ms))
                 .map_err(BenchError::connection(NAME))?;
         }
         Ok(())

@@ -4,12 +4,13 @@ use super::{By, Channel, Done, Patience, WAIT_MS};
 use crate::error::BenchError;
 use crate::paper::sys::Readiness;
 use crate::pmnet::serve::tcp::{LEN_BYTES, framed, put_frame};
+use crate::pmnet::sys::look_and_wait;
 use crate::pmnet::work::{Ask, resp};
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsRawFd, RawFd};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const NAME: &str = "the server over TCP";
 const CONNECT_MAX: Duration = Duration::from_secs(5);
@@ -67,23 +68,14 @@ impl StreamChannel {
 
     /// Connections that have something; waits for one as it is this client's way.
     fn look(&mut self, ready: &mut Vec<RawFd>) -> std::io::Result<()> {
-        let (begun, look) = match self.patience {
-            Patience::Spins => {
-                ready.extend(self.readiness.wait(0)?);
-                return Ok(());
-            }
-            Patience::Looks(look) => (Instant::now(), look),
+        let mut wait = |ms| {
+            ready.extend(self.readiness.wait(ms)?);
+            Ok(!ready.is_empty())
         };
-        while begun.elapsed() < look {
-            ready.extend(self.readiness.wait(0)?);
-            if !ready.is_empty() {
-                return Ok(());
-            }
-            // Whoever shares the core may work meanwhile.
-            std::thread::yield_now();
+        match self.patience {
+            Patience::Spins => wait(0).map(drop),
+            Patience::Looks(look) => look_and_wait(look, WAIT_MS, wait),
         }
-        ready.extend(self.readiness.wait(WAIT_MS)?);
-        Ok(())
     }
 
     fn take(&mut self, client: usize, done: &mut Vec<Done>) -> Result<(), BenchError> {

@@ -3,7 +3,7 @@
 use super::{By, Channel, Done, Patience, WAIT_MS};
 use crate::error::BenchError;
 use crate::pmnet::serve::TAG_BYTES;
-use crate::pmnet::sys::look_and_wait;
+use crate::pmnet::sys::{look_and_wait, wait_readable};
 use crate::pmnet::work::Ask;
 use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket};
@@ -97,7 +97,9 @@ impl Channel for UdpChannel {
             self.send_again();
         }
         if let Patience::Looks(look) = self.patience {
-            look_and_wait(&[self.socket.as_fd()], look, WAIT_MS).map_err(BenchError::connection(NAME))?;
+            let sockets = [self.socket.as_fd()];
+            look_and_wait(look, WAIT_MS, |ms| wait_readable(&sockets, ms))
+                .map_err(BenchError::connection(NAME))?;
         }
         Ok(())
     }
