@@ -46,6 +46,12 @@ pub(crate) const COMMANDS: &[Command] = &[
         run: campaign::crash::command,
     },
     Command {
+        name: "attack",
+        usage: "attack [--seconds N] [--only NAME[,NAME]]",
+        about: "a release build of the real server under attack, beside a client that behaves",
+        run: campaign::attack::command,
+    },
+    Command {
         name: "fuzz",
         usage: "fuzz [--seconds N] [--seed S] [TARGET]",
         about: "run the fuzz targets with fresh seeds until the time is up",

@@ -17,7 +17,7 @@ pub struct BenchArgs {
 /// What can be measured.
 #[derive(Debug, Subcommand)]
 pub enum BenchCommand {
-    /// The key-value store beside Redis: throughput, latency, CPU, restart, space, range scans
+    /// The key-value store beside Redis, with random keys: rate, CPU, latency, restart, space, range scans
     Kv(KvArgs),
     /// The measurements of two papers on packets in persistent memory, repeated here; needs root
     Paper(PaperArgs),
@@ -47,27 +47,27 @@ pub struct KvArgs {
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub file_dir: PathBuf,
     /// Servers to compare, of those found
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = PeerChoice::value_variants().to_vec())]
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [
+        PeerChoice::Landfall, PeerChoice::Discard, PeerChoice::RedisAlways, PeerChoice::RedisNo, PeerChoice::RedisNone,
+    ])]
     pub peers: Vec<PeerChoice>,
     /// Measurements to make
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = WorkloadChoice::value_variants().to_vec())]
     pub only: Vec<WorkloadChoice>,
-    /// Also compare with storage switched off (the same as adding `discard` to --only)
-    #[arg(long)]
-    pub discard: bool,
     /// Load generator; auto takes redis-benchmark where it is installed
     #[arg(long, value_enum, default_value_t = ClientChoice::Auto)]
     pub client: ClientChoice,
     /// Value sizes, bytes
     #[arg(long, value_name = "BYTES", value_delimiter = ',', default_values_t = [1024])]
     pub sizes: Vec<usize>,
-    /// Repeat throughput with keys drawn from N, beside those with a single key; 0: do not
-    #[arg(short = 'r', long, value_name = "N", default_value_t = 0)]
-    pub random_keys: u64,
+    /// Keys are drawn at random from so many; with further numbers, and with a single key, only the fastest SETs
+    #[arg(short = 'r', long, value_name = "N", value_delimiter = ',', default_values_t = [100_000, 1_000_000],
+        value_parser = clap::value_parser!(u64).range(1..=50_000_000))]
+    pub random_keys: Vec<u64>,
     /// Rounds of each comparison; each round runs every server once
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub rounds: u32,
-    /// Length of one throughput or latency run, seconds
+    /// Length of one run of a load, seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 3.0)]
     pub seconds: f64,
     /// Records for restart, space and range scans
@@ -79,7 +79,7 @@ pub struct KvArgs {
     /// Output folder
     #[arg(long, value_name = "DIR", default_value = "bench-results")]
     pub out: PathBuf,
-    /// A few thousand requests of everything, one round: shows that it runs, measures nothing
+    /// A little of everything within minutes: shows that it runs, measures nothing
     #[arg(long)]
     pub quick: bool,
 }
@@ -110,6 +110,8 @@ impl MediaChoice {
 pub enum PeerChoice {
     /// This very executable
     Landfall,
+    /// The same, storing nothing: what parsing, replying and the kernel take; only for SETs
+    Discard,
     /// redis-server, appendonly yes, appendfsync always
     RedisAlways,
     /// redis-server, appendonly yes, appendfsync everysec
@@ -124,12 +126,18 @@ pub enum PeerChoice {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WorkloadChoice {
-    /// SET and GET: requests a second, latency, CPU per request
-    Throughput,
+    /// SETs: requests a second, latency, CPU per request
+    Set,
+    /// The same of GETs
+    Get,
     /// Latency of one GET client beside a SET load
     Mixed,
-    /// landfall with and without storing
-    Discard,
+    /// Bytes written to the medium for each byte received
+    Amplification,
+    /// Resident memory with many keys, and of an empty region, over restarts
+    Memory,
+    /// Instructions of a SET by stage; needs valgrind
+    Instructions,
     /// Time to recover after a kill
     Restart,
     /// Bytes on the medium and in memory per record
@@ -167,16 +175,23 @@ impl KvArgs {
     pub(crate) fn bounded(&self) -> Self {
         let mut args = self.clone();
         if args.quick {
-            args.rounds = 1;
-            args.seconds = 0.1;
+            args.rounds = args.rounds.min(2);
+            args.seconds = args.seconds.min(0.2);
             args.records = args.records.min(5_000);
         }
         args.seconds =
             if args.seconds.is_finite() { args.seconds.clamp(0.05, limits::SECONDS_MAX) } else { 3.0 };
         args.sizes.iter_mut().for_each(|size| *size = (*size).clamp(1, limits::VALUE_MAX));
-        if args.discard && !args.only.contains(&WorkloadChoice::Discard) {
-            args.only.push(WorkloadChoice::Discard);
-        }
         args
+    }
+
+    /// How many keys the loads draw from, unless they say otherwise.
+    pub(crate) fn keys(&self) -> u64 {
+        self.random_keys.first().copied().unwrap_or(0)
+    }
+
+    /// Length of the values of loads with one size only, bytes.
+    pub(crate) fn value_bytes(&self) -> usize {
+        self.sizes.first().copied().unwrap_or(1024)
     }
 }

@@ -1,13 +1,14 @@
 //! One campaign: every measurement that was asked for, then the report. What fails is noted, and the rest goes on.
 
 use crate::args::{KvArgs, MediaChoice, WorkloadChoice};
-use crate::clients::Client;
+use crate::clients::{Client, Operation, Shape};
 use crate::error::BenchError;
 use crate::measure::proc::Machine;
 use crate::peers::Programs;
 use crate::report::{self, Results};
 use crate::say;
-use crate::workloads::{Bench, mixed, range, restart, space, throughput};
+use crate::workloads::amplification::{self, Draw};
+use crate::workloads::{Bench, instructions, memory, mixed, range, restart, space, throughput};
 use std::time::Instant;
 
 /// Runs the campaign. After Ctrl-C what has been measured is still reported.
@@ -24,19 +25,35 @@ pub(crate) fn run(args: &KvArgs) -> Result<(), BenchError> {
         return outcome.and(Err(BenchError::Nothing("nothing was measured; the lines above say why")));
     }
     report::write(&bench.args.out, &results)?;
-    say(format_args!("report: {}", bench.args.out.join("report.md").display()));
+    say(format_args!("report: {}", bench.args.out.join("kv.md").display()));
     outcome
 }
 
 fn measure(bench: &Bench, results: &mut Results) -> Result<(), BenchError> {
     for media in bench.args.media.iter().copied() {
         note_medium(bench, media, results)?;
-        for workload in bench.args.only.iter().copied() {
+        let on_a_medium = |workload: &WorkloadChoice| *workload != WorkloadChoice::Instructions;
+        for workload in bench.args.only.iter().copied().filter(on_a_medium) {
             say(format_args!("{}: {workload:?}", media.name()));
             measure_one(bench, media, workload, results)?;
         }
     }
-    Ok(())
+    if bench.args.only.contains(&WorkloadChoice::Instructions) {
+        count_instructions(bench, results)
+    } else {
+        Ok(())
+    }
+}
+
+fn count_instructions(bench: &Bench, results: &mut Results) -> Result<(), BenchError> {
+    if let Some(missing) = instructions::missing() {
+        say(format_args!("{missing}"));
+        results.notes.push(missing);
+        return Ok(());
+    }
+    say(format_args!("instructions of a SET"));
+    let found = instructions::measure(bench);
+    keep(&mut results.instructions, found, "instructions", &mut results.notes)
 }
 
 fn measure_one(
@@ -47,12 +64,13 @@ fn measure_one(
 ) -> Result<(), BenchError> {
     let notes = &mut results.notes;
     match workload {
-        WorkloadChoice::Throughput => {
-            for shape in throughput::shapes(bench) {
-                let what = format!("{}: throughput, {}", media.name(), shape.describe());
-                keep(&mut results.throughput, throughput::measure(bench, media, shape), &what, notes)?;
-            }
-            Ok(())
+        WorkloadChoice::Set => {
+            let shapes = throughput::set_shapes(bench, media);
+            measure_loads(bench, media, Operation::Set, &shapes, results)
+        }
+        WorkloadChoice::Get => {
+            let shapes = throughput::get_shapes(bench);
+            measure_loads(bench, media, Operation::Get, &shapes, results)
         }
         WorkloadChoice::Mixed => {
             for pipeline in [1, 16] {
@@ -61,12 +79,20 @@ fn measure_one(
             }
             Ok(())
         }
-        WorkloadChoice::Discard => {
-            for shape in throughput::discard_shapes(bench) {
-                let what = format!("{}: discard, {}", media.name(), shape.describe());
-                keep(&mut results.discard, throughput::measure_discard(bench, media, shape), &what, notes)?;
+        WorkloadChoice::Amplification => {
+            for (share, draw) in amplification::SHARES.iter().flat_map(|share| Draw::ALL.map(|d| (*share, d)))
+            {
+                let what = format!("{}: write amplification, {share:.2} live, {}", media.name(), draw.name());
+                let found = amplification::measure(bench, media, share, draw);
+                keep(&mut results.amplification, found, &what, notes)?;
             }
             Ok(())
+        }
+        WorkloadChoice::Instructions => Ok(()),
+        WorkloadChoice::Memory => {
+            let what = format!("{}: memory", media.name());
+            keep(&mut results.memory, memory::measure(bench, media), &what, notes)?;
+            keep(&mut results.empty, memory::measure_empty(bench, media), &what, notes)
         }
         WorkloadChoice::Restart => {
             for records in restart::sizes(bench) {
@@ -84,6 +110,21 @@ fn measure_one(
             keep(&mut results.range, range::measure(bench, media), &what, notes)
         }
     }
+}
+
+fn measure_loads(
+    bench: &Bench,
+    media: MediaChoice,
+    operation: Operation,
+    shapes: &[Shape],
+    results: &mut Results,
+) -> Result<(), BenchError> {
+    for shape in shapes {
+        let what = format!("{}: {}, {}", media.name(), operation.name(), shape.describe());
+        let found = throughput::measure(bench, media, operation, *shape);
+        keep(&mut results.throughput, found, &what, &mut results.notes)?;
+    }
+    Ok(())
 }
 
 /// Keeps what was found; a failure becomes a note, an interruption ends the campaign.

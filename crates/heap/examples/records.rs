@@ -80,9 +80,10 @@ fn append(heap: &Arc<Heap>) -> Result<(), Box<dyn Error>> {
             expiry_ms: 0,
             aux: 0,
         })?;
-        println!("appended {slot:?}, durable: {}", heap.is_durable(slot));
+        println!("appended {slot:?}, durable: {}", heap.pending(slot).is_none());
     }
+    let appended = writer.so_far();
     writer.commit_now()?;
-    println!("committed: all durable: {}", writer.last_slot().is_some_and(|slot| heap.is_durable(slot)));
+    println!("committed: all durable: {}", appended.if_durable(heap).is_ok());
     Ok(())
 }

@@ -3,25 +3,24 @@
 
 use crate::error::HeapError;
 use crate::heap::{Extents, Heap};
-use crate::layout::{RunId, SLOTS_PER_RUN, SlotId};
+use crate::layout::{RunId, SlotId};
 use crate::record::{RecordView, Slot};
-use crate::runs::{Run, RunUse};
+use crate::runs::RunUse;
 use crate::table::RunWord;
+use crate::victims::{Candidate, Victims, empty_slabs};
 use crate::writer::Writer;
 use landfall_media::{Extent, RUN_SIZE};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// A run with a larger share of live bytes is left alone: moving it would gain next to nothing.
+/// A value of many pieces does not leave runs with a larger share of live bytes: it would gain next to nothing.
 const GAIN_MIN: f32 = 0.03;
-/// Runs of slack before ratios count: a small store must not be compacted for its few open runs.
-const SLACK_RUNS: f32 = 2.0;
-/// Times the goal at which compaction is behind, and should not pause.
-const BEHIND: f32 = 1.05;
 /// Pieces from which on a value is moved out of several runs at once.
 const PIECES_MANY: usize = 64;
 /// How often such a value's record is rewritten, about, until all its sparse runs are empty.
 const REWRITES: u64 = 8;
+/// What could be found is estimated anew when one part in so many of all runs has been taken.
+const ESTIMATE_PARTS: u32 = 256;
 /// Records moved between two fences at most.
 const MOVES_MAX: usize = 1024;
 
@@ -65,17 +64,42 @@ pub struct Gone {
     pub seq: u64,
 }
 
-/// How dense the region is to be: used bytes over live bytes at which compaction rests.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// When compaction rests, and what it may empty.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompactGoal {
-    /// For data runs.
-    pub data_ratio: f32,
-    /// For slabs.
-    pub slab_ratio: f32,
+    /// It rests while so many runs are free: [`Heap::clean_below`].
+    pub free_runs: u32,
+    /// Whether live bytes may be moved out of data runs.
+    pub data: bool,
+    /// Whether current records may be moved out of slabs.
+    pub slabs: bool,
+}
+
+impl CompactGoal {
+    /// To rest while so many runs are free.
+    pub const fn free(free_runs: u32) -> Self {
+        Self { free_runs, data: true, slabs: true }
+    }
+
+    /// To rest only when nothing is left to gain.
+    pub const DENSE: Self = Self::free(u32::MAX);
+    /// The same, by data runs alone.
+    pub const DENSE_DATA: Self = Self { slabs: false, ..Self::DENSE };
+    /// The same, by slabs alone.
+    pub const DENSE_SLABS: Self = Self { data: false, ..Self::DENSE };
+
+    /// Whether runs of this use may be emptied.
+    pub(crate) const fn empties(self, used_for: RunUse) -> bool {
+        match used_for {
+            RunUse::Data => self.data,
+            RunUse::Slab => self.slabs,
+            _ => false,
+        }
+    }
 }
 
 /// What one step did.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Compacted {
     /// Value and key bytes copied.
     pub moved_bytes: u64,
@@ -87,16 +111,6 @@ pub struct Compacted {
     pub damaged: u64,
     /// Nothing to do until the region changes.
     pub rests: bool,
-    /// How far the kind of run that is worst is above its goal: used over live bytes, over the goal's ratio.
-    /// At most 1 where the goal is met.
-    pub excess: f32,
-}
-
-impl Compacted {
-    /// The region is well above its goal: go on without a pause.
-    pub fn is_behind(&self) -> bool {
-        self.excess > BEHIND
-    }
 }
 
 #[derive(Debug)]
@@ -119,20 +133,31 @@ pub struct Compactor {
     writer: Writer,
     victim: Option<Victim>,
     moves: Vec<Move>,
-    /// Runs that could not be emptied, and how many live bytes or slots they had then.
-    stuck: Vec<(RunId, u32)>,
-    /// What the last choice found: [`Compacted::excess`].
-    excess: f32,
+    victims: Victims,
+    /// [`crate::Runs::emptied`] when empty slabs were given back last.
+    emptied: Option<u32>,
+    /// Runs taken when it was estimated last what could be found.
+    estimated: u32,
 }
 
 impl Compactor {
     /// The region's compactor.
     pub fn new(heap: Arc<Heap>) -> Self {
         let writer = Writer::compactor(Arc::clone(&heap));
-        Self { heap, writer, victim: None, moves: Vec::new(), stuck: Vec::new(), excess: 0.0 }
+        heap.set_cleaned(true);
+        let estimated = heap.runs.taken();
+        Self {
+            heap,
+            writer,
+            victim: None,
+            moves: Vec::new(),
+            victims: Victims::default(),
+            emptied: None,
+            estimated,
+        }
     }
 
-    /// Moves about `budget_bytes` towards the goal, and fences once.
+    /// Gives empty slabs back; else moves about `budget_bytes`, if fewer runs are free than the goal says, and fences once.
     ///
     /// # Errors
     /// The medium's; [`HeapError::Full`] when not even the compactor's reserve is left.
@@ -143,13 +168,12 @@ impl Compactor {
         budget_bytes: u64,
     ) -> Result<Compacted, HeapError> {
         let mut done = Compacted::default();
+        self.free_empty_slabs(owner, &mut done)?;
         if self.victim.is_none() {
-            self.excess = 0.0;
             self.victim = self.choose(goal)?;
         }
-        done.excess = self.excess;
         let Some(mut victim) = self.victim.take() else {
-            done.rests = true;
+            done.rests = done.freed_slabs == 0;
             return Ok(done);
         };
         let finished = match &mut victim {
@@ -168,48 +192,48 @@ impl Compactor {
         Ok(done)
     }
 
-    /// The emptiest run whose kind is over its ratio; when space is short, whatever is emptiest.
+    /// The run that is best emptied, if more are to be free.
     fn choose(&mut self, goal: CompactGoal) -> Result<Option<Victim>, HeapError> {
-        let pressed = self.heap.runs.free_count() <= self.heap.writer_reserve() + 2;
-        let data = self.emptiest(RunUse::Data, if pressed { 1.0 } else { goal.data_ratio });
-        let slab = self.emptiest(RunUse::Slab, if pressed { 1.0 } else { goal.slab_ratio });
-        let choice = match (data, slab) {
-            (Some(data), Some(slab)) if slab.1 < data.1 => Some((slab.0, RunUse::Slab)),
-            (Some(data), _) => Some((data.0, RunUse::Data)),
-            (None, slab) => slab.map(|slab| (slab.0, RunUse::Slab)),
+        if self.heap.runs.free_count() >= goal.free_runs {
+            self.rest();
+            return Ok(None);
+        }
+        let Some(Candidate { run, used_for, .. }) = self.victims.next(&self.heap, goal) else {
+            return Ok(None);
         };
-        let Some((run, used_for)) = choice else { return Ok(None) };
         // Only records that recovery trusts without their data may move: move the watermarks first.
         self.heap.mark_slabs(1)?;
-        Ok(Some(match used_for {
-            RunUse::Slab if !self.heap.withdraw_spare(run) => return Ok(None),
-            RunUse::Slab => Victim::Slab { run, next: 0 },
-            _ => Victim::Data { run, referrers: self.heap.runs.referrers(run), next: 0 },
-        }))
+        self.writer.begin_victim(self.heap.runs.get(run).born());
+        Ok(match used_for {
+            RunUse::Slab if !self.heap.withdraw_spare(run) => None,
+            RunUse::Slab => Some(Victim::Slab { run, next: 0 }),
+            _ => Some(Victim::Data { run, referrers: self.heap.runs.referrers(run), next: 0 }),
+        })
     }
 
-    /// The run of a kind with the smallest live share, if the kind as a whole is over `ratio`.
-    fn emptiest(&mut self, used_for: RunUse, ratio: f32) -> Option<(RunId, f32)> {
-        let (mut used, mut live) = (0.0f32, 0.0f32);
-        let mut best: Option<(RunId, f32)> = None;
-        // An empty slab is waiting for its writer: giving it back would only have it made again.
-        let waits = |run: &Run| used_for == RunUse::Slab && run.filled.load(Ordering::Relaxed) == 0;
-        let settled = |run: &Run| run.used_for() == used_for && !run.is_open() && !waits(run);
-        for (id, run) in self.heap.runs.iter().filter(|(_, run)| settled(run)) {
-            let (amount, whole) = match used_for {
-                RunUse::Slab => (run.live_slots(), SLOTS_PER_RUN as f32),
-                _ => (run.live_bytes(), RUN_SIZE as f32),
-            };
-            let share = amount as f32 / whole;
-            used += 1.0;
-            live += share;
-            let stuck = self.stuck.contains(&(id, amount));
-            if !stuck && best.is_none_or(|(_, least)| share < least) {
-                best = Some((id, share));
-            }
+    /// Enough is free. What could be found is estimated now and then, as runs are taken.
+    fn rest(&mut self) {
+        self.victims.forget();
+        self.heap.end_demand();
+        let (taken, total) = (self.heap.runs.taken(), self.heap.runs.total());
+        if taken.wrapping_sub(self.estimated) > total / ESTIMATE_PARTS {
+            self.estimated = taken;
+            self.heap.estimate_hope();
         }
-        self.excess = self.excess.max((used - SLACK_RUNS) / (live * ratio).max(1.0));
-        best.filter(|(_, share)| *share < 1.0 - GAIN_MIN && used > live * ratio + SLACK_RUNS)
+    }
+
+    /// Gives back every slab that has become empty since the last time: what it hides and holds is freed without a move.
+    fn free_empty_slabs(&mut self, owner: &dyn Owner, done: &mut Compacted) -> Result<(), HeapError> {
+        let emptied = self.heap.runs.emptied();
+        if self.emptied.replace(emptied) == Some(emptied) {
+            return Ok(());
+        }
+        let mut empty = empty_slabs(&self.heap);
+        // The one that is being emptied is given back when that has ended.
+        let is_victim = |run| matches!(self.victim, Some(Victim::Slab { run: victim, .. }) if victim == run);
+        empty.retain(|run| !is_victim(*run) && self.heap.withdraw_spare(*run));
+        done.freed_slabs += empty.len() as u64;
+        self.free_slabs(owner, &empty)
     }
 
     fn move_data(
@@ -267,7 +291,8 @@ impl Compactor {
         if heap.runs.get(slot.run()).used_for() != RunUse::Slab || !heap.is_marked(slot) {
             return Ok(());
         }
-        let Slot::Record(view) = heap.slot(slot)? else { return Ok(()) };
+        // What cannot be read stays where it is.
+        let Ok(Slot::Record(view)) = heap.slot(slot) else { return Ok(()) };
         // If the record is still current when they are held, they were its own when they were read.
         let extents = heap.all_extents(slot, &view);
         let touches = |extents: &Extents| extents.iter().any(|extent| moves_data(*extent));
@@ -310,7 +335,7 @@ impl Compactor {
         }
         let bytes: u64 = extents.clone().map(|extent| u64::from(extent.len())).sum();
         // Half of what is free: writers go on meanwhile.
-        let mut left = (bytes / REWRITES).max(RUN_SIZE).min(self.heap.room_bytes() / 2);
+        let mut left = (bytes / REWRITES).max(RUN_SIZE).min(self.heap.free_bytes() / 2);
         for extent in extents {
             let (run, len) = (RunId::of(extent.off), u64::from(extent.len()));
             let state = self.heap.runs.get(run);
@@ -375,21 +400,26 @@ impl Compactor {
             Victim::Data { run, .. } => (*run, self.heap.runs.get(*run).live_bytes()),
             Victim::Slab { run, .. } => (*run, self.heap.runs.get(*run).live_slots()),
         };
-        self.stuck.retain(|(known, _)| *known != run);
-        if left > 0 {
-            // Readers, replies or unfenced batches still need it: look again when that has changed.
-            self.stuck.push((run, left));
-        } else if matches!(victim, Victim::Slab { .. }) {
-            self.free_slab(owner, run)?;
+        self.victims.note_left(run, left);
+        if left == 0 && matches!(victim, Victim::Slab { .. }) {
+            self.free_slabs(owner, &[run])?;
             done.freed_slabs += 1;
         }
         Ok(())
     }
 
-    /// Gives an empty slab back: durably no slab first, forgotten and reused after.
-    fn free_slab(&mut self, owner: &dyn Owner, run: RunId) -> Result<(), HeapError> {
-        self.heap.runs.get(run).leaving.store(1, Ordering::Release);
-        self.heap.write_words(&[(run, RunWord::NotSlab)])?;
+    /// Gives empty slabs back: durably no slabs first, forgotten and reused after.
+    fn free_slabs(&mut self, owner: &dyn Owner, slabs: &[RunId]) -> Result<(), HeapError> {
+        if slabs.is_empty() {
+            return Ok(());
+        }
+        slabs.iter().for_each(|run| self.heap.runs.get(*run).leaving.store(1, Ordering::Release));
+        let words: Vec<_> = slabs.iter().map(|run| (*run, RunWord::NotSlab)).collect();
+        self.heap.write_words(&words)?;
+        slabs.iter().try_for_each(|run| self.forget_slab(owner, *run))
+    }
+
+    fn forget_slab(&mut self, owner: &dyn Owner, run: RunId) -> Result<(), HeapError> {
         let filled = self.heap.runs.get(run).filled.load(Ordering::Relaxed);
         let mut gone = Vec::with_capacity(filled as usize);
         for index in 0..filled {
@@ -400,5 +430,12 @@ impl Compactor {
         owner.forget(&mut gone);
         self.heap.runs.leave_slab(run);
         Ok(())
+    }
+}
+
+impl Drop for Compactor {
+    /// Nobody is to wait for space that nobody makes.
+    fn drop(&mut self) {
+        self.heap.set_cleaned(false);
     }
 }

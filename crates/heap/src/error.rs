@@ -13,6 +13,9 @@ pub enum HeapError {
     /// Environment: no free run is left for writers.
     #[error("the region is full: delete something, or restart with a larger --capacity")]
     Full,
+    /// Not an error of anyone: no free run is left for writers, but the compactor is about to find some. Retry then.
+    #[error("space is being made")]
+    Cleaning,
     /// Not an error of anyone: the batch must be durable before this record can be appended. Commit, retry.
     #[error("the current batch must be committed first")]
     Busy,
@@ -104,6 +107,10 @@ pub enum Damage {
     KeyHash,
     /// The list of extents of a long value fails its checksum.
     ExtentList,
+    /// Something was made durable there, and nothing is there: the medium has lost it.
+    Lost,
+    /// The medium answers with an error.
+    Unreadable,
 }
 
 impl std::fmt::Display for Damage {
@@ -114,6 +121,8 @@ impl std::fmt::Display for Damage {
             Self::ValueChecksum => "value checksum",
             Self::KeyHash => "key hash",
             Self::ExtentList => "extent list checksum",
+            Self::Lost => "lost by the medium",
+            Self::Unreadable => "cannot be read from the medium",
         })
     }
 }

@@ -3,14 +3,17 @@
 use crate::copies::Copies;
 use crate::crc;
 use crate::error::{Damage, HeapError};
+use crate::free::{FreeGoal, Tend};
 use crate::layout::{RECORD_SIZE, RunId, SLOTS_PER_RUN, SlotId};
 use crate::record::{
     Check, Draft, EXTENT_SIZE, ExtentList, Fields, KeyPlace, Kind, RecordView, Seal, Slot, ValuePlace,
 };
 use crate::runs::{RunUse, Runs};
+use crate::space::Space;
 use crate::superblock::{FEATURE_SUMS_ONLY, Geometry};
 use crate::table::{self, RunWord};
-use landfall_media::{CommitMode, Dirty, Extent, Media, MediaError, RUN_SIZE, Site, Sum, prefetch};
+use crate::ticket::{Lanes, Ticket};
+use landfall_media::{CommitMode, Dirty, Extent, Media, MediaError, RUN_SIZE, Site, Standing, Sum, prefetch};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::borrow::Cow;
@@ -18,14 +21,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
-
-/// Free runs that only the compactor may take: it needs space to make space.
-pub const COMPACTOR_RESERVE_RUNS: u32 = 2;
-/// Free runs beyond that which only slabs for deletes may take.
-pub const DELETE_RESERVE_RUNS: u32 = 2;
-/// Free runs beyond that which only landing may take, for each transport: requests must still arrive
-/// when the region is full.
-pub const LANDING_RESERVE_RUNS: u32 = 4;
 
 /// Space of the records that fill slots whose own record is lost.
 const NOWHERE_SPACE: u8 = 254;
@@ -72,6 +67,8 @@ pub struct Heap {
     pub(crate) geometry: Geometry,
     pub(crate) seal: Seal,
     pub(crate) runs: Runs,
+    /// How far each writer has come.
+    pub(crate) lanes: Lanes,
     pub(crate) next_seq: AtomicU64,
     pub(crate) spare_slabs: Mutex<Vec<SpareSlab>>,
     pub(crate) table_lock: Mutex<()>,
@@ -86,13 +83,15 @@ pub struct Heap {
     has_uncounted: AtomicBool,
     /// How many are being copied, so that workers need no lock while the compactor rests.
     copying_count: AtomicUsize,
-    landing_reserve: AtomicU32,
+    pub(crate) space: Space,
     /// [`Integrity::Tcp`].
     trusts_sums: AtomicBool,
     /// Landed values up to this length are copied beside others.
     consolidated_max: AtomicU32,
     /// Counts of payload bytes that user space copied, by path.
     pub copies: Copies,
+    /// Bytes zeroed to become slabs.
+    zeroed_bytes: AtomicU64,
 }
 
 impl std::fmt::Debug for Heap {
@@ -109,6 +108,7 @@ impl Heap {
         Self {
             seal: Seal::new(&geometry.salt),
             runs: Runs::new(geometry.runs),
+            lanes: Lanes::default(),
             media,
             geometry,
             superblock: Mutex::new(geometry),
@@ -120,10 +120,11 @@ impl Heap {
             uncounted: Mutex::new(BTreeSet::new()),
             has_uncounted: AtomicBool::new(false),
             copying_count: AtomicUsize::new(0),
-            landing_reserve: AtomicU32::new(LANDING_RESERVE_RUNS),
+            space: Space::default(),
             trusts_sums: AtomicBool::new(false),
             consolidated_max: AtomicU32::new(0),
             copies: Copies::default(),
+            zeroed_bytes: AtomicU64::new(0),
         }
     }
 
@@ -199,11 +200,6 @@ impl Heap {
         &self.runs
     }
 
-    /// Reserves landing space for this many transports.
-    pub fn reserve_landing(&self, transports: u32) {
-        self.landing_reserve.store(transports * LANDING_RESERVE_RUNS, Ordering::Relaxed);
-    }
-
     /// Hash of a key within a space; seeded by the region, so that clients cannot aim at one bucket.
     pub fn hash(&self, space: u8, key: &[u8]) -> u64 {
         let seed = self.geometry.hash_seed ^ u64::from(space).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -220,26 +216,6 @@ impl Heap {
         self.take_seqs(1)
     }
 
-    /// Free runs that writers must leave alone.
-    pub(crate) fn writer_reserve(&self) -> u32 {
-        COMPACTOR_RESERVE_RUNS + DELETE_RESERVE_RUNS + self.landing_reserve.load(Ordering::Relaxed)
-    }
-
-    /// True while writers may add data; deletes and reads go on when this is false.
-    pub fn has_room(&self) -> bool {
-        self.runs.free_count() > self.writer_reserve()
-    }
-
-    /// Bytes that writers may still fill, about.
-    pub fn room_bytes(&self) -> u64 {
-        u64::from(self.runs.free_count().saturating_sub(self.writer_reserve())) * RUN_SIZE
-    }
-
-    /// Lends a free run to a transport, for landing.
-    pub fn take_landing_run(&self) -> Option<u64> {
-        self.take_data_run(COMPACTOR_RESERVE_RUNS + DELETE_RESERVE_RUNS).map(RunId::off)
-    }
-
     /// Ends a landing: the kernel will not write into the run again.
     pub fn retire_landing_run(&self, run_off: u64) {
         self.runs.end_data(RunId::of(run_off));
@@ -247,30 +223,60 @@ impl Heap {
 
     pub(crate) fn take_data_run(&self, keep: u32) -> Option<RunId> {
         let run = self.runs.take_free(keep)?;
-        if self.media.claim_run(run.off()).is_err() {
-            self.runs.put_free(run);
+        if let Err(error) = self.media.claim_run(run.off()) {
+            self.runs.put_unused(run, &error);
             return None;
         }
         self.runs.begin_data(run);
         Some(run)
     }
 
-    /// True when a crash can no longer take the record in `slot` back.
-    pub fn is_durable(&self, slot: SlotId) -> bool {
-        self.runs.is_durable(slot)
-    }
-
-    /// True when the record is not durable yet and another writer than `writer` must make it so.
-    pub fn is_pending_elsewhere(&self, slot: SlotId, writer: u8) -> bool {
-        !self.is_durable(slot) && self.runs.get(slot.run()).owner.load(Ordering::Acquire) != writer + 1
-    }
-
-    /// The writer whose commit will make the record durable, if it is not yet.
-    pub fn pending_writer(&self, slot: SlotId) -> Option<u8> {
-        if self.is_durable(slot) {
-            return None;
+    /// One step of keeping free runs as the goal says: makes one ready ahead of need, or gives one back to the medium. True if
+    /// something was done. `window_over` ends a window, of a second or so: what was free all through it is not needed.
+    ///
+    /// # Errors
+    /// The medium's. A full medium is none: fewer runs are free until it has space.
+    pub fn tend_free_runs(&self, goal: FreeGoal, window_over: bool) -> Result<bool, MediaError> {
+        let goal = FreeGoal { ready_min: goal.ready_min.max(self.writer_reserve() as usize), ..goal };
+        let todo = self.runs.change_free(|free| {
+            if window_over {
+                free.end_window(goal);
+            }
+            free.tend(goal)
+        });
+        let (run, asked, outcome) = match todo {
+            None => return Ok(false),
+            Some(Tend::Warm(run)) => (run, Standing::Warm, self.warm_run(run)),
+            Some(Tend::Ready(run)) => (run, Standing::Backed, self.media.back_run(run.off())),
+            Some(Tend::GiveBack(run, to)) => (run, to, self.media.give_back_run(run.off(), to)),
+        };
+        match outcome {
+            Ok(has) => {
+                self.runs.change_free(|free| {
+                    free.put_tended(run, has, asked);
+                    free.accepted();
+                });
+                Ok(true)
+            }
+            Err(error) => {
+                self.runs.put_unused(run, &error);
+                if matches!(error, MediaError::Full { .. }) { Ok(false) } else { Err(error) }
+            }
         }
-        self.runs.get(slot.run()).owner.load(Ordering::Acquire).checked_sub(1)
+    }
+
+    /// Touches the memory of a free run, so that whoever takes it meets no page faults. What it holds is nobody's.
+    fn warm_run(&self, run: RunId) -> Result<Standing, MediaError> {
+        self.media.claim_run(run.off())?;
+        self.media.zero(Extent::new(run.off(), RUN_SIZE as u32))?;
+        Ok(Standing::Warm)
+    }
+
+    /// What makes the record in `slot` durable, if a crash could still take it back. For a current record, found under the
+    /// lock that keeps it current; [`SlotId::NONE`] is durable.
+    #[inline]
+    pub fn pending(&self, slot: SlotId) -> Option<Ticket> {
+        self.runs.pending(slot)
     }
 
     /// What lies in a slot, checked.
@@ -555,13 +561,24 @@ impl Heap {
         self.spare_slabs.lock().len()
     }
 
+    /// Bytes zeroed on the medium since the region was opened: runs that became slabs.
+    pub fn zeroed_bytes(&self) -> u64 {
+        self.zeroed_bytes.load(Ordering::Relaxed)
+    }
+
     /// Turns a free run into an empty slab, durably: zeroes first, the table word after their fence.
     ///
     /// # Errors
     /// [`HeapError::Full`] when no more than `keep` runs are free; the medium's.
     pub fn prepare_slab(&self, keep: u32) -> Result<(), HeapError> {
         let run = self.runs.take_free(keep).ok_or(HeapError::Full)?;
-        self.zero_slab(run).inspect_err(|_| self.runs.put_free(run))?;
+        self.zero_slab(run).map_err(|error| {
+            self.runs.put_unused(run, &error);
+            match error {
+                MediaError::Full { .. } => HeapError::Full,
+                other => other.into(),
+            }
+        })?;
         self.runs.become_slab(run, 0);
         self.spare_slabs.lock().push(SpareSlab { run, next: 0 });
         Ok(())
@@ -584,6 +601,7 @@ impl Heap {
         self.media.zero(whole)?;
         self.media.flush(&mut dirty, Site::SlabZero, whole);
         self.media.fence(&mut dirty, Site::SlabZeroFence)?;
+        self.zeroed_bytes.fetch_add(RUN_SIZE, Ordering::Relaxed);
         self.write_words(&[(run, RunWord::Slab { durable: 0, sealed: false })])
     }
 

@@ -45,7 +45,7 @@ impl Body {
 #[derive(Debug)]
 pub struct Item<'h> {
     heap: &'h Heap,
-    /// The record: the value may be shown once this slot is durable.
+    /// The record.
     pub slot: SlotId,
     /// Version; the ETag.
     pub seq: u64,

@@ -12,7 +12,9 @@
 mod compact;
 mod copies;
 pub mod crc;
+mod entry;
 mod error;
+mod free;
 mod heap;
 mod item;
 pub mod layout;
@@ -20,15 +22,22 @@ mod place;
 mod record;
 mod recover;
 mod runs;
+mod scrub;
+mod space;
 mod superblock;
 mod superseded;
 mod table;
 mod tenant;
+mod ticket;
+mod until;
+mod victims;
 mod writer;
 
 pub use compact::{CompactGoal, Compacted, Compactor, Gone, Named, Owner};
 pub use copies::{Copies, CopyPath};
+pub use entry::{Entry, Source};
 pub use error::{Damage, HeapError};
+pub use free::FreeGoal;
 pub use heap::{Extents, Heap, Integrity};
 pub use item::Item;
 pub use layout::{FRAME_SIZE, KEY_BYTES_MAX, RECORD_SIZE, RunId, SLOTS_PER_RUN, SlotId, VALUE_BYTES_MAX};
@@ -37,6 +46,10 @@ pub use recover::{
     DamagedCopies, DamagedSlot, Found, Judge, NewRegion, Opening, Resolved, ScanUnit, Scanned, create,
 };
 pub use runs::{Run, RunCounts, RunUse, Runs};
+pub use scrub::MediumScrub;
+pub use space::{COMPACTOR_RESERVE_RUNS, LANDING_RESERVE_RUNS};
 pub use superblock::{FEATURE_LOGS, FEATURE_PMNET, Geometry, VERSION, decode as decode_superblock};
 pub use tenant::{OwnerBySpace, Tenant, spaces};
-pub use writer::{Entry, Source, Writer};
+pub use ticket::{Gate, Gated, Ticket, Tickets};
+pub use until::Until;
+pub use writer::Writer;

@@ -77,7 +77,10 @@ impl Writer {
 
     fn open_fill(&mut self) -> Result<(), HeapError> {
         self.close_fill();
-        let run = self.heap.take_data_run(self.reserve(self.urgency)).ok_or(HeapError::Full)?;
+        let Some(run) = self.heap.take_data_run(self.reserve(self.urgency)) else {
+            return Err(self.no_run());
+        };
+        self.begin_run(run);
         self.fill = Some(Fill { run, used: 0 });
         Ok(())
     }
@@ -85,6 +88,7 @@ impl Writer {
     pub(crate) fn close_fill(&mut self) {
         if let Some(fill) = self.fill.take() {
             self.heap.runs.end_data(fill.run);
+            self.end_run();
         }
     }
 }

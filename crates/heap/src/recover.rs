@@ -525,7 +525,8 @@ impl Opening {
         }
         heap.runs.free_the_rest();
         empty.iter().for_each(|run| heap.runs.leave_slab(*run));
-        heap.runs.sort_free();
+        // Or each start would read what is free.
+        heap.runs.change_free(|free| free.sort_out(|run| heap.media.forget_run(run.off())));
         let mut spare = heap.spare_slabs.lock();
         let with_room = |unit: &&ScanUnit| unit.filled > 0 && SLOTS_PER_RUN - unit.filled >= REOPEN_SLOTS_MIN;
         spare.extend(self.units.iter().filter(with_room).map(|u| SpareSlab { run: u.run, next: u.filled }));

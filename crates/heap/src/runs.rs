@@ -1,10 +1,12 @@
 //! What DRAM knows of runs and frames: reference counts, live bytes, free runs. Rebuilt at recovery.
 
+use crate::free::FreeRuns;
 use crate::layout::{FRAME_SIZE, FRAMES_PER_RUN, RunId, SLOTS_PER_RUN, SlotId};
-use landfall_media::{Extent, RUN_SIZE};
+use crate::ticket::Ticket;
+use landfall_media::{Extent, MediaError, RUN_SIZE};
 use parking_lot::Mutex;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 /// What a run is being used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,8 +42,8 @@ pub struct Run {
     used_for: AtomicU8,
     /// Frames with a reference count above zero, plus one while a transport or writer fills the run.
     busy: AtomicU32,
-    /// Bytes that live records refer to (data runs).
-    live_bytes: AtomicU32,
+    /// What live records refer to: [`Live`] (data runs).
+    live: AtomicU64,
     /// Slots handed out (slabs).
     pub(crate) filled: AtomicU32,
     /// Slots known durable (slabs).
@@ -54,6 +56,12 @@ pub struct Run {
     pub(crate) owner: AtomicU8,
     /// A transport or writer fills the run (data runs).
     filling: AtomicU8,
+    /// The batch that the owner gathers, and the slot with which it begins: [`GatheringBatch`] (slabs).
+    batch: AtomicU64,
+    /// How many runs had been taken when this one was, or the one that its data were moved from: tells its age.
+    born: AtomicU32,
+    /// The compactor filled the run (data runs).
+    packed: AtomicU8,
     /// The slab holds what must not be moved: unreadable slots that may still be named (slabs).
     pinned: AtomicU8,
     /// The slab is being given back: its table word must not say slab again (slabs).
@@ -96,7 +104,57 @@ impl Referrers {
     }
 }
 
+/// Bits of a slab's batch word that hold a slot's index, one past the last included.
+const INDEX_BITS: u32 = 14;
+const _: () = assert!(SLOTS_PER_RUN < 1 << INDEX_BITS);
+
+/// The batch that a slab's owner gathers: its number, and the index of its first slot. In one word, so that a reader gets
+/// both as they were at one time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct GatheringBatch {
+    number: u64,
+    first: u32,
+}
+
+impl GatheringBatch {
+    fn to_word(self) -> u64 {
+        self.number << INDEX_BITS | u64::from(self.first)
+    }
+
+    fn from_word(word: u64) -> Self {
+        Self { number: word >> INDEX_BITS, first: (word & ((1 << INDEX_BITS) - 1)) as u32 }
+    }
+
+    /// The batch of a slot that was appended before the word was read. At most one batch before the one that gathers is not
+    /// durable yet.
+    fn of_slot(self, index: u32) -> u64 {
+        if index >= self.first { self.number } else { self.number - 1 }
+    }
+}
+
+/// What live records refer to in a data run, in one word: bytes below, records (one more for each piece) above.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Live {
+    bytes: u32,
+    pieces: u32,
+}
+
+impl Live {
+    const fn piece(bytes: u32) -> u64 {
+        1 << 32 | bytes as u64
+    }
+
+    const fn from_word(word: u64) -> Self {
+        Self { bytes: word as u32, pieces: (word >> 32) as u32 }
+    }
+}
+
 impl Run {
+    /// A batch of the owner gathers from now on, beginning with slot `first`.
+    pub(crate) fn begin_batch(&self, number: u64, first: u32) {
+        self.batch.store(GatheringBatch { number, first }.to_word(), Ordering::Release);
+    }
+
     /// What the run is used for.
     pub fn used_for(&self) -> RunUse {
         RunUse::from_u8(self.used_for.load(Ordering::Acquire))
@@ -108,7 +166,28 @@ impl Run {
 
     /// Bytes that live records refer to.
     pub fn live_bytes(&self) -> u32 {
-        self.live_bytes.load(Ordering::Relaxed)
+        Live::from_word(self.live.load(Ordering::Relaxed)).bytes
+    }
+
+    /// Pieces of values and keys that live records refer to.
+    pub(crate) fn live_pieces(&self) -> u32 {
+        Live::from_word(self.live.load(Ordering::Relaxed)).pieces
+    }
+
+    /// True for a data run that the compactor filled.
+    pub(crate) fn is_packed(&self) -> bool {
+        self.packed.load(Ordering::Relaxed) != 0
+    }
+
+    /// Age is counted from [`Runs::taken`].
+    pub(crate) fn born(&self) -> u32 {
+        self.born.load(Ordering::Relaxed)
+    }
+
+    /// The compactor fills this run with what is as old as that.
+    pub(crate) fn take_over(&self, born: u32) {
+        self.born.store(born, Ordering::Relaxed);
+        self.packed.store(1, Ordering::Relaxed);
     }
 
     /// Someone appends to the run, or it must stay: not for the compactor.
@@ -146,9 +225,13 @@ pub struct RunCounts {
 pub struct Runs {
     runs: Box<[Run]>,
     frames: Box<[AtomicU32]>,
-    free: Mutex<Vec<RunId>>,
+    free: Mutex<FreeRuns>,
     free_count: AtomicU32,
     slab_count: AtomicU32,
+    /// Runs taken since the region was opened: the clock by which runs age.
+    taken: AtomicU32,
+    /// Slabs whose last current record went, since the region was opened.
+    emptied: AtomicU32,
 }
 
 impl Runs {
@@ -158,9 +241,11 @@ impl Runs {
         Self {
             runs: (0..runs).map(|_| Run::default()).collect(),
             frames: (0..frames).map(|_| AtomicU32::new(0)).collect(),
-            free: Mutex::new(Vec::new()),
+            free: Mutex::default(),
             free_count: AtomicU32::new(0),
             slab_count: AtomicU32::new(0),
+            taken: AtomicU32::new(0),
+            emptied: AtomicU32::new(0),
         }
     }
 
@@ -177,9 +262,28 @@ impl Runs {
         self.runs.iter().enumerate().map(|(index, run)| (RunId(index as u32), run))
     }
 
-    /// Free runs.
+    /// Free runs that can be taken: not those for which the medium has no space.
     pub fn free_count(&self) -> u32 {
         self.free_count.load(Ordering::Relaxed)
+    }
+
+    /// All runs.
+    pub(crate) fn total(&self) -> u32 {
+        self.runs.len() as u32
+    }
+
+    pub(crate) fn slab_count(&self) -> u32 {
+        self.slab_count.load(Ordering::Relaxed)
+    }
+
+    /// Runs taken since the region was opened; wraps.
+    pub(crate) fn taken(&self) -> u32 {
+        self.taken.load(Ordering::Relaxed)
+    }
+
+    /// Changes when a slab may have become empty.
+    pub(crate) fn emptied(&self) -> u32 {
+        self.emptied.load(Ordering::Relaxed)
     }
 
     /// Bytes that live records refer to, over all runs.
@@ -195,7 +299,7 @@ impl Runs {
 
     /// How runs are used.
     pub fn counts(&self) -> RunCounts {
-        let (total, free) = (self.runs.len() as u32, self.free_count());
+        let (total, free) = (self.runs.len() as u32, self.free.lock().len() as u32);
         let slab = self.slab_count.load(Ordering::Relaxed);
         let tables = total.div_ceil(crate::layout::ZONE_RUNS);
         RunCounts { total, free, slab, data: total.saturating_sub(free + slab + tables) }
@@ -206,28 +310,35 @@ impl Runs {
         if self.free_count() <= keep {
             return None;
         }
-        let mut free = self.free.lock();
-        if free.len() <= keep as usize {
-            return None;
-        }
-        let run = free.pop()?;
-        self.free_count.store(free.len() as u32, Ordering::Relaxed);
+        let run = self.change_free(|free| free.take(keep as usize))?;
+        let state = self.get(run);
+        state.born.store(self.taken.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+        state.packed.store(0, Ordering::Relaxed);
         Some(run)
     }
 
     pub(crate) fn put_free(&self, run: RunId) {
         let state = self.get(run);
-        debug_assert_eq!(state.live_bytes.load(Ordering::Relaxed), 0);
+        debug_assert_eq!(state.live.load(Ordering::Relaxed), 0);
         state.set_use(RunUse::Free);
         state.referrers.lock().0 = Vec::new();
-        let mut free = self.free.lock();
-        free.push(run);
-        self.free_count.store(free.len() as u32, Ordering::Relaxed);
+        self.change_free(|free| free.put(run));
     }
 
-    /// Orders the free list so that low runs are taken first: files then stay dense at their start.
-    pub(crate) fn sort_free(&self) {
-        self.free.lock().sort_unstable_by(|a, b| b.cmp(a));
+    /// A run that was taken and cannot be used: the medium has no space for it, if it is full.
+    pub(crate) fn put_unused(&self, run: RunId, why: &MediaError) {
+        match why {
+            MediaError::Full { .. } => self.change_free(|free| free.put_refused(run)),
+            _ => self.put_free(run),
+        }
+    }
+
+    /// Changes the free runs, and what is counted of them.
+    pub(crate) fn change_free<R>(&self, change: impl FnOnce(&mut FreeRuns) -> R) -> R {
+        let mut free = self.free.lock();
+        let done = change(&mut free);
+        self.free_count.store(free.available() as u32, Ordering::Relaxed);
+        done
     }
 
     pub(crate) fn become_slab(&self, run: RunId, durable: u32) {
@@ -305,14 +416,14 @@ impl Runs {
     /// A record no longer refers to these bytes.
     pub(crate) fn unrefer(&self, extent: Extent) {
         for (run, len) in runs_of(extent) {
-            self.get(run).live_bytes.fetch_sub(len, Ordering::Relaxed);
+            self.get(run).live.fetch_sub(Live::piece(len), Ordering::Relaxed);
         }
         self.release(extent);
     }
 
     fn add_live(&self, extent: Extent) {
         for (run, len) in runs_of(extent) {
-            self.get(run).live_bytes.fetch_add(len, Ordering::Relaxed);
+            self.get(run).live.fetch_add(Live::piece(len), Ordering::Relaxed);
         }
     }
 
@@ -347,11 +458,40 @@ impl Runs {
     pub fn slot_dead(&self, slot: SlotId) {
         let before = self.get(slot.run()).live_slots.fetch_sub(1, Ordering::Relaxed);
         debug_assert_ne!(before, 0);
+        if before == 1 {
+            self.note_emptied();
+        }
     }
 
-    /// True when a crash can no longer take the record in `slot` back.
-    pub fn is_durable(&self, slot: SlotId) -> bool {
-        slot == SlotId::NONE || slot.index() < self.get(slot.run()).durable.load(Ordering::Acquire)
+    /// A slab may be empty now.
+    pub(crate) fn note_emptied(&self) {
+        self.emptied.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// What makes the record in `slot` durable, if a crash could still take it back. Only for a record that is current, or
+    /// was appended by the caller: what lies in other slots may be something else by now.
+    #[inline]
+    pub fn pending(&self, slot: SlotId) -> Option<Ticket> {
+        if slot == SlotId::NONE || slot.index() < self.get(slot.run()).durable.load(Ordering::Acquire) {
+            return None;
+        }
+        self.ticket_of(slot)
+    }
+
+    /// A slab changes hands only when all of it is durable. So if the slot is not when batch and owner have been read, these
+    /// belong together.
+    fn ticket_of(&self, slot: SlotId) -> Option<Ticket> {
+        let run = self.get(slot.run());
+        let batch = GatheringBatch::from_word(run.batch.load(Ordering::Acquire));
+        let owner = run.owner.load(Ordering::Acquire);
+        if slot.index() < run.durable.load(Ordering::Acquire) {
+            return None;
+        }
+        Some(
+            owner
+                .checked_sub(1)
+                .map_or(Ticket::NEVER, |owner| Ticket::new(owner, batch.of_slot(slot.index()))),
+        )
     }
 
     /// Records that a slab is durable up to `index`.
@@ -366,13 +506,12 @@ impl Runs {
             if id.is_table() {
                 run.set_use(RunUse::Table);
             } else if run.used_for() == RunUse::Free {
-                self.free.lock().push(id);
+                self.free.lock().put(id);
             } else {
                 run.referrers.lock().tidy();
             }
         }
-        self.free_count.store(self.free.lock().len() as u32, Ordering::Relaxed);
-        self.sort_free();
+        self.change_free(FreeRuns::sort);
     }
 }
 

@@ -5,8 +5,9 @@
 
 use crate::copies::CopyPath;
 use crate::crc;
+use crate::entry::{Entry, Source, total_len};
 use crate::error::HeapError;
-use crate::heap::{COMPACTOR_RESERVE_RUNS, Extents, Heap, SpareSlab};
+use crate::heap::{Extents, Heap, SpareSlab};
 use crate::layout::{
     GROUP_RECORDS_MAX, KEY_BYTES_MAX, RECORD_SIZE, RunId, SLOTS_PER_RUN, SlotId, VALUE_BYTES_MAX,
 };
@@ -16,6 +17,7 @@ use crate::record::{
     encoded_extent,
 };
 use crate::superseded::Superseded;
+use crate::ticket::{Gated, Ticket};
 use landfall_media::{CommitMode, Dirty, Extent, LINE_SIZE, MediaError, RUN_SIZE, Site, Sum};
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -23,55 +25,6 @@ use std::sync::atomic::Ordering;
 
 /// A slab with fewer free slots is left for a fresh one when no batch is under way.
 const SLAB_REST_MIN: u32 = 256;
-
-/// Where a value comes from.
-#[derive(Clone, Copy, Debug)]
-pub enum Source<'a> {
-    /// No value.
-    None,
-    /// Bytes outside the region: they are copied into frames (or into the record, when short).
-    Bytes(&'a [u8]),
-    /// Bytes that lie in frames, which the caller holds: the record refers to them.
-    Landed {
-        /// Where, in value order.
-        extents: &'a [Extent],
-        /// Their CRC-32C, if the caller knows it.
-        crc: Option<u32>,
-    },
-}
-
-impl Source<'_> {
-    fn len(&self) -> u64 {
-        match self {
-            Self::None => 0,
-            Self::Bytes(bytes) => bytes.len() as u64,
-            Self::Landed { extents, .. } => total_len(extents),
-        }
-    }
-}
-
-/// A record to append.
-#[derive(Clone, Copy, Debug)]
-pub struct Entry<'a> {
-    /// Which system, and what it means there.
-    pub kind: Kind,
-    /// Namespace of the key.
-    pub space: u8,
-    /// [`Heap::hash`] of space and key.
-    pub hash: u64,
-    /// The key.
-    pub key: &'a [u8],
-    /// Where the key lies in frames, if it does, in one piece; long keys are then not copied.
-    pub key_at: Option<Extent>,
-    /// The value.
-    pub value: Source<'a>,
-    /// Arrival of the packet, Unix nanoseconds.
-    pub arrival_ns: u64,
-    /// Expiry, Unix milliseconds; 0 never.
-    pub expiry_ms: u64,
-    /// The owner's own field.
-    pub aux: u32,
-}
 
 /// How hard a writer may press into the reserve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,6 +48,7 @@ const MOVE_SITES: Sites = Sites { data: Site::MoveData, record: Site::MoveRecord
 /// A batch whose fence is under way.
 #[derive(Debug)]
 struct InFlight {
+    batch: u64,
     slab: Option<(RunId, u32)>,
     superseded: Superseded,
 }
@@ -112,6 +66,8 @@ pub struct Writer {
     /// Of what is being appended.
     pub(crate) urgency: Urgency,
     slab: Option<SpareSlab>,
+    /// Number of the batch that gathers.
+    batch: u64,
     batch_start: u32,
     pub(crate) fill: Option<Fill>,
     pub(crate) dirty: Dirty,
@@ -122,6 +78,10 @@ pub struct Writer {
     /// The last batch's, emptied: for the next one.
     spare: Superseded,
     in_flight: Option<InFlight>,
+    /// How often the compactor had looked for space when none was found, and it was asked to look again.
+    asked: Option<u64>,
+    /// How old is what the compactor moves: as [`crate::Runs`] counts it.
+    born: u32,
 }
 
 impl Writer {
@@ -137,6 +97,7 @@ impl Writer {
     }
 
     fn with(heap: Arc<Heap>, id: u8, sites: Sites, urgency_base: Urgency) -> Self {
+        let batch = heap.lanes.issue(id);
         Self {
             heap,
             id,
@@ -144,6 +105,7 @@ impl Writer {
             urgency_base,
             urgency: Urgency::Write,
             slab: None,
+            batch,
             batch_start: 0,
             fill: None,
             dirty: Dirty::new(),
@@ -151,6 +113,8 @@ impl Writer {
             superseded: Superseded::default(),
             spare: Superseded::default(),
             in_flight: None,
+            asked: None,
+            born: 0,
         }
     }
 
@@ -237,11 +201,49 @@ impl Writer {
         if let Some(reason) = self.heap.media.closed() {
             return Err(MediaError::Closed { reason }.into());
         }
-        if urgency == Urgency::Write && !self.heap.has_room() {
-            return Err(HeapError::Full);
-        }
         self.urgency = urgency;
+        if urgency == Urgency::Write {
+            self.check_runs(entries)?;
+        }
         self.ensure_slots(entries.len() as u32, urgency)
+    }
+
+    /// Makes sure that runs are free for the bytes to be placed: a writer that waits for them must be heard once, with all
+    /// that it needs.
+    fn check_runs(&mut self, entries: &[Entry<'_>]) -> Result<(), HeapError> {
+        let placed =
+            |entry: &Entry<'_>| if let Source::Bytes(bytes) = entry.value { bytes.len() as u64 } else { 0 };
+        let runs = entries.iter().map(placed).sum::<u64>() / RUN_SIZE;
+        // Where nobody makes space, what fits is found out by trying.
+        let runs = if self.heap.is_cleaned() { u32::try_from(runs).unwrap_or(u32::MAX) } else { 0 };
+        if self.heap.runs.free_count().saturating_sub(self.heap.writer_reserve()) > runs {
+            return Ok(());
+        }
+        let waits = self.heap.may_wait_for(runs);
+        Err(self.wait_or_full(waits))
+    }
+
+    fn wait_or_full(&mut self, waits: bool) -> HeapError {
+        let asked = if waits { None } else { self.heap.looks_if_stale() };
+        // One look since this was asked first is enough.
+        let asks = asked.filter(|looks| self.asked.is_none_or(|asked| asked == *looks));
+        self.asked = asks;
+        if waits || asks.is_some() { HeapError::Cleaning } else { HeapError::Full }
+    }
+
+    /// What to say when no run was to be had.
+    pub(crate) fn no_run(&mut self) -> HeapError {
+        let waits = match (self.urgency_base, self.urgency) {
+            (Urgency::Compact, _) => false,
+            (_, Urgency::Delete) => self.heap.may_wait_for_any(),
+            _ => self.heap.may_wait_for(1),
+        };
+        if self.urgency_base == Urgency::Compact { HeapError::Full } else { self.wait_or_full(waits) }
+    }
+
+    /// The compactor moves what is as old as `born`.
+    pub(crate) fn begin_victim(&mut self, born: u32) {
+        self.born = born;
     }
 
     /// Makes sure the current slab has `count` free slots; a group, and a batch, lie in one slab.
@@ -264,9 +266,14 @@ impl Writer {
         self.close_slab();
         let keep = self.reserve(urgency);
         loop {
-            let spare = self.heap.take_spare_slab(keep, self.id)?;
+            let spare = match self.heap.take_spare_slab(keep, self.id) {
+                Err(HeapError::Full) => return Err(self.no_run()),
+                taken => taken?,
+            };
+            self.begin_run(spare.run);
             self.slab = Some(spare);
             self.batch_start = spare.next;
+            self.heap.runs.get(spare.run).begin_batch(self.batch, spare.next);
             if SLOTS_PER_RUN - spare.next >= count {
                 return Ok(());
             }
@@ -274,18 +281,37 @@ impl Writer {
         }
     }
 
+    /// What the compactor fills is as old as what it moves, and counts as a part of its reserve.
+    pub(crate) fn begin_run(&self, run: RunId) {
+        if self.urgency_base == Urgency::Compact {
+            self.heap.runs.get(run).take_over(self.born);
+            self.heap.note_compactor_fills(true);
+        }
+    }
+
+    pub(crate) fn end_run(&self) {
+        if self.urgency_base == Urgency::Compact {
+            self.heap.note_compactor_fills(false);
+        }
+    }
+
     /// Free runs that this writer must leave alone.
     pub(crate) fn reserve(&self, urgency: Urgency) -> u32 {
         match (self.urgency_base, urgency) {
             (Urgency::Compact, _) => 0,
-            (_, Urgency::Delete) => COMPACTOR_RESERVE_RUNS,
+            (_, Urgency::Delete) => self.heap.delete_keeps(),
             _ => self.heap.writer_reserve(),
         }
     }
 
     fn close_slab(&mut self) {
         if let Some(slab) = self.slab.take() {
-            self.heap.runs.get(slab.run).owner.store(0, Ordering::Release);
+            let run = self.heap.runs.get(slab.run);
+            run.owner.store(0, Ordering::Release);
+            self.end_run();
+            if run.live_slots() == 0 {
+                self.heap.runs.note_emptied();
+            }
         }
     }
 
@@ -296,8 +322,10 @@ impl Writer {
 
     /// True when there is something for a commit to make durable or to free.
     pub fn has_work(&self) -> bool {
-        let appended = self.slab.is_some_and(|slab| slab.next != self.batch_start);
-        appended || !self.dirty.is_empty() || !self.unflushed.is_empty() || !self.superseded.is_empty()
+        self.has_appended()
+            || !self.dirty.is_empty()
+            || !self.unflushed.is_empty()
+            || !self.superseded.is_empty()
     }
 
     /// True between [`Self::begin_commit`] and [`Self::finish_commit`].
@@ -305,9 +333,36 @@ impl Writer {
         self.in_flight.is_some()
     }
 
-    /// The last record appended, durable or not.
-    pub fn last_slot(&self) -> Option<SlotId> {
-        self.slab.filter(|slab| slab.next > 0).map(|slab| SlotId::new(slab.run, slab.next - 1))
+    /// What makes everything durable that has been appended since the last commit was begun.
+    pub fn ticket(&self) -> Ticket {
+        Ticket::new(self.id, self.batch)
+    }
+
+    /// A result of what has just been appended: to be shown once that is durable.
+    pub fn gate<T>(&self, value: T) -> Gated<T> {
+        Gated::new(value, self.ticket())
+    }
+
+    /// To be opened by whoever waits for everything that this writer has appended so far.
+    pub fn so_far(&self) -> Gated<()> {
+        let newest =
+            if self.has_appended() { Some(self.batch) } else { self.in_flight.as_ref().map(|b| b.batch) };
+        newest.map_or_else(|| Gated::durable(()), |batch| Gated::new((), Ticket::new(self.id, batch)))
+    }
+
+    /// Waits for a result: commits, if this writer's batch is what it rests on.
+    ///
+    /// # Errors
+    /// [`HeapError::Busy`] while it rests on what another writer must commit first; the medium's.
+    pub fn settle<T>(&mut self, gated: Gated<T>) -> Result<T, HeapError> {
+        if gated.tickets().iter().any(|ticket| ticket == self.ticket()) {
+            self.commit_now()?;
+        }
+        gated.if_durable(&self.heap).map_err(|_| HeapError::Busy)
+    }
+
+    fn has_appended(&self) -> bool {
+        self.slab.is_some_and(|slab| slab.next != self.batch_start)
     }
 
     pub(crate) fn append_at(
@@ -361,7 +416,10 @@ impl Writer {
                 let extents = self.place(bytes, CopyPath::Placed, &mut pieces.held)?;
                 self.refer_to(&extents, Check::Crc(crc::of(bytes)), draft, pieces)?;
             }
-            Source::Landed { extents, crc } => self.place_landed(extents, crc, draft, pieces)?,
+            Source::Landed { extents, crc } => self.place_landed(extents, extents, crc, draft, pieces)?,
+            Source::Stored { extents, landed, crc } => {
+                self.place_landed(extents, landed, crc, draft, pieces)?
+            }
         }
         Ok(())
     }
@@ -371,9 +429,11 @@ impl Writer {
         draft.value_inline(bytes, crc::of(bytes));
     }
 
+    /// `landed` is what of `extents` is to become durable with the record.
     fn place_landed(
         &mut self,
         extents: &[Extent],
+        landed: &[Extent],
         crc: Option<u32>,
         draft: &mut Draft,
         pieces: &mut Pieces,
@@ -392,12 +452,12 @@ impl Writer {
         let check = match crc {
             Some(crc) => Check::Crc(crc),
             None if self.heap.may_trust_sums(extents) => {
-                self.order_data(extents)?;
+                self.order_data(landed)?;
                 Check::Sums
             }
             None => Check::Crc(self.heap.crc_of(extents)?),
         };
-        extents.iter().for_each(|extent| self.flush_data(*extent));
+        landed.iter().for_each(|extent| self.flush_data(*extent));
         self.refer_to(extents, check, draft, pieces)
     }
 
@@ -608,9 +668,13 @@ impl Writer {
         }
         self.flush_batch();
         let slab = self.slab.map(|slab| (slab.run, slab.next));
+        let batch = std::mem::replace(&mut self.batch, self.heap.lanes.issue(self.id));
         self.batch_start = slab.map_or(0, |(_, next)| next);
+        if let Some((run, next)) = slab {
+            self.heap.runs.get(run).begin_batch(self.batch, next);
+        }
         let superseded = std::mem::replace(&mut self.superseded, std::mem::take(&mut self.spare));
-        self.in_flight = Some(InFlight { slab, superseded });
+        self.in_flight = Some(InFlight { batch, slab, superseded });
         Some(self.dirty.take())
     }
 
@@ -625,6 +689,7 @@ impl Writer {
         if let Some((run, upto)) = in_flight.slab {
             self.heap.runs.mark_durable(run, upto);
         }
+        self.heap.lanes.complete(self.id, in_flight.batch);
         for (old, refers) in in_flight.superseded.iter() {
             // What could not be read is replaced, durably: it must not bar the key after the next restart.
             if self.heap.is_unreadable(old) {
@@ -632,9 +697,13 @@ impl Writer {
             }
             self.heap.disown_known(old, refers);
         }
+        if !in_flight.superseded.is_empty() {
+            self.heap.note_release();
+        }
         self.spare = in_flight.superseded.emptied();
         let nearly_full = self.slab.is_some_and(|slab| SLOTS_PER_RUN - slab.next < SLAB_REST_MIN);
-        if nearly_full && self.is_quiescent() {
+        // The compactor appends no groups: it fills a slab to its end, and never has to empty it for that.
+        if nearly_full && self.is_quiescent() && self.urgency_base != Urgency::Compact {
             self.close_slab();
         }
         Ok(())
@@ -643,6 +712,9 @@ impl Writer {
 
 impl Drop for Writer {
     fn drop(&mut self) {
+        if self.has_appended() || self.is_committing() {
+            self.heap.lanes.abandon(self.id);
+        }
         self.close_slab();
         self.close_fill();
     }
@@ -679,10 +751,6 @@ fn joined(extents: &[Extent]) -> Extents {
 
 fn too_large(what: &'static str, size: u64, max: u64) -> Result<(), HeapError> {
     if size > max { Err(HeapError::TooLarge { what, size, max }) } else { Ok(()) }
-}
-
-fn total_len(extents: &[Extent]) -> u64 {
-    extents.iter().map(|extent| u64::from(extent.len())).sum()
 }
 
 /// Where a record's key and value lie in frames.

@@ -2,7 +2,7 @@
 
 mod common;
 
-use landfall_heap::{FRAME_SIZE, Heap, RunId, RunUse};
+use landfall_heap::{FRAME_SIZE, FreeGoal, Heap, HeapError, RunId, RunUse};
 use landfall_media::sim::SimOptions;
 use landfall_media::{Extent, RUN_SIZE};
 use proptest::prelude::*;
@@ -116,4 +116,40 @@ fn threads_that_hold_and_release_the_same_frames_leave_them_free() {
     assert_eq!(heap.runs().free_count(), before - 1, "it is still being filled");
     heap.retire_landing_run(run);
     assert_eq!(heap.runs().free_count(), before);
+}
+
+/// Free runs beyond what is kept are given back, and a full medium that has no space for them leaves what is kept.
+#[test]
+fn what_a_full_medium_refuses_is_not_free_and_what_is_kept_still_is() {
+    let (media, heap) = common::heap(SimOptions { deferred: true });
+    let goal = FreeGoal { ready_min: 0, ready_max: 12, warm_max: 2 };
+    let tend = |window_over| heap.tend_free_runs(goal, window_over).expect("the medium answers");
+    assert!(tend(true));
+    while tend(false) {}
+    let total = heap.runs().free_count();
+    assert_eq!(u64::from(total), common::RUNS - 1, "what is given back is free");
+    media.set_full(true);
+    assert!(matches!(heap.prepare_slab(12), Err(HeapError::Full)), "as a region that is full");
+    // Landing may take all but three of those that are ready, and none of the others.
+    let mut taken = Vec::new();
+    while let Some(run) = heap.take_landing_run() {
+        taken.push(run);
+    }
+    assert_eq!(taken.len(), 9);
+    assert_eq!((heap.runs().free_count(), heap.runs().counts().free), (3, 22));
+    assert!(!heap.has_room());
+    assert!(!tend(false), "there is no space yet");
+    media.set_full(false);
+    assert!(tend(false), "there is space again");
+    assert!(heap.has_room() && heap.take_landing_run().is_some());
+}
+
+#[test]
+fn a_run_that_becomes_a_slab_is_counted_as_zeroed_and_one_that_cannot_is_not() {
+    let (_, heap) = common::heap(SimOptions::default());
+    let before = (heap.zeroed_bytes(), heap.runs().counts().slab);
+    heap.prepare_slab(0).unwrap();
+    assert_eq!((heap.zeroed_bytes(), heap.runs().counts().slab), (before.0 + RUN_SIZE, before.1 + 1));
+    heap.prepare_slab(u32::MAX).unwrap_err();
+    assert_eq!(heap.zeroed_bytes(), before.0 + RUN_SIZE);
 }

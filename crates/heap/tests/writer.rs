@@ -4,8 +4,8 @@ mod common;
 
 use common::{heap, put, tombstone};
 use landfall_heap::{
-    Group, Heap, HeapError, KEY_BYTES_MAX, RunUse, SLOTS_PER_RUN, Slot, SlotId, Source, VALUE_BYTES_MAX,
-    Writer,
+    CompactGoal, Compactor, Gone, Group, Heap, HeapError, KEY_BYTES_MAX, Named, Owner, RunUse, SLOTS_PER_RUN,
+    Slot, SlotId, Source, VALUE_BYTES_MAX, Writer,
 };
 use landfall_media::sim::SimOptions;
 use landfall_media::{Extent, Media, RUN_SIZE, Site};
@@ -34,10 +34,10 @@ fn records_are_durable_after_their_batch_and_not_before() {
     let (_, heap) = heap(SimOptions::default());
     let mut writer = writer(&heap);
     let first = append(&mut writer, b"a", b"1").expect("room");
-    assert!(!heap.is_durable(first) && writer.has_work());
+    assert!(heap.pending(first).is_some() && writer.has_work());
     writer.commit_now().expect("commits");
     let second = append(&mut writer, b"b", b"2").expect("room");
-    assert!(heap.is_durable(first) && !heap.is_durable(second));
+    assert!(heap.pending(first).is_none() && heap.pending(second).is_some());
     assert_eq!(heap.record(second).expect("a record").durable_before(), 1, "the embedded watermark");
 }
 
@@ -66,9 +66,9 @@ fn a_batch_that_gathers_while_another_is_fenced_is_not_durable_with_it() {
     let second = append(&mut writer, b"b", b"2").expect("room");
     let outcome = media.fence(&mut dirty, Site::Commit);
     writer.finish_commit(outcome).expect("commits");
-    assert!(heap.is_durable(first) && !heap.is_durable(second));
+    assert!(heap.pending(first).is_none() && heap.pending(second).is_some());
     writer.commit_now().expect("commits");
-    assert!(heap.is_durable(second) && !writer.has_work());
+    assert!(heap.pending(second).is_none() && !writer.has_work());
 }
 
 #[test]
@@ -186,14 +186,13 @@ fn a_group_that_finds_the_region_full_half_way_leaves_no_trace() {
     // Room for one more run, which the group's second value does not fit into.
     slots.iter().take(2).for_each(|slot| writer.supersede(*slot));
     writer.commit_now().expect("commits");
-    let (last, live) = (writer.last_slot(), heap.runs().live_bytes());
+    let (last, live) = (slots.last().expect("it was filled"), heap.runs().live_bytes());
     let large = vec![3; 6 << 20];
     let entries = [put(&heap, b"a", Source::Bytes(b"1")), put(&heap, b"b", Source::Bytes(&large))];
     assert!(heap.has_room(), "the group is begun");
     assert!(matches!(writer.append_group(&entries), Err(HeapError::Full)));
     assert_eq!(heap.runs().live_bytes(), live);
-    assert_eq!(writer.last_slot(), last);
-    let next = last.map(|slot| SlotId(slot.0 + 1)).expect("a slab");
+    let next = SlotId(last.0 + 1);
     assert!(matches!(heap.slot(next), Ok(Slot::Empty)));
     writer.commit_now().expect("commits");
     let mut durable = [1; 128];
@@ -208,7 +207,7 @@ fn a_closed_region_appends_nothing() {
     let slot = append(&mut writer, b"a", b"1").expect("room");
     media.fail_at(media.ops().fences + 1);
     assert!(matches!(writer.commit_now(), Err(HeapError::Media(_))));
-    assert!(!heap.is_durable(slot));
+    assert!(heap.pending(slot).is_some());
     assert!(append(&mut writer, b"b", b"2").is_err());
     assert_eq!(value_of(&heap, slot), b"1", "what is in memory stays readable");
 }
@@ -220,10 +219,50 @@ fn two_writers_never_share_a_slab() {
     let first = append(&mut one, b"a", b"1").expect("room");
     let second = append(&mut two, b"b", b"2").expect("room");
     assert_ne!(first.run(), second.run());
-    assert!(heap.is_pending_elsewhere(first, 1) && !heap.is_pending_elsewhere(first, 0));
+    let writer_of = |slot| heap.pending(slot).map(landfall_heap::Ticket::writer);
+    assert_eq!((writer_of(first), writer_of(second)), (Some(0), Some(1)));
     assert_eq!(heap.runs().get(first.run()).used_for(), RunUse::Slab);
     one.commit_now().expect("commits");
-    assert!(!heap.is_pending_elsewhere(first, 1) && heap.is_pending_elsewhere(second, 0));
+    assert_eq!((writer_of(first), writer_of(second)), (None, Some(1)));
     let whole = RUN_SIZE / 128;
     assert_eq!(u64::from(SLOTS_PER_RUN), whole);
+}
+
+/// Nothing is current any more.
+struct NoOwner;
+
+impl Owner for NoOwner {
+    fn begin_move(&self, _: Named, _: SlotId, _: &mut dyn FnMut()) -> bool {
+        false
+    }
+
+    fn end_move(&self, _: Named, _: SlotId, _: SlotId) -> bool {
+        false
+    }
+
+    fn abort_move(&self, _: Named) {}
+
+    fn forget(&self, _: &mut [Gone]) {}
+}
+
+#[test]
+fn a_ticket_stays_durable_whatever_becomes_of_its_slab() {
+    let (_, heap) = heap(SimOptions::default());
+    let mut writer = writer(&heap);
+    let slot = append(&mut writer, b"a", b"1").expect("room");
+    let ticket = writer.ticket();
+    assert!(!heap.is_durable(ticket));
+    writer.commit_now().expect("commits");
+    assert!(heap.is_durable(ticket));
+    heap.drop_record(slot);
+    drop(writer);
+    let mut compactor = Compactor::new(Arc::clone(&heap));
+    while heap.runs().get(slot.run()).used_for() == RunUse::Slab {
+        let goal = CompactGoal::DENSE_SLABS;
+        compactor.step(&NoOwner, goal, u64::MAX).expect("gives the slab back");
+    }
+    // The run takes what arrives next, and its slots begin anew.
+    while heap.take_landing_run().is_some_and(|run| run != slot.run().off()) {}
+    assert_eq!(heap.runs().get(slot.run()).used_for(), RunUse::Data);
+    assert!(heap.is_durable(ticket), "a reply that waits for it would never leave");
 }

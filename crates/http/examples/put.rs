@@ -14,7 +14,8 @@ fn main() -> Result<(), HttpError> {
     let mut replies = Vec::new();
     match parser.next(&chain, 0)? {
         Progress::Request(request) => serve(&request, &chain, &mut replies)?,
-        Progress::SendContinue => replies.extend_from_slice(CONTINUE),
+        Progress::AwaitsBody { wants_continue: true } => replies.extend_from_slice(CONTINUE),
+        Progress::AwaitsBody { .. } => println!("the body is wanted"),
         Progress::NeedMore => println!("{} bytes are needed", parser.bytes_wanted()),
     }
     println!("{}", String::from_utf8_lossy(&replies));

@@ -46,7 +46,15 @@ pub(crate) enum ChunkedStep {
 }
 
 impl Chunked {
-    /// Takes one step from `pos` on.
+    /// What need not be read again, where everything before `pos` has been understood.
+    pub(crate) fn understood(&self, pos: usize) -> usize {
+        match self.stage {
+            Stage::Trailer { start } => start,
+            Stage::Size | Stage::Data { .. } => pos,
+        }
+    }
+
+    /// Takes one step from `pos` on. One that fails is not taken: taken again, it fails again.
     pub(crate) fn step(
         &mut self,
         stream: &Stream<'_, '_>,
@@ -80,8 +88,9 @@ impl Chunked {
         if self.extension_bytes > EXTENSION_BYTES_MAX {
             return Err(HttpError::bad("chunk extensions too large"));
         }
+        let len = check_size(len, request, limits)?;
         *pos = end + 2;
-        self.stage = match check_size(len, request, limits)? {
+        self.stage = match len {
             0 => Stage::Trailer { start: *pos },
             len => Stage::Data { len },
         };
@@ -126,14 +135,11 @@ impl Chunked {
             Line::BareLineFeed => return Err(HttpError::bad("line ends with LF alone")),
         };
         let is_last = end == *pos;
+        if is_last && end > start {
+            head::check_fields(&stream.gather(start..end + 2), limits)?;
+        }
         *pos = end + 2;
-        if !is_last {
-            return Ok(ChunkedStep::Again);
-        }
-        if end > start {
-            head::check_fields(&stream.gather(start..*pos), limits)?;
-        }
-        Ok(ChunkedStep::Done)
+        Ok(if is_last { ChunkedStep::Done } else { ChunkedStep::Again })
     }
 }
 

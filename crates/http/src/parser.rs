@@ -46,11 +46,15 @@ impl Default for Limits {
 pub enum Progress {
     /// More bytes are needed.
     NeedMore,
-    /// The client waits for `100 Continue` before it sends the body: send [`CONTINUE`] and call again. Or
-    /// refuse with a final reply, and close. Yielded at most once a request.
-    ///
-    /// [`CONTINUE`]: crate::CONTINUE
-    SendContinue,
+    /// The head has been read ([`Parser::head`]), and its body is not all there. Decide by the head whether it is
+    /// wanted, and call again; or refuse with a final reply, and close or call [`Parser::refuse_body`]. Yielded at
+    /// most once a request.
+    AwaitsBody {
+        /// The client waits for permission before it sends the body: if it is wanted, send [`CONTINUE`].
+        ///
+        /// [`CONTINUE`]: crate::CONTINUE
+        wants_continue: bool,
+    },
     /// A whole request; the next one starts at `Request::end`.
     Request(Request),
 }
@@ -62,7 +66,9 @@ pub enum Progress {
 /// [`Parser::bytes_wanted`] bytes from that offset on. Bytes before the offset may be dropped in between (the
 /// offset then shrinks); bytes after it must stay as they were.
 ///
-/// Bytes already understood are not read again: waiting for a long body costs a comparison a call.
+/// Bytes already understood are not read again: waiting for a long body costs a comparison a call. A caller that holds
+/// a body of many chunks in many segments need not list them all for each packet, either: [`Parser::go_on`] takes what
+/// lies behind [`Parser::understood`] alone.
 #[derive(Debug)]
 pub struct Parser {
     limits: Limits,
@@ -74,8 +80,19 @@ pub struct Parser {
     stage: Stage,
     /// The request whose body is awaited.
     request: Option<Request>,
-    /// True until the client has been told to go on.
-    continue_due: bool,
+    /// What to ask before more of the body is awaited.
+    question: Question,
+}
+
+/// What is to be asked of the caller before a body is awaited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Question {
+    /// Nothing: it has been asked, or there is no head yet.
+    None,
+    /// Whether the body is wanted.
+    Body,
+    /// The same, of a client that sends it only when it has been told to.
+    Continue,
 }
 
 #[derive(Debug)]
@@ -86,6 +103,8 @@ enum Stage {
     Fixed { len: usize },
     /// Reading chunks.
     Chunked(Chunked),
+    /// All of the request is there.
+    Whole,
 }
 
 /// What one step has come to.
@@ -110,7 +129,7 @@ impl Parser {
             lines: LineScan::default(),
             stage: Stage::Head { start: 0 },
             request: None,
-            continue_due: false,
+            question: Question::None,
         }
     }
 
@@ -127,10 +146,54 @@ impl Parser {
         }
     }
 
-    /// The request whose body is still on its way, once its head has been read: what to decide by whether
-    /// [`Progress::SendContinue`] is answered with a refusal. Its body and end are not set yet.
+    /// The request whose body is still on its way, once its head has been read: what to decide by at
+    /// [`Progress::AwaitsBody`]. Its body and end are not set yet.
     pub fn head(&self) -> Option<&Request> {
         self.request.as_ref()
+    }
+
+    /// Length of the request whose body is awaited, head and body, bytes; `None` where it is not known.
+    pub fn len_known(&self) -> Option<usize> {
+        self.awaited().map(|body| body.end)
+    }
+
+    /// Forgets the request whose body is awaited. The next one starts [`Parser::len_known`] bytes further on.
+    pub fn refuse_body(&mut self) {
+        self.reset();
+    }
+
+    /// Leading bytes of the request that are understood: [`Parser::go_on`] asks for none of them again.
+    pub fn understood(&self) -> usize {
+        match &self.stage {
+            Stage::Head { .. } => 0,
+            Stage::Chunked(chunked) => chunked.understood(self.pos),
+            Stage::Fixed { .. } | Stage::Whole => self.pos,
+        }
+    }
+
+    /// Pieces of an unfinished body that have been taken so far: one a chunk.
+    pub fn chunks_taken(&self) -> usize {
+        self.request.as_ref().map_or(0, |request| request.body.len())
+    }
+
+    /// Goes on with a body that has begun. `tail` holds what was received from [`Parser::understood`] on, and nothing
+    /// else. True if it is worth calling [`Parser::next`], which yields the request, or its error; false if more
+    /// bytes are needed.
+    pub fn go_on(&mut self, tail: &Chain<'_>) -> bool {
+        let stream = Stream::tail(tail, self.understood());
+        if stream.len() < self.wanted {
+            return false;
+        }
+        while !matches!(self.stage, Stage::Head { .. } | Stage::Whole) {
+            match self.step(&stream) {
+                Ok(Step::Again) => {}
+                Ok(Step::NeedMore) => return false,
+                Ok(Step::Done) => self.stage = Stage::Whole,
+                // The step is taken again by `next`, which says what is wrong.
+                Err(_) => return true,
+            }
+        }
+        true
     }
 
     /// Parses the request that starts at stream offset `from`.
@@ -161,6 +224,7 @@ impl Parser {
                 let len = *len;
                 Ok(self.fixed_body(stream, len))
             }
+            Stage::Whole => Ok(Step::Done),
             Stage::Chunked(chunked) => {
                 let Some(request) = self.request.as_mut() else { return Ok(Step::NeedMore) };
                 match chunked.step(stream, &mut self.pos, request, &self.limits)? {
@@ -175,13 +239,13 @@ impl Parser {
         }
     }
 
-    /// More bytes are needed; before the first of a body the client may want to be asked for them.
+    /// More bytes are needed; of a body only if it is wanted.
     fn pause(&mut self, stream: &Stream<'_, '_>) -> Progress {
         let body_has_begun = stream.len() > self.pos;
-        if std::mem::take(&mut self.continue_due) && !body_has_begun {
-            return Progress::SendContinue;
+        match std::mem::replace(&mut self.question, Question::None) {
+            Question::None => Progress::NeedMore,
+            asked => Progress::AwaitsBody { wants_continue: asked == Question::Continue && !body_has_begun },
         }
-        Progress::NeedMore
     }
 
     /// Reads one line of the head that starts at `start`.
@@ -221,7 +285,7 @@ impl Parser {
         let bytes = stream.gather(start..self.pos).into_owned();
         let head = head::parse(bytes, &self.limits)?;
         self.request = Some(head.request);
-        self.continue_due = head.expects_continue;
+        self.question = if head.expects_continue { Question::Continue } else { Question::Body };
         match head.framing {
             Framing::Length(0) => return Ok(Step::Done),
             Framing::Length(len) => self.stage = Stage::Fixed { len },
@@ -247,13 +311,21 @@ impl Parser {
 
     /// Yields the finished request in stream offsets, and forgets it.
     fn finish(&mut self, from: usize) -> Progress {
-        let end = from + std::mem::take(&mut self.pos);
-        (self.wanted, self.stage, self.continue_due) = (1, Stage::Head { start: 0 }, false);
-        let Some(mut request) = self.request.take() else { return Progress::NeedMore };
+        let end = from + self.pos;
+        let request = self.request.take();
+        self.reset();
+        let Some(mut request) = request else { return Progress::NeedMore };
         for range in &mut request.body {
             *range = from + range.start..from + range.end;
         }
         request.end = end;
         Progress::Request(request)
+    }
+
+    /// Stands at the start of the next request.
+    fn reset(&mut self) {
+        (self.pos, self.wanted, self.request) = (0, 1, None);
+        (self.lines, self.stage, self.question) =
+            (LineScan::default(), Stage::Head { start: 0 }, Question::None);
     }
 }

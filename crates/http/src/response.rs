@@ -3,9 +3,9 @@
 use crate::date::DATE_LEN;
 use crate::error::HttpError;
 
-/// The interim reply to [`Progress::SendContinue`].
+/// The interim reply to a client that wants it at [`Progress::AwaitsBody`].
 ///
-/// [`Progress::SendContinue`]: crate::Progress::SendContinue
+/// [`Progress::AwaitsBody`]: crate::Progress::AwaitsBody
 pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
 /// What a reply says about its connection. From [`Request::connection`].

@@ -5,25 +5,40 @@ use std::ops::Range;
 
 use landfall_media::Chain;
 
-/// A chain from stream offset `from` on; offsets are relative to `from`.
+/// What was received of a request: offsets are relative to its start.
 pub(crate) struct Stream<'c, 'a> {
     chain: &'c Chain<'a>,
+    /// Where the chain's first byte that may be asked for lies in it, and which byte of the request that is.
     from: usize,
+    cut: usize,
 }
 
 impl<'c, 'a> Stream<'c, 'a> {
+    /// A request that starts at `from` of the chain.
     pub(crate) fn new(chain: &'c Chain<'a>, from: usize) -> Self {
-        Self { chain, from }
+        Self { chain, from, cut: 0 }
     }
 
-    /// Bytes received from `from` on.
+    /// A request without its first `cut` bytes, at which the chain starts. Nobody asks for what lies before.
+    pub(crate) fn tail(chain: &'c Chain<'a>, cut: usize) -> Self {
+        Self { chain, from: 0, cut }
+    }
+
+    /// Where in the chain a byte of the request lies.
+    fn place(&self, at: usize) -> usize {
+        debug_assert!(at >= self.cut, "byte {at} of a request lies before {}, where it was cut", self.cut);
+        self.from + (at - self.cut)
+    }
+
+    /// Bytes received of the request, and of what follows it.
     pub(crate) fn len(&self) -> usize {
-        self.chain.len().saturating_sub(self.from)
+        self.chain.len().saturating_sub(self.from) + self.cut
     }
 
     /// The bytes of a range that has been received.
     pub(crate) fn gather(&self, range: Range<usize>) -> Cow<'a, [u8]> {
-        self.chain.gather(self.from + range.start..self.from + range.end)
+        let start = self.place(range.start);
+        self.chain.gather(start..start + range.len())
     }
 
     /// True if CR, LF lie at `at`, which have been received.
@@ -32,11 +47,11 @@ impl<'c, 'a> Stream<'c, 'a> {
     }
 
     fn byte(&self, at: usize) -> Option<u8> {
-        self.chain.byte(self.from + at)
+        self.chain.byte(self.place(at))
     }
 
     fn find_line_feed(&self, at: usize) -> Option<usize> {
-        self.chain.find_byte(b'\n', self.from + at).map(|found| found - self.from)
+        self.chain.find_byte(b'\n', self.place(at)).map(|found| found - self.from + self.cut)
     }
 }
 

@@ -114,7 +114,7 @@ fn a_client_that_waits_for_permission_gets_it_once() {
         (head.replace("Content-Length: 2", "Transfer-Encoding: chunked"), "1\r\na\r\n0\r\n\r\n"),
     ] {
         let mut parser = Parser::new(Limits::default());
-        assert!(matches!(next(&mut parser, head.as_bytes()), Progress::SendContinue));
+        assert!(matches!(next(&mut parser, head.as_bytes()), Progress::AwaitsBody { wants_continue: true }));
         assert_eq!(parser.head().map(Request::path), Some(&b"/k"[..]));
         assert!(matches!(next(&mut parser, head.as_bytes()), Progress::NeedMore));
         assert!(matches!(next(&mut parser, (head + body).as_bytes()), Progress::Request(_)));
@@ -126,17 +126,34 @@ fn permission_is_not_given_to_a_body_that_has_begun_or_is_absent() {
     let head = "PUT /k HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n";
     assert!(matches!(
         next(&mut Parser::new(Limits::default()), format!("{head}a").as_bytes()),
-        Progress::NeedMore
+        Progress::AwaitsBody { wants_continue: false }
     ));
     request(&head.replace("Content-Length: 2", "Content-Length: 0"));
     let old = head.replace("HTTP/1.1", "HTTP/1.0");
-    assert!(matches!(next(&mut Parser::new(Limits::default()), old.as_bytes()), Progress::NeedMore));
+    let awaits = Progress::AwaitsBody { wants_continue: false };
+    let got = next(&mut Parser::new(Limits::default()), old.as_bytes());
+    assert_eq!(format!("{got:?}"), format!("{awaits:?}"));
+}
+
+#[test]
+fn the_caller_is_asked_about_a_body_before_it_is_there_once_and_can_refuse_it() {
+    let head = "PUT /k HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\n";
+    let mut parser = Parser::new(Limits::default());
+    let first = format!("{head}ab");
+    assert!(matches!(next(&mut parser, first.as_bytes()), Progress::AwaitsBody { wants_continue: false }));
+    assert_eq!(parser.head().map(Request::path), Some(&b"/k"[..]));
+    assert_eq!(parser.len_known(), Some(head.len() + 4));
+    parser.refuse_body();
+    assert!(matches!(next(&mut parser, b"GET / HTTP/1.1\r\nHost: h\r\n\r\n"), Progress::Request(_)));
+    // One that is all there at once is yielded at once.
+    assert!(matches!(next(&mut parser, format!("{head}abcd").as_bytes()), Progress::Request(_)));
 }
 
 #[test]
 fn waiting_for_a_long_body_reads_nothing_again() {
     let mut parser = Parser::new(Limits::default());
     let head = b"PUT /k HTTP/1.1\r\nHost: h\r\nContent-Length: 536870912\r\n\r\n";
+    assert!(matches!(next(&mut parser, head), Progress::AwaitsBody { .. }));
     assert!(matches!(next(&mut parser, head), Progress::NeedMore));
     assert_eq!(parser.bytes_wanted(), head.len() + (512 << 20));
     // Bytes that would be refused if they were looked at.

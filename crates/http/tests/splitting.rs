@@ -4,7 +4,7 @@ mod support;
 
 use landfall_http::Limits;
 use proptest::prelude::*;
-use support::{parse, parse_arriving};
+use support::{parse, parse_arriving, work_of_arriving};
 
 /// Limits near enough to be met.
 const SMALL: Limits = Limits { head_bytes_max: 160, headers_max: 5, body_bytes_max: 60, key_bytes_max: 12 };
@@ -89,4 +89,14 @@ fn every_cut_of_a_pipeline_means_the_same() {
         assert_eq!(arriving.meaning(), want);
     }
     assert_eq!(parse_arriving(bytes, 1, &[], Limits::default()).continues, 1);
+}
+
+#[test]
+fn body_of_many_chunks_that_arrive_one_by_one_is_parsed_once() {
+    let head = "PUT /a HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let bytes = format!("{head}{}0\r\n\r\n", "1\r\na\r\n".repeat(4000)).into_bytes();
+    let limits = Limits { body_bytes_max: 4000, ..SMALL };
+    let (outcome, work) = work_of_arriving(&bytes, 6, limits);
+    assert_eq!((outcome.requests.len(), outcome.error), (1, None));
+    assert!(work <= 4 * bytes.len() + head.len() * head.len(), "{work} bytes were shown of {}", bytes.len());
 }

@@ -25,13 +25,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!(
         "{} records found, {} keys",
         recovered.records + recovered.resolved.accepted,
-        engine.len(DATABASE)
+        engine.count(DATABASE).ungated()
     );
 
     let mut writer = Writer::new(Arc::clone(engine.heap()), 0);
     count_starts(&engine, &mut writer)?;
     move_money(&engine, &mut writer)?;
-    list(&engine)?;
+    list(&engine, &mut writer)?;
     // So that the next start need not look at the data of the last batch.
     engine.heap().mark_slabs(1)?;
     Ok(())
@@ -53,24 +53,23 @@ fn now_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
-/// One key, read and written. It is durable, and may be acknowledged, once the commit has returned.
+/// One key, read and written. Results rest on what may not be durable yet: settling them commits it.
 fn count_starts(engine: &Engine, writer: &mut Writer) -> Result<(), KvError> {
-    let known = engine.get(DATABASE, b"starts", now_ms())?.map(|item| item.to_vec()).transpose()?;
+    let known =
+        writer.settle(engine.get(DATABASE, b"starts", now_ms())?)?.map(|item| item.to_vec()).transpose()?;
     let starts: u64 = known.and_then(|text| String::from_utf8(text).ok()?.parse().ok()).unwrap_or(0);
     let text = (starts + 1).to_string();
-    let slot = engine.set(
-        writer,
-        &SetRequest {
-            space: DATABASE,
-            key: b"starts",
-            key_at: None,
-            value: Source::Bytes(text.as_bytes()),
-            expiry_ms: 0,
-            arrival_ns: now_ms() * 1_000_000,
-        },
-    )?;
-    writer.commit_now()?;
-    println!("start number {text}, durable: {}", engine.is_durable(slot));
+    let request = SetRequest {
+        space: DATABASE,
+        key: b"starts",
+        key_at: None,
+        value: Source::Bytes(text.as_bytes()),
+        expiry_ms: 0,
+        arrival_ns: now_ms() * 1_000_000,
+    };
+    let written = engine.set(writer, &request)?;
+    writer.settle(written)?;
+    println!("start number {text}");
     Ok(())
 }
 
@@ -80,22 +79,23 @@ fn move_money(engine: &Engine, writer: &mut Writer) -> Result<(), KvError> {
     let mut txn = engine.transaction(accounts.map(|key| TxnKey { space: DATABASE, key }), now_ms());
     let mut balances = [100i64, 0];
     for (balance, key) in balances.iter_mut().zip(accounts) {
-        if let Some(item) = txn.read(DATABASE, key)? {
+        if let Some(item) = writer.settle(txn.read(DATABASE, key)?)? {
             *balance = String::from_utf8_lossy(&item.to_vec()?).parse().unwrap_or(*balance);
         }
     }
     for ((balance, change), key) in balances.into_iter().zip([-10, 10]).zip(accounts) {
         txn.put_bytes(DATABASE, key, (balance + change).to_string().into_bytes(), 0);
     }
-    txn.commit(writer, now_ms() * 1_000_000)?;
-    writer.commit_now().map_err(KvError::from)
+    let moved = txn.commit(writer, now_ms() * 1_000_000)?;
+    writer.settle(moved)?;
+    Ok(())
 }
 
 /// Keys in order, a page at a time.
-fn list(engine: &Engine) -> Result<(), KvError> {
+fn list(engine: &Engine, writer: &mut Writer) -> Result<(), KvError> {
     let mut query = RangeQuery::all(DATABASE);
     loop {
-        let page = engine.range(&query, 100, now_ms())?;
+        let page = writer.settle(engine.range(&query, 100, now_ms())?)?;
         for (key, item) in page.items {
             println!("{} = {}", String::from_utf8_lossy(&key), String::from_utf8_lossy(&item?.to_vec()?));
         }

@@ -2,7 +2,7 @@
 
 use crate::error::KvError;
 use crate::shard::{DATABASES, Hit, Lookup, Shard};
-use landfall_heap::{Entry, Heap, Item, Kind, SlotId, Source, Writer};
+use landfall_heap::{Entry, Gated, Heap, Kind, SlotId, Source, Ticket, Tickets, Until, Writer};
 use landfall_media::Extent;
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
@@ -100,11 +100,6 @@ impl Engine {
         &self.heap
     }
 
-    /// True when a crash can no longer take the record in `slot` back.
-    pub fn is_durable(&self, slot: SlotId) -> bool {
-        self.heap.is_durable(slot)
-    }
-
     /// Keys purged because they expired, since the engine was opened.
     pub fn expired_keys(&self) -> u64 {
         self.expired.load(Ordering::Relaxed)
@@ -123,50 +118,11 @@ impl Engine {
         self.shards.iter().map(Mutex::lock).collect()
     }
 
-    /// A key's value, checked against its checksum. Show it once [`Item::slot`] is durable.
-    ///
-    /// # Errors
-    /// [`KvError::Damaged`]; [`KvError::NotDurable`] after a failed write.
-    pub fn get(&self, space: u8, key: &[u8], now_ms: u64) -> Result<Option<Item<'_>>, KvError> {
-        let seen = self.look(space, key, now_ms)?;
-        seen.verify()?;
-        Ok(seen.item())
-    }
-
-    /// A key's value, unchecked: for its length, version and expiry.
-    ///
-    /// # Errors
-    /// As [`Self::get`].
-    pub fn peek(&self, space: u8, key: &[u8], now_ms: u64) -> Result<Option<Item<'_>>, KvError> {
-        Ok(self.look(space, key, now_ms)?.item())
-    }
-
-    /// Records, not durable yet, that added or removed keys: what counts or lists keys shows their work.
-    pub fn pending_changes(&self, mut visit: impl FnMut(SlotId)) {
-        self.shards.iter().for_each(|shard| shard.lock().pending_changes(&self.heap).for_each(&mut visit));
-    }
-
-    /// After a failed write nothing that is not durable may be shown: it never will be.
-    pub(crate) fn check_visible(&self, slot: SlotId) -> Result<(), KvError> {
-        if !self.heap.is_durable(slot) && self.heap.media().closed().is_some() {
-            return Err(KvError::NotDurable);
-        }
-        Ok(())
-    }
-
-    /// Writes a key, whatever it held. Acknowledge once the slot returned is durable.
+    /// Writes a key, whatever it held; tells what was replaced.
     ///
     /// # Errors
     /// [`KvError::Wait`]; full, too large, closed.
-    pub fn set(&self, writer: &mut Writer, request: &SetRequest<'_>) -> Result<SlotId, KvError> {
-        self.replace(writer, request).map(|written| written.slot)
-    }
-
-    /// The same, telling what was replaced.
-    ///
-    /// # Errors
-    /// As [`Self::set`].
-    pub fn replace(&self, writer: &mut Writer, request: &SetRequest<'_>) -> Result<Written, KvError> {
+    pub fn set(&self, writer: &mut Writer, request: &SetRequest<'_>) -> Result<Gated<Written>, KvError> {
         let lookup = Lookup::new(&self.heap, request.space, request.key);
         let mut shard = self.shard(lookup.hash);
         // The old version is on its way while the new one is checksummed.
@@ -187,10 +143,10 @@ impl Engine {
         };
         let slot = writer.append(&entry)?;
         self.install(&mut shard, writer, &lookup, slot, request.expiry_ms, found, tomb);
-        Ok(Written { slot, old_expiry_ms: found.current.map(|hit| hit.view.expiry_ms()) })
+        Ok(writer.gate(Written { slot, old_expiry_ms: found.current.map(|hit| hit.view.expiry_ms()) }))
     }
 
-    /// Deletes a key; `None` if there was none. Acknowledge once the slot returned is durable.
+    /// Deletes a key; false if there was none.
     ///
     /// # Errors
     /// As [`Self::set`], but never full while the delete reserve lasts.
@@ -201,17 +157,18 @@ impl Engine {
         key: &[u8],
         now_ms: u64,
         arrival_ns: u64,
-    ) -> Result<Option<SlotId>, KvError> {
+    ) -> Result<Gated<bool>, KvError> {
         let lookup = Lookup::new(&self.heap, space, key);
         let mut shard = self.shard(lookup.hash);
         let found = self.find_for_write(&shard, writer, &lookup)?;
         if found.is_nothing() {
-            return Ok(None);
+            let absence = shard.pending_absence(&self.heap, &lookup)?;
+            return Ok(Gated::new(false, absence));
         }
         let expired = !found.damaged && found.current.is_some_and(|hit| hit.is_expired(now_ms));
         let tomb = writer.append(&tombstone(&lookup, arrival_ns))?;
         self.bury(&mut shard, writer, &lookup, tomb, found);
-        Ok((!expired).then_some(tomb))
+        Ok(writer.gate(!expired))
     }
 
     /// Makes a freshly appended version current, and queues what it replaces to be freed with the batch.
@@ -232,7 +189,7 @@ impl Engine {
         shard.put(lookup, slot, expiry_ms, found.current.map(|hit| (hit.slot, hit.view.expiry_ms())));
         match found.current {
             Some(old) => writer.supersede_read(old.slot, &old.view),
-            None => shard.note_change(writer.id(), slot),
+            None => shard.note_change(writer.ticket()),
         }
         if let Some(tomb) = tomb {
             shard.remove_tomb(lookup.hash, tomb);
@@ -259,10 +216,10 @@ impl Engine {
             }
             None => shard.bury_unreadable(lookup, tomb),
         }
-        shard.note_change(writer.id(), tomb);
+        shard.note_change(writer.ticket());
     }
 
-    /// What a key about to be written holds.
+    /// What a key about to be written holds: none of it, nor its absence, another writer's undurable work.
     pub(crate) fn find_for_write<'h>(
         &'h self,
         shard: &Shard,
@@ -271,9 +228,11 @@ impl Engine {
     ) -> Result<Found<'h>, KvError> {
         match shard.find(&self.heap, lookup) {
             Ok(current) => {
-                if let Some(hit) = current {
-                    self.check_mine(hit.slot, writer)?;
-                }
+                let pending = match current {
+                    Some(hit) => self.heap.pending(hit.slot),
+                    None => shard.pending_absence(&self.heap, lookup)?,
+                };
+                self.check_mine(pending, writer)?;
                 Ok(Found { current, damaged: false })
             }
             Err(KvError::Damaged { .. }) => {
@@ -290,24 +249,23 @@ impl Engine {
         lookup: &Lookup<'_>,
     ) -> Result<Option<SlotId>, KvError> {
         let Some(tomb) = shard.find_tomb(&self.heap, lookup)? else { return Ok(None) };
-        self.check_mine(tomb.slot, writer)?;
+        self.check_mine(self.heap.pending(tomb.slot), writer)?;
         Ok(Some(tomb.slot))
     }
 
-    /// A version that another writer has not made durable yet must not be built upon.
-    fn check_mine(&self, slot: SlotId, writer: &Writer) -> Result<(), KvError> {
-        self.check_visible(slot)?;
-        if self.heap.is_pending_elsewhere(slot, writer.id()) {
-            return Err(KvError::Wait(Some(slot)));
-        }
-        Ok(())
+    /// What another writer has not made durable yet, a version or an absence, must not be built upon: a crash could take the
+    /// cause back and leave the effect.
+    pub(crate) fn check_mine(&self, pending: Option<Ticket>, writer: &Writer) -> Result<(), KvError> {
+        let Some(ticket) = pending else { return Ok(()) };
+        self.check_obtainable(ticket)?;
+        if ticket.writer() == writer.id() { Ok(()) } else { Err(KvError::Wait(Until::Ticket(ticket))) }
     }
 
-    /// Deletes everything, in one record. Acknowledge once the slot returned is durable.
+    /// Deletes everything, in one record.
     ///
     /// # Errors
     /// As [`Self::delete`].
-    pub fn flush_all(&self, writer: &mut Writer, arrival_ns: u64) -> Result<SlotId, KvError> {
+    pub fn flush_all(&self, writer: &mut Writer, arrival_ns: u64) -> Result<Gated<()>, KvError> {
         self.flush_locked(self.lock_all(), writer, arrival_ns)
     }
 
@@ -321,11 +279,9 @@ impl Engine {
         writer: &mut Writer,
         space: u8,
         arrival_ns: u64,
-    ) -> Result<Option<SlotId>, KvError> {
+    ) -> Result<Option<Gated<()>>, KvError> {
         let shards = self.lock_all();
-        let elsewhere = |shard: &Shard| {
-            shard.table.len() as u64 > shard.keys.get(usize::from(space)).copied().unwrap_or(0)
-        };
+        let elsewhere = |shard: &Shard| shard.table.len() as u64 > shard.count_of(space);
         if shards.iter().any(|shard| elsewhere(shard)) {
             return Ok(None);
         }
@@ -337,10 +293,10 @@ impl Engine {
         mut shards: Vec<MutexGuard<'_, Shard>>,
         writer: &mut Writer,
         arrival_ns: u64,
-    ) -> Result<SlotId, KvError> {
+    ) -> Result<Gated<()>, KvError> {
         for shard in &shards {
             for entry in shard.table.iter().chain(shard.tombs.iter()) {
-                self.check_mine(entry.slot, writer)?;
+                self.check_mine(self.heap.pending(entry.slot), writer)?;
             }
         }
         let hash = self.heap.hash(FLUSH_SPACE, b"");
@@ -360,20 +316,21 @@ impl Engine {
             let old = std::mem::take(&mut **shard);
             old.table.iter().chain(old.tombs.iter()).for_each(|entry| writer.supersede(entry.slot));
             old.unreadable.iter().for_each(|(_, slot)| writer.supersede(*slot));
-            shard.note_flush(writer.id(), mark);
+            shard.note_flush(writer.ticket());
         }
         shards[self.shard_index(hash)].add_tomb(hash, mark);
-        Ok(mark)
+        Ok(writer.gate(()))
     }
 
     /// Keys in a database, expired ones included until they are purged.
-    pub fn len(&self, space: u8) -> u64 {
-        self.shards.iter().map(|shard| shard.lock().keys.get(usize::from(space)).copied().unwrap_or(0)).sum()
-    }
-
-    /// True when a database holds no key.
-    pub fn is_empty(&self, space: u8) -> bool {
-        self.len(space) == 0
+    pub fn count(&self, space: u8) -> Gated<u64> {
+        let (mut count, mut changes) = (0, Tickets::default());
+        for shard in &self.shards {
+            let shard = shard.lock();
+            count += shard.count_of(space);
+            changes.add_all(&shard.pending_changes(&self.heap));
+        }
+        Gated::new(count, changes)
     }
 
     /// Counts over all shards.

@@ -1,6 +1,6 @@
 //! What can go wrong in the engine.
 
-use landfall_heap::{Damage, HeapError, SlotId};
+use landfall_heap::{Damage, HeapError, Until};
 
 /// An error of the key-value engine.
 #[derive(Debug, thiserror::Error)]
@@ -9,10 +9,9 @@ pub enum KvError {
     /// Environment or corruption, from below.
     #[error(transparent)]
     Heap(HeapError),
-    /// Not an error of anyone: the command must wait until `slot` is durable (or, without a slot, until
-    /// this writer's batch is), then be executed again. Nothing was changed.
-    #[error("wait for a commit, then execute again")]
-    Wait(Option<SlotId>),
+    /// Not an error of anyone: the command must wait, then be executed again. Nothing was changed.
+    #[error("wait, then execute again")]
+    Wait(Until),
     /// Corrupt: the key's record or value fails its checks. Writing or deleting the key heals it.
     #[error(
         "the value of this key is damaged ({what}); it is not served. Write or delete the key to heal it"
@@ -30,10 +29,10 @@ pub enum KvError {
 
 impl From<HeapError> for KvError {
     fn from(error: HeapError) -> Self {
-        match error {
-            HeapError::Busy => Self::Wait(None),
-            HeapError::Damaged { what, .. } => Self::Damaged { what },
-            other => Self::Heap(other),
+        match (Until::of(&error), error) {
+            (Some(until), _) => Self::Wait(until),
+            (None, HeapError::Damaged { what, .. }) => Self::Damaged { what },
+            (None, other) => Self::Heap(other),
         }
     }
 }

@@ -46,14 +46,13 @@ impl Engine {
             if view.hash() != hash || expiry_ms == 0 || expiry_ms > now_ms {
                 continue;
             }
-            if self.heap.is_pending_elsewhere(slot, writer.id()) {
-                return Err(KvError::Wait(Some(slot)));
-            }
-            let key = self.heap.key(&view)?;
+            self.check_mine(self.heap.pending(slot), writer)?;
+            // A key that cannot be read is nobody's tombstone: it stays, expired as its record says.
+            let Ok(key) = self.heap.key(&view) else { continue };
             let lookup = Lookup { space: view.space(), hash, key };
             let tomb = writer.append(&tombstone(&lookup, now_ms.saturating_mul(1_000_000)))?;
             shard.bury(&lookup, tomb, slot, expiry_ms);
-            shard.note_change(writer.id(), tomb);
+            shard.note_change(writer.ticket());
             writer.supersede(slot);
             purged = true;
         }

@@ -4,17 +4,16 @@
 //! what must become durable goes out through the caller's [`landfall_heap::Writer`]. Keys are sharded by
 //! hash; each shard has a lock, held for well under a microsecond a command.
 //!
-//! Two rules hold on every path (DESIGN §6): a caller acknowledges a write only once
-//! [`Engine::is_durable`] says so of its slot, and it shows what it has read only once the slot read is
-//! durable. [`Item::slot`] and the write calls return the slot to wait for.
+//! Two rules hold on every path: a write is acknowledged, and what was read is shown, only once no crash can take back
+//! what it rests on. So every call returns a [`landfall_heap::Gated`] result, which a reply opens: it then waits.
 
 #![forbid(unsafe_code)]
 
-mod absence;
 mod check;
 mod engine;
 mod error;
 mod expire;
+mod look;
 mod moves;
 mod range;
 mod recover;
@@ -23,13 +22,13 @@ mod shard;
 mod tenants;
 mod txn;
 
-pub use absence::Seen;
 pub use check::{Check, Checked, Finding};
 pub use engine::{Engine, SetRequest, Stats, Written};
 pub use error::KvError;
 pub use landfall_heap::Item;
+pub use look::verify;
 pub use range::{Page, PageLimit, RangeQuery};
 pub use recover::{Recovered, Recovery};
 pub use scrub::{ScrubCursor, ScrubFinding, Scrubbed};
 pub use shard::DATABASES;
-pub use txn::{Txn, TxnKey};
+pub use txn::{Pieces, Txn, TxnKey};

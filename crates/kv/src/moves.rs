@@ -11,22 +11,28 @@ const FORGOTTEN_AT_ONCE: usize = 256;
 impl Owner for Engine {
     fn begin_move(&self, Named { hash, .. }: Named, slot: SlotId, hold: &mut dyn FnMut()) -> bool {
         let mut shard = self.shard(hash);
-        if !shard.is_current(hash, slot) {
+        if !shard.is_current(hash, slot) || !self.has_readable_key(slot) {
             return false;
         }
         // The copy counts as stale until it takes over: a tombstone written meanwhile must outlive it.
-        shard.add_stale(hash);
+        shard.announce_copy(hash);
         hold();
         true
     }
 
     fn end_move(&self, Named { hash, .. }: Named, old: SlotId, new: SlotId) -> bool {
         // If it takes over, the original becomes the stale one: the count stays.
-        self.shard(hash).replace(hash, old, new)
+        let mut shard = self.shard(hash);
+        shard.settle_copy(hash);
+        shard.replace(hash, old, new)
     }
 
     fn abort_move(&self, Named { hash, .. }: Named) {
-        self.drop_stale(&mut self.shard(hash), hash);
+        let mut shard = self.shard(hash);
+        // A flush has forgotten the announced copy with everything else: what is counted now are others.
+        if shard.settle_copy(hash) {
+            self.drop_stale(&mut shard, hash);
+        }
     }
 
     fn forget(&self, gone: &mut [Gone]) {
@@ -44,6 +50,11 @@ impl Owner for Engine {
 }
 
 impl Engine {
+    /// What cannot be read cannot be copied: it stays, and keeps nothing else from being moved.
+    fn has_readable_key(&self, slot: SlotId) -> bool {
+        self.heap.record(slot).is_ok_and(|view| self.heap.key(&view).is_ok())
+    }
+
     /// One stale record fewer is on the medium.
     fn drop_stale(&self, shard: &mut Shard, hash: u64) {
         if shard.drop_stale(hash) {
@@ -56,7 +67,7 @@ impl Engine {
         let tombs: Vec<SlotId> = shard.tombs_of(hash).collect();
         for slot in tombs {
             let Ok(view) = self.heap.record(slot) else { continue };
-            if view.kind() == Kind::Tombstone && self.heap.is_durable(slot) {
+            if view.kind() == Kind::Tombstone && self.heap.pending(slot).is_none() {
                 shard.drop_tomb(hash, slot, view.seq());
                 self.heap.drop_record(slot);
             }

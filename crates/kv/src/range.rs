@@ -4,7 +4,7 @@ use crate::engine::Engine;
 use crate::error::KvError;
 use crate::shard::{Lookup, OrderedKey, Shard, ordered_key};
 use crate::txn::Txn;
-use landfall_heap::Item;
+use landfall_heap::{Damage, Gated, Item, Tickets};
 use std::collections::BTreeSet;
 use std::collections::btree_set::Range;
 use std::iter::Peekable;
@@ -125,9 +125,11 @@ impl Engine {
     /// Visits up to `limit` keys of the range, at most a page of them. Values are as of now; the page as a
     /// whole is consistent, a scan of several pages is not a snapshot.
     ///
+    /// The page rests on every key of it, and on every key that came or went.
+    ///
     /// # Errors
     /// [`KvError::NotDurable`] after a failed write.
-    pub fn range(&self, query: &RangeQuery, limit: usize, now_ms: u64) -> Result<Page<'_>, KvError> {
+    pub fn range(&self, query: &RangeQuery, limit: usize, now_ms: u64) -> Result<Gated<Page<'_>>, KvError> {
         self.page(query, PageLimit { keys: limit, bytes: usize::MAX, verify: true }, now_ms)
     }
 
@@ -135,19 +137,48 @@ impl Engine {
     ///
     /// # Errors
     /// As [`Self::range`].
-    pub fn page(&self, query: &RangeQuery, limit: PageLimit, now_ms: u64) -> Result<Page<'_>, KvError> {
-        let Some(bounds) = query.bounds() else { return Ok(Page::default()) };
-        let shards = self.lock_all();
-        let merge = Merge::new(shards.iter().map(|shard| &shard.order), &bounds, query.reverse);
-        let filled =
-            fill_page(merge, limit, |index, key| self.visit(&shards[index], query.space, key, now_ms));
-        drop(shards);
-        Ok(filled?.verified(limit))
+    pub fn page(
+        &self,
+        query: &RangeQuery,
+        limit: PageLimit,
+        now_ms: u64,
+    ) -> Result<Gated<Page<'_>>, KvError> {
+        let (page, tickets) = self.ungated_page(query, limit, now_ms)?;
+        Ok(Gated::new(page, tickets))
     }
 
-    fn visit(&self, shard: &Shard, space: u8, key: &[u8], now_ms: u64) -> Result<Visited<'_>, KvError> {
+    /// A page, and what it rests on.
+    pub(crate) fn ungated_page(
+        &self,
+        query: &RangeQuery,
+        limit: PageLimit,
+        now_ms: u64,
+    ) -> Result<(Page<'_>, Tickets), KvError> {
+        let Some(bounds) = query.bounds() else { return Ok(Default::default()) };
+        let shards = self.lock_all();
+        let mut tickets = Tickets::default();
+        shards.iter().for_each(|shard| tickets.add_all(&shard.pending_changes(&self.heap)));
+        let merge = Merge::new(shards.iter().map(|shard| &shard.order), &bounds, query.reverse);
+        let filled = fill_page(merge, limit, |index, key| {
+            self.visit(&shards[index], query.space, key, now_ms, &mut tickets)
+        });
+        drop(shards);
+        Ok((filled?.verified(limit), tickets))
+    }
+
+    fn visit(
+        &self,
+        shard: &Shard,
+        space: u8,
+        key: &[u8],
+        now_ms: u64,
+        tickets: &mut Tickets,
+    ) -> Result<Visited<'_>, KvError> {
         match self.look_in(shard, &Lookup::new(&self.heap, space, key), now_ms) {
-            Ok(seen) => Ok(seen.item().map(Ok)),
+            Ok(seen) => {
+                seen.pending.into_iter().for_each(|ticket| tickets.add(ticket));
+                Ok(seen.item.map(Ok))
+            }
             Err(KvError::NotDurable) => Err(KvError::NotDurable),
             Err(error) => Ok(Some(Err(error))),
         }
@@ -159,19 +190,20 @@ impl<'e> Txn<'e> {
     ///
     /// # Errors
     /// As [`Engine::range`].
-    pub fn page(&self, query: &RangeQuery, limit: PageLimit) -> Result<Page<'e>, KvError> {
-        let Some(bounds) = query.bounds() else { return Ok(Page::default()) };
+    pub fn page(&self, query: &RangeQuery, limit: PageLimit) -> Result<Gated<Page<'e>>, KvError> {
+        let Some(bounds) = query.bounds() else { return Ok(Gated::durable(Page::default())) };
+        let mut tickets = self.pending_changes();
         let (engine, shards, now_ms) = self.parts();
         // What is staged is one more order to merge, and hides what the shards have of the same keys.
         let staged: BTreeSet<OrderedKey> = self.staged_keys(query.space).collect();
         let orders = shards.iter().map(|shard| &shard.order).chain(std::iter::once(&staged));
         let merge = Merge::new(orders, &bounds, query.reverse);
         let page = fill_page(merge, limit, |index, key| match shards.get(index) {
-            None => Ok(self.peek(query.space, key)?.map(Ok)),
+            None => Ok(self.seen(query.space, key)?.item.map(Ok)),
             Some(_) if staged.contains(&ordered_key(query.space, key)) => Ok(None),
-            Some(shard) => engine.visit(shard, query.space, key, now_ms),
+            Some(shard) => engine.visit(shard, query.space, key, now_ms, &mut tickets),
         })?;
-        Ok(page.verified(limit))
+        Ok(Gated::new(page.verified(limit), tickets))
     }
 }
 
@@ -209,11 +241,13 @@ impl Page<'_> {
     /// Checks every value against its checksum, after the locks are gone, if the limit asks for it.
     fn verified(mut self, limit: PageLimit) -> Self {
         for (_, item) in self.items.iter_mut().filter(|_| limit.verify) {
-            if let Ok(found) = item
-                && !matches!(found.verify(), Ok(true))
-            {
-                *item = Err(KvError::Damaged { what: landfall_heap::Damage::ValueChecksum });
-            }
+            let Ok(found) = item else { continue };
+            let what = match found.verify() {
+                Ok(true) => continue,
+                Ok(false) => Damage::ValueChecksum,
+                Err(_) => Damage::Unreadable,
+            };
+            *item = Err(KvError::Damaged { what });
         }
         self
     }

@@ -2,8 +2,8 @@
 
 use crate::engine::Engine;
 use crate::error::KvError;
-use crate::range::RangeQuery;
-use landfall_heap::Damage;
+use crate::range::{PageLimit, RangeQuery};
+use landfall_heap::{Damage, HeapError};
 
 /// Where a scrub stands.
 #[derive(Clone, Debug)]
@@ -49,12 +49,17 @@ impl Engine {
     pub fn scrub(&self, cursor: &mut ScrubCursor, keys_max: usize, now_ms: u64) -> Result<Scrubbed, KvError> {
         let mut done = Scrubbed::default();
         let space = cursor.query.space;
-        let page = self.range(&cursor.query, keys_max, now_ms)?;
+        // What is found is told to nobody but the operator.
+        let limit = PageLimit { keys: keys_max, bytes: usize::MAX, verify: true };
+        let (page, _) = self.ungated_page(&cursor.query, limit, now_ms)?;
         for (key, item) in page.items {
             done.keys += 1;
             match item {
                 Ok(item) => done.bytes += item.len as u64,
                 Err(KvError::Damaged { what }) => done.findings.push(ScrubFinding { space, key, what }),
+                Err(KvError::Heap(HeapError::Media(_))) => {
+                    done.findings.push(ScrubFinding { space, key, what: Damage::Unreadable });
+                }
                 Err(error) => return Err(error),
             }
         }

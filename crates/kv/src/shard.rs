@@ -4,8 +4,7 @@
 
 use crate::error::KvError;
 use hashbrown::{HashMap, HashTable};
-use landfall_heap::{Heap, HeapError, Kind, RecordView, RunUse, SlotId};
-use smallvec::SmallVec;
+use landfall_heap::{Heap, HeapError, Kind, RecordView, SlotId, Ticket, Tickets};
 use std::collections::BTreeSet;
 use std::hash::{BuildHasherDefault, Hasher};
 
@@ -142,12 +141,14 @@ pub(crate) struct Shard {
     pub(crate) damaged: ByHash<landfall_heap::Damage>,
     /// (key hash, slot) of what cannot be read, so that a new version can replace it.
     pub(crate) unreadable: Vec<(u64, SlotId)>,
+    /// Hashes of copies that the compactor has announced, and that count as stale until they are made or not. They go with the
+    /// counts that they are part of: after a flush nothing of them is left.
+    announced: Vec<u64>,
     pub(crate) keys: [u64; DATABASES],
-    /// The last record of each writer that added or removed a key here: what is seen to be absent, and
-    /// what is counted, may depend on it. A writer's earlier ones are durable once its last one is.
-    changed: SmallVec<[(u8, SlotId); 2]>,
-    /// The last flush mark.
-    flush_mark: Option<SlotId>,
+    /// What makes durable that keys were added or removed here: what is counted or listed rests on it.
+    changed: Tickets,
+    /// What makes the last flush durable.
+    flushed: Option<Ticket>,
     /// The highest version of a tombstone that was dropped: absent keys are at least as new, whatever happened
     /// to them.
     pub(crate) dropped_seq: u64,
@@ -194,36 +195,40 @@ impl Shard {
         find_in(&self.tombs, heap, lookup, Kind::Tombstone)
     }
 
-    /// Notes that `writer` added or removed a key by the record in `slot`.
-    pub(crate) fn note_change(&mut self, writer: u8, slot: SlotId) {
-        match self.changed.iter_mut().find(|(known, _)| *known == writer) {
-            Some((_, last)) => *last = slot,
-            None => self.changed.push((writer, slot)),
-        }
+    /// Notes that a batch added or removed a key.
+    pub(crate) fn note_change(&mut self, ticket: Ticket) {
+        self.changed.add(ticket);
     }
 
-    /// Notes that `writer` removed everything by the record in `slot`.
-    pub(crate) fn note_flush(&mut self, writer: u8, slot: SlotId) {
-        self.note_change(writer, slot);
-        self.flush_mark = Some(slot);
+    /// Notes that a batch removed everything.
+    pub(crate) fn note_flush(&mut self, ticket: Ticket) {
+        self.note_change(ticket);
+        self.flushed = Some(ticket);
     }
 
-    /// Records that added or removed keys and are not durable yet.
-    pub(crate) fn pending_changes<'a>(&'a self, heap: &'a Heap) -> impl Iterator<Item = SlotId> + 'a {
-        self.changed.iter().map(|(_, slot)| *slot).filter(|slot| is_pending(heap, *slot))
+    /// What makes durable that keys were added or removed, if it is not yet.
+    pub(crate) fn pending_changes(&self, heap: &Heap) -> Tickets {
+        self.changed.iter().filter(|ticket| !heap.is_durable(*ticket)).collect()
     }
 
-    /// The tombstone or flush mark, not durable yet, because of which a key is absent.
+    /// What makes the tombstone or the flush durable because of which a key is absent, if it is not yet.
     pub(crate) fn pending_absence(
         &self,
         heap: &Heap,
         lookup: &Lookup<'_>,
-    ) -> Result<Option<SlotId>, KvError> {
-        if self.pending_changes(heap).next().is_none() {
+    ) -> Result<Option<Ticket>, KvError> {
+        if heap.are_durable(&self.changed) {
             return Ok(None);
         }
-        let slot = self.find_tomb(heap, lookup)?.map(|tomb| tomb.slot).or(self.flush_mark);
-        Ok(slot.filter(|slot| is_pending(heap, *slot)))
+        match self.find_tomb(heap, lookup)? {
+            Some(tomb) => Ok(heap.pending(tomb.slot)),
+            None => Ok(self.flushed.filter(|flush| !heap.is_durable(*flush))),
+        }
+    }
+
+    /// Keys of a database that are here.
+    pub(crate) fn count_of(&self, space: u8) -> u64 {
+        self.keys.get(usize::from(space)).copied().unwrap_or(0)
     }
 
     /// Puts a key's new version in place of `old`.
@@ -355,6 +360,18 @@ impl Shard {
     }
 
     /// One record more of this tag is not current.
+    pub(crate) fn announce_copy(&mut self, hash: u64) {
+        self.add_stale(hash);
+        self.announced.push(hash);
+    }
+
+    /// An announced copy was made, or not. False if it counts no more, because of a flush since.
+    pub(crate) fn settle_copy(&mut self, hash: u64) -> bool {
+        let known = self.announced.iter().rposition(|announced| *announced == hash);
+        known.map(|at| self.announced.swap_remove(at)).is_some()
+    }
+
+    /// One stale record more.
     pub(crate) fn add_stale(&mut self, hash: u64) {
         self.stale_total += 1;
         let has_room = |entry: &Entry| entry.tag() == tag(hash) && entry.count() < COUNT_MAX;
@@ -467,14 +484,6 @@ impl Shard {
         let stale = self.stale.capacity() as u64 * 17;
         entries + keys + stale + self.expiry.len() as u64 * 24
     }
-}
-
-/// True for a record that is not durable yet. A slot that was noted long ago may have been freed and be
-/// anything by now: then it holds no record, or one that is on its way, too.
-fn is_pending(heap: &Heap, slot: SlotId) -> bool {
-    !heap.is_durable(slot)
-        && heap.runs().get(slot.run()).used_for() == RunUse::Slab
-        && heap.record(slot).is_ok()
 }
 
 fn insert(table: &mut HashTable<Entry>, hash: u64, slot: SlotId, count: u32) {

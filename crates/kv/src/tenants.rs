@@ -64,7 +64,7 @@ impl Tenants {
 
     /// Slots that cannot be read, or that the medium has lost.
     pub(crate) fn take_damaged(&self, scanned: &Scanned) {
-        let lost = |slot: &SlotId| DamagedSlot { slot: *slot, what: Damage::RecordChecksum, named: None };
+        let lost = |slot: &SlotId| DamagedSlot { slot: *slot, what: Damage::Lost, named: None };
         for slot in scanned.damaged.iter().cloned().chain(scanned.holes.iter().map(lost)) {
             match &slot.named {
                 Some((space, _, _)) => {

@@ -6,8 +6,9 @@
 
 use crate::engine::{Engine, Found, tombstone};
 use crate::error::KvError;
+use crate::look::{Seen, verify};
 use crate::shard::{ByHash, Lookup, OrderedKey, Shard, ordered_key};
-use landfall_heap::{Entry, Extents, Heap, Item, Kind, SlotId, Source, Writer};
+use landfall_heap::{Entry, Extents, Gated, Heap, Item, Kind, SlotId, Source, Ticket, Tickets, Writer};
 use landfall_media::Extent;
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
@@ -24,6 +25,17 @@ pub struct TxnKey<'a> {
     pub key: &'a [u8],
 }
 
+/// A value made of pieces of a stored one.
+#[derive(Clone, Copy, Debug)]
+pub struct Pieces<'a> {
+    /// Where the new value lies, in order.
+    pub all: &'a [Extent],
+    /// Which of these, in any order, are not of the stored value: they have landed now.
+    pub landed: &'a [Extent],
+    /// The stored value, as this transaction read it.
+    pub of: &'a Item<'a>,
+}
+
 /// A staged value.
 #[derive(Debug)]
 enum Staged {
@@ -32,8 +44,18 @@ enum Staged {
     Landed {
         extents: Extents,
         crc: Option<u32>,
+        stored: Option<Stored>,
     },
     Deleted,
+}
+
+/// What is known of a staged value that is made of a stored one.
+#[derive(Debug)]
+struct Stored {
+    /// What of the new value has landed now.
+    landed: Extents,
+    /// What makes the old value durable, if it is not yet.
+    pending: Option<Ticket>,
 }
 
 #[derive(Debug)]
@@ -88,60 +110,49 @@ impl<'e> Txn<'e> {
     ///
     /// # Errors
     /// [`KvError::Damaged`]; [`KvError::NotDurable`].
-    pub fn read(&self, space: u8, key: &[u8]) -> Result<Option<Item<'e>>, KvError> {
-        let Some(item) = self.peek(space, key)? else { return Ok(None) };
-        if !item.verify()? {
-            return Err(KvError::Damaged { what: landfall_heap::Damage::ValueChecksum });
-        }
-        Ok(Some(item))
+    pub fn read(&self, space: u8, key: &[u8]) -> Result<Gated<Option<Item<'e>>>, KvError> {
+        let seen = self.seen(space, key)?;
+        seen.item.as_ref().map_or(Ok(()), verify)?;
+        Ok(seen.gated())
     }
 
     /// The same, unchecked: for length, version and expiry.
     ///
     /// # Errors
     /// As [`Self::read`].
-    pub fn peek(&self, space: u8, key: &[u8]) -> Result<Option<Item<'e>>, KvError> {
-        let lookup = Lookup::new(&self.engine.heap, space, key);
-        if let Some(staged) = self.find_staged(&lookup) {
-            return self.staged_item(staged);
-        }
-        Ok(self.engine.look_in(self.shard(lookup.hash), &lookup, self.now_ms)?.item())
+    pub fn peek(&self, space: u8, key: &[u8]) -> Result<Gated<Option<Item<'e>>>, KvError> {
+        Ok(self.seen(space, key)?.gated())
     }
 
-    /// The record that must be durable before anything that was read of a key, its absence included, is
-    /// shown. What the transaction itself has staged does not count.
-    ///
-    /// # Errors
-    /// As [`Self::read`], but a damaged value counts as nothing to wait for.
-    pub fn seen_slot(&self, space: u8, key: &[u8]) -> Result<SlotId, KvError> {
+    /// What the transaction has staged rests on nothing: it becomes durable with all else that it writes.
+    pub(crate) fn seen(&self, space: u8, key: &[u8]) -> Result<Seen<'e>, KvError> {
         let lookup = Lookup::new(&self.engine.heap, space, key);
-        match self.engine.look_in(self.shard(lookup.hash), &lookup, self.now_ms) {
-            Ok(seen) => Ok(seen.slot()),
-            Err(KvError::Damaged { .. }) => Ok(SlotId::NONE),
-            Err(error) => Err(error),
+        match self.find_staged(&lookup) {
+            Some(staged) => Ok(Seen { item: self.staged_item(staged)?, pending: None }),
+            None => self.engine.look_in(self.shard(lookup.hash), &lookup, self.now_ms),
         }
     }
 
-    /// Records, not durable yet, that added or removed keys in the transaction's shards.
-    pub fn pending_changes(&self, mut visit: impl FnMut(SlotId)) {
-        let heap = &self.engine.heap;
-        self.guards.iter().for_each(|(_, shard)| shard.pending_changes(heap).for_each(&mut visit));
+    /// What makes durable that keys were added or removed in the transaction's shards, if it is not yet.
+    pub(crate) fn pending_changes(&self) -> Tickets {
+        let mut changes = Tickets::default();
+        self.guards.iter().for_each(|(_, shard)| changes.add_all(&shard.pending_changes(&self.engine.heap)));
+        changes
     }
 
     /// Keys in a database, the transaction's own writes counted. It must have been begun with every key.
     ///
     /// # Errors
     /// As [`Self::read`].
-    pub fn len(&self, space: u8) -> Result<u64, KvError> {
-        let held = |shard: &Shard| shard.keys.get(usize::from(space)).copied().unwrap_or(0);
-        let mut count: u64 = self.guards.iter().map(|(_, shard)| held(shard)).sum();
+    pub fn count(&self, space: u8) -> Result<Gated<u64>, KvError> {
+        let mut count: u64 = self.guards.iter().map(|(_, shard)| shard.count_of(space)).sum();
         for staged in self.staged.iter().filter(|staged| staged.space == space) {
             let lookup = Lookup { space, hash: staged.hash, key: &staged.key };
             let was = self.shard(staged.hash).find(&self.engine.heap, &lookup)?.is_some();
             let is = !matches!(staged.value, Staged::Deleted);
             count = count.saturating_add_signed(i64::from(is) - i64::from(was));
         }
-        Ok(count)
+        Ok(Gated::new(count, self.pending_changes()))
     }
 
     /// Keys staged so far: a group holds at most [`landfall_heap::layout::GROUP_RECORDS_MAX`].
@@ -173,16 +184,18 @@ impl<'e> Txn<'e> {
     ///
     /// # Errors
     /// As [`Self::read`].
-    pub fn version(&self, space: u8, key: &[u8]) -> Result<u64, KvError> {
+    pub fn version(&self, space: u8, key: &[u8]) -> Result<Gated<u64>, KvError> {
         let heap = &*self.engine.heap;
         let lookup = Lookup::new(heap, space, key);
         let shard = self.shard(lookup.hash);
-        if let Some(hit) = shard.find(heap, &lookup)?.filter(|hit| !hit.is_expired(self.now_ms)) {
-            return Ok(hit.view.seq());
+        let seen = self.engine.look_in(shard, &lookup, self.now_ms)?;
+        if let Some(item) = &seen.item {
+            return Ok(Gated::new(item.seq, seen.pending));
         }
         let flushed = self.engine.flush_seq.load(std::sync::atomic::Ordering::Acquire);
         let absent = flushed.max(shard.dropped_seq);
-        Ok(shard.find_tomb(heap, &lookup)?.map_or(absent, |tomb| tomb.view.seq()))
+        let version = shard.find_tomb(heap, &lookup)?.map_or(absent, |tomb| tomb.view.seq());
+        Ok(Gated::new(version, seen.pending))
     }
 
     /// Waits, by an error, until what other writers have done to a key is durable: before building on it.
@@ -190,21 +203,8 @@ impl<'e> Txn<'e> {
     /// # Errors
     /// [`KvError::Wait`].
     pub fn check_writable(&self, writer: &Writer, space: u8, key: &[u8]) -> Result<(), KvError> {
-        let heap = &*self.engine.heap;
-        let lookup = Lookup::new(heap, space, key);
-        let shard = self.shard(lookup.hash);
-        let hit = match shard.find(heap, &lookup) {
-            Err(KvError::Damaged { .. }) => None,
-            found => found?,
-        };
-        let slot = match hit {
-            Some(hit) => Some(hit.slot),
-            None => shard.find_tomb(heap, &lookup)?.map(|tomb| tomb.slot),
-        };
-        match slot.filter(|slot| heap.is_pending_elsewhere(*slot, writer.id())) {
-            Some(slot) => Err(KvError::Wait(Some(slot))),
-            None => Ok(()),
-        }
+        let lookup = Lookup::new(&self.engine.heap, space, key);
+        self.engine.find_for_write(self.shard(lookup.hash), writer, &lookup).map(drop)
     }
 
     /// Stages a value that lies in no frame.
@@ -222,16 +222,44 @@ impl<'e> Txn<'e> {
         crc: Option<u32>,
         expiry_ms: u64,
     ) {
-        extents.iter().for_each(|extent| self.engine.heap.runs().hold(*extent));
-        let value = Staged::Landed { extents: extents.into(), crc };
+        self.hold_all(extents);
+        let value = Staged::Landed { extents: extents.into(), crc, stored: None };
         self.stage(space, key, key_at, value, expiry_ms);
+    }
+
+    /// Stages a value made of pieces of a stored one and of others that have landed now. What is stored already is not
+    /// made durable again.
+    pub fn put_pieces(
+        &mut self,
+        space: u8,
+        key: &[u8],
+        pieces: Pieces<'_>,
+        crc: Option<u32>,
+        expiry_ms: u64,
+    ) {
+        self.hold_all(pieces.all);
+        let stored = self.stored(&pieces);
+        self.stage(space, key, None, Staged::Landed { extents: pieces.all.into(), crc, stored }, expiry_ms);
+    }
+
+    /// Of a value that the transaction itself has staged nothing is known to be durable.
+    fn stored(&self, pieces: &Pieces<'_>) -> Option<Stored> {
+        let slot = Some(pieces.of.slot).filter(|slot| *slot != SlotId::NONE)?;
+        Some(Stored { landed: pieces.landed.into(), pending: self.engine.heap.pending(slot) })
+    }
+
+    fn hold_all(&self, extents: &[Extent]) {
+        extents.iter().for_each(|extent| self.engine.heap.runs().hold(*extent));
     }
 
     /// Stages the same value with another expiry, by reference.
     pub fn put_item(&mut self, space: u8, key: &[u8], item: &Item<'_>, expiry_ms: u64) {
         match item.inline() {
             Some(bytes) => self.put_bytes(space, key, bytes.to_vec(), expiry_ms),
-            None => self.put_landed(space, key, None, item.extents(), item.check.crc(), expiry_ms),
+            None => {
+                let pieces = Pieces { all: item.extents(), landed: &[], of: item };
+                self.put_pieces(space, key, pieces, item.check.crc(), expiry_ms);
+            }
         }
     }
 
@@ -239,16 +267,16 @@ impl<'e> Txn<'e> {
     ///
     /// # Errors
     /// As [`Self::read`], but a damaged key counts as there: deleting it heals it.
-    pub fn delete(&mut self, space: u8, key: &[u8]) -> Result<bool, KvError> {
-        let there = match self.peek(space, key) {
-            Ok(item) => item.is_some(),
-            Err(KvError::Damaged { .. }) => true,
+    pub fn delete(&mut self, space: u8, key: &[u8]) -> Result<Gated<bool>, KvError> {
+        let (there, pending) = match self.seen(space, key) {
+            Ok(seen) => (seen.item.is_some(), seen.pending),
+            Err(KvError::Damaged { .. }) => (true, None),
             Err(error) => return Err(error),
         };
         if there {
             self.stage(space, key, None, Staged::Deleted, 0);
         }
-        Ok(there)
+        Ok(Gated::new(there, pending))
     }
 
     /// True when nothing was staged.
@@ -306,12 +334,12 @@ impl<'e> Txn<'e> {
             .expect("a transaction touches only keys that it was begun with")
     }
 
-    /// Appends what was staged as one group and makes it current. Acknowledge once the slot is durable;
-    /// `None` when there was nothing to write.
+    /// Appends what was staged as one group and makes it current; the slot of its last record, `None` when there was nothing
+    /// to write.
     ///
     /// # Errors
     /// [`KvError::Wait`], full, too large, closed: nothing was changed then.
-    pub fn commit(mut self, writer: &mut Writer, arrival_ns: u64) -> Result<Option<SlotId>, KvError> {
+    pub fn commit(mut self, writer: &mut Writer, arrival_ns: u64) -> Result<Gated<Option<SlotId>>, KvError> {
         let engine = self.engine;
         let staged = std::mem::take(&mut self.staged);
         let committed = self.append(&staged, writer, arrival_ns);
@@ -328,7 +356,7 @@ impl<'e> Txn<'e> {
         staged: &[StagedKey],
         writer: &mut Writer,
         arrival_ns: u64,
-    ) -> Result<Option<SlotId>, KvError> {
+    ) -> Result<Gated<Option<SlotId>>, KvError> {
         let engine = self.engine;
         let mut plan: SmallVec<[Planned<'_>; 4]> = SmallVec::new();
         for key in staged {
@@ -344,14 +372,15 @@ impl<'e> Txn<'e> {
             plan.push(Planned { key, lookup, guard, found, tomb });
         }
         if plan.is_empty() {
-            return Ok(None);
+            return Ok(Gated::durable(None));
         }
-        let entries: SmallVec<[Entry<'_>; 4]> = plan.iter().map(|p| p.entry(arrival_ns)).collect();
+        let entries: SmallVec<[Entry<'_>; 4]> =
+            plan.iter().map(|p| p.entry(writer.id(), arrival_ns)).collect();
         let slots = writer.append_group(&entries)?;
         for (planned, slot) in plan.iter().zip(&slots) {
             planned.install(engine, &mut self.guards[planned.guard].1, writer, *slot);
         }
-        Ok(slots.last().copied())
+        Ok(writer.gate(slots.last().copied()))
     }
 }
 
@@ -371,11 +400,17 @@ struct Planned<'a> {
 }
 
 impl<'a> Planned<'a> {
-    fn entry(&self, arrival_ns: u64) -> Entry<'a> {
+    fn entry(&self, writer: u8, arrival_ns: u64) -> Entry<'a> {
         let value = match &self.key.value {
             Staged::Deleted => return tombstone(&self.lookup, arrival_ns),
             Staged::Bytes(bytes) => Source::Bytes(bytes),
-            Staged::Landed { extents, crc } => Source::Landed { extents, crc: *crc },
+            // What another writer has still to make durable would not be durable with this record.
+            Staged::Landed { extents, crc, stored: Some(Stored { landed, pending }) }
+                if pending.is_none_or(|ticket| ticket.writer() == writer) =>
+            {
+                Source::Stored { extents, landed, crc: *crc }
+            }
+            Staged::Landed { extents, crc, .. } => Source::Landed { extents, crc: *crc },
         };
         Entry {
             kind: Kind::Put,

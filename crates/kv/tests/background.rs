@@ -2,15 +2,17 @@
 //! that reads no more than it must.
 
 use landfall_heap::layout::SLOTS_PER_RUN;
-use landfall_heap::{CompactGoal, Compacted, Compactor, NewRegion, Source, Writer, create};
-use landfall_kv::{Engine, Recovery, SetRequest, TxnKey};
+use landfall_heap::{
+    CompactGoal, Compacted, Compactor, Damage, Named, NewRegion, Owner, RunUse, SlotId, Source, Writer,
+    create,
+};
+use landfall_kv::{Engine, Recovery, ScrubCursor, SetRequest, TxnKey};
 use landfall_media::sim::{SimMedia, SimOptions};
 use landfall_media::{Dirty, Extent, Media, MediaError, MediaKind, RUN_SIZE, Site};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 const RUNS: u64 = 48;
-const DENSE: CompactGoal = CompactGoal { data_ratio: 1.01, slab_ratio: 1.01 };
 const VALUE_BYTES: usize = 4000;
 /// Records of one commit.
 const BATCH: u32 = 1024;
@@ -27,28 +29,147 @@ fn open(media: Arc<dyn Media>) -> (Engine, Writer) {
     (engine, writer)
 }
 
-fn set(engine: &Engine, writer: &mut Writer, key: &[u8], value: &[u8]) {
+fn set(engine: &Engine, writer: &mut Writer, key: &[u8], value: &[u8]) -> SlotId {
+    set_until(engine, writer, key, value, 0)
+}
+
+fn set_until(engine: &Engine, writer: &mut Writer, key: &[u8], value: &[u8], expiry_ms: u64) -> SlotId {
     let value = Source::Bytes(value);
-    let request = SetRequest { space: 0, key, key_at: None, value, expiry_ms: 0, arrival_ns: 9 };
-    engine.set(writer, &request).expect("there is room");
+    let request = SetRequest { space: 0, key, key_at: None, value, expiry_ms, arrival_ns: 9 };
+    engine.set(writer, &request).expect("there is room").ungated().slot
 }
 
 fn delete(engine: &Engine, writer: &mut Writer, key: &[u8]) {
-    engine.delete(writer, 0, key, 1, 1).expect("deletes").expect("was there");
+    assert!(engine.delete(writer, 0, key, 1, 1).expect("deletes").ungated(), "was there");
 }
 
 fn version(engine: &Engine, key: &[u8]) -> u64 {
-    engine.transaction([TxnKey { space: 0, key }], 1).version(0, key).expect("reads")
+    engine.transaction([TxnKey { space: 0, key }], 1).version(0, key).expect("reads").ungated()
 }
 
 /// Compacts until there is nothing more to do; what each step did.
 fn compact(engine: &Engine, budget_bytes: u64) -> Vec<Compacted> {
     const STEPS_MAX: usize = 10_000;
     let mut compactor = Compactor::new(Arc::clone(engine.heap()));
-    let mut step = || compactor.step(engine, DENSE, budget_bytes).expect("compacts");
+    let mut step = || compactor.step(engine, CompactGoal::DENSE, budget_bytes).expect("compacts");
     let steps: Vec<_> = (0..STEPS_MAX).map(|_| step()).take_while(|done| !done.rests).collect();
     assert!(steps.len() < STEPS_MAX, "compaction never rests");
     steps
+}
+
+/// The runs that a record's key and value lie in cannot be read any more; the record can.
+fn lose_data(media: &SimMedia, engine: &Engine, slot: SlotId) {
+    let view = engine.heap().record(slot).expect("a record");
+    for extent in engine.heap().all_extents(slot, &view).expect("extents") {
+        media.fail_reads(extent);
+    }
+}
+
+#[test]
+fn a_key_that_cannot_be_read_does_not_keep_others_from_expiring() {
+    let media = region();
+    let (engine, mut writer) = open(Arc::clone(&media) as _);
+    let (long, short) = (vec![b'k'; 3000], b"short");
+    let slot = set_until(&engine, &mut writer, &long, b"", 5);
+    for shard in 0..64u8 {
+        set_until(&engine, &mut writer, &[short.as_slice(), &[shard]].concat(), b"value", 10);
+    }
+    writer.commit_now().expect("commits");
+    lose_data(&media, &engine, slot);
+    let mut purged = 0;
+    while engine.next_expiry_ms().is_some() {
+        purged += engine.purge_expired(&mut writer, 20, 8).expect("others expire");
+        writer.commit_now().expect("commits");
+    }
+    assert!(purged >= 64, "{purged}");
+    let left: u64 = engine.stats().keys.iter().sum();
+    assert_eq!(left, 1, "the one that cannot be read stays");
+}
+
+#[test]
+fn a_value_that_cannot_be_read_is_found_by_the_scrub_which_goes_on() {
+    let media = region();
+    let (engine, mut writer) = open(Arc::clone(&media) as _);
+    let slots: Vec<SlotId> =
+        (0..4u8).map(|key| set(&engine, &mut writer, &[key], &[key; VALUE_BYTES])).collect();
+    // In a run of its own.
+    drop(writer);
+    let mut other = Writer::new(Arc::clone(engine.heap()), 1);
+    set(&engine, &mut other, b"z", &[9; VALUE_BYTES]);
+    other.commit_now().expect("commits");
+    lose_data(&media, &engine, slots[1]);
+    let (mut cursor, mut findings, mut keys) = (ScrubCursor::default(), Vec::new(), 0);
+    loop {
+        let done = engine.scrub(&mut cursor, 2, 1).expect("goes on");
+        findings.extend(done.findings);
+        keys += done.keys;
+        if done.wrapped {
+            break;
+        }
+    }
+    assert_eq!((keys, findings.len()), (5, 4), "{findings:?}");
+    assert!(findings.iter().all(|found| found.what == Damage::Unreadable), "{findings:?}");
+}
+
+#[test]
+fn a_key_that_cannot_be_read_keeps_no_other_from_being_moved() {
+    let media = region();
+    let (engine, mut writer) = open(Arc::clone(&media) as _);
+    let slot = set(&engine, &mut writer, &[b'k'; 3000], b"");
+    // Sparse slabs, of which the first is the emptiest: a few keys that stay among what is overwritten.
+    for round in 0..8 * SLOTS_PER_RUN {
+        let key = if round > SLOTS_PER_RUN && round % 1000 == 0 { round.to_le_bytes() } else { [7; 4] };
+        set(&engine, &mut writer, &key, b"value");
+        if round % BATCH == 0 {
+            writer.commit_now().expect("commits");
+        }
+    }
+    writer.commit_now().expect("commits");
+    let slabs = engine.heap().runs().counts().slab;
+    lose_data(&media, &engine, slot);
+    compact(&engine, u64::MAX);
+    assert!(engine.heap().runs().counts().slab < slabs, "{:?}", engine.heap().runs().counts());
+    assert_eq!(engine.heap().runs().get(slot.run()).used_for(), RunUse::Slab, "it stays where it is");
+}
+
+#[test]
+fn a_record_that_the_medium_lost_is_named_at_the_start_and_its_slab_is_kept() {
+    let media = region();
+    let (engine, mut writer) = open(Arc::clone(&media) as _);
+    let slots: Vec<SlotId> = (0..4u8).map(|key| set(&engine, &mut writer, &[key], b"value")).collect();
+    writer.commit_now().expect("commits");
+    engine.heap().mark_slabs(1).expect("marks");
+    drop((engine, writer));
+    let mut image = media.crash_state().durable_image();
+    image[slots[2].off() as usize..][..128].fill(0);
+    let media = SimMedia::from_image(image, SimOptions::default());
+    let (engine, found) = Recovery::run(media, 4).expect("opens");
+    let lost: Vec<_> = found.damaged.iter().map(|damaged| (damaged.slot, damaged.what)).collect();
+    assert_eq!(lost, [(slots[2], Damage::Lost)]);
+    let run = slots[2].run();
+    compact(&engine, u64::MAX);
+    assert_eq!(engine.heap().runs().get(run).used_for(), RunUse::Slab, "the loss stays known");
+}
+
+/// A stale count too low lets a tombstone go while what it buries is still on the medium.
+#[test]
+fn a_copy_given_up_after_a_flush_uncounts_nothing_that_was_written_since() {
+    let (engine, mut writer) = open(region());
+    let slot = set(&engine, &mut writer, b"moved", b"before");
+    writer.commit_now().expect("commits");
+    let name = Named { space: 0, hash: engine.heap().hash(0, b"moved") };
+    assert!(engine.begin_move(name, slot, &mut || {}), "it is current");
+    engine.flush_all(&mut writer, 1).expect("flushes").ungated();
+    set(&engine, &mut writer, b"moved", b"after");
+    let slot = set(&engine, &mut writer, b"moved", b"after that");
+    writer.commit_now().expect("commits");
+    let stale = engine.stats().stale;
+    engine.abort_move(name);
+    assert_eq!(engine.stats().stale, stale, "the copy was forgotten by the flush");
+    // One that is given up without a flush is uncounted.
+    assert!(engine.begin_move(name, slot, &mut || {}), "it is current");
+    engine.abort_move(name);
+    assert_eq!(engine.stats().stale, stale);
 }
 
 /// `WATCH` of an absent key must notice that it was set and deleted, even after its tombstone has gone.
@@ -63,7 +184,9 @@ fn a_key_that_came_and_went_has_another_version_without_its_tombstone() {
     let deleted = version(&engine, b"watched");
     // Slabs that make compaction worth while, none of them as empty as the first.
     for batch in 0..12 * SLOTS_PER_RUN / BATCH {
-        (1..BATCH).for_each(|_| set(&engine, &mut writer, b"other", b"short"));
+        (1..BATCH).for_each(|_| {
+            set(&engine, &mut writer, b"other", b"short");
+        });
         if batch > SLOTS_PER_RUN / BATCH {
             set(&engine, &mut writer, &batch.to_le_bytes(), b"short");
         }
@@ -82,7 +205,9 @@ fn a_compaction_step_copies_no_more_than_its_budget_and_one_value() {
     for budget_bytes in [VALUE_BYTES as u64, 64 << 10] {
         let (engine, mut writer) = open(region());
         let keys: Vec<[u8; 4]> = (0..3000u32).map(u32::to_le_bytes).collect();
-        keys.iter().for_each(|key| set(&engine, &mut writer, key, &[7; VALUE_BYTES]));
+        keys.iter().for_each(|key| {
+            set(&engine, &mut writer, key, &[7; VALUE_BYTES]);
+        });
         writer.commit_now().expect("commits");
         keys.iter().step_by(2).for_each(|key| delete(&engine, &mut writer, key));
         writer.commit_now().expect("commits");
@@ -119,14 +244,14 @@ fn value_of_many_pieces_leaves_its_sparse_runs_with_few_rewritings() {
     let landed = Source::Landed { extents: &extents, crc: None };
     let request =
         SetRequest { space: 0, key: b"long", key_at: None, value: landed, expiry_ms: 0, arrival_ns: 9 };
-    engine.set(&mut writer, &request).expect("there is room");
+    engine.set(&mut writer, &request).expect("there is room").ungated();
     writer.commit_now().expect("commits");
     extents.iter().for_each(|extent| heap.runs().release(*extent));
     drop(writer);
     let steps = compact(&engine, 1 << 20);
     let moved: u64 = steps.iter().map(|done| done.moved_records).sum();
     assert!((1..=12).contains(&moved), "rewritten {moved} times");
-    let read = engine.get(0, b"long", 1).expect("reads").expect("is there");
+    let read = engine.get(0, b"long", 1).expect("reads").ungated().expect("is there");
     assert!(read.to_vec().expect("reads") == value);
     let live = value.len() as u64 / RUN_SIZE;
     let used = heap.runs().iter().filter(|(_, run)| run.live_bytes() > 0).count() as u64;
@@ -143,7 +268,7 @@ fn recovery_reads_each_record_and_no_value_that_a_watermark_covers() {
     writer.commit_now().expect("commits");
     engine.heap().mark_slabs(1).expect("marks");
     let stored = |key: u32| {
-        let item = engine.peek(0, &key.to_le_bytes(), 1).expect("reads").expect("is there");
+        let item = engine.look(0, &key.to_le_bytes(), 1).expect("reads").ungated().expect("is there");
         item.extents().to_vec()
     };
     let values: Vec<Extent> = (0..2000).flat_map(stored).collect();

@@ -1,7 +1,7 @@
 //! The engine against a `BTreeMap`, without crashes: point reads, transactions, expiry, versions, ordered
 //! ranges with bounds and prefixes in both directions.
 
-use landfall_heap::{NewRegion, Source, Writer, create};
+use landfall_heap::{NewRegion, Source, Until, Writer, create};
 use landfall_kv::{Engine, KvError, RangeQuery, Recovery, SetRequest, TxnKey};
 use landfall_media::RUN_SIZE;
 use landfall_media::sim::{SimMedia, SimOptions};
@@ -117,7 +117,7 @@ impl Pair {
     fn versions(&self) -> BTreeMap<(u8, Vec<u8>), u64> {
         let txn = self.engine.transaction_all(self.now);
         let names = (0..SPACES).flat_map(|space| (0..10).map(move |index| (space, key(index))));
-        names.map(|name| (name.clone(), txn.version(name.0, &name.1).expect("reads"))).collect()
+        names.map(|name| (name.clone(), txn.version(name.0, &name.1).expect("reads").ungated())).collect()
     }
 
     fn run(&mut self, op: &Op) {
@@ -126,7 +126,7 @@ impl Pair {
             Op::Delete { key: index, space } => self.delete(*space, &key(*index)),
             Op::Txn { writes, commits } => self.txn(writes, *commits),
             Op::Flush => {
-                self.engine.flush_all(&mut self.writer, 1).expect("flushes");
+                self.engine.flush_all(&mut self.writer, 1).expect("flushes").ungated();
                 self.model.clear();
             }
             Op::Commit => self.writer.commit_now().expect("commits"),
@@ -145,14 +145,15 @@ impl Pair {
         let expiry_ms = if ttl == 0 { 0 } else { self.now + ttl };
         let value = Source::Bytes(&bytes);
         let request = SetRequest { space, key, key_at: None, value, expiry_ms, arrival_ns: 9 };
-        self.engine.set(&mut self.writer, &request).expect("there is room");
+        self.engine.set(&mut self.writer, &request).expect("there is room").ungated();
         self.model.insert((space, key.to_vec()), (bytes, expiry_ms));
     }
 
     fn delete(&mut self, space: u8, key: &[u8]) {
         let there = self.is_live(space, key);
-        let deleted = self.engine.delete(&mut self.writer, space, key, self.now, 1).expect("deletes");
-        assert_eq!(deleted.is_some(), there);
+        let deleted =
+            self.engine.delete(&mut self.writer, space, key, self.now, 1).expect("deletes").ungated();
+        assert_eq!(deleted, there);
         self.model.remove(&(space, key.to_vec()));
     }
 
@@ -172,14 +173,14 @@ impl Pair {
                 }
                 None => {
                     let there = staged.remove(&name).is_some();
-                    assert_eq!(txn.delete(0, key).expect("reads"), there);
+                    assert_eq!(txn.delete(0, key).expect("reads").ungated(), there);
                 }
             }
-            let read = txn.read(0, key).expect("reads").map(|item| item.to_vec().expect("reads"));
+            let read = txn.read(0, key).expect("reads").ungated().map(|item| item.to_vec().expect("reads"));
             assert_eq!(read, staged.get(&name).map(|(value, _)| value.clone()), "its own writes");
         }
         if commits {
-            txn.commit(&mut self.writer, 1).expect("there is room");
+            txn.commit(&mut self.writer, 1).expect("there is room").ungated();
             // What has expired and was not written anew is still counted. A value that was put and deleted
             // again has taken it along.
             let (now, put) = (self.now, keys.iter().zip(&values).filter(|(_, value)| value.is_some()));
@@ -228,7 +229,7 @@ impl Pair {
         };
         let mut found = Vec::new();
         loop {
-            let got = self.engine.range(&query, page, self.now).expect("scans");
+            let got = self.engine.range(&query, page, self.now).expect("scans").ungated();
             assert!(got.items.len() <= page);
             found.extend(
                 got.items
@@ -247,14 +248,20 @@ impl Pair {
         for space in 0..SPACES {
             for index in 0..10 {
                 let name = key(index);
-                let item = self.engine.get(space, &name, self.now).expect("reads");
+                let item = self.engine.get(space, &name, self.now).expect("reads").ungated();
                 let found = item.map(|item| (item.to_vec().expect("reads"), item.expiry_ms));
                 let wanted = self.live().find(|((at, known), _)| *at == space && *known == name);
                 assert_eq!(found.as_ref(), wanted.map(|(_, value)| value), "{space}:{name:?}");
             }
             let all = self.model.keys().filter(|(at, _)| *at == space).count() as u64;
-            assert!(self.engine.len(space) <= all, "expired keys count until they are purged, others do not");
-            assert!(self.engine.len(space) >= self.live().filter(|((at, _), _)| *at == space).count() as u64);
+            assert!(
+                self.engine.count(space).ungated() <= all,
+                "expired keys count until they are purged, others do not"
+            );
+            assert!(
+                self.engine.count(space).ungated()
+                    >= self.live().filter(|((at, _), _)| *at == space).count() as u64
+            );
         }
     }
 }
@@ -309,7 +316,7 @@ fn a_clock_that_steps_back_does_not_bring_back_what_was_purged() {
     pair.now += 10;
     pair.purge(10);
     pair.now -= 8;
-    assert!(pair.engine.get(0, b"a", pair.now).expect("reads").is_none());
+    assert!(pair.engine.get(0, b"a", pair.now).expect("reads").ungated().is_none());
 }
 
 #[test]
@@ -322,7 +329,7 @@ fn a_key_may_be_too_long_and_a_value_may_be_empty() {
     assert!(matches!(refused, Err(KvError::Heap(landfall_heap::HeapError::TooLarge { .. }))));
     pair.set(0, &key[1..], 0, 0);
     pair.check();
-    let found = pair.engine.get(0, &key[1..], 0).expect("reads").expect("is there");
+    let found = pair.engine.get(0, &key[1..], 0).expect("reads").ungated().expect("is there");
     assert_eq!((found.len, found.to_vec().expect("reads")), (0, Vec::new()));
 }
 
@@ -333,12 +340,12 @@ fn a_write_of_another_worker_must_be_durable_before_it_is_built_upon() {
     let mut other = Writer::new(Arc::clone(pair.engine.heap()), 1);
     let value = Source::Bytes(b"b");
     let request = SetRequest { space: 0, key: b"a", key_at: None, value, expiry_ms: 0, arrival_ns: 1 };
-    assert!(matches!(pair.engine.set(&mut other, &request), Err(KvError::Wait(Some(_)))));
-    assert!(matches!(pair.engine.delete(&mut other, 0, b"a", 0, 1), Err(KvError::Wait(Some(_)))));
-    assert!(matches!(pair.engine.flush_all(&mut other, 1), Err(KvError::Wait(Some(_)))));
+    assert!(matches!(pair.engine.set(&mut other, &request), Err(KvError::Wait(Until::Ticket(_)))));
+    assert!(matches!(pair.engine.delete(&mut other, 0, b"a", 0, 1), Err(KvError::Wait(Until::Ticket(_)))));
+    assert!(matches!(pair.engine.flush_all(&mut other, 1), Err(KvError::Wait(Until::Ticket(_)))));
     let txn = pair.engine.transaction([TxnKey { space: 0, key: b"a" }], 0);
-    assert!(matches!(txn.check_writable(&other, 0, b"a"), Err(KvError::Wait(Some(_)))));
+    assert!(matches!(txn.check_writable(&other, 0, b"a"), Err(KvError::Wait(Until::Ticket(_)))));
     drop(txn);
     pair.writer.commit_now().expect("commits");
-    pair.engine.set(&mut other, &request).expect("is durable now");
+    pair.engine.set(&mut other, &request).expect("is durable now").ungated();
 }

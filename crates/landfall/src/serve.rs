@@ -90,7 +90,7 @@ pub(crate) struct ServeArgs {
     /// Close connections idle for this many seconds; 0: never [default: 0]
     #[arg(long, value_name = "SECONDS")]
     idle_timeout: Option<u64>,
-    /// A request must arrive, and a reply be taken, within this many seconds; 0: any time [default: 60]
+    /// A request or reply that moves by less than 16 KiB a second for so many seconds is cut; 0: never [default: 60]
     #[arg(long, value_name = "SECONDS")]
     request_timeout: Option<u64>,
     /// Longest value [default: 512MiB]
@@ -299,6 +299,9 @@ fn check_ranges(config: &Config) -> Result<(), ConfigError> {
             "0".into(),
             "--max-pipeline and --max-output above 0, --max-header at least 1KiB",
         );
+    }
+    if config.max_output.0 > landfall_server::config::MAX_OUTPUT_MAX {
+        return bad("limit on queued replies", config.max_output.to_string(), "at most 1GiB");
     }
     Ok(())
 }

@@ -2,8 +2,7 @@
 
 mod common;
 
-use common::landfall;
-use std::path::Path;
+use common::{BenchPlace, landfall};
 use std::process::{Command, Stdio};
 
 /// Sections short enough for a test; together they use every kind of server but LevelDB, and both clients.
@@ -16,9 +15,8 @@ fn quick_run_of_the_papers_measurements_reports_and_leaves_nothing() {
         eprintln!("SKIP: {missing}");
         return;
     }
-    let place = tempfile::Builder::new().prefix("landfall-test-").tempdir_in("/dev/shm").unwrap();
-    let (work, out) = (place.path().join("work"), place.path().join("out"));
-    std::fs::create_dir(&work).unwrap();
+    let Some(place) = BenchPlace::new() else { return };
+    let (work, out) = (&place.work, &place.out);
     let flags = ["bench", "paper", "--quick", "--only", SECTIONS];
     let paths = ["--dir", work.to_str().unwrap(), "--out", out.to_str().unwrap()];
     let output = landfall(&[&flags[..], &paths[..]].concat());
@@ -36,15 +34,11 @@ fn quick_run_of_the_papers_measurements_reports_and_leaves_nothing() {
     let json: serde_json::Value =
         serde_json::from_slice(&std::fs::read(out.join("paper.json")).unwrap()).unwrap();
     assert_eq!(json["results"]["schema"], 1);
-    assert_eq!(std::fs::read_dir(&work).unwrap().count(), 0, "nothing is left where it measured");
-    assert_eq!(servers_on(&work), 0, "no server is left");
+    place.assert_nothing_is_left();
 }
 
 /// What the test needs and this machine has not.
 fn missing() -> Option<String> {
-    if !Path::new("/dev/shm").is_dir() {
-        return Some("/dev/shm: there is none".into());
-    }
     let starts = |program: &str| {
         let mut command = Command::new(program);
         command.arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -53,12 +47,4 @@ fn missing() -> Option<String> {
     let programs = ["wrk", "redis-server", "redis-benchmark"];
     let absent = programs.into_iter().find(|program| !starts(program))?;
     Some(format!("{absent}: not installed, see `cargo xtask peers`"))
-}
-
-/// Processes whose command line names a folder.
-fn servers_on(dir: &Path) -> usize {
-    let name = dir.to_str().unwrap().as_bytes();
-    let processes = std::fs::read_dir("/proc").unwrap().flatten();
-    let lines = processes.filter_map(|process| std::fs::read(process.path().join("cmdline")).ok());
-    lines.filter(|line| line.windows(name.len()).any(|window| window == name)).count()
 }

@@ -21,6 +21,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let media = &*opened.media;
     println!("{}", media.describe());
     while media.load_some()? {}
+    for run in 0..64.min(media.len() / RUN_SIZE) {
+        media.back_run(run * RUN_SIZE)?;
+    }
     per_call(media)?;
     batches(media)
 }

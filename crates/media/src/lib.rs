@@ -7,12 +7,15 @@
 //! covers a flush has succeeded the flushed bytes are durable; before it they may be durable in part,
 //! in any order, or not at all.
 
+mod batch;
 mod error;
 mod extent;
+mod in_flight;
 pub mod sim;
 mod sum;
 mod sys;
 
+pub use batch::Batch;
 pub use error::MediaError;
 pub use extent::{Chain, Extent, Segment};
 pub use sum::Sum;
@@ -186,13 +189,24 @@ pub struct FileWrite {
     pub addr: usize,
 }
 
+/// What a free run has of what it takes to be written to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Standing {
+    /// Nothing: claiming it asks the medium for space, which may be full.
+    Bare,
+    /// Space on the medium; its memory comes with page faults.
+    Backed,
+    /// Space, and memory if it has been used.
+    Warm,
+}
+
 /// Where the fences of a region's commits run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommitMode {
     /// [`Media::fence`] is fast (a CPU fence): call it before a batch's replies leave.
     Immediate,
-    /// A fence is device I/O: get [`Media::file_writes`], have the event loop's driver write them and
-    /// sync, and meanwhile go on with other work; or call [`Media::fence`], which blocks.
+    /// A fence is device I/O: get [`Media::file_writes`], have a driver run them, and meanwhile go on with other
+    /// work; or call [`Media::fence`], which blocks.
     Deferred,
 }
 
@@ -244,11 +258,42 @@ pub trait Media: Send + Sync {
     /// [`MediaError::OutOfBounds`].
     fn zero(&self, extent: Extent) -> Result<(), MediaError>;
 
-    /// Prepares a whole free run for landing: the image may be written without being read first.
+    /// Prepares a whole free run for landing: the image may be written without being read first. Brings back what was given
+    /// back.
     ///
     /// # Errors
-    /// [`MediaError::OutOfBounds`].
+    /// [`MediaError::OutOfBounds`]; [`MediaError::Full`] where the run has no space on the medium, and gets none.
     fn claim_run(&self, run_off: u64) -> Result<(), MediaError>;
+
+    /// Nobody wants what a whole free run holds: where it is not in memory it is not read, and its bytes are
+    /// undefined, now and after a crash, until they are stored to. Tells what the run has.
+    fn forget_run(&self, run_off: u64) -> Standing {
+        let _ = run_off;
+        Standing::Warm
+    }
+
+    /// Gives a free run's memory back, and down to [`Standing::Bare`] its space on the medium as well. Waits until none of its
+    /// blocks is being written. Tells what the run has now; [`Standing::Warm`] where nothing can be given back, and
+    /// [`Standing::Backed`] where space cannot.
+    ///
+    /// Until they are stored to, the run's bytes are undefined, now and after a crash: each 8-byte word is as it was, or zero.
+    ///
+    /// # Errors
+    /// [`MediaError::OutOfBounds`]; that of the system. The run is then whole, with what it had.
+    fn give_back_run(&self, run_off: u64, down_to: Standing) -> Result<Standing, MediaError> {
+        let _ = (run_off, down_to);
+        Ok(Standing::Warm)
+    }
+
+    /// Gives a bare free run its space on the medium, ahead of need: claiming it then costs no request. Tells what the run has
+    /// now.
+    ///
+    /// # Errors
+    /// [`MediaError::OutOfBounds`], [`MediaError::Full`], and write errors, which close the region for writing.
+    fn back_run(&self, run_off: u64) -> Result<Standing, MediaError> {
+        let _ = run_off;
+        Ok(Standing::Warm)
+    }
 
     /// Starts making a range durable; done when the next [`Media::fence`] with the same `dirty` returns.
     fn flush(&self, dirty: &mut Dirty, site: Site, extent: Extent);
@@ -259,17 +304,12 @@ pub trait Media: Send + Sync {
     /// The first write or sync error; the region is then closed for writing for good.
     fn fence(&self, dirty: &mut Dirty, site: Site) -> Result<(), MediaError>;
 
-    /// The direct writes that make `dirty` durable, for a driver that runs them itself: issue all of
-    /// them, wait, sync the file once, wait, then report with [`Media::finish_writes`].
+    /// The direct writes that make `dirty` durable, for a driver that runs them itself by [`Batch::run`]: issue all
+    /// of them, wait, sync the file once, wait, then report with [`Media::finish_writes`].
     /// Empty on byte-addressable media.
-    fn file_writes(&self, dirty: &Dirty) -> SmallVec<[FileWrite; 4]> {
+    fn file_writes(&self, dirty: &Dirty) -> Batch {
         let _ = dirty;
-        SmallVec::new()
-    }
-
-    /// The descriptor that [`Media::file_writes`] go to.
-    fn file_descriptor(&self) -> Option<std::os::fd::RawFd> {
-        None
+        Batch::none()
     }
 
     /// Reports the outcome of writes that a driver ran. An error closes the region for writing.
@@ -303,7 +343,13 @@ pub trait Media: Send + Sync {
         None
     }
 
-    /// Loads one non-resident run in the background; false when everything is resident.
+    /// The same for a kernel that keeps hold of the image's pages (an AF_XDP UMEM): from now on nothing is given back, because
+    /// the kernel would go on with pages that the image has no more.
+    fn pin_image(&self) -> Option<(usize, u64)> {
+        self.image()
+    }
+
+    /// Loads one run that is in use and not resident, in the background; false when everything is resident.
     ///
     /// # Errors
     /// The read error.

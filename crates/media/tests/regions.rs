@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use common::{create, disk, memory, places, region};
 use landfall_media::{
-    BLOCK_SIZE, CommitMode, Dirty, Extent, Media, MediaError, OpenOptions, RUN_SIZE, Site, open, persist,
+    BLOCK_SIZE, CommitMode, Dirty, Extent, Media, MediaError, OpenOptions, RUN_SIZE, Site, Standing, open,
+    persist,
 };
 
 fn reopen(dir: &tempfile::TempDir) -> Arc<dyn Media> {
@@ -63,17 +64,20 @@ fn what_a_driver_writes_and_syncs_is_found_after_reopening() {
         media.store(off, b"driven").expect("in bounds");
         media.flush(&mut dirty, Site::Data, Extent::new(off, 6));
     }
-    let writes = media.file_writes(&dirty.take());
-    let extents: Vec<_> = writes.iter().map(|w| w.extent).collect();
+    let batch = media.file_writes(&dirty.take());
+    let extents: Vec<_> = batch.extents().collect();
     assert_eq!(extents, [Extent::new(8192, 4096), Extent::new(RUN_SIZE, 4096)]);
     let base = media.image().expect("mapped").0;
-    assert!(writes.iter().all(|w| w.addr == base + w.extent.off as usize));
-    let target = media.file_descriptor().expect("a descriptor");
-    let file = fs::OpenOptions::new().write(true).open(format!("/proc/self/fd/{target}")).expect("ours");
-    for write in &writes {
-        file.write_all_at(media.bytes(write.extent).expect("resident"), write.extent.off).expect("written");
-    }
-    media.finish_writes(file.sync_data()).expect("open");
+    let outcome = batch.run(|target, writes| {
+        assert!(writes.iter().all(|w| w.addr == base + w.extent.off as usize));
+        let file = fs::OpenOptions::new().write(true).open(format!("/proc/self/fd/{target}")).expect("ours");
+        for write in writes {
+            let bytes = media.bytes(write.extent).expect("resident");
+            file.write_all_at(bytes, write.extent.off).expect("written");
+        }
+        file.sync_data()
+    });
+    media.finish_writes(outcome).expect("open");
     drop(media);
     assert_eq!(reopen(&dir).bytes(Extent::new(10_000, 6)).expect("readable"), b"driven");
     assert_eq!(reopen(&dir).bytes(Extent::new(RUN_SIZE + 1, 6)).expect("readable"), b"driven");
@@ -233,8 +237,39 @@ fn a_sparse_file_in_memory_is_backed_before_it_is_used() {
     let Some(dir) = memory() else { return };
     fs::File::create(region(&dir)).and_then(|file| file.set_len(2 * RUN_SIZE)).expect("a file of holes");
     let media = reopen(&dir);
-    assert!(fs::metadata(region(&dir)).expect("there").blocks() * 512 >= 2 * RUN_SIZE);
     save(&*media, RUN_SIZE, b"no hole");
+    let backed = || fs::metadata(region(&dir)).expect("there").blocks() * 512;
+    assert_eq!(backed(), RUN_SIZE, "all of the run that is used, and nothing else");
+    assert_eq!(media.bytes(Extent::new(RUN_SIZE - 1, 3)).expect("readable"), b"\0no");
+    assert_eq!(backed(), 2 * RUN_SIZE);
+}
+
+#[test]
+fn runs_of_a_file_in_memory_that_are_given_back_stay_so_over_a_restart() {
+    use std::os::unix::fs::MetadataExt;
+    let Some(dir) = memory() else { return };
+    let media = create(&region(&dir), 6).expect("created").media;
+    let backed = || fs::metadata(region(&dir)).expect("there").blocks() * 512;
+    assert_eq!(backed(), 0, "there was space for it, and none is used");
+    for run in 0..4 {
+        save(&*media, run * RUN_SIZE + 100, b"in use");
+    }
+    assert_eq!(media.give_back_run(RUN_SIZE, Standing::Bare).expect("gives"), Standing::Bare);
+    assert_eq!(backed(), 3 * RUN_SIZE);
+    drop(media);
+    let media = reopen(&dir);
+    let bare: Vec<bool> = (0..6).map(|run| media.forget_run(run * RUN_SIZE) == Standing::Bare).collect();
+    assert_eq!(bare, [false, true, false, false, true, true], "also what was never used");
+    assert_eq!(backed(), 3 * RUN_SIZE);
+    assert_eq!(media.bytes(Extent::new(2 * RUN_SIZE + 100, 6)).expect("readable"), b"in use");
+    media.claim_run(RUN_SIZE).expect("there is space");
+    assert_eq!(backed(), 4 * RUN_SIZE);
+    save(&*media, RUN_SIZE + 50, b"again");
+    assert_eq!(media.back_run(4 * RUN_SIZE).expect("there is space"), Standing::Backed);
+    assert_eq!(backed(), 5 * RUN_SIZE);
+    media.pin_image();
+    assert_eq!(media.give_back_run(0, Standing::Bare).expect("nothing to do"), Standing::Warm);
+    assert_eq!(media.bytes(Extent::new(100, 6)).expect("readable"), b"in use");
 }
 
 #[test]

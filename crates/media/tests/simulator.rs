@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 
 use landfall_media::sim::{SimMedia, SimOptions, VERSIONS_MAX};
-use landfall_media::{CommitMode, Dirty, Extent, LINE_SIZE, Media, MediaError, MediaKind, Site, persist};
+use landfall_media::{
+    BLOCK_SIZE, CommitMode, Dirty, Extent, LINE_SIZE, Media, MediaError, MediaKind, Site, persist,
+};
 
 const LEN: u64 = 4096;
 const SEEDS: u64 = 400;
@@ -241,4 +243,42 @@ fn a_simulated_region_grows_with_durable_zeroes() {
     save(&media, (2 << 20) - 3, b"end");
     let image = media.crash_image_seeded(3);
     assert_eq!((image.len(), &image[(2 << 20) - 4..]), (2 << 20, &b"\0end"[..]));
+}
+
+/// Two writers' bytes in one block: the second writer stores, and both commit, the second within the first's commit or around
+/// it. True if a fenced byte may be lost.
+fn loses_shared_block(media: &SimMedia, block: u64, first_ends_first: bool) -> bool {
+    let (mut first, mut second) = (Dirty::new(), Dirty::new());
+    let at = |writer: u64| Extent::new(block * BLOCK_SIZE + writer * 1024, 8);
+    media.store(at(0).off, b"acked 1!").expect("in bounds");
+    media.flush(&mut first, Site::Data, at(0));
+    media.submit(&mut first);
+    media.store(at(1).off, b"acked 2!").expect("in bounds");
+    media.flush(&mut second, Site::Data, at(1));
+    media.submit(&mut second);
+    let (earlier, later) =
+        if first_ends_first { (&mut first, &mut second) } else { (&mut second, &mut first) };
+    media.fence(earlier, Site::Commit).expect("durable");
+    media.fence(later, Site::Commit).expect("durable");
+    let image = media.crash_state().durable_image();
+    (0..2).any(|writer| !image[at(writer).off as usize..].starts_with(b"acked"))
+}
+
+const BLOCKS: u64 = 16;
+
+#[test]
+fn batches_that_share_a_block_wait_for_each_other_and_lose_nothing() {
+    let media = SimMedia::new(BLOCKS * BLOCK_SIZE, SimOptions { deferred: true });
+    for block in 0..BLOCKS {
+        assert!(!loses_shared_block(&media, block, block % 2 == 0));
+    }
+    assert_eq!(media.pending_count(), 0);
+}
+
+#[test]
+fn batches_that_share_a_block_lose_what_was_fenced_where_they_do_not_wait() {
+    let media = SimMedia::new(BLOCKS * BLOCK_SIZE, SimOptions { deferred: true });
+    media.overlap_blocks();
+    let lost = (0..BLOCKS).filter(|block| loses_shared_block(&media, *block, block % 2 == 0)).count() as u64;
+    assert!(0 < lost && lost < BLOCKS, "either may be written last, and {lost} of {BLOCKS} were lost");
 }

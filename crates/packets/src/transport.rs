@@ -5,7 +5,7 @@ use crate::landing::{Departures, Landing};
 use crate::memory::Memory;
 use crate::offload::Offload;
 use crate::sys::{monotonic_ns, unix_ns};
-use landfall_media::{Extent, FileWrite, prefetch};
+use landfall_media::{Batch, Extent, prefetch};
 use landfall_net::{Drop, FlowChange, Instant, Packet, Received, Stack};
 use landfall_sockets::{
     ConnId, Event, Frames, Outgoing, Part, Poller, Transport, TransportError, Wait, Waker, WriteBack,
@@ -13,7 +13,6 @@ use landfall_sockets::{
 use landfall_spin::Spin;
 use landfall_xdp::{Socket, Steering, XdpError};
 use std::io;
-use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -509,6 +508,10 @@ impl Transport for PacketTransport {
         None
     }
 
+    fn unsent(&self, conn: ConnId) -> Option<usize> {
+        Some(self.stack.queued(landfall_net::ConnId(conn.0)))
+    }
+
     fn pause(&mut self, conn: ConnId) {
         self.stack.pause(landfall_net::ConnId(conn.0));
     }
@@ -531,17 +534,15 @@ impl Transport for PacketTransport {
         self.ready.push(Event::Closed { conn, error: None });
     }
 
-    fn write_back(&mut self, id: u64, file: RawFd, writes: &[FileWrite]) {
+    fn write_back(&mut self, id: u64, batch: Batch) {
         let poller = &mut self.poller;
-        if let Err(error) =
-            self.write_back.begin(id, file, writes, |descriptor| poller.watch_edges(descriptor))
-        {
+        if let Err(error) = self.write_back.begin(id, batch, |descriptor| poller.watch_edges(descriptor)) {
             self.ready.push(Event::WrittenBack { id, outcome: Err(error) });
         }
     }
 
-    fn write_back_now(&mut self, file: RawFd, writes: &[FileWrite]) -> io::Result<()> {
-        self.write_back.now(file, writes)
+    fn write_back_now(&mut self, batch: &Batch) -> io::Result<()> {
+        self.write_back.now(batch)
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {

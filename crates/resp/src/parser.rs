@@ -20,6 +20,9 @@ pub const UNAUTHENTICATED_BULK_BYTES_MAX: usize = 16384;
 /// An argument buffer that grew above this many entries is freed after its command.
 const ARGS_KEPT_MAX: usize = 1024;
 
+/// Empty commands that one call of [`Parser::next`] skips: whoever sends nothing else gives others their turn.
+const SKIPS_MAX: usize = 1024;
+
 /// The bytes that end a line or a bulk string: CR, LF.
 const CRLF_LEN: usize = 2;
 
@@ -47,7 +50,9 @@ impl Default for Limits {
 /// least [`Parser::bytes_wanted`] from that offset on. Bytes before the offset may be dropped in between
 /// (the offset then shrinks); bytes after it must stay as they were.
 ///
-/// Bytes already understood are not read again: waiting for a long argument costs a comparison a call.
+/// Bytes already understood are not read again: waiting for a long argument costs a comparison a call. A caller that
+/// holds a long command in many segments need not list them all for each of its packets, either:
+/// [`Parser::go_on`] takes what lies behind [`Parser::understood`] alone.
 #[derive(Clone, Debug)]
 pub struct Parser {
     limits: Limits,
@@ -60,8 +65,10 @@ pub struct Parser {
     wanted: usize,
     /// Leading bytes that hold empty commands only.
     skipped: usize,
-    /// Arguments still to come; 0 before a command has begun.
+    /// Arguments still to come; 0 before a command has begun, and once it is whole.
     args_left: usize,
+    /// Every argument has been taken: the command is yielded by the next call.
+    is_whole: bool,
     /// Length of the argument that starts at `pos`, once its header has been read.
     bulk_len: Option<usize>,
     args: SmallVec<[Range<usize>; 8]>,
@@ -78,6 +85,7 @@ impl Parser {
             wanted: 1,
             skipped: 0,
             args_left: 0,
+            is_whole: false,
             bulk_len: None,
             args: SmallVec::new(),
         }
@@ -92,6 +100,27 @@ impl Parser {
     /// How many bytes from the command's start on are needed, at least, before [`Parser::next`] can do more.
     pub fn bytes_wanted(&self) -> usize {
         self.wanted
+    }
+
+    /// Leading bytes of the command that are understood: [`Parser::go_on`] asks for none of them again.
+    pub fn understood(&self) -> usize {
+        self.pos
+    }
+
+    /// Arguments of an unfinished command that have been taken so far.
+    pub fn args_taken(&self) -> usize {
+        self.args.len()
+    }
+
+    /// Goes on with a command that has begun. `tail` holds what was received from [`Parser::understood`] on, and
+    /// nothing else. True if it is worth calling [`Parser::next_into`], which yields the command, or its error;
+    /// false if more bytes are needed.
+    pub fn go_on(&mut self, tail: &Chain<'_>) -> bool {
+        if self.pos + tail.len() < self.wanted {
+            return false;
+        }
+        // A failed step is taken again by `next_into`, which says what is wrong.
+        self.args_left == 0 || self.bulks(&Stream::tail(tail, self.pos)).unwrap_or(true)
     }
 
     /// Where the argument lies that has begun but is not complete, from the command's start on.
@@ -113,7 +142,8 @@ impl Parser {
 
     /// Parses the command that starts at stream offset `from`; `None` when it is not complete.
     ///
-    /// Empty commands (`*0`, `*-1`, blank lines) are skipped.
+    /// Empty commands (`*0`, `*-1`, blank lines) are skipped, up to a thousand a call: then it is `None` although there
+    /// are [`Parser::bytes_wanted`] bytes behind [`Parser::take_skipped`].
     ///
     /// # Errors
     /// [`ProtocolError`]: reply with it and close the connection.
@@ -183,7 +213,7 @@ impl Parser {
     /// Forgets the finished command.
     fn reset(&mut self) {
         (self.pos, self.scanned, self.wanted, self.skipped) = (0, 0, 1, 0);
-        (self.args_left, self.bulk_len) = (0, None);
+        (self.args_left, self.is_whole, self.bulk_len) = (0, false, None);
         if self.args.capacity() > ARGS_KEPT_MAX {
             self.args = SmallVec::new();
         }
@@ -197,7 +227,17 @@ impl Parser {
         from: usize,
         out: &mut Command,
     ) -> Result<bool, ProtocolError> {
-        while self.args_left == 0 {
+        let mut skips_left = SKIPS_MAX;
+        while self.args_left == 0 && !self.is_whole {
+            if skips_left == 0 {
+                return Ok(self.want(self.pos + 1));
+            }
+            skips_left -= 1;
+            if let Some(len) = empty_command(stream.head_at(self.pos)) {
+                (self.pos, self.scanned) = (self.pos + len, 0);
+                self.skipped = self.pos;
+                continue;
+            }
             let stepped = match stream.byte(self.pos) {
                 None => self.want(self.pos + 1),
                 Some(b'*') => self.array_header(stream)?,
@@ -210,7 +250,12 @@ impl Parser {
                 return Ok(true);
             }
         }
-        self.bulks(stream, from, out)
+        if !self.bulks(stream)? {
+            return Ok(false);
+        }
+        let absolute = |r: &Range<usize>| Arg::Stream(from + r.start..from + r.end);
+        out.args.extend(self.args.iter().map(absolute));
+        Ok(true)
     }
 
     /// Notes what the next step needs; the step has not been taken.
@@ -230,13 +275,8 @@ impl Parser {
         Ok(true)
     }
 
-    /// Reads the arguments of an array.
-    fn bulks(
-        &mut self,
-        stream: &Stream<'_, '_>,
-        from: usize,
-        out: &mut Command,
-    ) -> Result<bool, ProtocolError> {
+    /// Takes the arguments of an array that are there; true when all of them are.
+    fn bulks(&mut self, stream: &Stream<'_, '_>) -> Result<bool, ProtocolError> {
         while self.args_left > 0 {
             if self.bulk_len.is_none() {
                 let Some(count) = self.count(stream, Sigil::Bulk)? else { return Ok(false) };
@@ -246,8 +286,7 @@ impl Parser {
                 return Ok(false);
             }
         }
-        let absolute = |r: &Range<usize>| Arg::Stream(from + r.start..from + r.end);
-        out.args.extend(self.args.iter().map(absolute));
+        self.is_whole = true;
         Ok(true)
     }
 
@@ -364,6 +403,17 @@ impl Parser {
             self.skipped = self.pos;
         }
         Ok(true)
+    }
+}
+
+/// The length of the usual empty command at the start of `bytes`, if there is one.
+#[inline]
+fn empty_command(bytes: &[u8]) -> Option<usize> {
+    match bytes {
+        [b'\n', ..] => Some(1),
+        [b'\r', b'\n', ..] => Some(2),
+        [b'*', b'0', b'\r', b'\n', ..] => Some(4),
+        _ => None,
     }
 }
 

@@ -50,6 +50,13 @@ impl std::fmt::Display for Size {
     }
 }
 
+/// Largest sensible [`Config::max_output`], bytes.
+pub const MAX_OUTPUT_MAX: u64 = 1 << 30;
+/// A single reply may take so many times the memory of all that may be queued before its connection has to wait, ...
+const REPLY_FACTOR: u64 = 64;
+/// ... and no more than this, bytes: with what is queued before it, it stays below 4 GiB.
+const REPLY_MEMORY_MAX: u64 = 2 << 30;
+
 /// How log lines look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {
@@ -162,13 +169,15 @@ pub struct Config {
     pub max_clients: usize,
     /// Connections idle for longer are closed; zero: never.
     pub idle_timeout: Duration,
-    /// A request must arrive whole, and a reply be taken, within this time; zero: any time.
+    /// A connection whose request arrives, or whose reply is taken, by less than 16 KiB a second for so long is closed;
+    /// zero: never.
     pub request_timeout: Duration,
     /// Longest value or body.
     pub max_request: Size,
     /// Commands of one connection executed before others get their turn.
     pub max_pipeline: usize,
-    /// Replies queued for one connection before it is read no further; at eight times as many it is closed.
+    /// Replies queued for one connection before its commands wait and it is read no further. A single reply that takes
+    /// more than 64 times as much memory (long values are sent from where they lie and take none) is an error instead.
     pub max_output: Size,
     /// Longest HTTP head.
     pub max_header: Size,
@@ -218,6 +227,12 @@ impl Config {
     /// True if values are stored, and certified by their CRC-32C.
     pub(crate) fn checksums_values(&self) -> bool {
         self.integrity == Integrity::Crc32c && !self.discard && self.baseline.is_none()
+    }
+
+    /// Longest reply, without the values that are sent from where they lie, bytes.
+    pub(crate) fn reply_memory_max(&self) -> usize {
+        let limit = self.max_output.0.saturating_mul(REPLY_FACTOR).min(REPLY_MEMORY_MAX);
+        usize::try_from(limit).unwrap_or(usize::MAX)
     }
 
     /// Checks that the door is not left open by accident.

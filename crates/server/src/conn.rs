@@ -1,19 +1,38 @@
 //! One connection: what it has sent, who parses it, what it is to get.
 
+use crate::admission::{self, Held};
 use crate::ahead::{Ahead, KnownCrc};
 use crate::config::Config;
 use crate::context::{Context, Outcome, Tail};
-use crate::http::HttpSession;
-use crate::landing::Inbox;
+use crate::http::{AwaitedBody, HttpSession};
+use crate::landing::{Inbox, Landing};
+use crate::pace::Pace;
 use crate::reply::Outbox;
 use crate::resp::Session;
 use crate::shared::count;
-use landfall_heap::{Heap, SlotId, Writer};
-use landfall_media::{Chain, Segment};
+use landfall_heap::{Heap, Until, Writer};
+use landfall_media::{Chain, MediaError};
 use landfall_resp::Command;
 use landfall_sockets::ConnId;
-use smallvec::SmallVec;
 use std::ops::Range;
+
+/// A refused body of up to this many bytes is let pass, and the connection goes on behind it; with a longer one on its
+/// way the connection is closed.
+const PASSED_BODY_MAX: usize = 64 << 10;
+/// An unfinished command is copied together when it lies in more pieces than this, ...
+const PIECES_MAX: usize = 64;
+/// ... which are shorter than this on average, bytes, ...
+const PIECE_BYTES_MIN: usize = 1 << 10;
+/// ... and has more arguments or chunks than this: each of them is looked for among the pieces.
+const PARTS_MIN: usize = 256;
+/// What has no room in the region is answered so.
+const NO_ROOM: &str =
+    "the region has no room for this request: delete keys, or restart with a larger --capacity";
+/// What is closed so that others have room is answered so.
+const UNFINISHED: &str =
+    "unfinished requests hold too much of the region, and this one moves least: send it again";
+/// Who sends much without authenticating is answered so.
+const UNAUTHENTICATED: &str = "too much was sent without authenticating";
 
 /// Which protocol a connection speaks.
 pub(crate) enum Speaks {
@@ -24,10 +43,8 @@ pub(crate) enum Speaks {
 /// Why a connection's next command is not executed yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Park {
-    /// Until this record is durable.
-    Slot(SlotId),
-    /// Until the worker's next commit has completed.
-    Commit,
+    /// Until the ticket is durable, the worker's next commit has completed, or the compactor has made space.
+    On(Until),
     /// Until a log has grown, or its time is up.
     Log(Tail),
 }
@@ -43,6 +60,8 @@ pub(crate) struct Conn {
     pub(crate) sending: bool,
     /// Bytes of that send.
     pub(crate) sending_len: usize,
+    /// Of these, bytes that had not left when that was last looked at.
+    pub(crate) unsent: usize,
     /// Receiving is paused.
     pub(crate) paused: bool,
     /// Nothing more is parsed; the connection goes once its replies are out.
@@ -53,12 +72,22 @@ pub(crate) struct Conn {
     pub(crate) eof: bool,
     /// When the client last did something, milliseconds.
     pub(crate) active_ms: u64,
-    /// Since when it has kept half a request or an untaken reply, milliseconds; 0: it does not.
-    pub(crate) stalled_ms: u64,
+    /// When it connected, milliseconds.
+    since_ms: u64,
+    /// How the request moves that has begun to arrive.
+    pub(crate) arriving: Pace,
+    /// How the reply moves that is being sent.
+    pub(crate) leaving: Pace,
+    /// What its unfinished request holds, as it was counted last.
+    pub(crate) held: Held,
+    /// Bytes that it has sent without having authenticated.
+    spent: u64,
+    /// Bytes on their way that belong to a refused body.
+    passing: usize,
+    /// The transport receives as much as comes.
+    pub(crate) trusted: bool,
     /// What is computed of the value that it waits for.
     ahead: Option<Ahead>,
-    /// Its unparsed bytes have been moved out of landing space.
-    pub(crate) aside: bool,
     /// On the list of connections to be serviced this round.
     pub(crate) touched: bool,
     /// What its first command has been waiting for.
@@ -90,8 +119,8 @@ pub(crate) struct Core<'a> {
 enum Step {
     /// Executed: bytes up to here are consumed.
     Executed(usize),
-    /// More bytes are needed.
-    NeedMore,
+    /// More bytes are needed; bytes up to here are consumed.
+    NeedMore(usize),
     /// It must wait; bytes up to here are consumed.
     Parked(Park),
     /// Executed, or refused, and nothing more is to be read.
@@ -108,14 +137,20 @@ impl Conn {
             park: None,
             sending: false,
             sending_len: 0,
+            unsent: 0,
             paused: false,
             closing: false,
             closed: false,
             eof: false,
             active_ms: now_ms,
-            stalled_ms: 0,
+            since_ms: now_ms,
+            arriving: Pace::default(),
+            leaving: Pace::default(),
+            held: Held::default(),
+            spent: 0,
+            passing: 0,
+            trusted: false,
             ahead: None,
-            aside: false,
             touched: false,
             tail: None,
             tailing: false,
@@ -175,6 +210,9 @@ impl Conn {
     /// Executes what has arrived, up to the pipeline limit. True if more could be executed at once.
     pub(crate) fn execute(&mut self, core: &mut Core<'_>) -> bool {
         let heap = core.shared.engine.heap().clone();
+        let passed = self.passing.min(self.inbox.len());
+        self.inbox.consume(&heap, passed);
+        self.passing -= passed;
         if self.pump(core, &heap) {
             return self.may_execute(&core.shared.config);
         }
@@ -182,14 +220,42 @@ impl Conn {
         if self.inbox.len() < self.wanted() || !self.may_execute(&core.shared.config) {
             return false;
         }
-        let segments = match self.segments(&heap) {
-            Ok(segments) => segments,
-            Err(error) => {
-                tracing::error!(%error, "received bytes cannot be read");
-                self.closing = true;
-                return false;
+        let outcome = match self.goes_on(&heap) {
+            Ok(true) => self.execute_whole(core, &heap),
+            Ok(false) => {
+                self.check_room(core, &heap, 0, self.inbox.len());
+                Ok(false)
             }
+            Err(error) => Err(error),
         };
+        outcome.unwrap_or_else(|error| {
+            tracing::error!(%error, "received bytes cannot be read");
+            self.closing = true;
+            false
+        })
+    }
+
+    /// Shows the parser what has arrived of a command or body that has begun, and nothing that it has seen. True if it
+    /// is worth listing all that has been received.
+    fn goes_on(&mut self, heap: &Heap) -> Result<bool, MediaError> {
+        let understood = match &self.speaks {
+            Speaks::Resp { parser, .. } => parser.understood(),
+            Speaks::Http { parser, .. } => parser.understood(),
+        };
+        if understood == 0 {
+            return Ok(true);
+        }
+        let segments = self.inbox.segments(heap, understood)?;
+        let tail = Chain::new(&segments);
+        Ok(match &mut self.speaks {
+            Speaks::Resp { parser, .. } => parser.go_on(&tail),
+            Speaks::Http { parser, .. } => parser.go_on(&tail),
+        })
+    }
+
+    /// Executes what has been received, command after command. True if more could be executed at once.
+    fn execute_whole(&mut self, core: &mut Core<'_>, heap: &Heap) -> Result<bool, MediaError> {
+        let segments = self.inbox.segments(heap, 0)?;
         let (mut chain, mut from) = (Chain::new(&segments), 0);
         let (received, mut left) = (chain.len(), core.shared.config.max_pipeline);
         let mut known_crc = self.ahead.as_ref().and_then(Ahead::known);
@@ -197,10 +263,12 @@ impl Conn {
             left -= 1;
             core.tail = self.tail.take();
             core.known_crc = known_crc.take();
-            match self.step(core, &heap, &chain, from) {
+            match self.step(core, heap, &chain, from) {
                 Step::Executed(end) => (chain, from) = chain.skip_to(end),
-                Step::NeedMore => {
-                    left = usize::MAX;
+                Step::NeedMore(end) => {
+                    // Of empty commands there may be more than were skipped.
+                    from = end;
+                    left = if chain.len() - from < self.wanted() { usize::MAX } else { 0 };
                     break;
                 }
                 Step::Parked(park) => {
@@ -218,30 +286,73 @@ impl Conn {
         }
         let consumed = received - (chain.len() - from);
         core.known_crc = None;
-        if consumed > 0 || self.closing {
+        self.consumed(core, heap, consumed);
+        Ok(left == 0 && self.may_execute(&core.shared.config))
+    }
+
+    /// So many bytes are done with; or all, where the connection ends.
+    fn consumed(&mut self, core: &mut Core<'_>, heap: &Heap, count: usize) {
+        if count > 0 || self.closing {
             self.ahead = None;
         }
         if self.closing {
             // All of it, or what a refusal has not yet let go of.
-            self.inbox.clear(&heap);
-        } else {
-            self.inbox.consume(&heap, consumed);
+            return self.inbox.clear(heap);
         }
+        self.inbox.consume(heap, count);
         if self.inbox.len() == 0 {
-            self.stalled_ms = 0;
-        } else if consumed > 0 || self.stalled_ms == 0 {
-            self.stalled_ms = core.now_ns / 1_000_000;
+            self.arriving.end();
+        } else if count > 0 || !self.arriving.is_under_way() {
+            self.arriving.begin(core.now_ns / 1_000_000);
         }
-        self.aside = false;
-        left == 0 && self.may_execute(&core.shared.config)
+        self.check_allowance(core, heap, count);
     }
 
-    fn segments<'h>(&self, heap: &'h Heap) -> Result<SmallVec<[Segment<'h>; 4]>, landfall_media::MediaError> {
-        let segment = |extent: landfall_media::Extent| {
-            let bytes = heap.media().bytes(extent)?;
-            Ok(Segment { addr: extent.off, bytes, sum: extent.sum() })
+    /// Ends a connection that sends much without authenticating, empty commands among it.
+    fn check_allowance(&mut self, core: &mut Core<'_>, heap: &Heap, consumed: usize) {
+        if !matches!(&self.speaks, Speaks::Resp { session, .. } if !session.is_authenticated()) {
+            self.spent = 0;
+            return;
+        }
+        self.spent += consumed as u64;
+        let age_ms = (core.now_ns / 1_000_000).saturating_sub(self.since_ms);
+        if self.spent + self.inbox.len() as u64 > admission::allowance(age_ms) {
+            count(&core.shared.counters.unauthenticated_closed, 1);
+            self.refuse(core, heap, "NOAUTH", 401, UNAUTHENTICATED);
+        }
+    }
+
+    /// What its unfinished request holds.
+    pub(crate) fn holds(&self) -> Held {
+        let is_authenticated = match &self.speaks {
+            Speaks::Resp { session, .. } => session.is_authenticated(),
+            Speaks::Http { parser, session } => !session.needs_password() || parser.head().is_some(),
         };
-        self.inbox.extents().map(segment).collect()
+        let waits = match self.park {
+            None => self.inbox.len() < self.wanted(),
+            // What it waits for may not come for an hour.
+            Some(park) => matches!(park, Park::Log(_)),
+        };
+        let bytes = if waits && !self.closing { self.inbox.len() as u64 } else { 0 };
+        Held { bytes, is_authenticated }
+    }
+
+    /// Copies an unfinished command together that came in very many pieces, where more than its value is looked for
+    /// among them.
+    pub(crate) fn gather(&mut self, landing: &mut Landing) -> Result<(), MediaError> {
+        let (pieces, len) = (self.inbox.pieces(), self.inbox.len());
+        if pieces <= PIECES_MAX || len / pieces >= PIECE_BYTES_MIN {
+            return Ok(());
+        }
+        let parts = match &self.speaks {
+            Speaks::Resp { parser, .. } => parser.args_taken(),
+            Speaks::Http { parser, .. } => parser.chunks_taken(),
+        };
+        if parts < PARTS_MIN && self.awaited().is_some() {
+            return Ok(());
+        }
+        self.ahead = None;
+        self.inbox.gather(landing)
     }
 
     fn is_streaming(&self) -> bool {
@@ -262,9 +373,9 @@ impl Conn {
                     reply.finish();
                     self.closing = true;
                 }
-                Outcome::Wait(slot) => {
+                Outcome::Wait(until) => {
                     reply.abandon();
-                    self.park = Some(park_on(slot));
+                    self.park = Some(Park::On(until));
                 }
                 Outcome::Tail(tail) => {
                     reply.abandon();
@@ -280,7 +391,10 @@ impl Conn {
             Speaks::Resp { parser, session, command } => {
                 match parser.next_into(chain, from, command) {
                     Ok(true) => {}
-                    Ok(false) => return self.check_room(core, heap, from, chain.len()),
+                    Ok(false) => {
+                        let from = from + parser.take_skipped();
+                        return self.check_room(core, heap, from, chain.len());
+                    }
                     Err(error) => {
                         let mut reply = self.outbox.begin(heap, core.round);
                         landfall_resp::Writer::new(reply.bytes(), session.protocol()).protocol_error(&error);
@@ -297,16 +411,8 @@ impl Conn {
             }
             Speaks::Http { parser, session } => match parser.next(chain, from) {
                 Ok(landfall_http::Progress::NeedMore) => self.check_room(core, heap, from, chain.len()),
-                Ok(landfall_http::Progress::SendContinue) => {
-                    let mut reply = self.outbox.begin(heap, core.round);
-                    let refused = parser.head().is_some_and(|head| {
-                        !session.accepts_body(&mut core.context(self.id, self.arrival_ns), head, &mut reply)
-                    });
-                    if !refused {
-                        reply.bytes().extend_from_slice(landfall_http::CONTINUE);
-                    }
-                    reply.finish();
-                    if refused { Step::End(chain.len()) } else { Step::Executed(from) }
+                Ok(landfall_http::Progress::AwaitsBody { wants_continue }) => {
+                    self.admit_body(core, heap, wants_continue, from, chain.len())
                 }
                 Ok(landfall_http::Progress::Request(request)) => {
                     let mut reply = self.outbox.begin(heap, core.round);
@@ -329,11 +435,45 @@ impl Conn {
         }
     }
 
+    /// Decides by the head of a request whether its body is wanted, before it is there.
+    fn admit_body(
+        &mut self,
+        core: &mut Core<'_>,
+        heap: &Heap,
+        wants_continue: bool,
+        from: usize,
+        received: usize,
+    ) -> Step {
+        let Speaks::Http { parser, session } = &mut self.speaks else { return Step::NeedMore(from) };
+        let Some(head) = parser.head() else { return Step::NeedMore(from) };
+        // Who waits to be told may send the body all the same, or not.
+        let len = parser.len_known().filter(|len| *len <= PASSED_BODY_MAX && !wants_continue);
+        let passes = len.filter(|_| head.keep_alive);
+        let mut reply = self.outbox.begin(heap, core.round);
+        let awaited = AwaitedBody { wants_continue, passes: passes.is_some() };
+        let is_wanted =
+            session.accepts_body(&mut core.context(self.id, self.arrival_ns), head, awaited, &mut reply);
+        if is_wanted && wants_continue {
+            reply.bytes().extend_from_slice(landfall_http::CONTINUE);
+        }
+        reply.finish();
+        match passes {
+            _ if is_wanted => Step::Executed(from),
+            None => Step::End(received),
+            Some(len) => {
+                parser.refuse_body();
+                let end = (from + len).min(received);
+                self.passing = from + len - end;
+                Step::Executed(end)
+            }
+        }
+    }
+
     /// Refuses a request that the region has no room to receive, before it fills what is left.
     fn check_room(&mut self, core: &mut Core<'_>, heap: &Heap, from: usize, len: usize) -> Step {
         let missing = (from + self.wanted()).saturating_sub(len) as u64;
         if missing < landfall_media::RUN_SIZE || missing < heap.room_bytes() {
-            return Step::NeedMore;
+            return Step::NeedMore(from);
         }
         self.refuse_for_space(core, heap);
         Step::End(len)
@@ -341,19 +481,30 @@ impl Conn {
 
     /// Answers that there is no space and ends the connection: the rest of the request is not wanted.
     pub(crate) fn refuse_for_space(&mut self, core: &mut Core<'_>, heap: &Heap) {
+        self.refuse(core, heap, "OOM", 507, NO_ROOM);
+    }
+
+    /// Ends the connection so that others have room.
+    pub(crate) fn refuse_unfinished(&mut self, core: &mut Core<'_>, heap: &Heap) {
+        count(&core.shared.counters.unfinished_closed, 1);
+        self.refuse(core, heap, "OOM", 503, UNFINISHED);
+    }
+
+    /// Answers with an error and ends the connection.
+    fn refuse(&mut self, core: &mut Core<'_>, heap: &Heap, code: &str, status: u16, text: &'static str) {
         let mut reply = self.outbox.begin(heap, core.round);
         match &self.speaks {
-            Speaks::Resp { session, .. } => landfall_resp::Writer::new(reply.bytes(), session.protocol())
-                .error("OOM the region has no room for this request: delete keys, or restart with a larger --capacity"),
+            Speaks::Resp { session, .. } => {
+                landfall_resp::Writer::new(reply.bytes(), session.protocol())
+                    .error(&format!("{code} {text}"));
+            }
             Speaks::Http { session, .. } => {
-                let error = landfall_http::HttpError::new(
-                    507,
-                    "the region has no room for this request: delete keys, or restart with a larger --capacity",
-                );
+                let error = landfall_http::HttpError::new(status, text);
                 session.bad_request(&error, core.now_ns / 1_000_000, &mut reply);
             }
         }
         reply.finish();
+        count(&core.shared.counters.errors, 1);
         self.closing = true;
         self.inbox.clear(heap);
     }
@@ -389,10 +540,6 @@ impl Core<'_> {
     }
 }
 
-fn park_on(slot: Option<SlotId>) -> Park {
-    slot.map_or(Park::Commit, Park::Slot)
-}
-
 fn settle(reply: crate::reply::Reply<'_>, outcome: Outcome, end: usize) -> Step {
     match outcome {
         Outcome::Done => {
@@ -403,9 +550,9 @@ fn settle(reply: crate::reply::Reply<'_>, outcome: Outcome, end: usize) -> Step 
             reply.finish();
             Step::End(end)
         }
-        Outcome::Wait(slot) => {
+        Outcome::Wait(until) => {
             reply.abandon();
-            Step::Parked(park_on(slot))
+            Step::Parked(Park::On(until))
         }
         Outcome::Tail(tail) => {
             reply.abandon();

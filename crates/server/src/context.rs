@@ -2,7 +2,7 @@
 
 pub use crate::ahead::KnownCrc;
 use crate::shared::Shared;
-use landfall_heap::{HeapError, SlotId, Writer};
+use landfall_heap::{HeapError, Until, Writer};
 use landfall_kv::{Engine, KvError};
 use landfall_sockets::ConnId;
 use landfall_wal::Logs;
@@ -47,9 +47,8 @@ pub enum Outcome {
     Done,
     /// The reply has been written; close the connection once it is sent.
     Close,
-    /// Nothing was changed and nothing written: execute again once `slot` is durable, or, without a slot,
-    /// after this worker's next commit.
-    Wait(Option<SlotId>),
+    /// Nothing was changed and nothing written: wait, then execute again.
+    Wait(Until),
     /// The same: execute again once a log has grown, or when it need not wait any longer.
     Tail(Tail),
 }

@@ -1,9 +1,16 @@
 //! The heap as the transport's source of landing space, and the way out of it for slow clients' bytes.
 
 use landfall_heap::{CopyPath, FRAME_SIZE, Heap};
-use landfall_media::{Extent, MediaError, RUN_SIZE, Sum};
+use landfall_media::{Extent, MediaError, RUN_SIZE, Segment, Sum};
 use landfall_sockets::Frames;
+use smallvec::SmallVec;
 use std::sync::Arc;
+
+/// Pieces of a stream as a parser takes them.
+pub(crate) type Segments<'h> = SmallVec<[Segment<'h>; 4]>;
+
+/// Longer pieces are not copied: they fill landing runs by themselves, bytes.
+const ASIDE_PIECE_MAX: u64 = 64 << 10;
 
 /// Lends free runs of the heap to a transport.
 #[derive(Debug)]
@@ -18,9 +25,13 @@ impl Landing {
         Self { heap, aside: None }
     }
 
-    /// Copies held bytes into a run shared by stalled requests; the copy is held, the original released.
+    /// Copies held bytes into a run shared by stalled requests; the copy is held, the original released. `None` where
+    /// there is no space, and for what is so long that it is better left where it is.
     pub(crate) fn set_aside(&mut self, extent: Extent) -> Result<Option<Extent>, MediaError> {
         let len = u64::from(extent.len());
+        if len > ASIDE_PIECE_MAX {
+            return Ok(None);
+        }
         if self.aside.is_none_or(|(_, used)| used + len > RUN_SIZE) {
             self.end_aside();
             self.aside = self.heap.take_landing_run().map(|run| (run, 0));
@@ -95,6 +106,36 @@ fn sum_of_rest(heap: &Heap, whole: Extent, count: usize) -> Option<Sum> {
 pub(crate) struct Inbox {
     extents: std::collections::VecDeque<Extent>,
     len: usize,
+    /// Where the latest listing began.
+    mark: Mark,
+    /// Leading extents that have been looked at for moving the smallest aside, and all.
+    aside: [usize; 2],
+}
+
+/// What of an unfinished request is moved aside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Aside {
+    /// Pieces of less than half a frame, each of which would keep a run.
+    Smallest,
+    /// Whatever does not fill landing runs by itself.
+    All,
+}
+
+impl Aside {
+    /// Longest piece that is moved, bytes.
+    const fn len_max(self) -> u64 {
+        match self {
+            Self::Smallest => FRAME_SIZE / 2,
+            Self::All => ASIDE_PIECE_MAX,
+        }
+    }
+}
+
+/// An extent of an inbox, and the bytes in front of it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Mark {
+    extent: usize,
+    start: usize,
 }
 
 impl Inbox {
@@ -107,8 +148,40 @@ impl Inbox {
         self.extents.get(index).copied()
     }
 
-    pub(crate) fn extents(&self) -> impl Iterator<Item = Extent> + '_ {
-        self.extents.iter().copied()
+    /// Pieces that the bytes lie in.
+    pub(crate) fn pieces(&self) -> usize {
+        self.extents.len()
+    }
+
+    /// What has been received from byte `from` on, where it lies. Listing from further and further on, as more arrives,
+    /// costs in proportion to what has arrived since.
+    pub(crate) fn segments<'h>(&mut self, heap: &'h Heap, from: usize) -> Result<Segments<'h>, MediaError> {
+        let mark = self.find(from);
+        let mut skip = from - mark.start;
+        let segment = |extent: &Extent| {
+            let bytes = heap.media().bytes(*extent)?;
+            let skip = std::mem::take(&mut skip);
+            let sum = extent.sum().filter(|_| skip == 0);
+            Ok(Segment { addr: extent.off + skip as u64, bytes: bytes.get(skip..).unwrap_or_default(), sum })
+        };
+        self.extents.range(mark.extent..).map(segment).collect()
+    }
+
+    /// The extent that byte `from` lies in, or the end.
+    fn find(&mut self, from: usize) -> Mark {
+        let mut mark = if from < self.mark.start { Mark::default() } else { self.mark };
+        while let Some(extent) = self.extents.get(mark.extent)
+            && mark.start + extent.len() as usize <= from
+        {
+            mark = Mark { extent: mark.extent + 1, start: mark.start + extent.len() as usize };
+        }
+        // The last extent may still grow.
+        let end = mark.extent == self.extents.len();
+        if end && let Some(last) = self.extents.back() {
+            mark = Mark { extent: mark.extent - 1, start: mark.start - last.len() as usize };
+        }
+        self.mark = mark;
+        mark
     }
 
     /// Appends bytes that are held once. Neighbours become one extent, whose shared frame needs one hold.
@@ -120,6 +193,8 @@ impl Inbox {
                     heap.runs().release(Extent::new(extent.off, 1));
                 }
                 last.grow(extent.len());
+                let looked_at = self.extents.len() - 1;
+                self.aside = self.aside.map(|aside| aside.min(looked_at));
             }
             _ => self.extents.push_back(extent),
         }
@@ -128,12 +203,14 @@ impl Inbox {
     /// Drops the first `count` bytes, releasing the frames that hold no later ones.
     pub(crate) fn consume(&mut self, heap: &Heap, mut count: usize) {
         self.len -= count;
+        self.mark = Mark::default();
         while count > 0 {
             let front = self.extents.front_mut().expect("no more is consumed than was received");
             if front.len() as usize <= count {
                 count -= front.len() as usize;
                 heap.runs().release(*front);
                 self.extents.pop_front();
+                self.aside = self.aside.map(|aside| aside.saturating_sub(1));
                 continue;
             }
             let rest = Extent::new(front.off + count as u64, front.len() - count as u32)
@@ -147,18 +224,144 @@ impl Inbox {
         }
     }
 
-    /// Moves everything aside, out of landing runs. True if it was moved.
-    pub(crate) fn set_aside(&mut self, landing: &mut Landing) -> Result<bool, MediaError> {
-        for extent in &mut self.extents {
-            match landing.set_aside(*extent)? {
-                Some(copy) => *extent = copy,
-                None => return Ok(false),
+    /// Moves pieces that this has not been asked about before out of landing runs.
+    pub(crate) fn set_aside(&mut self, landing: &mut Landing, what: Aside) -> Result<(), MediaError> {
+        for index in self.aside[what as usize]..self.extents.len() {
+            let extent = self.extents[index];
+            if u64::from(extent.len()) <= what.len_max() {
+                let Some(copy) = landing.set_aside(extent)? else { break };
+                self.extents[index] = copy;
             }
+            self.aside[what as usize] = index + 1;
         }
-        Ok(true)
+        Ok(())
+    }
+
+    /// Copies everything together, so that there are few pieces: for what is short and came in very many.
+    pub(crate) fn gather(&mut self, landing: &mut Landing) -> Result<(), MediaError> {
+        let heap = Arc::clone(&landing.heap);
+        self.mark = Mark::default();
+        let (mut rest, len) = (std::mem::take(&mut self.extents), std::mem::take(&mut self.len));
+        self.aside = [0; 2];
+        let mut outcome = Ok(());
+        while let Some(extent) = rest.pop_front() {
+            let moved = if outcome.is_ok() { landing.set_aside(extent) } else { Ok(None) };
+            self.push(&heap, *moved.as_ref().ok().and_then(Option::as_ref).unwrap_or(&extent));
+            outcome = outcome.and(moved.map(|_| ()));
+        }
+        debug_assert_eq!(self.len, len, "nothing is lost");
+        outcome
     }
 
     pub(crate) fn clear(&mut self, heap: &Heap) {
         self.consume(heap, self.len);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reply::tests::heap;
+    use proptest::prelude::*;
+
+    /// An inbox that has received `packets`, each of a length, in the run behind the one before or a frame further on.
+    fn receive(heap: &Heap, inbox: &mut Inbox, at: &mut u64, len: u32, joins: bool) -> Vec<u8> {
+        if !joins {
+            *at = at.next_multiple_of(FRAME_SIZE) + 100;
+        }
+        let bytes: Vec<u8> = (0..u64::from(len)).map(|byte| (byte * 31 + *at) as u8).collect();
+        let extent = Extent::new(*at, len);
+        heap.media().store(*at, &bytes).unwrap();
+        heap.runs().hold(extent);
+        inbox.push(heap, extent);
+        *at = extent.end();
+        bytes
+    }
+
+    fn listed(inbox: &mut Inbox, heap: &Heap, from: usize) -> Vec<u8> {
+        inbox.segments(heap, from).unwrap().iter().flat_map(|segment| segment.bytes).copied().collect()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn what_is_listed_is_what_was_received(
+            packets in prop::collection::vec((1..1500_u32, any::<bool>(), any::<u8>(), any::<prop::sample::Index>()), 1..60),
+        ) {
+            let heap = heap();
+            let mut landing = Landing::new(Arc::clone(&heap));
+            let mut at = heap.take_landing_run().unwrap();
+            let (mut inbox, mut model) = (Inbox::default(), Vec::new());
+            for (len, joins, action, place) in packets {
+                model.extend(receive(&heap, &mut inbox, &mut at, len, joins));
+                match action % 8 {
+                    0 => inbox.set_aside(&mut landing, Aside::Smallest).unwrap(),
+                    3 => inbox.set_aside(&mut landing, Aside::All).unwrap(),
+                    1 => inbox.gather(&mut landing).unwrap(),
+                    2 => {
+                        let count = place.index(model.len());
+                        inbox.consume(&heap, count);
+                        model.drain(..count);
+                    }
+                    _ => {}
+                }
+                let from = place.index(model.len() + 1);
+                prop_assert_eq!(listed(&mut inbox, &heap, from), &model[from..]);
+                prop_assert_eq!(listed(&mut inbox, &heap, 0), &model[..]);
+                prop_assert_eq!(inbox.len(), model.len());
+            }
+            inbox.clear(&heap);
+        }
+    }
+
+    #[test]
+    fn listing_what_is_new_costs_what_is_new() {
+        let heap = heap();
+        let mut at = heap.take_landing_run().unwrap();
+        let (mut inbox, mut pieces) = (Inbox::default(), 0);
+        for packet in 0..400_usize {
+            receive(&heap, &mut inbox, &mut at, 10, false);
+            pieces += inbox.segments(&heap, packet * 10).unwrap().len();
+        }
+        assert_eq!(inbox.pieces(), 400);
+        assert!(pieces <= 800, "{pieces} pieces were listed of 400");
+        inbox.clear(&heap);
+    }
+
+    #[test]
+    fn what_came_in_many_pieces_is_copied_together_into_few() {
+        let heap = heap();
+        let mut landing = Landing::new(Arc::clone(&heap));
+        let first = heap.take_landing_run().unwrap();
+        let (mut inbox, mut at, mut model) = (Inbox::default(), first, Vec::new());
+        for _ in 0..400 {
+            model.extend(receive(&heap, &mut inbox, &mut at, 10, false));
+        }
+        inbox.gather(&mut landing).unwrap();
+        assert_eq!((inbox.pieces(), listed(&mut inbox, &heap, 0)), (1, model));
+        let held = (first..at).step_by(FRAME_SIZE as usize).filter(|off| heap.runs().frame_refs(*off) > 0);
+        assert_eq!(held.count(), 0, "the frames that it came in are free");
+        inbox.clear(&heap);
+    }
+
+    #[test]
+    fn long_pieces_that_stayed_while_more_arrived_are_moved_when_nothing_does() {
+        let heap = heap();
+        let mut landing = Landing::new(Arc::clone(&heap));
+        let first = heap.take_landing_run().unwrap();
+        let (mut inbox, mut at) = (Inbox::default(), first);
+        for len in [10, 5000, 20, 5000] {
+            receive(&heap, &mut inbox, &mut at, len, false);
+        }
+        let held = |heap: &Heap| -> u32 {
+            (first..at).step_by(FRAME_SIZE as usize).map(|off| heap.runs().frame_refs(off)).sum()
+        };
+        let before = held(&heap);
+        inbox.set_aside(&mut landing, Aside::Smallest).unwrap();
+        assert_eq!(held(&heap), before - 2);
+        inbox.set_aside(&mut landing, Aside::All).unwrap();
+        assert_eq!(held(&heap), 0, "nothing is left in the run it landed in");
+        inbox.clear(&heap);
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! Read [`Server`] first: [`Server::start`] opens the store of a [`Config`] and serves it until told to stop.
 
+mod admission;
 mod ahead;
 pub mod args;
 pub mod baseline;
@@ -13,13 +14,16 @@ pub mod http;
 mod landing;
 pub mod logs;
 mod maintenance;
+mod pace;
 mod process;
 pub mod reply;
 pub mod resp;
 mod server;
 pub mod shared;
 pub mod store;
+mod supervise;
 mod tails;
+mod walk;
 mod worker;
 
 pub use config::Config;

@@ -1,7 +1,7 @@
 //! Logs as commands and requests of both protocols use them: errors in their words, and waiting for more.
 
 use crate::context::{Context, Tail, http_heap_status, resp_heap_error};
-use landfall_heap::HeapError;
+use landfall_heap::{Gate, HeapError};
 use landfall_wal::{LogStats, Page, ReadLimit, WalError};
 
 /// Entries that one read returns where nothing is said.
@@ -85,6 +85,7 @@ pub enum Read<'h> {
 /// The logs'.
 pub fn read<'a>(
     ctx: &Context<'a>,
+    reply: &mut impl Gate,
     name: &[u8],
     from: From,
     limit: ReadLimit,
@@ -95,9 +96,9 @@ pub fn read<'a>(
     let from = match (from, ctx.tail) {
         (From::Offset(offset), _) => offset,
         (_, Some(tail)) => tail.from,
-        (from, None) => from.offset(&logs.stats_of(name)?),
+        (from, None) => from.offset(&logs.stats_of(name)?.open(reply)),
     };
-    let page = logs.read(name, from, limit)?;
+    let page = logs.read(name, from, limit)?.open(reply);
     let Some(wait_ms) = wait_ms.filter(|_| page.entries.is_empty() && limit.entries > 0) else {
         return Ok(Read::Page(page));
     };
@@ -107,7 +108,7 @@ pub fn read<'a>(
     }
     if logs.watch(name, from, ctx.worker as u8)? {
         // It has grown since.
-        return Ok(Read::Page(logs.read(name, from, limit)?));
+        return Ok(Read::Page(logs.read(name, from, limit)?.open(reply)));
     }
     Ok(Read::Tail(Tail { from, until_ms }))
 }

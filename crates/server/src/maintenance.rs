@@ -2,11 +2,13 @@
 //! compaction, scrubbing. Each in small steps, so that no lock is held for long.
 
 use crate::shared::{Shared, count, now_ns};
-use landfall_heap::{CompactGoal, Compacted, Compactor, HeapError, Owner, OwnerBySpace, Writer, spaces};
+use landfall_heap::{
+    CompactGoal, Compacted, Compactor, FreeGoal, HeapError, Owner, OwnerBySpace, RunId, Writer, spaces,
+};
 use landfall_kv::{KvError, ScrubCursor};
 use landfall_wal::{LogScrub, WalError};
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// Pause between looks at what there is to do.
@@ -14,9 +16,9 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// Pause while there is plenty to do but no hurry: leaves the core to the workers.
 const PAUSE_BUSY: Duration = Duration::from_micros(500);
 /// Bytes that one compaction step moves.
-const STEP_BYTES: u64 = 256 << 10;
-/// Compaction steps in a row while the region is well above its goal.
-const STEPS_BEHIND_MAX: usize = 32;
+const STEP_BYTES: u64 = 1 << 20;
+/// Compaction steps in a row while too few runs are free.
+const STEPS_MAX: usize = 32;
 /// Keys purged, and keys scrubbed, in one step.
 const STEP_KEYS: usize = 512;
 /// How often logs are trimmed to what they are set to keep.
@@ -27,29 +29,59 @@ const STEP_ENTRIES: usize = 2048;
 const MARK_STEP: u32 = 4096;
 /// How often watermarks are moved all the way.
 const MARK_ALL_EVERY: Duration = Duration::from_secs(1);
-/// No commit for this long: the server counts as idle, and compaction goes further.
-const IDLE_AFTER: Duration = Duration::from_millis(300);
 /// Runs loaded in the background in one step.
 const LOADS_PER_STEP: usize = 8;
 
-/// How dense the region is kept while writes go on: within the bound of 1.6 times (3 for small values).
-const GOAL_LOADED: CompactGoal = CompactGoal { data_ratio: 1.27, slab_ratio: 1.4 };
-/// The same where each packet has a frame of its own, which a value of 1 KiB fills by half: packing them is left
-/// for when there is time, or no space.
-const GOAL_LOADED_PACKETS: CompactGoal = CompactGoal { data_ratio: 2.6, slab_ratio: 1.4 };
-/// How dense it becomes once they rest: within the bound of 1.25 times (2.2 for small values).
-const GOAL_IDLE: CompactGoal = CompactGoal { data_ratio: 1.03, slab_ratio: 1.03 };
-/// Times the goal at which writers are slowed down: compaction cannot keep up with them.
-const BRAKE_FROM: f32 = 1.06;
-/// Pause after each commit for each unit above that, seconds: 500 us at 7 % above the goal.
-const BRAKE_SLOPE: f32 = 0.05;
-/// Longest pause after a commit, seconds.
-const BRAKE_MAX: f32 = 0.005;
+/// Free runs made ready, or given back, in one step: more than a second of writes takes.
+const TENDED_PER_STEP: usize = 8;
+/// Free runs that nobody has needed for so long are given back.
+const WINDOW: Duration = Duration::from_secs(1);
 /// Looking for runs to compact takes at most one part in so many of the time.
 const REST_FACTOR: u32 = 50;
+/// Whoever waits for space waits no longer than this for the next look.
+const REST_MAX: Duration = Duration::from_millis(100);
 
 /// Writer id of the purger; workers count from 0, the compactor has an id of its own.
 const PURGER_ID: u8 = 253;
+
+/// Pause of a job that failed: it does not burn the core with what cannot be done.
+const PAUSE_FAILED: Duration = Duration::from_secs(1);
+
+/// What there is to do in the background. Damage ends none of it but what it hits, and no job ends another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Job {
+    Load,
+    TendFreeRuns,
+    PrepareSlabs,
+    Mark,
+    Purge,
+    KeepLogs,
+    Compact,
+    Scrub,
+}
+
+impl Job {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Load => "loading",
+            Self::TendFreeRuns => "making runs ready and giving them back",
+            Self::PrepareSlabs => "preparing slabs",
+            Self::Mark => "moving watermarks",
+            Self::Purge => "expiry",
+            Self::KeepLogs => "trimming logs",
+            Self::Compact => "compaction",
+            Self::Scrub => "scrubbing",
+        }
+    }
+}
+
+/// What the scrub is at: memory's keys, then its logs, then, where that is something else, the medium.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Scrubs {
+    Keys,
+    Logs,
+    Medium(u32),
+}
 
 /// The background worker.
 pub(crate) struct Maintenance {
@@ -57,19 +89,19 @@ pub(crate) struct Maintenance {
     compactor: Compactor,
     purger: Writer,
     scrub: ScrubCursor,
-    /// Where the scrub of logs stands; keys and logs take turns.
+    /// Where the scrub of logs stands.
     log_scrub: LogScrub,
-    scrubs_logs: bool,
+    scrubs: Scrubs,
     retained_at: Instant,
     scrub_debt: f64,
     scrubbed_at: Instant,
     loading: bool,
+    window_began: Instant,
     marked_at: Instant,
-    commits_seen: u64,
-    wrote_at: Instant,
-    /// The compactor has nothing to do, and is not asked again until then.
+    /// The compactor has found nothing to empty, and is not asked again until then.
     rests_until: Instant,
-    complained: bool,
+    /// Jobs that failed, and when they are tried again. A job is complained of once until it succeeds.
+    failed: BTreeMap<Job, Instant>,
 }
 
 impl Maintenance {
@@ -82,62 +114,91 @@ impl Maintenance {
             shared: Arc::clone(&shared),
             scrub: ScrubCursor::default(),
             log_scrub: LogScrub::default(),
-            scrubs_logs: false,
+            scrubs: Scrubs::Keys,
             retained_at: now,
             scrub_debt: 0.0,
             scrubbed_at: now,
             loading: true,
+            window_began: now,
             marked_at: now,
-            commits_seen: 0,
-            wrote_at: now,
             rests_until: now,
-            complained: false,
+            failed: BTreeMap::new(),
         }
     }
 
     /// Works until the server stops, then leaves the region with every watermark moved.
     pub(crate) fn run(mut self) {
+        let _ = self.shared.maintenance.set(std::thread::current());
         while !self.shared.is_stopping() {
             let busy = self.step();
-            std::thread::sleep(if busy { PAUSE_BUSY } else { PAUSE });
+            // Whoever has to wait for space wakes it.
+            std::thread::park_timeout(if busy { PAUSE_BUSY } else { PAUSE });
         }
     }
 
     /// True if there is more to do at once.
     fn step(&mut self) -> bool {
-        match self.try_step() {
-            Ok(busy) => busy,
+        self.attempt(Job::Load, Self::load);
+        if self.shared.engine.heap().media().closed().is_some() {
+            return false;
+        }
+        self.attempt(Job::TendFreeRuns, Self::tend_free_runs);
+        self.attempt(Job::PrepareSlabs, |worker| worker.prepare_slabs());
+        self.attempt(Job::Mark, Self::mark);
+        let purging = self.attempt(Job::Purge, Self::purge);
+        let sweeping = self.attempt(Job::KeepLogs, Self::keep_logs);
+        let compacting = self.attempt(Job::Compact, Self::compact);
+        self.attempt(Job::Scrub, Self::scrub);
+        purging || sweeping || compacting || self.loading
+    }
+
+    /// Does a step of one job. What fails is told, and tried again after a while; the other jobs go on.
+    fn attempt<R: Default>(&mut self, job: Job, step: impl FnOnce(&mut Self) -> Result<R, KvError>) -> R {
+        if self.failed.get(&job).is_some_and(|until| Instant::now() < *until) {
+            return R::default();
+        }
+        match step(self) {
+            Ok(done) => {
+                self.failed.remove(&job);
+                done
+            }
             Err(error) => {
-                if !std::mem::replace(&mut self.complained, true) {
-                    tracing::error!(%error, "background work failed; reads go on");
+                if self.failed.insert(job, Instant::now() + PAUSE_FAILED).is_none() {
+                    tracing::error!(%error, job = job.name(), "background work failed; everything else goes on");
                 }
-                false
+                R::default()
             }
         }
     }
 
-    fn try_step(&mut self) -> Result<bool, KvError> {
-        self.load()?;
-        if self.shared.engine.heap().media().closed().is_some() {
-            return Ok(false);
-        }
-        self.prepare_slabs()?;
-        self.mark()?;
-        let purging = self.purge()?;
-        let sweeping = self.keep_logs()?;
-        let compacting = self.compact()?;
-        self.scrub()?;
-        Ok(purging || sweeping || compacting || self.loading)
-    }
-
-    /// Brings a file's runs into memory, and prepares space ahead of its use.
+    /// Brings a file's runs into memory.
     fn load(&mut self) -> Result<(), KvError> {
         let media = self.shared.engine.heap().media();
         for _ in 0..LOADS_PER_STEP {
-            if !media.load_some()? {
-                if std::mem::replace(&mut self.loading, false) {
-                    tracing::info!("everything is in memory");
+            match media.load_some() {
+                Ok(true) => {}
+                Ok(false) => {
+                    if std::mem::replace(&mut self.loading, false) {
+                        tracing::info!("everything is in memory");
+                    }
+                    break;
                 }
+                // Each such run is met once; the others are loaded.
+                Err(error) => tracing::error!(%error, "a part of the region cannot be read"),
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes free runs ready ahead of their use, and gives back, a few at a time, what nobody has needed for a while.
+    fn tend_free_runs(&mut self) -> Result<(), KvError> {
+        let window_over = self.window_began.elapsed() >= WINDOW;
+        if window_over {
+            self.window_began = Instant::now();
+        }
+        let heap = self.shared.engine.heap();
+        for step in 0..TENDED_PER_STEP {
+            if !heap.tend_free_runs(FreeGoal::DEFAULT, window_over && step == 0)? {
                 break;
             }
         }
@@ -169,7 +230,8 @@ impl Maintenance {
             return Ok(false);
         }
         let purged = match self.shared.engine.purge_expired(&mut self.purger, now_ms, STEP_KEYS) {
-            Err(KvError::Wait(_)) => Ok(0),
+            // No slot for a tombstone: compaction, which comes next, makes room.
+            Err(KvError::Wait(_) | KvError::Heap(HeapError::Full)) => Ok(0),
             other => other,
         };
         // What was purged before an error is committed all the same.
@@ -185,7 +247,7 @@ impl Maintenance {
         if self.retained_at.elapsed() >= RETAIN_EVERY {
             self.retained_at = Instant::now();
             match logs.retain(&mut self.purger, now_ns() / 1_000_000) {
-                Ok(_) | Err(WalError::Wait(_)) => {}
+                Ok(_) | Err(WalError::Wait(_) | WalError::Heap(HeapError::Full)) => {}
                 Err(WalError::Heap(error)) => return Err(error.into()),
                 Err(error) => tracing::error!(%error, "a log cannot be trimmed"),
             }
@@ -194,43 +256,31 @@ impl Maintenance {
         Ok(logs.sweep(STEP_ENTRIES) == STEP_ENTRIES)
     }
 
+    /// Makes space while too few runs are free, as fast as it can: writers that outrun it wait for it. True while there is
+    /// more to do.
     fn compact(&mut self) -> Result<bool, KvError> {
-        let commits = self.shared.counters.commits.load(Ordering::Relaxed);
-        if commits != self.commits_seen {
-            self.commits_seen = commits;
-            self.wrote_at = Instant::now();
-        }
-        let loaded = if self.shared.config.xdp.is_some() { GOAL_LOADED_PACKETS } else { GOAL_LOADED };
-        let goal = if self.wrote_at.elapsed() > IDLE_AFTER { GOAL_IDLE } else { loaded };
-        let begun = Instant::now();
-        if begun < self.rests_until {
+        if Instant::now() < self.rests_until {
             return Ok(false);
         }
-        for _ in 0..STEPS_BEHIND_MAX {
-            let done = self.compact_step(goal)?;
-            // A compactor that finds nothing to move is not helped by slower writers.
-            self.brake(if done.rests { 0.0 } else { done.excess }, goal);
-            if done.rests {
-                self.rests_until = Instant::now() + begun.elapsed() * REST_FACTOR;
+        for _ in 0..STEPS_MAX {
+            let begun = Instant::now();
+            let done = self.compact_step()?;
+            if self.shared.engine.heap().take_awaited() {
+                self.shared.wake_all();
             }
-            if !done.is_behind() || done.rests {
-                return Ok(!done.rests);
+            if done.rests {
+                // It may have looked at all runs and found none worth emptying.
+                self.rests_until = Instant::now() + (begun.elapsed() * REST_FACTOR).min(REST_MAX);
+                return Ok(false);
             }
         }
         Ok(true)
     }
 
-    /// Slows the writers down where compaction cannot keep up with them: the region's size is bounded, their
-    /// speed is not.
-    fn brake(&self, excess: f32, goal: CompactGoal) {
-        let over = if goal != GOAL_IDLE { (excess - BRAKE_FROM).max(0.0) } else { 0.0 };
-        let pause = Duration::from_secs_f32((over * BRAKE_SLOPE).min(BRAKE_MAX));
-        self.shared.brake_us.store(pause.subsec_micros(), Ordering::Relaxed);
-    }
-
-    fn compact_step(&mut self, goal: CompactGoal) -> Result<Compacted, KvError> {
+    fn compact_step(&mut self) -> Result<Compacted, KvError> {
         let others: [(_, &dyn Owner); 1] = [(spaces::LOGS, &self.shared.logs)];
         let owner = OwnerBySpace { rest: &self.shared.engine, others: &others };
+        let goal = CompactGoal::free(self.shared.engine.heap().clean_below());
         let done = match self.compactor.step(&owner, goal, STEP_BYTES) {
             // Nothing left to work with: deletes will free runs by themselves.
             Err(HeapError::Full) => Compacted { rests: true, ..Compacted::default() },
@@ -246,15 +296,26 @@ impl Maintenance {
         let rate = self.shared.config.scrub_rate.0 as f64;
         let since = self.scrubbed_at.elapsed().as_secs_f64();
         self.scrubbed_at = Instant::now();
+        // Up to a second's worth at once, but for the debt of a run just read.
         self.scrub_debt = (self.scrub_debt + rate * since).min(rate);
         if self.loading || self.scrub_debt < 64.0 * 1024.0 {
             return Ok(());
         }
-        if self.scrubs_logs {
-            return self.scrub_logs();
+        match self.scrubs {
+            Scrubs::Keys => self.scrub_keys(),
+            Scrubs::Logs => {
+                self.scrub_logs();
+                Ok(())
+            }
+            Scrubs::Medium(run) => self.scrub_medium(run),
         }
+    }
+
+    fn scrub_keys(&mut self) -> Result<(), KvError> {
         let done = self.shared.engine.scrub(&mut self.scrub, 64, now_ns() / 1_000_000)?;
-        self.scrubs_logs = done.wrapped;
+        if done.wrapped {
+            self.scrubs = Scrubs::Logs;
+        }
         self.scrub_debt -= (done.bytes + done.keys * 128).max(4096) as f64;
         let counters = &self.shared.counters;
         count(&counters.scrubbed_keys, done.keys);
@@ -266,12 +327,13 @@ impl Maintenance {
         }
         Ok(())
     }
-}
 
-impl Maintenance {
-    fn scrub_logs(&mut self) -> Result<(), KvError> {
+    fn scrub_logs(&mut self) {
         let done = self.shared.logs.scrub(&mut self.log_scrub, 64);
-        self.scrubs_logs = !done.wrapped;
+        if done.wrapped {
+            let apart = self.shared.engine.heap().has_medium_apart();
+            self.scrubs = if apart { Scrubs::Medium(0) } else { Scrubs::Keys };
+        }
         self.scrub_debt -= (done.bytes + done.entries * 128).max(4096) as f64;
         let counters = &self.shared.counters;
         count(&counters.scrubbed_keys, done.entries);
@@ -279,6 +341,24 @@ impl Maintenance {
         count(&counters.scrub_findings, done.findings.len() as u64);
         for (log, offset, what) in &done.findings {
             tracing::error!(log, offset, %what, "damaged: not served; trim past it");
+        }
+    }
+
+    /// Checks one run of the medium against memory, and writes again what only the medium holds wrong.
+    fn scrub_medium(&mut self, run: u32) -> Result<(), KvError> {
+        let heap = self.shared.engine.heap();
+        let last = run + 1 >= heap.geometry().runs;
+        self.scrubs = if last { Scrubs::Keys } else { Scrubs::Medium(run + 1) };
+        let counters = &self.shared.counters;
+        let done = heap.scrub_medium(RunId(run)).inspect_err(|_| count(&counters.scrub_findings, 1))?;
+        self.scrub_debt -= done.bytes as f64;
+        count(&counters.scrubbed_bytes, done.bytes);
+        count(&counters.scrub_findings, done.damaged.len() as u64);
+        for slot in done.damaged {
+            let view = heap.record(slot).ok();
+            let key = view.as_ref().and_then(|view| heap.key(view).ok()).map(String::from_utf8_lossy);
+            tracing::error!(slot = slot.0, ?key, "damaged on the medium, whole in memory: written again");
+            heap.write_again(slot)?;
         }
         Ok(())
     }

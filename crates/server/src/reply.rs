@@ -1,6 +1,6 @@
 //! Replies on their way out: protocol bytes and stored values, and what must be durable first.
 
-use landfall_heap::{CopyPath, FRAME_SIZE, Heap, SlotId};
+use landfall_heap::{CopyPath, FRAME_SIZE, Gate, Heap, Ticket, Tickets};
 use landfall_kv::Item;
 use landfall_media::{Extent, Sum};
 use landfall_sockets::{Outgoing, Part};
@@ -11,8 +11,8 @@ use std::collections::VecDeque;
 /// Counted as [`CopyPath::Reply`].
 pub const REPLY_COPY_MAX: usize = 256;
 
-/// Slots that a reply waits for.
-pub type Barriers = SmallVec<[SlotId; 4]>;
+/// Longest reply, bytes, stored values among them.
+pub const REPLY_BYTES_MAX: usize = 4 << 30;
 
 /// The extent of a value with `before` and `after` around it, if these bytes lie there, in the frames that the value
 /// holds. Only packets have frames of their own, of which no part is written after they have landed: their values
@@ -41,8 +41,8 @@ fn framed(heap: &Heap, item: &Item<'_>, before: &[u8], after: &[u8]) -> Option<E
 pub struct Batch {
     /// What to send.
     pub out: Outgoing,
-    /// Slots that must be durable first.
-    pub barriers: Barriers,
+    /// What must be durable first.
+    pub barriers: Tickets,
     /// Commit round in which the barriers arose; replies of different rounds do not wait for each other.
     round: u64,
 }
@@ -74,17 +74,17 @@ impl Outbox {
     pub fn begin<'a>(&'a mut self, heap: &'a Heap, round: u64) -> Reply<'a> {
         if self.queue.is_empty() {
             let out = self.spare.pop().unwrap_or_default();
-            self.queue.push_back(Batch { out, barriers: Barriers::new(), round });
+            self.queue.push_back(Batch { out, barriers: Tickets::default(), round });
         }
         let bytes_start = self.queue.back().map_or(0, |batch| batch.out.bytes.len());
         let parts_start = self.queue.back().map_or(0, |batch| batch.out.parts.len());
-        let waits = Barriers::new();
+        let waits = Tickets::default();
         Reply { outbox: self, heap, round, bytes_start, parts_start, waits, stored: 0, finished: false }
     }
 
     /// The next replies that may leave: everything at the front whose barriers are durable.
-    pub fn take_ready(&mut self, is_durable: impl Fn(SlotId) -> bool) -> Option<Outgoing> {
-        let ready = |batch: &Batch| batch.barriers.iter().all(|slot| is_durable(*slot));
+    pub fn take_ready(&mut self, is_durable: impl Fn(Ticket) -> bool) -> Option<Outgoing> {
+        let ready = |batch: &Batch| batch.barriers.iter().all(&is_durable);
         if !self.queue.front().is_some_and(ready) {
             return None;
         }
@@ -103,9 +103,9 @@ impl Outbox {
         Some(out)
     }
 
-    /// The slot that the first reply waits for, if it waits.
-    pub fn waits_for(&self, is_durable: impl Fn(SlotId) -> bool) -> Option<SlotId> {
-        self.queue.front()?.barriers.iter().copied().find(|slot| !is_durable(*slot))
+    /// What the first reply waits for, if it waits.
+    pub fn waits_for(&self, is_durable: impl Fn(Ticket) -> bool) -> Option<Ticket> {
+        self.queue.front()?.barriers.iter().find(|ticket| !is_durable(*ticket))
     }
 
     /// Takes emptied buffers back.
@@ -155,7 +155,7 @@ pub struct Reply<'a> {
     round: u64,
     bytes_start: usize,
     parts_start: usize,
-    waits: Barriers,
+    waits: Tickets,
     stored: usize,
     finished: bool,
 }
@@ -170,16 +170,8 @@ impl Reply<'_> {
         &mut self.out().bytes
     }
 
-    /// The reply must not leave before the record in `slot` is durable.
-    pub fn wait_for(&mut self, slot: SlotId) {
-        if !self.heap.is_durable(slot) {
-            add_barrier(&mut self.waits, slot);
-        }
-    }
-
-    /// Appends a stored value, by reference unless it is tiny, and waits for its record.
+    /// Appends a stored value, by reference unless it is tiny.
     pub fn item(&mut self, item: Item<'_>) {
-        self.wait_for(item.slot);
         if let Some(bytes) = item.inline() {
             self.heap.copies.add(CopyPath::Reply, bytes.len());
             self.bytes().extend_from_slice(bytes);
@@ -205,7 +197,6 @@ impl Reply<'_> {
             return self.bytes().extend_from_slice(after);
         };
         self.bytes().truncate(start);
-        self.wait_for(item.slot);
         item.hand_over(|_| {});
         self.stored(whole);
     }
@@ -222,6 +213,13 @@ impl Reply<'_> {
         bytes - self.bytes_start + self.stored
     }
 
+    /// Memory that it takes so far, bytes: protocol bytes, and a word or three for each piece of stored values.
+    pub fn memory_len(&self) -> usize {
+        let Some(batch) = self.outbox.queue.back() else { return 0 };
+        let pieces = batch.out.parts.len().saturating_sub(self.parts_start);
+        batch.out.bytes.len() - self.bytes_start + pieces * size_of::<Part>()
+    }
+
     /// True when nothing has been written.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -232,7 +230,8 @@ impl Reply<'_> {
         drop(self);
     }
 
-    /// Takes everything written back; the reply can be written anew.
+    /// Takes everything written back; the reply can be written anew. It still waits for what it has opened: what is
+    /// written instead, an error, may rest on it, too.
     pub fn rewind(&mut self) {
         let (bytes_start, parts_start) = (self.bytes_start, self.parts_start);
         let heap = self.heap;
@@ -244,7 +243,6 @@ impl Reply<'_> {
         }
         out.bytes.truncate(bytes_start);
         clip_parts(out, bytes_start as u32);
-        self.waits.clear();
         self.stored = 0;
     }
 
@@ -270,12 +268,20 @@ impl Reply<'_> {
         let first = bytes_start == 0 && parts_start == 0;
         if first || batch.round == round && !batch.barriers.is_empty() {
             batch.round = round;
-            waits.into_iter().for_each(|slot| add_barrier(&mut batch.barriers, slot));
+            batch.barriers.add_all(&waits);
             self.outbox.spare.extend(spare);
             return;
         }
         let out = split(&mut batch.out, bytes_start, parts_start, spare.unwrap_or_default());
         self.outbox.queue.push_back(Batch { out, barriers: waits, round });
+    }
+}
+
+impl Gate for Reply<'_> {
+    fn hold_until(&mut self, tickets: &Tickets) {
+        for ticket in tickets.iter().filter(|ticket| !self.heap.is_durable(*ticket)) {
+            self.waits.add(ticket);
+        }
     }
 }
 
@@ -327,18 +333,10 @@ fn split(out: &mut Outgoing, bytes_start: usize, parts_start: usize, mut tail: O
     tail
 }
 
-/// Waiting for a later slot of the same slab covers an earlier one.
-fn add_barrier(barriers: &mut Barriers, slot: SlotId) {
-    match barriers.iter_mut().find(|known| known.run() == slot.run()) {
-        Some(known) => *known = (*known).max(slot),
-        None => barriers.push(slot),
-    }
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use landfall_heap::{FRAME_SIZE, NewRegion, Opening, RunId};
+    use landfall_heap::{Entry, FRAME_SIZE, Gated, Kind, NewRegion, Opening, Source, Writer};
     use landfall_media::RUN_SIZE;
     use landfall_media::sim::{SimMedia, SimOptions};
     use proptest::prelude::*;
@@ -411,7 +409,7 @@ pub(crate) mod tests {
     enum Write {
         Bytes(u8),
         Stored(u16),
-        Wait { slab: u32, index: u32 },
+        Wait { writer: u8, batch: u64 },
         Rewind,
     }
 
@@ -426,19 +424,19 @@ pub(crate) mod tests {
     enum Op {
         Reply { writes: Vec<Write>, end: End },
         NextRound,
-        Durable { slab: u32, below: u32 },
+        Durable { writer: u8, upto: u64 },
         Take,
         Clear,
     }
 
-    const SLABS: u32 = 3;
-    const INDEX_MAX: u32 = 12;
+    const WRITERS: u8 = 3;
+    const BATCH_MAX: u64 = 12;
 
     fn write() -> impl Strategy<Value = Write> {
         prop_oneof![
             5 => (0u8..6).prop_map(Write::Bytes),
             3 => (1u16..2000).prop_map(Write::Stored),
-            2 => (1..=SLABS, 0..INDEX_MAX).prop_map(|(slab, index)| Write::Wait { slab, index }),
+            2 => (0..WRITERS, 1..=BATCH_MAX).prop_map(|(writer, batch)| Write::Wait { writer, batch }),
             1 => Just(Write::Rewind),
         ]
     }
@@ -448,7 +446,7 @@ pub(crate) mod tests {
         prop_oneof![
             8 => (prop::collection::vec(write(), 0..6), end).prop_map(|(writes, end)| Op::Reply { writes, end }),
             2 => Just(Op::NextRound),
-            3 => (1..=SLABS, 0..=INDEX_MAX).prop_map(|(slab, below)| Op::Durable { slab, below }),
+            3 => (0..WRITERS, 0..=BATCH_MAX).prop_map(|(writer, upto)| Op::Durable { writer, upto }),
             4 => Just(Op::Take),
             1 => Just(Op::Clear),
         ]
@@ -458,7 +456,7 @@ pub(crate) mod tests {
     #[derive(Debug, Default)]
     struct Queued {
         tokens: Vec<Token>,
-        waits: Vec<SlotId>,
+        waits: Vec<Ticket>,
         round: u64,
     }
 
@@ -477,7 +475,7 @@ pub(crate) mod tests {
         frames: Frames,
         outbox: Outbox,
         model: VecDeque<Queued>,
-        durable: [u32; SLABS as usize + 1],
+        durable: [u64; WRITERS as usize],
         round: u64,
         next_byte: u8,
     }
@@ -489,7 +487,7 @@ pub(crate) mod tests {
                 frames: Frames::new(),
                 outbox,
                 model,
-                durable: [0; SLABS as usize + 1],
+                durable: [0; WRITERS as usize],
                 round: 1,
                 next_byte: 0,
             }
@@ -499,9 +497,9 @@ pub(crate) mod tests {
             match op {
                 Op::Reply { writes, end } => self.reply(writes, *end),
                 Op::NextRound => self.round += 1,
-                Op::Durable { slab, below } => {
-                    let durable = &mut self.durable[*slab as usize];
-                    *durable = (*durable).max(*below);
+                Op::Durable { writer, upto } => {
+                    let durable = &mut self.durable[usize::from(*writer)];
+                    *durable = (*durable).max(*upto);
                 }
                 Op::Take => self.take(),
                 Op::Clear => {
@@ -530,14 +528,14 @@ pub(crate) mod tests {
                         reply.stored(extent);
                         queued.tokens.push(Token::Stored(extent));
                     }
-                    Write::Wait { slab, index } => {
-                        let slot = SlotId::new(RunId(slab), index);
-                        reply.wait_for(slot);
-                        queued.waits.push(slot);
+                    Write::Wait { writer, batch } => {
+                        let ticket = Ticket::new(writer, batch);
+                        Gated::new((), ticket).open(&mut reply);
+                        queued.waits.push(ticket);
                     }
                     Write::Rewind => {
                         reply.rewind();
-                        queued = Queued { round: self.round, ..Queued::default() };
+                        queued.tokens.clear();
                     }
                 }
                 assert_eq!(reply.len(), queued.len());
@@ -552,16 +550,16 @@ pub(crate) mod tests {
             }
         }
 
-        fn is_durable(durable: &[u32], slot: SlotId) -> bool {
-            slot.index() < durable[slot.run().0 as usize]
+        fn is_durable(durable: &[u64], ticket: Ticket) -> bool {
+            ticket.batch() <= durable[usize::from(ticket.writer())]
         }
 
         /// Whole replies leave, in order, none before what it waits for, and none that no reply of its
         /// round or an earlier one holds back stays.
         fn take(&mut self) {
             let durable = self.durable;
-            let is_durable = |slot| Self::is_durable(&durable, slot);
-            let ready = |reply: &Queued| reply.waits.iter().all(|slot| is_durable(*slot));
+            let is_durable = |ticket| Self::is_durable(&durable, ticket);
+            let ready = |reply: &Queued| reply.waits.iter().all(|ticket| is_durable(*ticket));
             let round_held = self.model.iter().find(|reply| !ready(reply)).map(|reply| reply.round);
             let must_leave = match round_held {
                 Some(held) => self.model.iter().filter(|reply| reply.round < held).count(),
@@ -611,28 +609,28 @@ pub(crate) mod tests {
         fn an_outbox_sends_what_a_list_of_replies_would(ops in prop::collection::vec(op(), 1..60)) {
             let mut pair = Pair::new();
             ops.iter().for_each(|op| pair.run(op));
-            pair.durable = [u32::MAX; SLABS as usize + 1];
+            pair.durable = [u64::MAX; WRITERS as usize];
             pair.run(&Op::Take);
             prop_assert!(pair.model.is_empty(), "everything leaves once everything is durable");
         }
     }
 
-    fn say(outbox: &mut Outbox, heap: &Heap, round: u64, text: &[u8], waits: &[SlotId]) {
+    fn say(outbox: &mut Outbox, heap: &Heap, round: u64, text: &[u8], waits: &[Ticket]) {
         let mut reply = outbox.begin(heap, round);
         reply.bytes().extend_from_slice(text);
-        waits.iter().for_each(|slot| reply.wait_for(*slot));
+        waits.iter().for_each(|ticket| Gated::new((), *ticket).open(&mut reply));
         reply.finish();
     }
 
     #[test]
     fn a_later_round_does_not_hold_back_an_earlier_one() {
         let (heap, mut outbox) = (heap(), Outbox::default());
-        let slot = |index| SlotId::new(RunId(1), index);
+        let ticket = |batch| Ticket::new(1, batch);
         say(&mut outbox, &heap, 1, b"a", &[]);
-        say(&mut outbox, &heap, 1, b"b", &[slot(0)]);
-        say(&mut outbox, &heap, 2, b"c", &[slot(5)]);
+        say(&mut outbox, &heap, 1, b"b", &[ticket(1)]);
+        say(&mut outbox, &heap, 2, b"c", &[ticket(6)]);
         say(&mut outbox, &heap, 2, b"d", &[]);
-        let mut take = |below| outbox.take_ready(|slot| slot.index() < below).map(|out| out.bytes);
+        let mut take = |upto| outbox.take_ready(|ticket| ticket.batch() <= upto).map(|out| out.bytes);
         assert_eq!(take(0).as_deref(), Some(&b"a"[..]));
         assert_eq!(take(0), None);
         assert_eq!(take(1).as_deref(), Some(&b"b"[..]));
@@ -641,28 +639,50 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn many_waits_within_one_slab_are_one_barrier() {
+    fn many_waits_for_one_writer_are_one_barrier() {
         let (heap, mut outbox) = (heap(), Outbox::default());
-        let slots: Vec<SlotId> = (0..100).map(|index| SlotId::new(RunId(1), index)).collect();
-        say(&mut outbox, &heap, 1, b"x", &slots);
-        assert_eq!(outbox.queue[0].barriers.as_slice(), [slots[99]]);
-        assert_eq!(outbox.waits_for(|slot| slot.index() < 99), Some(slots[99]));
-        assert!(outbox.take_ready(|slot| slot.index() < 99).is_none());
+        let tickets: Vec<Ticket> = (1..=100).map(|batch| Ticket::new(1, batch)).collect();
+        say(&mut outbox, &heap, 1, b"x", &tickets);
+        assert!(outbox.queue[0].barriers.iter().eq([tickets[99]]));
+        assert_eq!(outbox.waits_for(|ticket| ticket.batch() < 100), Some(tickets[99]));
+        assert!(outbox.take_ready(|ticket| ticket.batch() < 100).is_none());
     }
 
     #[test]
     fn a_reply_without_bytes_leaves_no_batch_behind() {
         let (heap, mut outbox) = (heap(), Outbox::default());
-        say(&mut outbox, &heap, 1, b"", &[SlotId::new(RunId(1), 0)]);
+        say(&mut outbox, &heap, 1, b"", &[Ticket::new(1, 1)]);
         assert!(outbox.is_empty());
         drop(outbox.begin(&heap, 1));
         assert!(outbox.is_empty());
     }
 
+    fn append_and_commit(writer: &mut Writer) -> Ticket {
+        let (kind, value) = (Kind::Put, Source::Bytes(b"1"));
+        let hash = writer.heap().hash(0, b"k");
+        let entry = Entry {
+            kind,
+            space: 0,
+            hash,
+            key: b"k",
+            key_at: None,
+            value,
+            arrival_ns: 1,
+            expiry_ms: 0,
+            aux: 0,
+        };
+        writer.append(&entry).unwrap();
+        let ticket = writer.ticket();
+        writer.commit_now().unwrap();
+        ticket
+    }
+
     #[test]
     fn what_is_durable_already_is_not_waited_for() {
         let (heap, mut outbox) = (heap(), Outbox::default());
-        say(&mut outbox, &heap, 1, b"x", &[SlotId::NONE]);
+        let mut writer = Writer::new(Arc::clone(&heap), 1);
+        let ticket = append_and_commit(&mut writer);
+        say(&mut outbox, &heap, 1, b"x", &[ticket]);
         assert_eq!(outbox.waits_for(|_| false), None);
         assert!(outbox.take_ready(|_| false).is_some());
     }

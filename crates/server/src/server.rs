@@ -5,13 +5,14 @@ use crate::config::{Config, ConfigError, XdpConfig};
 use crate::maintenance::{self, Maintenance};
 use crate::shared::{ChosenTransport, Counters, Shared, WorkerHandle};
 use crate::store::{self, StoreError};
+use crate::supervise;
 use crate::worker::{LISTENER_HTTP, LISTENER_RESP, Worker};
 use landfall_sockets::{Transport, TransportError};
 use socket2::{Domain, Protocol, Socket, Type};
 use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
@@ -94,7 +95,7 @@ impl Server {
             clients: Default::default(),
             next_client: AtomicU64::new(1),
             cursors: Default::default(),
-            brake_us: AtomicU32::new(0),
+            maintenance: std::sync::OnceLock::new(),
             stopping: AtomicBool::new(false),
             workers: std::sync::OnceLock::new(),
             config,
@@ -126,7 +127,8 @@ impl Server {
                 while shared.workers.get().is_none() && !shared.is_stopping() {
                     std::thread::yield_now();
                 }
-                let outcome = Worker::new(Arc::clone(&shared), id, transport).run();
+                let serve = || Worker::new(Arc::clone(&shared), id, transport).run();
+                let outcome = supervise::essential("a worker", serve);
                 if let Err(error) = &outcome {
                     tracing::error!(%error, worker = id, "a worker failed: stopping");
                     shared.stop();
@@ -139,7 +141,8 @@ impl Server {
         drop(handles_in);
         server.collect_handles(&handles_out)?;
         let background = Maintenance::new(Arc::clone(&server.shared));
-        let thread = std::thread::Builder::new().name("maintenance".into()).spawn(move || background.run());
+        let work = || supervise::essential("background work", move || background.run());
+        let thread = std::thread::Builder::new().name("maintenance".into()).spawn(work);
         server.maintenance = Some(thread.map_err(ServerError::Thread)?);
         Ok(server)
     }
@@ -219,10 +222,11 @@ struct Opened {
 
 /// Tries the transport once here, so that a refusal ends the start and not a worker.
 fn open_transports(config: &Config, store: &store::Store) -> Result<Opened, ServerError> {
-    let image = store.engine.heap().media().image().unwrap_or((0, 0));
+    let media = store.engine.heap().media();
     if let Some(xdp) = &config.xdp {
-        return open_network(config, xdp, image);
+        return open_network(config, xdp, media.pin_image().unwrap_or((0, 0)));
     }
+    let image = media.image().unwrap_or((0, 0));
     let probe = landfall_sockets::open(config.transport, image)?;
     let chosen = ChosenTransport { name: probe.transport.name(), reason: probe.reason };
     let request = match chosen.name {

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 /// Upper bounds of the commit-latency histogram, microseconds; the last bucket is open.
@@ -49,8 +49,16 @@ pub struct Counters {
     pub written_bytes: AtomicU64,
     /// Connections closed for being idle or too slow.
     pub timeouts: AtomicU64,
-    /// Connections closed because their replies piled up.
+    /// Replies refused because they would have been too long.
     pub overflows: AtomicU64,
+    /// Connections closed because unfinished requests held too much.
+    pub unfinished_closed: AtomicU64,
+    /// Connections closed because they sent too much without authenticating.
+    pub unauthenticated_closed: AtomicU64,
+    /// Bytes now held of requests that are not complete.
+    pub unfinished_bytes: AtomicU64,
+    /// Of these, bytes of clients that have not authenticated.
+    pub unauthenticated_bytes: AtomicU64,
     /// Bytes that the compactor has moved.
     pub compacted_bytes: AtomicU64,
     /// Records that the compactor has rewritten.
@@ -150,8 +158,8 @@ pub struct Shared {
     pub next_client: AtomicU64,
     /// Cursors of `SCAN`.
     pub cursors: Mutex<crate::cursors::Cursors>,
-    /// Pause after each commit while compaction is behind, microseconds.
-    pub brake_us: AtomicU32,
+    /// The thread for background work, once it runs.
+    pub maintenance: std::sync::OnceLock<std::thread::Thread>,
     /// Asked to stop.
     pub stopping: AtomicBool,
     /// The workers, once they run.
@@ -177,6 +185,13 @@ impl Shared {
             }
         }
         all
+    }
+
+    /// Has the background thread look for work at once: somebody waits for space.
+    pub fn wake_maintenance(&self) {
+        if let Some(thread) = self.maintenance.get() {
+            thread.unpark();
+        }
     }
 
     /// Ends every worker's wait.

@@ -5,14 +5,15 @@
 //! a time, while the next rounds gather the next batch; replies wait in their connection's outbox for the
 //! slots they depend on, and only those replies.
 
+use crate::admission::{self, Excess, Held, Holder};
 use crate::config::Config;
 use crate::conn::{Conn, Core, Park, Speaks};
 use crate::http::HttpSession;
-use crate::landing::Landing;
+use crate::landing::{Aside, Landing};
 use crate::resp::Session;
 use crate::shared::{COMMIT_BOUNDS_US, Shared, count, now_ns};
 use crate::tails::Tails;
-use landfall_heap::{Heap, HeapError, SlotId, Writer};
+use landfall_heap::{Heap, HeapError, Ticket, Until, Writer};
 use landfall_media::{CommitMode, Dirty, Extent};
 use landfall_sockets::{ConnId, Event, Transport, TransportError, Wait};
 use std::collections::HashMap;
@@ -35,10 +36,10 @@ const LINGER: Duration = Duration::from_micros(80);
 const EPOCH_NS: u64 = 2_000_000;
 /// Half a request that has lain this long is moved out of landing space, milliseconds.
 const ASIDE_AFTER_MS: u64 = 500;
-/// Longer half requests stay where they are: they fill landing runs by themselves.
-const ASIDE_BYTES_MAX: usize = 64 << 10;
-/// A long request may take longer than the request timeout while it arrives at this rate, bytes a second.
-const REQUEST_RATE_MIN: u64 = 16 << 10;
+/// Growth of what unfinished requests hold after which it is decided again whom to close, bytes.
+const RELIEF_STEP: u64 = 64 << 10;
+/// No landing space is left: a request that holds as much is refused, bytes.
+const STARVING_MIN: usize = 64 << 10;
 /// How long a stopping worker waits for replies to be taken.
 const DRAIN_MAX: Duration = Duration::from_secs(5);
 
@@ -88,6 +89,10 @@ pub(crate) struct Worker {
     /// Connections that wait for a log to grow.
     tails: Tails,
     commit: Option<Commit>,
+    /// The transport has asked for landing space in vain.
+    starved: bool,
+    /// What was held when it was last decided whom to close.
+    relieved: Excess,
     round: u64,
     now_ns: u64,
     next_tick: Instant,
@@ -113,6 +118,8 @@ impl Worker {
             waiting: Vec::new(),
             tails: Tails::default(),
             commit: None,
+            starved: false,
+            relieved: Excess::default(),
             round: 1,
             now_ns: now_ns(),
             next_tick: Instant::now() + TICK,
@@ -164,13 +171,8 @@ impl Worker {
         }
         self.execute_touched();
         self.commit_baseline();
-        let commits = self.writer.has_work();
         self.begin_commit();
         self.send_touched();
-        let brake_us = self.shared.brake_us.load(Ordering::Relaxed);
-        if commits && brake_us > 0 {
-            std::thread::sleep(Duration::from_micros(brake_us.into()));
-        }
         if Instant::now() >= self.next_tick {
             self.tick();
         }
@@ -204,7 +206,10 @@ impl Worker {
                 self.look_at_waiting();
                 self.look_at_tails();
             }
-            Event::Starved => self.starved(),
+            Event::Starved => {
+                self.starved = true;
+                self.make_landing_room();
+            }
         }
     }
 
@@ -238,6 +243,7 @@ impl Worker {
             return self.heap.runs().release(extent);
         };
         conn.inbox.push(&self.heap, extent);
+        conn.arriving.add(u64::from(extent.len()));
         conn.arrival_ns = arrival_ns;
         conn.active_ms = self.now_ns / 1_000_000;
         if conn.epoch != self.epoch {
@@ -250,6 +256,7 @@ impl Worker {
     fn sent(&mut self, id: ConnId, buffers: landfall_sockets::Outgoing) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         count(&self.shared.counters.output_bytes, conn.sent(buffers));
+        conn.leaving.end();
         conn.active_ms = self.now_ns / 1_000_000;
         self.touch(id);
     }
@@ -267,6 +274,7 @@ impl Worker {
             tracing::debug!(conn = id.0, %error, "connection lost");
         }
         conn.end(&self.shared);
+        admission::note(&self.shared.counters, conn.held, Held::default());
         self.shared.counters.clients.fetch_sub(1, Ordering::Relaxed);
     }
 
@@ -286,9 +294,63 @@ impl Worker {
         for id in &touched {
             if let Some(conn) = conns.get_mut(id) {
                 conn.touched = conn.execute(&mut core);
+                let holds = conn.holds();
+                admission::note(&core.shared.counters, conn.held, holds);
+                conn.held = holds;
             }
         }
         self.touched = touched;
+        self.relieve();
+    }
+
+    /// Closes those whose unfinished requests move least, where these hold more than they may.
+    fn relieve(&mut self) {
+        let counters = &self.shared.counters;
+        let all = Excess {
+            unauthenticated: counters.unauthenticated_bytes.load(Ordering::Relaxed),
+            unfinished: counters.unfinished_bytes.load(Ordering::Relaxed),
+        };
+        let has_grown = all.unauthenticated > self.relieved.unauthenticated
+            || all.unfinished > self.relieved.unfinished + RELIEF_STEP;
+        if !has_grown {
+            self.relieved.unauthenticated = self.relieved.unauthenticated.min(all.unauthenticated);
+            self.relieved.unfinished = self.relieved.unfinished.min(all.unfinished);
+            return;
+        }
+        self.relieved = all;
+        let excess =
+            admission::excess(counters, self.heap.media().len(), admission::room(counters, &self.heap));
+        if !excess.is_none() {
+            self.close_slowest(excess);
+        }
+    }
+
+    /// Closes those that move least until the excess is given back, as far as it is this worker's.
+    fn close_slowest(&mut self, excess: Excess) {
+        let now_ms = self.now_ns / 1_000_000;
+        let holder = |conn: &Conn| Holder { id: conn.id, held: conn.held, rate: conn.arriving.rate(now_ms) };
+        let holders: Vec<Holder> = self.conns.values().map(|conn| holder(conn)).collect();
+        let sum = |of: fn(&Holder) -> bool| holders.iter().filter(|h| of(h)).map(|h| h.held.bytes).sum();
+        let own = Excess { unauthenticated: sum(|h| !h.held.is_authenticated), unfinished: sum(|_| true) };
+        let chosen = admission::choose(holders, excess.part(own, &self.shared.counters));
+        if let Some(first) = chosen.first() {
+            tracing::warn!(conn = first.0, closed = chosen.len(), "unfinished requests hold too much");
+        }
+        for id in chosen {
+            self.refuse(id, Conn::refuse_unfinished);
+        }
+    }
+
+    /// Refuses a connection's unfinished request.
+    fn refuse(&mut self, id: ConnId, refuse: fn(&mut Conn, &mut Core<'_>, &Heap)) {
+        let heap = Arc::clone(&self.heap);
+        let (mut core, conns) = self.core_and_conns();
+        if let Some(conn) = conns.get_mut(&id) {
+            refuse(conn, &mut core, &heap);
+            admission::note(&core.shared.counters, conn.held, Held::default());
+            conn.held = Held::default();
+        }
+        self.touch(id);
     }
 
     /// What commands are executed with, beside the connections that sent them.
@@ -318,9 +380,12 @@ impl Worker {
     fn send(&mut self, id: ConnId) -> bool {
         let Some(conn) = self.conns.get_mut(&id) else { return false };
         let heap = &self.heap;
+        if conn.held.is_authenticated && !std::mem::replace(&mut conn.trusted, true) {
+            self.transport.trust(id);
+        }
         if !conn.sending
             && !conn.closed
-            && let Some(out) = conn.outbox.take_ready(|slot| heap.is_durable(slot))
+            && let Some(out) = conn.outbox.take_ready(|ticket| heap.is_durable(ticket))
         {
             conn.sending_len = out.len();
             conn.sending = true;
@@ -342,34 +407,38 @@ impl Worker {
             self.tails.add(id, tail.until_ms);
         }
         let over = match conn.park {
-            Some(Park::Slot(slot)) => self.heap.is_durable(slot),
-            Some(Park::Commit) => self.commit.is_none(),
+            Some(Park::On(until)) => {
+                self.heap.media().closed().is_some() || is_over(until, &self.heap, &self.commit)
+            }
             None | Some(Park::Log(_)) => false,
         };
-        let waits_for_commit = !matches!(conn.park, None | Some(Park::Log(_)));
-        if over || (waits_for_commit && self.heap.media().closed().is_some()) {
+        if over {
             conn.park = None;
             conn.touched = true;
         }
-        let slot = match conn.park {
-            Some(Park::Slot(slot)) => Some(slot),
-            _ => conn.outbox.waits_for(|slot| self.heap.is_durable(slot)),
+        let ticket = match conn.park {
+            Some(Park::On(Until::Ticket(ticket))) => Some(ticket),
+            _ => conn.outbox.waits_for(|ticket| self.heap.is_durable(ticket)),
         };
-        if slot.is_none() && !matches!(conn.park, Some(Park::Commit)) {
+        if ticket.is_none() && !matches!(conn.park, Some(Park::On(_))) {
             return;
         }
         if !std::mem::replace(&mut conn.waiting, true) {
             self.waiting.push(id);
         }
-        if let Some(slot) = slot {
-            self.ask_for_wake(slot);
+        if conn.park == Some(Park::On(Until::Space)) {
+            self.shared.wake_maintenance();
+        }
+        if let Some(ticket) = ticket {
+            self.ask_for_wake(ticket);
         }
     }
 
     fn regulate(&mut self, id: ConnId) -> bool {
         let Some(conn) = self.conns.get_mut(&id) else { return false };
         let limit = self.shared.config.max_output.0 as usize;
-        let full = conn.output_len() >= limit || (conn.park.is_some() && conn.inbox.len() >= limit);
+        let waits = conn.park.is_some() || conn.touched;
+        let full = conn.output_len() >= limit || (waits && conn.inbox.len() >= limit);
         if full != conn.paused && !conn.closed {
             conn.paused = full;
             if full { self.transport.pause(id) } else { self.transport.resume(&mut self.landing, id) }
@@ -402,27 +471,23 @@ impl Worker {
             return;
         }
         let media = Arc::clone(self.heap.media());
-        let file = media.file_descriptor();
-        let (CommitMode::Deferred, Some(file)) = (media.commit_mode(), file) else {
+        if media.commit_mode() == CommitMode::Immediate {
             return self.commit_in_line();
-        };
+        }
         let Some(dirty) = self.writer.begin_commit() else { return };
         let begun = Instant::now();
-        let writes = media.file_writes(&dirty);
-        count(
-            &self.shared.counters.written_bytes,
-            writes.iter().map(|write| u64::from(write.extent.len())).sum(),
-        );
+        let batch = media.file_writes(&dirty);
+        count(&self.shared.counters.written_bytes, batch.bytes());
         let id = self.round;
         self.commit = Some(Commit { id, begun, _dirty: dirty });
-        if writes.is_empty() {
+        if batch.is_empty() {
             self.written_back(id, Ok(()));
         } else if self.conns.len() <= 1 {
             // Nobody else to serve meanwhile: waiting here is the fastest way.
-            let outcome = self.transport.write_back_now(file, &writes);
+            let outcome = self.transport.write_back_now(&batch);
             self.written_back(id, outcome);
         } else {
-            self.transport.write_back(id, file, &writes);
+            self.transport.write_back(id, batch);
         }
     }
 
@@ -467,7 +532,7 @@ impl Worker {
     /// the connection that the outcome is unknown.
     fn drop_unanswerable(&mut self) {
         for conn in self.conns.values_mut() {
-            if conn.outbox.waits_for(|slot| self.heap.is_durable(slot)).is_some() {
+            if conn.outbox.waits_for(|ticket| self.heap.is_durable(ticket)).is_some() {
                 conn.outbox.clear(&self.heap);
                 conn.closing = true;
             }
@@ -493,10 +558,10 @@ impl Worker {
         for id in std::mem::take(&mut self.waiting) {
             if let Some(conn) = self.conns.get_mut(&id) {
                 conn.waiting = false;
-                if conn.park == Some(Park::Commit) {
-                    conn.park = None;
-                } else if let Some(Park::Slot(slot)) = conn.park
-                    && self.heap.is_durable(slot)
+                // Whoever waits for space looks again: whether it is enough, only the command can tell.
+                let waits = |ticket| !self.heap.is_durable(ticket);
+                if let Some(Park::On(until)) = conn.park
+                    && !matches!(until, Until::Ticket(ticket) if waits(ticket))
                 {
                     conn.park = None;
                 }
@@ -538,38 +603,36 @@ impl Worker {
         }
     }
 
-    /// Has another worker wake this one at its next commit, if it is its record that is waited for.
-    fn ask_for_wake(&self, slot: SlotId) {
+    /// Has another worker wake this one at its next commit, if it is that commit that is waited for.
+    fn ask_for_wake(&self, ticket: Ticket) {
         let Some(workers) = self.shared.workers.get() else { return };
-        if workers.len() > 1
-            && let Some(owner) =
-                self.heap.pending_writer(slot).map(usize::from).filter(|owner| *owner != self.id)
+        let owner = usize::from(ticket.writer());
+        if owner != self.id
             && let Some(handle) = workers.get(owner)
         {
             handle.waiters.fetch_or(1 << self.id, Ordering::AcqRel);
-            if self.heap.is_durable(slot) {
+            if self.heap.is_durable(ticket) {
                 workers[self.id].waker.wake();
             }
         }
     }
 
-    /// No landing space is left: the request that holds most of it cannot be stored anyway.
-    fn starved(&mut self) {
-        let largest = self.conns.values().filter(|conn| !conn.closing).max_by_key(|conn| conn.inbox.len());
-        let Some(id) = largest.filter(|conn| conn.inbox.len() >= ASIDE_BYTES_MAX).map(|conn| conn.id) else {
-            return;
-        };
-        let heap = Arc::clone(&self.heap);
-        let (mut core, conns) = self.core_and_conns();
-        if let Some(conn) = conns.get_mut(&id) {
-            tracing::warn!(
-                conn = id.0,
-                bytes = conn.inbox.len(),
-                "no landing space: the largest unfinished request is refused"
-            );
-            conn.refuse_for_space(&mut core, &heap);
+    /// No landing space is left. If cleaning cannot make some either, the request that holds most of it cannot be stored
+    /// anyway.
+    fn make_landing_room(&mut self) {
+        self.starved = !self.heap.can_land();
+        if !self.starved || self.heap.may_wait_for_any() {
+            return self.shared.wake_maintenance();
         }
-        self.touch(id);
+        let largest = self.conns.values().filter(|conn| !conn.closing).max_by_key(|conn| conn.inbox.len());
+        let Some(conn) = largest.filter(|conn| conn.inbox.len() >= STARVING_MIN) else {
+            // Many short ones may hold as much.
+            let unfinished = self.shared.counters.unfinished_bytes.load(Ordering::Relaxed) / 2;
+            return self.close_slowest(Excess { unauthenticated: 0, unfinished });
+        };
+        let (id, bytes) = (conn.id, conn.inbox.len());
+        tracing::warn!(conn = id.0, bytes, "no landing space: the largest unfinished request is refused");
+        self.refuse(id, Conn::refuse_for_space);
     }
 
     fn tick(&mut self) {
@@ -578,14 +641,17 @@ impl Worker {
             self.drop_unanswerable();
         }
         self.look_at_waiting();
+        if self.starved {
+            self.make_landing_room();
+        }
         *self.shared.transport_counters[self.id].lock() = self.transport.counters();
+        self.relieve();
         let now_ms = self.now_ns / 1_000_000;
         let config = &self.shared.config;
         let mut ends = Vec::new();
         for conn in self.conns.values_mut() {
-            if now_ms.saturating_sub(conn.active_ms) > ASIDE_AFTER_MS {
-                set_aside(conn, &mut self.landing);
-            }
+            note_sent(conn, &*self.transport, now_ms);
+            set_aside(conn, &mut self.landing, now_ms);
             if is_overdue(conn, config, now_ms) || was_killed(conn) {
                 ends.push(conn.id);
             }
@@ -617,6 +683,15 @@ impl Worker {
     }
 }
 
+/// True when what a command waits for has come to pass meanwhile.
+fn is_over(until: Until, heap: &Heap, commit: &Option<Commit>) -> bool {
+    match until {
+        Until::Ticket(ticket) => heap.is_durable(ticket),
+        Until::Commit => commit.is_none(),
+        Until::Space => false,
+    }
+}
+
 fn speaks_resp(shared: &Shared, id: ConnId, worker: usize, peer: Option<SocketAddr>) -> Speaks {
     let limits =
         landfall_resp::Limits { bulk_bytes_max: shared.config.max_request.0 as usize, ..Default::default() };
@@ -635,29 +710,52 @@ fn speaks_http(shared: &Shared) -> Speaks {
     Speaks::Http { parser: landfall_http::Parser::new(limits), session: HttpSession::new(shared) }
 }
 
-fn set_aside(conn: &mut Conn, landing: &mut Landing) {
-    if conn.aside || conn.inbox.len() == 0 || conn.inbox.len() > ASIDE_BYTES_MAX {
+/// Notes how much of a reply has left.
+fn note_sent(conn: &mut Conn, transport: &dyn Transport, now_ms: u64) {
+    if !conn.sending {
         return;
     }
-    match conn.inbox.set_aside(landing) {
-        Ok(moved) => conn.aside = moved,
-        Err(error) => tracing::error!(%error, "received bytes cannot be moved"),
+    if !conn.leaving.is_under_way() {
+        conn.leaving.begin(now_ms);
+        conn.unsent = conn.sending_len;
+    }
+    let unsent = transport.unsent(conn.id).unwrap_or(conn.unsent).min(conn.unsent);
+    if unsent < conn.unsent {
+        conn.leaving.add((conn.unsent - unsent) as u64);
+        conn.active_ms = now_ms;
+        conn.unsent = unsent;
     }
 }
 
-/// Idle for too long, or half a request or an untaken reply for too long.
-fn is_overdue(conn: &Conn, config: &Config, now_ms: u64) -> bool {
-    let over = |since: u64, limit: Duration| {
-        !limit.is_zero() && since != 0 && u128::from(now_ms.saturating_sub(since)) > limit.as_millis()
-    };
-    let unread = conn.sending && over(conn.active_ms, config.request_timeout);
-    let arrived_min = now_ms.saturating_sub(conn.stalled_ms) / 1000 * REQUEST_RATE_MIN;
-    let slow = conn.inbox.len() > 0
-        && conn.park.is_none()
-        && over(conn.stalled_ms, config.request_timeout)
-        && (conn.inbox.len() as u64) < arrived_min;
-    let idle = !matches!(conn.park, Some(Park::Log(_))) && over(conn.active_ms, config.idle_timeout);
-    idle || unread || slow
+/// Moves half a request that has lain for long out of landing space: all of it, or, while it goes on arriving, the
+/// smallest pieces, each of which would keep a run.
+fn set_aside(conn: &mut Conn, landing: &mut Landing, now_ms: u64) {
+    if conn.held.bytes == 0 {
+        return;
+    }
+    let is_idle = now_ms.saturating_sub(conn.active_ms) > ASIDE_AFTER_MS;
+    let is_old = conn.arriving.age_ms(now_ms) > ASIDE_AFTER_MS;
+    let moved = conn.gather(landing).and_then(|()| match (is_idle, is_old) {
+        (true, _) => conn.inbox.set_aside(landing, Aside::All),
+        (false, true) => conn.inbox.set_aside(landing, Aside::Smallest),
+        (false, false) => Ok(()),
+    });
+    if let Err(error) = moved {
+        tracing::error!(%error, "received bytes cannot be moved");
+    }
+}
+
+/// Idle for too long, or a request or a reply that does not move.
+fn is_overdue(conn: &mut Conn, config: &Config, now_ms: u64) -> bool {
+    if conn.arriving.is_under_way() && (conn.paused || conn.park.is_some()) {
+        // It is we who do not take it.
+        conn.arriving.begin(now_ms);
+    }
+    let stuck = conn.leaving.is_stuck(now_ms, config.request_timeout)
+        || (conn.inbox.len() > 0 && conn.arriving.is_stuck(now_ms, config.request_timeout));
+    let idle_ms = u128::from(now_ms.saturating_sub(conn.active_ms));
+    let idle = !config.idle_timeout.is_zero() && idle_ms > config.idle_timeout.as_millis();
+    stuck || (idle && !matches!(conn.park, Some(Park::Log(_))))
 }
 
 fn was_killed(conn: &Conn) -> bool {

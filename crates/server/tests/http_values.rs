@@ -3,7 +3,7 @@
 mod http_support;
 
 use http_support::{Answer, Rig, START_MS, limited, request};
-use landfall_heap::{CopyPath, Source, Writer};
+use landfall_heap::{CopyPath, Source, Until, Writer};
 use landfall_kv::SetRequest;
 use landfall_media::sim::SimOptions;
 use landfall_server::config::Config;
@@ -320,18 +320,22 @@ fn a_write_upon_another_workers_pending_write_waits_and_leaves_no_trace() {
             .engine
             .set(other, &SetRequest { space: 0, key: b"a", key_at: None, value, expiry_ms: 0, arrival_ns })
             .unwrap()
+            .tickets()
+            .iter()
+            .next()
+            .unwrap()
     };
     for fields in ["", "If-Match: *\r\n"] {
-        let slot = set(&rig, &mut other);
+        let ticket = set(&rig, &mut other);
         let bytes = request("PUT", "/kv/a", fields, b"ours");
         let free = rig.shared.engine.heap().runs().free_count();
         for _ in 0..3 {
-            assert_eq!(rig.execute(&bytes).0, Outcome::Wait(Some(slot)));
+            assert_eq!(rig.execute(&bytes).0, Outcome::Wait(Until::Ticket(ticket)));
             assert!(rig.outbox.is_empty());
         }
         assert_eq!(rig.shared.engine.heap().runs().free_count(), free, "nothing is held");
         let delete = request("DELETE", "/kv/a", fields, b"");
-        assert_eq!(rig.execute(&delete).0, Outcome::Wait(Some(slot)));
+        assert_eq!(rig.execute(&delete).0, Outcome::Wait(Until::Ticket(ticket)));
         other.commit_now().unwrap();
         assert_eq!(rig.ask(&bytes).status, 204);
         assert_eq!(rig.get("/kv/a").text(), "ours");

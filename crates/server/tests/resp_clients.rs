@@ -213,3 +213,25 @@ fn commands_and_errors_are_counted_once_each() {
     assert_eq!(shared.counters.commands.load(Ordering::Relaxed), 3);
     assert_eq!(shared.counters.errors.load(Ordering::Relaxed), 1);
 }
+
+#[test]
+fn reply_that_is_too_long_is_an_error_and_a_transaction_with_it_changes_nothing() {
+    let config = Config { max_output: landfall_server::config::Size(128), ..Config::default() };
+    let (shared, _media) = shared_with(config);
+    let mut worker = Worker::new(&shared, 1);
+    worker.ask_words(&[b"SET".into(), b"a".into(), vec![b'x'; 200]]);
+    let mget = format!("MGET {}", "a ".repeat(50));
+    assert!(worker.say(&mget).starts_with("-ERR the reply is too long"));
+    worker.ask("MULTI");
+    worker.ask("SET b 1");
+    (0..50).for_each(|_| drop(worker.ask("GET a")));
+    assert!(worker.say("EXEC").starts_with("-ERR the reply is too long"));
+    assert_eq!(worker.say("GET b"), "$-1\\r\\n", "nothing was executed");
+    assert_eq!(shared.counters.overflows.load(Ordering::Relaxed), 2);
+    // Values that are sent from where they lie do not count.
+    worker.ask_words(&[b"SET".into(), b"long".into(), vec![b'x'; 20_000]]);
+    assert_eq!(worker.ask("MGET long long").len(), 2 * 20_000 + 4 + 2 * 10);
+    worker.ask("MULTI");
+    (0..30).for_each(|_| drop(worker.ask("GET a")));
+    assert!(worker.say("EXEC").starts_with("*30\\r\\n$200\\r\\n"));
+}

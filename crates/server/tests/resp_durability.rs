@@ -112,13 +112,49 @@ fn a_command_does_not_build_on_what_another_worker_may_lose() {
         "MSET n 1 m 2",
     ] {
         first.ask("SET n 1");
-        assert_pending(&mut first, "SET n 2");
-        let asked = second.try_line(line);
-        assert!(matches!(asked, Asked::Waits), "{line}: {asked:?}");
+        assert_not_built_upon(&mut first, "SET n 2", &mut second, line);
+    }
+}
+
+/// What `second` is asked waits until `first` has committed what it was asked.
+fn assert_not_built_upon(first: &mut Worker, pending: &str, second: &mut Worker, line: &str) {
+    assert_pending(first, pending);
+    let asked = second.try_line(line);
+    assert!(matches!(asked, Asked::Waits), "{line} upon {pending}: {asked:?}");
+    first.commit();
+    let asked = second.try_line(line);
+    assert!(!matches!(asked, Asked::Waits), "{line} after the commit: {asked:?}");
+    second.commit();
+}
+
+#[test]
+fn a_command_does_not_build_on_a_flush_that_another_worker_may_lose() {
+    let shared = shared();
+    let (mut first, mut second) = (Worker::new(&shared, 1), Worker::new(&shared, 2));
+    for flush in ["FLUSHALL", "FLUSHDB"] {
+        for line in
+            ["INCR n", "SET n 5", "APPEND n 0", "GETSET n 1", "SETNX n 1", "MSET n 1 m 2", "SET fresh 1"]
+        {
+            first.ask("SET n 41");
+            assert_not_built_upon(&mut first, flush, &mut second, line);
+        }
+    }
+}
+
+#[test]
+fn a_transaction_refused_for_a_watched_key_waits_for_what_changed_it() {
+    let shared = shared();
+    let (mut first, mut second) = (Worker::new(&shared, 1), Worker::new(&shared, 2));
+    for change in ["SET k 2", "DEL k", "FLUSHALL"] {
+        first.ask("SET k 1");
+        for line in ["WATCH k", "MULTI", "SET n 1"] {
+            second.ask(line);
+        }
+        assert_pending(&mut first, change);
+        // A crash could take the change back, and with it the reason for the refusal.
+        assert_pending(&mut second, "EXEC");
         first.commit();
-        let asked = second.try_line(line);
-        assert!(!matches!(asked, Asked::Waits), "{line} after the commit: {asked:?}");
-        second.commit();
+        assert_eq!(second.replies(), b"*-1\r\n", "after {change}");
     }
 }
 

@@ -21,7 +21,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (engine, _) = Recovery::run(media.clone(), 4)?;
     let mut writer = Writer::new(Arc::clone(engine.heap()), 0);
     set(&engine, &mut writer, 0, b"flushed", b"gone", 0)?;
-    engine.flush_all(&mut writer, NOW_MS * 1_000_000)?;
+    engine.flush_all(&mut writer, NOW_MS * 1_000_000)?.ungated();
     let long_key = [b'k'; 300];
     let sets: [(u8, &[u8], &[u8], u64); 8] = [
         (0, b"inline", b"short", 0),
@@ -36,11 +36,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     for (space, key, value, expiry_ms) in sets {
         set(&engine, &mut writer, space, key, value, expiry_ms)?;
     }
-    engine.delete(&mut writer, 0, b"deleted", NOW_MS, NOW_MS * 1_000_000)?;
+    engine.delete(&mut writer, 0, b"deleted", NOW_MS, NOW_MS * 1_000_000)?.ungated();
     let keys = [b"group/a", b"group/b"];
     let mut txn = engine.transaction(keys.iter().map(|key| TxnKey { space: 0, key: *key }), NOW_MS);
     keys.iter().for_each(|key| txn.put_bytes(0, *key, b"together".to_vec(), 0));
-    txn.commit(&mut writer, NOW_MS * 1_000_000)?;
+    txn.commit(&mut writer, NOW_MS * 1_000_000)?.ungated();
     writer.commit_now()?;
     engine.heap().mark_slabs(1)?;
     std::io::stdout().write_all(lines_of(&*media)?.as_bytes())?;

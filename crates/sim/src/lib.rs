@@ -17,7 +17,7 @@
 //!
 //! The oracle shares no code with the engine: it is a map and a list of the unacknowledged operations of
 //! each writer. After a crash a client must find everything acknowledged and, of each writer's
-//! unacknowledged operations, a prefix. Groups count whole, nothing older than what was acknowledged is
+//! unacknowledged operations, a prefix; and no operation without those of others whose work it saw. Groups count whole, nothing older than what was acknowledged is
 //! found, nothing that was never written. Frames, live bytes, live slots and stale copies are counted
 //! again from the records and compared with the heap's own counts.
 

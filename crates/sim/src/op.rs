@@ -59,6 +59,15 @@ pub enum Op {
         /// Target.
         to: usize,
     },
+    /// Reads a key and writes what was read with something after it.
+    Extend {
+        /// Writer.
+        writer: usize,
+        /// Which key.
+        key: usize,
+        /// What comes after it.
+        value: Piece,
+    },
     /// A value lands in a run of a transport, in pieces; the record refers to it there.
     Land {
         /// Writer.
@@ -108,6 +117,11 @@ pub enum Op {
     Mark,
     /// Prepares a slab ahead of need.
     PrepareSlab,
+    /// Gives some free runs back to the medium, and has others made ready.
+    TendFreeRuns {
+        /// Ready runs to keep.
+        keep: usize,
+    },
     /// Purges what has expired.
     Purge {
         /// Writer.
@@ -171,6 +185,8 @@ pub(crate) struct Workload {
     weight: u64,
     /// Operations left of a storm: see [`Workload::storm`].
     storm: u64,
+    /// What the others do once a writer has flushed everything: they build on it, and commit.
+    after_flush: Vec<Op>,
 }
 
 /// Operations of a storm, and between how many others one begins.
@@ -181,10 +197,13 @@ impl Workload {
     pub(crate) fn new(seed: u64, writers: usize, deferred: bool) -> Self {
         let mut rng = Rng::new(seed);
         let weight = rng.below(4);
-        Self { rng, writers: writers as u64, deferred, weight, storm: 0 }
+        Self { rng, writers: writers as u64, deferred, weight, storm: 0, after_flush: Vec::new() }
     }
 
     pub(crate) fn next(&mut self) -> Op {
+        if let Some(op) = self.after_flush.pop() {
+            return op;
+        }
         if self.storm == 0 && self.writers > 1 && self.rng.one_in(STORM_EVERY) {
             self.storm = STORM_OPS;
         }
@@ -198,9 +217,10 @@ impl Workload {
             0..28 => Op::Set { writer, key, value, ttl_ms: self.ttl() },
             28..38 => Op::Delete { writer, key },
             38..48 => Op::Group { writer, writes: self.writes() },
-            48..51 => Op::Copy { writer, from: self.key(), to: key },
+            48 | 49 => Op::Copy { writer, from: self.key(), to: key },
+            50 => Op::Extend { writer, key, value: Piece { len: self.rng.between(1, 40), seed } },
             51..57 => Op::Land { writer, key, value, pieces: self.rng.between(1, 16) },
-            57 if self.rng.one_in(2) => Op::FlushAll { writer },
+            57 if self.rng.one_in(2) => self.flush(writer),
             57..64 => Op::Commit { writer },
             64..74 if self.deferred => Op::BeginCommit { writer },
             74..80 if self.deferred => Op::FinishCommit { writer },
@@ -209,12 +229,23 @@ impl Workload {
             87..90 => Op::CompactMeddled { writer, seed },
             90..92 => Op::Mark,
             92 => Op::PrepareSlab,
-            93..95 => Op::Purge { writer },
+            93 => Op::Purge { writer },
+            94 => Op::TendFreeRuns { keep: self.rng.between(0, 24) },
             95..97 => Op::Wait { ms: self.rng.below(80) },
             97 if self.weight < 2 => Op::Churn { writer, count: self.rng.between(1, 3000), seed },
             97 | 98 => Op::Churn { writer, count: self.rng.between(1, 60), seed },
             _ => Op::Check,
         }
+    }
+
+    /// One worker flushes; now and then the others build on that before it is durable, and commit.
+    fn flush(&mut self, writer: usize) -> Op {
+        let other = (writer + 1) % self.writers as usize;
+        if other != writer && self.rng.one_in(2) {
+            let (key, value) = (self.key(), Piece { len: self.rng.between(1, 40), seed: self.rng.draw() });
+            self.after_flush = vec![Op::Commit { writer: other }, Op::Extend { writer: other, key, value }];
+        }
+        Op::FlushAll { writer }
     }
 
     /// One worker overwrites what the compactor moves and never commits, while another fills and empties

@@ -61,6 +61,17 @@ pub enum Change {
 struct Pending {
     order: u64,
     change: Change,
+    /// Orders of the operations whose work it saw: it cannot count without them.
+    causes: Vec<u64>,
+}
+
+impl Pending {
+    fn touches(&self, key: &Key) -> bool {
+        match &self.change {
+            Change::Flush => true,
+            Change::Keys(keys) => keys.iter().any(|(touched, _)| touched == key),
+        }
+    }
 }
 
 /// The history of a region.
@@ -79,10 +90,22 @@ impl Oracle {
         Self { base: BTreeMap::new(), pending: vec![VecDeque::new(); writers], order: 0 }
     }
 
-    /// A writer has executed an operation.
+    /// A writer has executed an operation that saw nothing of what there was.
     pub fn note(&mut self, writer: usize, change: Change) {
+        self.note_seen(writer, change, &[]);
+    }
+
+    /// A writer has executed an operation whose effect rests on what it saw of keys, their absence included. If it counts
+    /// after a crash, so does whatever made these keys what it saw, whoever did that.
+    pub fn note_seen(&mut self, writer: usize, change: Change, seen: &[Key]) {
+        let causes = seen.iter().filter_map(|key| self.newest_of(key)).collect();
         self.order += 1;
-        self.pending[writer].push_back(Pending { order: self.order, change });
+        self.pending[writer].push_back(Pending { order: self.order, change, causes });
+    }
+
+    /// The newest unacknowledged operation that touches a key.
+    fn newest_of(&self, key: &Key) -> Option<u64> {
+        self.pending.iter().flatten().filter(|op| op.touches(key)).map(|op| op.order).max()
     }
 
     /// Operations of a writer that are not acknowledged.
@@ -92,11 +115,7 @@ impl Oracle {
 
     /// True if an unacknowledged operation touches the key.
     pub(crate) fn is_pending(&self, key: &Key) -> bool {
-        let touches = |op: &Pending| match &op.change {
-            Change::Flush => true,
-            Change::Keys(keys) => keys.iter().any(|(touched, _)| touched == key),
-        };
-        self.pending.iter().flatten().any(touches)
+        self.pending.iter().flatten().any(|op| op.touches(key))
     }
 
     /// The oldest `count` operations of a writer are acknowledged.
@@ -162,7 +181,7 @@ impl Oracle {
     /// Says in what it differs from the legal state that it is nearest to.
     pub fn judge(&self, found: &State, now_ms: u64) -> Result<(), Violation> {
         let mut nearest: Option<Vec<String>> = None;
-        for counts in self.prefixes() {
+        for counts in self.prefixes().into_iter().filter(|counts| self.is_closed(counts)) {
             let differences = differences(&self.after(&counts, now_ms), found);
             if differences.is_empty() {
                 return Ok(());
@@ -174,6 +193,18 @@ impl Oracle {
         let lengths: Vec<usize> = self.pending.iter().map(VecDeque::len).collect();
         let text = nearest.unwrap_or_default().join("; ");
         Err(Violation(format!("not a legal state (unacknowledged: {lengths:?}); nearest: {text}")))
+    }
+
+    /// True if every operation that counts has everything that it saw count, too.
+    fn is_closed(&self, counts: &[usize]) -> bool {
+        let counting = || self.pending.iter().zip(counts).flat_map(|(ops, count)| ops.iter().take(*count));
+        let left_out = |order: &u64| {
+            self.pending
+                .iter()
+                .zip(counts)
+                .any(|(ops, count)| ops.iter().skip(*count).any(|op| op.order == *order))
+        };
+        !counting().any(|op| op.causes.iter().any(left_out))
     }
 
     /// Every choice of a prefix for each writer.
@@ -270,6 +301,20 @@ mod tests {
         oracle.judge(&state(&[]), 0).expect_err("newer than the flush, and acknowledged");
         oracle.acknowledge(0, 1);
         oracle.judge(&state(&[("a", "1"), ("b", "2")]), 0).expect_err("resurrected");
+    }
+
+    #[test]
+    fn an_effect_is_not_found_without_what_another_writer_did_to_cause_it() {
+        let mut oracle = Oracle::new(2);
+        oracle.note(0, set("a", "1"));
+        oracle.note(0, set("b", "2"));
+        oracle.acknowledge(0, 2);
+        oracle.note(0, Change::Flush);
+        oracle.note_seen(1, set("a", "first"), &[key("a")]);
+        oracle.judge(&state(&[("a", "1"), ("b", "2")]), 0).expect("neither counts");
+        oracle.judge(&state(&[("a", "first")]), 0).expect("both count");
+        oracle.judge(&state(&[]), 0).expect("the flush alone counts");
+        oracle.judge(&state(&[("a", "first"), ("b", "2")]), 0).expect_err("an effect without its cause");
     }
 
     #[test]

@@ -18,10 +18,8 @@ use std::sync::Arc;
 /// Unacknowledged operations of a writer before it commits: bounds what the oracle must consider.
 const PENDING_MAX: usize = 40;
 /// Compaction until nothing but slack is left.
-const GOAL: CompactGoal = CompactGoal { data_ratio: 1.0, slab_ratio: 1.0 };
 /// Compaction for its own sake: something is always moved, data or records.
-const GOALS_RESTLESS: [CompactGoal; 2] =
-    [CompactGoal { data_ratio: -1e6, slab_ratio: 1e9 }, CompactGoal { data_ratio: 1e9, slab_ratio: -1e6 }];
+const GOALS: [CompactGoal; 2] = [CompactGoal::DENSE_DATA, CompactGoal::DENSE_SLABS];
 
 /// What a world is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -156,6 +154,7 @@ impl World {
             Op::Delete { writer, key: index } => self.delete(writer, &key(index)),
             Op::Group { writer, ref writes } => self.group(writer, writes),
             Op::Copy { writer, from, to } => self.copy(writer, &key(from), &key(to)),
+            Op::Extend { writer, key: index, value } => self.extend(writer, &key(index), value),
             Op::Land { writer, key: index, value, pieces } => self.land(writer, &key(index), value, pieces),
             Op::FlushAll { writer } => self.flush_all(writer),
             Op::Commit { writer } => self.commit(writer),
@@ -164,12 +163,11 @@ impl World {
                 Ok(())
             }
             Op::FinishCommit { writer } => self.finish(writer),
-            Op::Compact { budget, slabs } => {
-                self.compact(GOALS_RESTLESS[usize::from(slabs)], budget).map(|_| ())
-            }
+            Op::Compact { budget, slabs } => self.compact(GOALS[usize::from(slabs)], budget).map(|_| ()),
             Op::CompactMeddled { writer, seed } => self.compact_meddled(writer, seed),
             Op::Mark => self.engine.heap().mark_slabs(1).map(|_| ()).map_err(Violation::from),
             Op::PrepareSlab => self.engine.heap().prepare_slab_within_reserve().map_err(Violation::from),
+            Op::TendFreeRuns { keep } => self.tend_free_runs(keep),
             Op::Purge { writer } => self.purge(writer),
             Op::Wait { ms } => {
                 self.now_ms += ms;

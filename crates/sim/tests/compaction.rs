@@ -11,8 +11,6 @@ use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 const RUNS: u64 = 40;
-/// Something is always moved.
-const RESTLESS: CompactGoal = CompactGoal { data_ratio: -1e6, slab_ratio: -1e6 };
 /// A value that nearly fills a run, but not so that it is left alone.
 const BIG: usize = 1_000_000;
 
@@ -52,7 +50,7 @@ fn a_copy_that_lost_to_a_newer_version_stays_until_that_version_is_durable() {
     for (gap, key) in [("gap1", "moved"), ("gap2", "other")] {
         set(&engine, &mut fast, gap.as_bytes(), &vec![0; RUN_SIZE as usize - BIG]);
         set(&engine, &mut fast, key.as_bytes(), &vec![1; BIG]);
-        engine.delete(&mut fast, 0, gap.as_bytes(), 0, 1).expect("deletes");
+        engine.delete(&mut fast, 0, gap.as_bytes(), 0, 1).expect("deletes").ungated();
     }
     set(&engine, &mut fast, b"last", &[4; 5000]);
     fast.commit_now().expect("commits");
@@ -60,11 +58,11 @@ fn a_copy_that_lost_to_a_newer_version_stays_until_that_version_is_durable() {
     let mut compactor = Compactor::new(heap);
     let owner = Overwriter { engine: &engine, worker: RefCell::new(&mut slow), overwrites: Cell::new(true) };
     for _ in 0..20 {
-        compactor.step(&owner, RESTLESS, 1 << 20).expect("moves");
+        compactor.step(&owner, CompactGoal::DENSE, 1 << 20).expect("moves");
     }
     assert!(!owner.overwrites.get(), "the key was overwritten while it was being moved");
     // The run of the copy holds nothing else once this is gone.
-    engine.delete(&mut fast, 0, b"other", 0, 1).expect("deletes");
+    engine.delete(&mut fast, 0, b"other", 0, 1).expect("deletes").ungated();
     fast.commit_now().expect("commits");
     // Everything that looks free is used again, by a worker that commits; the other one never does.
     for round in 0..8u8 {
@@ -86,14 +84,14 @@ fn a_damaged_value_does_not_take_others_with_it_when_its_record_moves() {
     set(&engine, &mut writer, b"inline", &[3; 10]);
     writer.commit_now().expect("commits");
     engine.heap().mark_slabs(1).expect("marks");
-    let value = engine.peek(0, b"damaged", 0).expect("reads").expect("is there").extents()[0];
+    let value = engine.look(0, b"damaged", 0).expect("reads").ungated().expect("is there").extents()[0];
     drop((writer, engine));
 
     media.damage(value.off + 10, 4);
     let engine = common::reopen(&media);
     let mut compactor = Compactor::new(Arc::clone(engine.heap()));
     for _ in 0..6 {
-        compactor.step(&engine, RESTLESS, 1 << 20).expect("moves");
+        compactor.step(&engine, CompactGoal::DENSE, 1 << 20).expect("moves");
         for image in crash_now(&media) {
             assert!(matches!(get(&image, b"damaged"), Err(KvError::Damaged { .. })));
             assert_eq!(get(&image, b"whole").expect("is not damaged").as_deref(), Some(&[2; 1000][..]));
@@ -116,16 +114,17 @@ fn only_what_lies_in_the_victim_run_moves_of_a_value_that_spans_several() {
     let landed = Source::Landed { extents: &extents, crc: None };
     let request =
         SetRequest { space: 0, key: b"long", key_at: None, value: landed, expiry_ms: 0, arrival_ns: 1 };
-    engine.set(&mut writer, &request).expect("there is room");
+    engine.set(&mut writer, &request).expect("there is room").ungated();
     writer.commit_now().expect("commits");
     extents.iter().for_each(|extent| heap.runs().release(*extent));
     runs.into_iter().for_each(|run| heap.retire_landing_run(run));
 
-    let goal = CompactGoal { slab_ratio: 1e9, ..RESTLESS };
+    let goal = CompactGoal::DENSE_DATA;
     Compactor::new(Arc::clone(heap)).step(&engine, goal, 1 << 20).expect("moves");
     assert_eq!(heap.copies.get(CopyPath::Moved), RUN_SIZE / 2, "the run that is half full");
-    let read =
-        |engine: &Engine| engine.get(0, b"long", 0).expect("reads").map(|item| item.to_vec().expect("reads"));
+    let read = |engine: &Engine| {
+        engine.get(0, b"long", 0).expect("reads").ungated().map(|item| item.to_vec().expect("reads"))
+    };
     assert!(read(&engine).as_ref() == Some(&value));
     assert!(read(&common::reopen(&common::medium(media.crash_state().durable_image()))) == Some(value));
 }

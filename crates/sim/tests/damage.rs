@@ -117,14 +117,14 @@ fn land(media: &SimMedia, engine: &Engine, writer: &mut Writer, key: &[u8], valu
     extents.iter().for_each(|extent| heap.runs().hold(*extent));
     let value = landfall_heap::Source::Landed { extents: &extents, crc: None };
     let request = landfall_kv::SetRequest { space: 0, key, key_at: None, value, expiry_ms: 0, arrival_ns: 1 };
-    let slot = engine.set(writer, &request).expect("there is room");
+    let slot = engine.set(writer, &request).expect("there is room").ungated().slot;
     extents.iter().for_each(|extent| heap.runs().release(*extent));
     runs.into_iter().for_each(|run| heap.retire_landing_run(run));
     slot
 }
 
 fn read(engine: &Engine, key: &[u8]) -> Result<Option<Vec<u8>>, KvError> {
-    Ok(engine.get(0, key, 0)?.map(|item| item.to_vec()).transpose()?)
+    Ok(engine.get(0, key, 0)?.ungated().map(|item| item.to_vec()).transpose()?)
 }
 
 /// Every `step`th byte of a range, each with another bit.
@@ -308,7 +308,8 @@ fn heal(region: &Region, key: &[u8], deletes: bool) {
     assert!(matches!(read(&engine, key), Err(KvError::Damaged { .. })), "is damaged before");
     let mut writer = Writer::new(Arc::clone(engine.heap()), 0);
     if deletes {
-        engine.delete(&mut writer, 0, key, 0, 1).expect("deletes").expect("a damaged key counts as there");
+        let deleted = engine.delete(&mut writer, 0, key, 0, 1).expect("deletes");
+        assert!(deleted.ungated(), "a damaged key counts as there");
     } else {
         set(&engine, &mut writer, key, b"healed");
     }

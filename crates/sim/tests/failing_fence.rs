@@ -84,7 +84,7 @@ fn check_closed(world: &World) {
     for key in &keys {
         match world.engine.get(key.space, &key.bytes, NOW_MS) {
             Ok(item) => {
-                let found = item.map(|item| item.to_vec().expect("reads"));
+                let found = item.ungated().map(|item| item.to_vec().expect("reads"));
                 let wanted = acknowledged.get(key).map(|value| value.bytes.to_vec());
                 assert_eq!(found, wanted, "{key:?} shows what a crash would take back");
             }

@@ -71,7 +71,7 @@ fn use_region(engine: &landfall_kv::Engine) {
     let mut writer = landfall_heap::Writer::new(Arc::clone(engine.heap()), 0);
     let query = landfall_kv::RangeQuery::all(0);
     let keys: Vec<Vec<u8>> = match engine.range(&query, 100, 1) {
-        Ok(page) => page.items.into_iter().map(|(key, _)| key).collect(),
+        Ok(page) => page.ungated().items.into_iter().map(|(key, _)| key).collect(),
         Err(_) => Vec::new(),
     };
     for (index, key) in keys.iter().enumerate() {
@@ -84,7 +84,7 @@ fn use_region(engine: &landfall_kv::Engine) {
     let _ = writer.commit_now();
     let mut compactor = landfall_heap::Compactor::new(Arc::clone(engine.heap()));
     for _ in 0..4 {
-        let goal = landfall_heap::CompactGoal { data_ratio: -1e6, slab_ratio: -1e6 };
+        let goal = landfall_heap::CompactGoal::DENSE;
         let _ = compactor.step(engine, goal, 1 << 20);
     }
 }

@@ -17,7 +17,6 @@ const OPS: usize = 2500;
 const KEYS: u64 = 12;
 /// Tries at a command that waits for another worker's commit.
 const ATTEMPTS: usize = 100_000;
-const RESTLESS: CompactGoal = CompactGoal { data_ratio: -1e6, slab_ratio: -1e6 };
 
 /// What a worker has acknowledged of its own keys.
 type Mine = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
@@ -110,7 +109,7 @@ fn write(engine: &Engine, writer: &mut Writer, key: &[u8], value: Option<&[u8]>)
 fn compact(engine: &Engine, done: &AtomicBool) {
     let mut compactor = Compactor::new(Arc::clone(engine.heap()));
     while !done.load(Ordering::Acquire) {
-        match compactor.step(engine, RESTLESS, 256 << 10) {
+        match compactor.step(engine, CompactGoal::DENSE, 256 << 10) {
             Ok(step) => assert_eq!(step.damaged, 0, "the compactor found damage"),
             Err(HeapError::Full) => {}
             Err(error) => panic!("{error:?}"),
@@ -123,7 +122,7 @@ fn read(engine: &Engine, done: &AtomicBool) {
     let mut rng = Rng::new(99);
     while !done.load(Ordering::Acquire) {
         let key = name(rng.below(u64::from(WORKERS)) as u8, rng.below(KEYS));
-        if let Some(item) = engine.get(0, &key, 0).expect("a whole value") {
+        if let Some(item) = engine.get(0, &key, 0).expect("a whole value").ungated() {
             assert!(item.to_vec().expect("reads").starts_with(&key), "a value of another key");
         }
     }
@@ -131,7 +130,8 @@ fn read(engine: &Engine, done: &AtomicBool) {
 
 fn check(engine: &Engine, acknowledged: &[Mine]) {
     for (key, wanted) in acknowledged.iter().flatten() {
-        let found = engine.get(0, key, 0).expect("a whole value").map(|item| item.to_vec().expect("reads"));
+        let found =
+            engine.get(0, key, 0).expect("a whole value").ungated().map(|item| item.to_vec().expect("reads"));
         assert!(found == *wanted, "{} is not what was acknowledged", String::from_utf8_lossy(key));
     }
 }

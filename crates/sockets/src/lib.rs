@@ -23,10 +23,9 @@ pub use poller::Poller;
 pub use waker::Waker;
 pub use write_back::WriteBack;
 
-use landfall_media::{Extent, FileWrite};
+use landfall_media::{Batch, Extent};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::os::fd::RawFd;
 use std::time::Duration;
 
 /// A connection of one transport. Never reused within a process for another connection.
@@ -68,6 +67,10 @@ pub trait Frames {
         None
     }
 }
+
+/// Bytes that one turn receives of a connection that is not trusted yet: copying megabytes that nobody has asked for
+/// would keep everybody else waiting.
+pub const LIMITED_BYTES_MAX: u32 = 16 << 10;
 
 /// What a transport reports.
 #[derive(Debug)]
@@ -163,6 +166,19 @@ pub trait Transport {
     /// emptied buffers come back at once.
     fn send(&mut self, frames: &mut dyn Frames, conn: ConnId, out: Outgoing) -> Option<Outgoing>;
 
+    /// Bytes of the reply being sent that the connection has not taken yet; `None` where nobody knows. A reader that is
+    /// slow is told from one that has stopped by whether they become fewer.
+    fn unsent(&self, conn: ConnId) -> Option<usize> {
+        let _ = conn;
+        None
+    }
+
+    /// Receives without the limit of [`LIMITED_BYTES_MAX`] a turn, which holds from the start of each connection until
+    /// somebody knows who it is. Transports whose packets are small have no such limit.
+    fn trust(&mut self, conn: ConnId) {
+        let _ = conn;
+    }
+
     /// Stops receiving from a connection, so that TCP's window holds the client back.
     fn pause(&mut self, conn: ConnId);
 
@@ -178,15 +194,15 @@ pub trait Transport {
         self.close(frames, conn);
     }
 
-    /// Starts writing region ranges to the file behind it and syncing it; [`Event::WrittenBack`] tells
+    /// Starts writing a batch to the file behind the region and syncing it; [`Event::WrittenBack`] tells
     /// the outcome. At most one at a time.
-    fn write_back(&mut self, id: u64, file: RawFd, writes: &[FileWrite]);
+    fn write_back(&mut self, id: u64, batch: Batch);
 
     /// Does the same and waits: the fastest way where nothing else is to be done meanwhile.
     ///
     /// # Errors
     /// The first write or sync error.
-    fn write_back_now(&mut self, file: RawFd, writes: &[FileWrite]) -> io::Result<()>;
+    fn write_back_now(&mut self, batch: &Batch) -> io::Result<()>;
 
     /// What it counts beyond what the server does: names for `INFO` and `/metrics`, and counts.
     fn counters(&self) -> Vec<(&'static str, u64)> {

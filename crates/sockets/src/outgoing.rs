@@ -42,7 +42,7 @@ impl Outgoing {
     ///
     /// Call it before handing the reply to a transport and before each stored part.
     pub fn seal_bytes(&mut self) {
-        let end = u32::try_from(self.bytes.len()).expect("protocol bytes of one reply stay below 4 GiB");
+        let end = u32::try_from(self.bytes.len()).expect("whoever writes replies bounds them below 4 GiB");
         // Values come in many parts: nothing was written since the last of them.
         let after_stored = matches!(self.parts.last(), Some(Part::Stored(_)));
         if after_stored && self.at_stored == (self.parts.len(), self.bytes.len()) {

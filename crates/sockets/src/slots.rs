@@ -47,6 +47,13 @@ impl<T> Slots<T> {
         id
     }
 
+    pub(crate) fn get(&self, id: ConnId) -> Option<&T> {
+        match self.slots.get(Self::slot(id))? {
+            Some((known, value)) if *known == id => Some(value),
+            _ => None,
+        }
+    }
+
     pub(crate) fn get_mut(&mut self, id: ConnId) -> Option<&mut T> {
         match self.slots.get_mut(Self::slot(id))? {
             Some((known, value)) if *known == id => Some(value),

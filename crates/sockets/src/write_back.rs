@@ -7,7 +7,7 @@
 use crate::Event;
 use crate::policy::write_back_soon_when_woken;
 use crate::sys::{EventFd, SideRing, write_durably};
-use landfall_media::FileWrite;
+use landfall_media::{Batch, FileWrite};
 use std::io;
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -35,8 +35,8 @@ impl WriteBack {
     ///
     /// # Errors
     /// The first error; a short write is one.
-    pub fn now(&mut self, file: RawFd, writes: &[FileWrite]) -> io::Result<()> {
-        self.in_line.write(file, writes)
+    pub fn now(&mut self, batch: &Batch) -> io::Result<()> {
+        batch.run(|file, writes| self.in_line.write(file, writes))
     }
 
     /// Begins to write while the caller goes on. `watch` is told once which descriptor becomes ready, by an
@@ -47,8 +47,7 @@ impl WriteBack {
     pub fn begin(
         &mut self,
         id: u64,
-        file: RawFd,
-        writes: &[FileWrite],
+        batch: Batch,
         watch: impl FnOnce(RawFd) -> io::Result<()>,
     ) -> io::Result<()> {
         if self.thread.is_none() {
@@ -56,7 +55,7 @@ impl WriteBack {
             watch(thread.signal.descriptor())?;
             self.thread = Some(thread);
         }
-        self.thread.as_mut().expect("it was just made where there was none").hand_over(id, file, writes)
+        self.thread.as_mut().expect("it was just made where there was none").hand_over(id, batch)
     }
 
     /// What to watch, once there has been something to write.
@@ -121,8 +120,7 @@ impl DurableWriter {
 
 struct Job {
     id: u64,
-    file: RawFd,
-    writes: Vec<FileWrite>,
+    batch: Batch,
 }
 
 struct Done {
@@ -148,8 +146,8 @@ impl WriteBackThread {
         let thread_signal = Arc::clone(&signal);
         let thread = Builder::new().name("write-back".into()).spawn(move || {
             write_back_soon_when_woken();
-            for Job { id, file, writes } in to_do {
-                let outcome = writer.write(file, &writes);
+            for Job { id, batch } in to_do {
+                let outcome = batch.run(|file, writes| writer.write(file, writes));
                 if report.send(Done { id, outcome }).is_err() {
                     return;
                 }
@@ -159,11 +157,10 @@ impl WriteBackThread {
         Ok(Self { jobs: Some(jobs), done, signal, thread: Some(thread), busy: false })
     }
 
-    fn hand_over(&mut self, id: u64, file: RawFd, writes: &[FileWrite]) -> io::Result<()> {
+    fn hand_over(&mut self, id: u64, batch: Batch) -> io::Result<()> {
         assert!(!self.busy, "two write-backs at once: wait for Event::WrittenBack");
         let jobs = self.jobs.as_ref().expect("it is taken only when the thread is ended");
-        let job = Job { id, file, writes: writes.to_vec() };
-        jobs.send(job).map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))?;
+        jobs.send(Job { id, batch }).map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))?;
         self.busy = true;
         Ok(())
     }

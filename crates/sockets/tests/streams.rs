@@ -4,7 +4,7 @@ mod common;
 
 use common::{Echo, Noise, Rig};
 use landfall_media::{Extent, RUN_SIZE};
-use landfall_sockets::{Event, Outgoing, TransportRequest};
+use landfall_sockets::{Event, LIMITED_BYTES_MAX, Outgoing, TransportRequest};
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::thread;
@@ -14,6 +14,7 @@ on_both_transports! {
     random_chunks_come_back_as_they_were_sent,
     sixty_four_connections_are_served_at_once,
     a_stream_lands_without_gaps_over_run_ends,
+    connections_receive_little_a_turn_until_they_are_trusted,
     a_slow_reader_gets_a_large_reply_whole,
     a_reply_of_a_thousand_parts_is_sent_in_order,
     bytes_and_stored_parts_keep_their_order,
@@ -79,6 +80,41 @@ fn a_stream_lands_without_gaps_over_run_ends(request: TransportRequest) {
     assert!(rig.frames.runs_taken >= 4 && rig.frames.held() == 0);
     drop(sending.join().unwrap());
     rig.finish();
+}
+
+fn connections_receive_little_a_turn_until_they_are_trusted(request: TransportRequest) {
+    let mut rig = Rig::new(request, 12);
+    let (mut client, conn) = rig.connect();
+    const LEN: usize = 8 << 20;
+    let sending = thread::spawn(move || client.write_all(&vec![b'x'; LEN]).map(|()| client).unwrap());
+    let (mut received, mut most) = (0, [0; 2]);
+    while received < LEN {
+        let trusted = received >= LEN / 2;
+        if trusted && most[1] == 0 {
+            rig.transport.trust(conn);
+            // The operation under way may still be a limited one.
+            received += len_received(&mut rig);
+        }
+        let len = len_received(&mut rig);
+        let most = &mut most[usize::from(trusted)];
+        *most = len.max(*most);
+        received += len;
+    }
+    assert!(most[0] <= LIMITED_BYTES_MAX as usize, "{most:?}");
+    assert!(most[1] > LIMITED_BYTES_MAX as usize, "{most:?}");
+    drop(sending.join().unwrap());
+    rig.finish();
+}
+
+/// Bytes that one turn has received.
+fn len_received(rig: &mut Rig) -> usize {
+    let events = rig.poll();
+    rig.release_received(&events);
+    let len = |event: &Event| match event {
+        Event::Received { extent, .. } => extent.len() as usize,
+        _ => 0,
+    };
+    events.iter().map(len).sum()
 }
 
 /// Reads `len` bytes, slowly.

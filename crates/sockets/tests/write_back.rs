@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Noise, PATIENCE, Rig};
-use landfall_media::{BLOCK_SIZE, FileWrite, RUN_SIZE};
+use landfall_media::{BLOCK_SIZE, Batch, FileWrite, RUN_SIZE};
 use landfall_sockets::{Event, TransportRequest, Wait};
 use std::fs::File;
 use std::io;
@@ -46,8 +46,12 @@ fn assert_written(file: &File, ranges: &[(FileWrite, Vec<u8>)]) {
     }
 }
 
+fn batch(file: &File, writes: &[FileWrite]) -> Batch {
+    Batch::of_no_region(file.as_raw_fd(), writes)
+}
+
 fn write_back(rig: &mut Rig, id: u64, file: &File, writes: &[FileWrite]) -> io::Result<()> {
-    rig.transport.write_back(id, file.as_raw_fd(), writes);
+    rig.transport.write_back(id, batch(file, writes));
     let mut events = Vec::new();
     let wait = Wait { timeout: Some(PATIENCE), events_min: 1, linger: Duration::ZERO };
     rig.transport.poll(&mut rig.frames, wait, &mut events).unwrap();
@@ -75,7 +79,7 @@ fn all_ranges_are_in_the_file_when_it_returns(request: TransportRequest) {
     for count in [1, 2, 64, 65, 300] {
         let ranges = ranges(&mut rig, count);
         let writes: Vec<_> = ranges.iter().map(|(write, _)| *write).collect();
-        rig.transport.write_back_now(file.as_raw_fd(), &writes).unwrap();
+        rig.transport.write_back_now(&batch(&file, &writes)).unwrap();
         assert_written(&file, &ranges);
     }
     rig.finish();
@@ -89,13 +93,13 @@ fn a_file_that_cannot_be_written_is_an_error(request: TransportRequest) {
         let writes: Vec<_> = ranges(&mut rig, count).iter().map(|(write, _)| *write).collect();
         let refused = write_back(&mut rig, 9, &read_only, &writes).unwrap_err();
         assert_eq!(refused.raw_os_error(), Some(libc::EBADF));
-        let refused = rig.transport.write_back_now(read_only.as_raw_fd(), &writes).unwrap_err();
+        let refused = rig.transport.write_back_now(&batch(&read_only, &writes)).unwrap_err();
         assert_eq!(refused.raw_os_error(), Some(libc::EBADF));
     }
     // It goes on working with a file that can be written.
     let (file, ranges) = (region_file(), ranges(&mut rig, 3));
     let writes: Vec<_> = ranges.iter().map(|(write, _)| *write).collect();
-    rig.transport.write_back_now(file.as_raw_fd(), &writes).unwrap();
+    rig.transport.write_back_now(&batch(&file, &writes)).unwrap();
     assert_written(&file, &ranges);
     rig.finish();
 }
@@ -104,7 +108,7 @@ fn nothing_to_write_is_done_at_once(request: TransportRequest) {
     let mut rig = Rig::new(request, 1);
     let file = region_file();
     write_back(&mut rig, 3, &file, &[]).unwrap();
-    rig.transport.write_back_now(file.as_raw_fd(), &[]).unwrap();
+    rig.transport.write_back_now(&batch(&file, &[])).unwrap();
     rig.finish();
 }
 
@@ -116,7 +120,7 @@ fn clients_are_served_while_writing(request: TransportRequest) {
     let mut finished = 0;
     for round in 0..20u8 {
         let write = rig.frames.file_write(u64::from(round) * BLOCK_SIZE, BLOCK_SIZE as u32);
-        rig.transport.write_back(u64::from(round), file.as_raw_fd(), &[write, write]);
+        rig.transport.write_back(u64::from(round), batch(&file, &[write, write]));
         client.write_all(&[round; 64]).unwrap();
         let (mut got, mut written) = (Vec::new(), false);
         while got.len() < 64 || !written {

@@ -62,14 +62,17 @@ impl Store {
         } else {
             Source::Bytes(heap.media().bytes(extent).expect("in bounds"))
         };
-        self.logs.append(&mut self.writer, b"bench", &[value], 1).expect("there is room");
+        self.logs.append(&mut self.writer, b"bench", &[value], 1).expect("there is room").ungated();
         heap.runs().release(extent);
         self.appends += 1;
         if self.appends.is_multiple_of(BATCH) {
             self.writer.commit_now().expect("the medium works");
         }
         if self.appends.is_multiple_of(KEEP) {
-            self.logs.trim(&mut self.writer, b"bench", self.appends - BATCH, 1).expect("within the log");
+            self.logs
+                .trim(&mut self.writer, b"bench", self.appends - BATCH, 1)
+                .expect("within the log")
+                .ungated();
             self.writer.commit_now().expect("the medium works");
             self.logs.sweep(usize::MAX);
         }

@@ -22,16 +22,18 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("{} logs with {} entries found", found.logs, found.entries);
 
     let mut writer = Writer::new(Arc::clone(logs.heap()), 0);
-    let done =
+    let appended =
         logs.append(&mut writer, LOG, &[Source::Bytes(b"begun"), Source::Bytes(b"ended")], now_ns())?;
     append_where_it_landed(&logs, &mut writer)?;
-    writer.commit_now()?;
-    let durable = done.waits.iter().all(|slot| logs.heap().is_durable(*slot));
-    println!("offsets {} and {}, durable: {durable}", done.first, done.first + 1);
+    // What was appended may be told once it is durable: settling commits it.
+    let done = writer.settle(appended)?;
+    println!("offsets {} and {} are durable", done.first, done.first + 1);
 
     mirror(&logs, &mut writer)?;
     // A journal of the last thousand entries.
-    logs.set_settings(&mut writer, LOG, Settings { retain_entries: 1000, ..Settings::default() }, now_ns())?;
+    let kept = Settings { retain_entries: 1000, ..Settings::default() };
+    let set = logs.set_settings(&mut writer, LOG, kept, now_ns())?;
+    writer.settle(set)?;
     logs.retain(&mut writer, now_ns() / 1_000_000)?;
     writer.commit_now()?;
     logs.sweep(usize::MAX);
@@ -63,7 +65,8 @@ fn append_where_it_landed(logs: &Logs, writer: &mut Writer) -> Result<(), Box<dy
     let landed = Extent::new(run, 1000);
     heap.media().store(landed.off, &[b'.'; 1000])?;
     heap.runs().hold(landed);
-    logs.append(writer, LOG, &[Source::Landed { extents: &[landed], crc: None }], now_ns())?;
+    let appended = logs.append(writer, LOG, &[Source::Landed { extents: &[landed], crc: None }], now_ns())?;
+    writer.settle(appended)?;
     heap.runs().release(landed);
     heap.retire_landing_run(run);
     Ok(())
@@ -72,12 +75,12 @@ fn append_where_it_landed(logs: &Logs, writer: &mut Writer) -> Result<(), Box<dy
 /// Reads what is new since the last run, and keeps how far it has come.
 fn mirror(logs: &Logs, writer: &mut Writer) -> Result<(), WalError> {
     let mut next = match logs.position(LOG, CONSUMER) {
-        Ok((offset, _)) => offset,
-        Err(WalError::NoConsumer) => logs.stats_of(LOG)?.first,
+        Ok(position) => writer.settle(position)?,
+        Err(WalError::NoConsumer) => writer.settle(logs.stats_of(LOG)?)?.first,
         Err(error) => return Err(error),
     };
     loop {
-        let page = logs.read(LOG, next, ReadLimit { entries: 100, bytes: 1 << 20 })?;
+        let page = writer.settle(logs.read(LOG, next, ReadLimit { entries: 100, bytes: 1 << 20 })?)?;
         for (offset, entry) in page.entries {
             println!("{offset}: {} bytes", entry?.len);
         }
@@ -86,6 +89,6 @@ fn mirror(logs: &Logs, writer: &mut Writer) -> Result<(), WalError> {
             break;
         }
     }
-    logs.commit_position(writer, LOG, CONSUMER, next, now_ns())?;
-    writer.commit_now().map_err(WalError::from)
+    let kept = logs.commit_position(writer, LOG, CONSUMER, next, now_ns())?;
+    writer.settle(kept).map_err(WalError::from)
 }

@@ -3,9 +3,9 @@
 use crate::error::WalError;
 use crate::format::{check_log_name, entry_key};
 use crate::log::Log;
-use crate::logs::{HeadChange, Logs, Waits};
+use crate::logs::{HeadChange, Logs};
 use landfall_heap::layout::GROUP_RECORDS_MAX;
-use landfall_heap::{Entry, Kind, Source, Writer, spaces};
+use landfall_heap::{Entry, Gated, Kind, Source, Writer, spaces};
 use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,21 +14,19 @@ use std::sync::atomic::Ordering;
 const OFFSET_MAX: u64 = u64::MAX - 2;
 
 /// Entries that were appended.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Appended {
     /// Offset of the first; the others follow.
     pub first: u64,
     /// How many.
     pub count: usize,
-    /// Acknowledge once all of these are durable.
-    pub waits: Waits,
 }
 
 impl Logs {
     /// Appends entries that count together or not at all, in this order, one behind the other.
     ///
     /// Bytes that have landed are referred to where they are. Entries that other writers have appended
-    /// before and not made durable are among what must be waited for: nothing is acknowledged before
+    /// before and not made durable are among what the result rests on: nothing is acknowledged before
     /// everything in front of it is durable.
     ///
     /// # Errors
@@ -40,7 +38,7 @@ impl Logs {
         name: &[u8],
         values: &[Source<'_>],
         arrival_ns: u64,
-    ) -> Result<Appended, WalError> {
+    ) -> Result<Gated<Appended>, WalError> {
         let name = check_log_name(name)?;
         if !(1..=GROUP_RECORDS_MAX).contains(&values.len()) {
             return Err(WalError::BadCount { count: values.len(), max: GROUP_RECORDS_MAX });
@@ -61,7 +59,7 @@ impl Logs {
         log: &Arc<Log>,
         values: &[Source<'_>],
         arrival_ns: u64,
-    ) -> Result<Appended, WalError> {
+    ) -> Result<Gated<Appended>, WalError> {
         let mut state = log.state.lock();
         state.check()?;
         let (first, count) = (state.next(), values.len());
@@ -91,13 +89,11 @@ impl Logs {
             .collect();
         let slots = writer.append_group(&entries)?;
         slots.iter().zip(values).for_each(|(slot, value)| state.slots.push(*slot, len(value)));
-        if state.note_writer(writer.id(), first + count as u64 - 1) {
+        if state.note_writer(writer.ticket()) {
             self.list(writer.id(), log);
         }
-        let mut waits = Waits::new();
-        state.pending(&self.heap, |slot| waits.push(slot));
         self.counters.appended.fetch_add(count as u64, Ordering::Relaxed);
-        Ok(Appended { first, count, waits })
+        Ok(Gated::new(Appended { first, count }, state.pending(&self.heap)))
     }
 }
 
@@ -105,6 +101,8 @@ fn len(value: &Source<'_>) -> u64 {
     match value {
         Source::None => 0,
         Source::Bytes(bytes) => bytes.len() as u64,
-        Source::Landed { extents, .. } => extents.iter().map(|extent| u64::from(extent.len())).sum(),
+        Source::Landed { extents, .. } | Source::Stored { extents, .. } => {
+            extents.iter().map(|extent| u64::from(extent.len())).sum()
+        }
     }
 }

@@ -76,7 +76,7 @@ impl Bounds {
             return;
         }
         self.stale.remove(&hash);
-        if let Some(tomb) = self.tombs.get(&hash).filter(|tomb| heap.is_durable(tomb.slot)) {
+        if let Some(tomb) = self.tombs.get(&hash).filter(|tomb| heap.pending(tomb.slot).is_none()) {
             heap.drop_record(tomb.slot);
             self.tombs.remove(&hash);
             // Its own record is on the medium still.

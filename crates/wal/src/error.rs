@@ -1,6 +1,6 @@
 //! What can go wrong with logs.
 
-use landfall_heap::{Damage, HeapError, SlotId};
+use landfall_heap::{Damage, HeapError, Until};
 
 /// An error of the log service.
 #[derive(Debug, thiserror::Error)]
@@ -9,10 +9,9 @@ pub enum WalError {
     /// Environment or corruption, from below.
     #[error(transparent)]
     Heap(HeapError),
-    /// Not an error of anyone: execute again once `slot` is durable, or, without a slot, once this writer's batch
-    /// is. Nothing was changed.
-    #[error("wait for a commit, then execute again")]
-    Wait(Option<SlotId>),
+    /// Not an error of anyone: wait, then execute again. Nothing was changed.
+    #[error("wait, then execute again")]
+    Wait(Until),
     /// Misuse: a name that no log or consumer can have.
     #[error("a {what} has 1 to {max} bytes of letters, digits, '.', '_', ':' and '-'")]
     BadName {
@@ -61,10 +60,10 @@ pub enum WalError {
 
 impl From<HeapError> for WalError {
     fn from(error: HeapError) -> Self {
-        match error {
-            HeapError::Busy => Self::Wait(None),
-            HeapError::Damaged { what, .. } => Self::Damaged { what },
-            other => Self::Heap(other),
+        match (Until::of(&error), error) {
+            (Some(until), _) => Self::Wait(until),
+            (None, HeapError::Damaged { what, .. }) => Self::Damaged { what },
+            (None, other) => Self::Heap(other),
         }
     }
 }

@@ -4,8 +4,8 @@
 //! HotNets 2016). The crate does no I/O, reads no clock and starts no thread: `now` comes in, and what must
 //! become durable goes out through the caller's [`landfall_heap::Writer`].
 //!
-//! Two rules hold on every path: a caller acknowledges a write only once every slot that the call has
-//! returned is durable ([`landfall_heap::Heap::is_durable`]), and readers are shown durable entries only.
+//! Two rules hold on every path: calls return [`landfall_heap::Gated`] results, which a reply opens and then waits for, and
+//! readers are shown durable entries only.
 //!
 //! Records and the argument why they survive any crash: `docs/format/wal.md`.
 
@@ -29,7 +29,7 @@ mod trim;
 pub use append::Appended;
 pub use error::WalError;
 pub use format::{CONSUMER_BYTES_MAX, NAME_BYTES_MAX, Settings};
-pub use logs::{LogStats, Logs, Waits, WalStats};
+pub use logs::{LogStats, Logs, WalStats};
 pub use read::{Page, ReadLimit};
 pub use recover::{LogRecovery, Recovered};
 pub use scrub::{LogScrub, LogScrubbed};

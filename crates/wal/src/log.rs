@@ -3,7 +3,7 @@
 use crate::error::WalError;
 use crate::format::{Cut, Settings};
 use crate::slots::Slots;
-use landfall_heap::{Damage, Heap, SlotId};
+use landfall_heap::{Damage, Heap, SlotId, Ticket, Tickets};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
@@ -24,9 +24,8 @@ pub(crate) struct Log {
 /// The newest entry of one writer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ByWriter {
-    pub(crate) writer: u8,
-    /// Its offset.
-    pub(crate) last: u64,
+    /// What makes it durable.
+    pub(crate) last: Ticket,
     /// The log is on the writer's list of those that its commits make grow.
     pub(crate) is_listed: bool,
 }
@@ -104,7 +103,7 @@ impl State {
     /// Offset up to which entries may be shown: these, and all before them, are durable.
     pub(crate) fn durable(&mut self, heap: &Heap) -> u64 {
         self.durable = self.durable.max(self.first);
-        while self.slot(self.durable).is_some_and(|slot| heap.is_durable(slot)) {
+        while self.slot(self.durable).is_some_and(|slot| heap.pending(slot).is_none()) {
             self.durable += 1;
         }
         self.durable
@@ -119,28 +118,21 @@ impl State {
         }
     }
 
-    /// Slots that must be durable before the newest entry counts: the newest entries of every writer, and the
-    /// head.
-    pub(crate) fn pending(&mut self, heap: &Heap, mut visit: impl FnMut(SlotId)) {
-        if !heap.is_durable(self.head.0) {
-            visit(self.head.0);
-        }
-        if self.durable(heap) == self.next() {
-            return;
-        }
-        let newest = self.by_writer.iter().filter_map(|by| self.slot(by.last));
-        newest.filter(|slot| !heap.is_durable(*slot)).for_each(visit);
+    /// What must be durable before the newest entry counts: the newest entries of every writer, and the head.
+    pub(crate) fn pending(&self, heap: &Heap) -> Tickets {
+        let newest = self.by_writer.iter().map(|by| by.last);
+        newest.filter(|ticket| !heap.is_durable(*ticket)).chain(heap.pending(self.head.0)).collect()
     }
 
-    /// Notes a writer's newest entry; true if the log is to be put on the writer's list.
-    pub(crate) fn note_writer(&mut self, writer: u8, last: u64) -> bool {
-        match self.by_writer.iter_mut().find(|by| by.writer == writer) {
+    /// Notes a writer's newest entry, or its last word; true if the log is to be put on the writer's list.
+    pub(crate) fn note_writer(&mut self, last: Ticket) -> bool {
+        match self.by_writer.iter_mut().find(|by| by.last.writer() == last.writer()) {
             Some(by) => {
                 by.last = last;
                 !std::mem::replace(&mut by.is_listed, true)
             }
             None => {
-                self.by_writer.push(ByWriter { writer, last, is_listed: true });
+                self.by_writer.push(ByWriter { last, is_listed: true });
                 true
             }
         }

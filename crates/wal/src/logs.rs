@@ -4,9 +4,8 @@ use crate::bounds::{Bound, Bounds};
 use crate::error::WalError;
 use crate::format::{Cut, ENDED, Head, Settings, check_log_name};
 use crate::log::{Log, SlotIdOrNone, State};
-use landfall_heap::{FEATURE_LOGS, Heap, HeapError, SlotId, Writer, spaces};
+use landfall_heap::{FEATURE_LOGS, Gated, Heap, SlotId, Ticket, Writer, spaces};
 use parking_lot::{Mutex, RwLock};
-use smallvec::SmallVec;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -15,9 +14,6 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 const WRITERS: usize = 256;
 /// Log numbers go up to here.
 const NUMBER_MAX: u32 = u32::MAX - 1;
-
-/// Slots that must be durable before a call is acknowledged, or what it returned is shown.
-pub type Waits = SmallVec<[SlotId; 4]>;
 
 /// Counts for `INFO` and `/metrics`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,15 +47,13 @@ pub struct LogStats {
     pub bytes: u64,
     /// Consumers with a position.
     pub consumers: u64,
-    /// Show the rest once this is durable.
-    pub slot: SlotId,
 }
 
-/// Entries that no log holds any more, and the record because of which.
+/// Entries that no log holds any more, and what makes that durable.
 #[derive(Debug)]
 pub(crate) struct Doomed {
     pub(crate) slots: Vec<SlotId>,
-    pub(crate) cause: SlotId,
+    pub(crate) cause: Ticket,
 }
 
 #[derive(Debug, Default)]
@@ -140,9 +134,7 @@ impl Logs {
     }
 
     fn create(&self, writer: &mut Writer, name: &str, arrival_ns: u64) -> Result<Arc<Log>, WalError> {
-        if !self.heap.has_room() {
-            return Err(HeapError::Full.into());
-        }
+        self.heap.check_room()?;
         // Outside of locks that readers need: it writes the superblock, once in a region's life.
         self.heap.require_features(FEATURE_LOGS)?;
         let mut names = self.names.write();
@@ -220,11 +212,9 @@ impl Logs {
     /// True while the writer's newest entry waits for a later commit.
     fn still_grows(&self, writer: u8, log: &Log) -> bool {
         let mut state = log.state.lock();
-        let Some(at) = state.by_writer.iter().position(|by| by.writer == writer) else { return false };
-        let slot = state.slot(state.by_writer[at].last);
-        let pending = slot.is_some_and(|slot| !self.heap.is_durable(slot));
-        state.by_writer[at].is_listed = pending;
-        pending
+        let Some(by) = state.by_writer.iter_mut().find(|by| by.last.writer() == writer) else { return false };
+        by.is_listed = !self.heap.is_durable(by.last);
+        by.is_listed
     }
 
     /// Asks to be told, by [`Self::after_commit`], when the log grows: `watcher` is a number below 64. True if
@@ -240,18 +230,18 @@ impl Logs {
         Ok(state.durable(&self.heap) > from)
     }
 
-    /// How long a log keeps its entries, and the slot to wait for before it is shown.
+    /// How long a log keeps its entries.
     ///
     /// # Errors
     /// As [`Self::watch`].
-    pub fn settings(&self, name: &[u8]) -> Result<(Settings, SlotId), WalError> {
+    pub fn settings(&self, name: &[u8]) -> Result<Gated<Settings>, WalError> {
         let log = self.find(name)?;
         let state = log.state.lock();
         state.check()?;
-        Ok((state.settings, state.head.0))
+        Ok(Gated::new(state.settings, self.heap.pending(state.head.0)))
     }
 
-    /// Changes how long a log keeps its entries. Acknowledge once the slots are durable.
+    /// Changes how long a log keeps its entries.
     ///
     /// # Errors
     /// As [`Self::watch`]; [`WalError::Wait`], closed.
@@ -261,17 +251,16 @@ impl Logs {
         name: &[u8],
         settings: Settings,
         arrival_ns: u64,
-    ) -> Result<Waits, WalError> {
+    ) -> Result<Gated<()>, WalError> {
         let log = self.find(name)?;
         let mut state = log.state.lock();
         state.check()?;
         let change = HeadChange { settings, ..HeadChange::of(&state) };
-        let head = self.write_head(writer, &log, &mut state, change, arrival_ns)?;
-        Ok(Waits::from_slice(&[head]))
+        self.write_head(writer, &log, &mut state, change, arrival_ns)?;
+        Ok(writer.gate(()))
     }
 
-    /// Ends a log; its name may be used anew, with offsets from 0. `None` if there is none. Acknowledge once
-    /// the slots are durable.
+    /// Ends a log; its name may be used anew, with offsets from 0. `None` if there is none.
     ///
     /// # Errors
     /// [`WalError::BadName`], [`WalError::Wait`], closed.
@@ -280,7 +269,7 @@ impl Logs {
         writer: &mut Writer,
         name: &[u8],
         arrival_ns: u64,
-    ) -> Result<Option<Waits>, WalError> {
+    ) -> Result<Option<Gated<()>>, WalError> {
         let name = check_log_name(name)?;
         let mut names = self.names.write();
         let Some(log) = names.get(name).cloned() else { return Ok(None) };
@@ -290,7 +279,7 @@ impl Logs {
         state.ended = true;
         state.unreadable_head.take().into_iter().for_each(|slot| writer.supersede(slot));
         let all = state.slots.len();
-        self.doom(writer, &mut state, all, head);
+        self.doom(writer, &mut state, all);
         let mut bounds = self.bounds.lock();
         bounds.bury(log.hash, head, log.number, spaces::LOG);
         for position in std::mem::take(&mut state.positions).into_values() {
@@ -298,38 +287,38 @@ impl Logs {
         }
         bounds.end_positions(writer, log.number);
         drop(bounds);
-        if state.note_writer(writer.id(), ENDED) {
+        if state.note_writer(writer.ticket()) {
             self.list(writer.id(), &log);
         }
         names.remove(name);
         self.numbers.write().remove(&log.number);
-        Ok(Some(Waits::from_slice(&[head])))
+        Ok(Some(writer.gate(())))
     }
 
     /// One log.
     ///
     /// # Errors
     /// As [`Self::watch`].
-    pub fn stats_of(&self, name: &[u8]) -> Result<LogStats, WalError> {
+    pub fn stats_of(&self, name: &[u8]) -> Result<Gated<LogStats>, WalError> {
         let log = self.find(name)?;
         let mut state = log.state.lock();
         state.check()?;
         Ok(self.describe(&log, &mut state))
     }
 
-    fn describe(&self, log: &Log, state: &mut State) -> LogStats {
-        LogStats {
+    fn describe(&self, log: &Log, state: &mut State) -> Gated<LogStats> {
+        let stats = LogStats {
             name: log.name.to_string(),
             first: state.first,
             next: state.durable(&self.heap),
             bytes: state.slots.bytes(),
             consumers: state.positions.len() as u64,
-            slot: state.head.0,
-        }
+        };
+        Gated::new(stats, self.heap.pending(state.head.0))
     }
 
     /// Up to `count` logs in order of their names, those after `after` only.
-    pub fn logs(&self, after: Option<&str>, count: usize) -> Vec<LogStats> {
+    pub fn logs(&self, after: Option<&str>, count: usize) -> Vec<Gated<LogStats>> {
         let names = self.names.read();
         let from = after.map_or(std::ops::Bound::Unbounded, std::ops::Bound::Excluded);
         let some = names.range::<str, _>((from, std::ops::Bound::Unbounded)).take(count);

@@ -4,12 +4,11 @@ use crate::bounds::Bound;
 use crate::error::WalError;
 use crate::format::{CONSUMER_BYTES_MAX, ENDED, check_name, position_key};
 use crate::log::{Log, Position};
-use crate::logs::{Logs, Waits};
-use landfall_heap::{SlotId, Writer, spaces};
+use crate::logs::Logs;
+use landfall_heap::{Gated, SlotId, Tickets, Writer, spaces};
 
 impl Logs {
-    /// Keeps how far a consumer has come: `offset` is the entry that it reads next. Acknowledge once the
-    /// slots are durable.
+    /// Keeps how far a consumer has come: `offset` is the entry that it reads next.
     ///
     /// # Errors
     /// [`WalError::OutOfRange`] beyond the last durable entry; [`WalError::NoLog`], [`WalError::BadName`],
@@ -21,7 +20,7 @@ impl Logs {
         consumer: &[u8],
         offset: u64,
         arrival_ns: u64,
-    ) -> Result<Waits, WalError> {
+    ) -> Result<Gated<()>, WalError> {
         let (log, consumer) = self.consumer(name, consumer)?;
         let mut state = log.state.lock();
         state.check()?;
@@ -32,7 +31,9 @@ impl Logs {
         let old = state.positions.get(consumer).map(|known| known.slot);
         let slot = self.write_position(writer, &log, consumer, offset, old, arrival_ns)?;
         state.positions.insert(consumer.into(), Position { slot, offset });
-        Ok(Waits::from_slice(&[slot, state.head.0]))
+        let mut tickets = Tickets::from(writer.ticket());
+        self.heap.pending(state.head.0).into_iter().for_each(|head| tickets.add(head));
+        Ok(Gated::new((), tickets))
     }
 
     fn consumer<'c>(
@@ -65,31 +66,32 @@ impl Logs {
         Ok(slot)
     }
 
-    /// How far a consumer has come, and the slot to wait for before it is shown.
+    /// How far a consumer has come.
     ///
     /// # Errors
     /// [`WalError::NoConsumer`], [`WalError::NoLog`], [`WalError::BadName`], [`WalError::Damaged`].
-    pub fn position(&self, name: &[u8], consumer: &[u8]) -> Result<(u64, SlotId), WalError> {
+    pub fn position(&self, name: &[u8], consumer: &[u8]) -> Result<Gated<u64>, WalError> {
         let (log, consumer) = self.consumer(name, consumer)?;
         let state = log.state.lock();
         state.check()?;
         let position = state.positions.get(consumer).ok_or(WalError::NoConsumer)?;
-        Ok((position.offset, position.slot))
+        Ok(Gated::new(position.offset, self.heap.pending(position.slot)))
     }
 
-    /// Every consumer of a log with its position, and the slots to wait for before they are shown.
+    /// Every consumer of a log with its position.
     ///
     /// # Errors
     /// [`WalError::NoLog`], [`WalError::BadName`], [`WalError::Damaged`].
-    pub fn positions(&self, name: &[u8]) -> Result<Vec<(String, u64, SlotId)>, WalError> {
+    pub fn positions(&self, name: &[u8]) -> Result<Gated<Vec<(String, u64)>>, WalError> {
         let log = self.find(name)?;
         let state = log.state.lock();
         state.check()?;
-        let known = state.positions.iter();
-        Ok(known.map(|(name, known)| (name.to_string(), known.offset, known.slot)).collect())
+        let known = state.positions.iter().map(|(name, known)| (name.to_string(), known.offset)).collect();
+        let pending = state.positions.values().filter_map(|known| self.heap.pending(known.slot));
+        Ok(Gated::new(known, pending.collect::<Tickets>()))
     }
 
-    /// Forgets a consumer; `None` if there was none. Acknowledge once the slots are durable.
+    /// Forgets a consumer; `None` if there was none.
     ///
     /// # Errors
     /// As [`Self::commit_position`].
@@ -99,13 +101,13 @@ impl Logs {
         name: &[u8],
         consumer: &[u8],
         arrival_ns: u64,
-    ) -> Result<Option<Waits>, WalError> {
+    ) -> Result<Option<Gated<()>>, WalError> {
         let (log, consumer) = self.consumer(name, consumer)?;
         let mut state = log.state.lock();
         state.check()?;
         let Some(old) = state.positions.get(consumer).map(|known| known.slot) else { return Ok(None) };
-        let slot = self.write_position(writer, &log, consumer, ENDED, Some(old), arrival_ns)?;
+        self.write_position(writer, &log, consumer, ENDED, Some(old), arrival_ns)?;
         state.positions.remove(consumer);
-        Ok(Some(Waits::from_slice(&[slot])))
+        Ok(Some(writer.gate(())))
     }
 }

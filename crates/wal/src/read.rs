@@ -3,7 +3,7 @@
 use crate::error::WalError;
 use crate::log::State;
 use crate::logs::Logs;
-use landfall_heap::{Damage, Item, SlotId};
+use landfall_heap::{Damage, Gated, Item, SlotId, Ticket};
 use std::sync::atomic::Ordering;
 
 /// Entries that one call reads at most: the log's lock is held meanwhile.
@@ -29,23 +29,27 @@ pub struct Page<'h> {
     pub first: u64,
     /// Offset behind the last durable entry.
     pub end: u64,
-    /// Show this once the record is durable: what was trimmed may rest on it.
-    pub slot: SlotId,
 }
 
 impl Logs {
-    /// Reads durable entries from `from` on. Right behind the last one there are none.
+    /// Reads durable entries from `from` on. Right behind the last one there are none. Where the log begins may rest on a
+    /// trim that is not durable yet.
     ///
     /// # Errors
     /// [`WalError::NoLog`], [`WalError::OutOfRange`], [`WalError::BadName`], [`WalError::Damaged`].
-    pub fn read(&self, name: &[u8], from: u64, limit: ReadLimit) -> Result<Page<'_>, WalError> {
-        let page = self.page(name, from, limit)?;
+    pub fn read(&self, name: &[u8], from: u64, limit: ReadLimit) -> Result<Gated<Page<'_>>, WalError> {
+        let (page, pending) = self.page(name, from, limit)?;
         self.counters.read.fetch_add(page.entries.len() as u64, Ordering::Relaxed);
-        Ok(page)
+        Ok(Gated::new(page, pending))
     }
 
-    /// The same, not counted.
-    pub(crate) fn page(&self, name: &[u8], from: u64, limit: ReadLimit) -> Result<Page<'_>, WalError> {
+    /// The same, not counted, with what it rests on.
+    pub(crate) fn page(
+        &self,
+        name: &[u8],
+        from: u64,
+        limit: ReadLimit,
+    ) -> Result<(Page<'_>, Option<Ticket>), WalError> {
         let log = self.find(name)?;
         let mut state = log.state.lock();
         state.check()?;
@@ -53,7 +57,8 @@ impl Logs {
         if !(first..=end).contains(&from) {
             return Err(WalError::OutOfRange { offset: from, first, next: end });
         }
-        let mut page = Page { entries: Vec::new(), next: from, first, end, slot: state.head.0 };
+        let pending = self.heap.pending(state.head.0);
+        let mut page = Page { entries: Vec::new(), next: from, first, end };
         let (mut bytes, most) = (0, limit.entries.min(PAGE_ENTRIES_MAX));
         while page.next < end && page.entries.len() < most {
             let item = self.hold(&state, page.next);
@@ -69,17 +74,18 @@ impl Logs {
         for (_, item) in &mut page.entries {
             check(item)?;
         }
-        Ok(page)
+        Ok((page, pending))
     }
 
     /// Reads one durable entry.
     ///
     /// # Errors
     /// As [`Self::read`].
-    pub fn get(&self, name: &[u8], offset: u64) -> Result<(Item<'_>, SlotId), WalError> {
-        let page = self.read(name, offset, ReadLimit { entries: 1, bytes: 0 })?;
+    pub fn get(&self, name: &[u8], offset: u64) -> Result<Gated<Item<'_>>, WalError> {
+        let (page, pending) = self.page(name, offset, ReadLimit { entries: 1, bytes: 0 })?;
+        self.counters.read.fetch_add(page.entries.len() as u64, Ordering::Relaxed);
         match page.entries.into_iter().next() {
-            Some((_, item)) => Ok((item?, page.slot)),
+            Some((_, item)) => Ok(Gated::new(item?, pending)),
             None => Err(WalError::OutOfRange { offset, first: page.first, next: page.end }),
         }
     }

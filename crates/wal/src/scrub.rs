@@ -4,6 +4,7 @@ use crate::error::WalError;
 use crate::logs::Logs;
 use crate::read::ReadLimit;
 use landfall_heap::Damage;
+use std::ops::Bound;
 
 /// Bytes that one step checks at most, but always one entry.
 const STEP_BYTES: u64 = 1 << 20;
@@ -50,7 +51,8 @@ impl Logs {
     }
 
     fn next_log(&self, after: Option<&str>) -> Option<String> {
-        self.logs(after, 1).pop().map(|log| log.name)
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        self.names.read().range::<str, _>((from, Bound::Unbounded)).next().map(|(name, _)| name.to_string())
     }
 
     /// True at the end of the log.
@@ -63,7 +65,7 @@ impl Logs {
                 return false;
             }
             Err(_) => return true,
-            Ok(page) => page,
+            Ok((page, _)) => page,
         };
         for (offset, item) in &page.entries {
             done.entries += 1;

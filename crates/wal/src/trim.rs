@@ -2,8 +2,8 @@
 
 use crate::error::WalError;
 use crate::log::{Log, State};
-use crate::logs::{Doomed, HeadChange, Logs, Waits};
-use landfall_heap::{SlotId, Writer};
+use crate::logs::{Doomed, HeadChange, Logs};
+use landfall_heap::{Gated, SlotId, Writer};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -11,8 +11,8 @@ use std::sync::atomic::Ordering;
 const STEP_ENTRIES: u64 = 4096;
 
 impl Logs {
-    /// Gives up every entry below `before`. They are not shown from now on; acknowledge once the slots
-    /// are durable. [`Self::sweep`] frees what they refer to after that.
+    /// Gives up every entry below `before`; the log's first offset then. They are not shown from now on. [`Self::sweep`]
+    /// frees what they refer to once that is durable.
     ///
     /// # Errors
     /// [`WalError::OutOfRange`] if `before` is beyond the last entry; [`WalError::NoLog`],
@@ -23,7 +23,7 @@ impl Logs {
         name: &[u8],
         before: u64,
         arrival_ns: u64,
-    ) -> Result<(u64, Waits), WalError> {
+    ) -> Result<Gated<u64>, WalError> {
         let log = self.find(name)?;
         let mut state = log.state.lock();
         state.check()?;
@@ -32,7 +32,7 @@ impl Logs {
             return Err(WalError::OutOfRange { offset: before, first, next });
         }
         self.trim_to(writer, &log, &mut state, before, arrival_ns)?;
-        Ok((state.first, Waits::from_slice(&[state.head.0])))
+        Ok(Gated::new(state.first, self.heap.pending(state.head.0)))
     }
 
     fn trim_to(
@@ -48,14 +48,14 @@ impl Logs {
         }
         let count = (before - state.first) as usize;
         let change = HeadChange { first: before, ..HeadChange::of(state) };
-        let head = self.write_head(writer, log, state, change, arrival_ns)?;
-        self.doom(writer, state, count, head);
+        self.write_head(writer, log, state, change, arrival_ns)?;
+        self.doom(writer, state, count);
         state.first = before;
         Ok(())
     }
 
-    /// Takes the first `count` entries out of a log, to be let go once the record in `cause` is durable.
-    pub(crate) fn doom(&self, writer: &mut Writer, state: &mut State, count: usize, cause: SlotId) {
+    /// Takes the first `count` entries out of a log, to be let go once what the writer has appended is durable.
+    pub(crate) fn doom(&self, writer: &mut Writer, state: &mut State, count: usize) {
         let mut slots = state.slots.take_front(count, |slot| self.bytes_of(slot));
         slots.retain(|slot| *slot != SlotId::NONE);
         let later = state.unreadable.split_off(&(state.first + count as u64));
@@ -63,7 +63,7 @@ impl Logs {
             writer.supersede(slot);
         }
         self.counters.trimmed.fetch_add(count as u64, Ordering::Relaxed);
-        self.doomed.lock().push_back(Doomed { slots, cause });
+        self.doomed.lock().push_back(Doomed { slots, cause: writer.ticket() });
     }
 
     /// Bytes of an entry; 0 for one that cannot be read.
@@ -97,7 +97,7 @@ impl Logs {
         while gone < limit
             && let Some(slot) = slots.pop()
         {
-            if self.heap.is_durable(slot) {
+            if self.heap.pending(slot).is_none() {
                 self.heap.drop_record(slot);
                 gone += 1;
             } else {

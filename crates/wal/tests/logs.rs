@@ -13,13 +13,13 @@ fn offsets_count_from_zero_and_entries_are_read_once_durable() {
     let logs = open(&region());
     let mut writer = writer(&logs, 0);
     let done = logs.append(&mut writer, b"a", &[Source::Bytes(b"x"), Source::Bytes(&[7; 5000])], 1).unwrap();
-    assert_eq!((done.first, done.count), (0, 2));
-    assert!(!done.waits.is_empty() && done.waits.iter().any(|slot| !logs.heap().is_durable(*slot)));
-    assert_eq!(logs.read(b"a", 0, ALL).unwrap().entries.len(), 0, "not durable yet");
+    let done = done.if_durable(logs.heap()).expect_err("not durable yet");
+    assert_eq!(logs.read(b"a", 0, ALL).unwrap().ungated().entries.len(), 0, "not durable yet");
     writer.commit_now().unwrap();
-    assert!(done.waits.iter().all(|slot| logs.heap().is_durable(*slot)));
+    let done = done.if_durable(logs.heap()).expect("durable");
+    assert_eq!((done.first, done.count), (0, 2));
     assert_eq!(all(&logs, "a").unwrap(), (0, vec![b"x".to_vec(), vec![7; 5000]]));
-    assert_eq!(logs.get(b"a", 1).unwrap().0.len, 5000);
+    assert_eq!(logs.get(b"a", 1).unwrap().ungated().len, 5000);
     assert_eq!(append(&logs, &mut writer, "a", b"y"), 2);
     assert_eq!(append(&logs, &mut writer, "b", b"z"), 0, "each log counts for itself");
 }
@@ -35,9 +35,9 @@ fn what_landed_is_logged_by_reference() {
         heap.media().store(piece.off, &vec![at as u8 + 1; piece.len() as usize]).unwrap();
         heap.runs().hold(*piece);
     });
-    logs.append(&mut writer, b"a", &[Source::Landed { extents: &pieces, crc: None }], 1).unwrap();
+    logs.append(&mut writer, b"a", &[Source::Landed { extents: &pieces, crc: None }], 1).unwrap().ungated();
     writer.commit_now().unwrap();
-    let (item, _) = logs.get(b"a", 0).unwrap();
+    let item = logs.get(b"a", 0).unwrap().ungated();
     assert_eq!(item.extents(), pieces, "where they landed");
     assert!(CopyPath::ALL.iter().all(|(path, _)| heap.copies.get(*path) == 0));
 }
@@ -51,7 +51,7 @@ fn reads_are_limited_and_say_where_to_go_on() {
     }
     writer.commit_now().unwrap();
     let read = |from, entries, bytes| {
-        let page = logs.read(b"a", from, ReadLimit { entries, bytes }).unwrap();
+        let page = logs.read(b"a", from, ReadLimit { entries, bytes }).unwrap().ungated();
         (page.entries.len(), page.next, page.end)
     };
     assert_eq!(read(0, 3, u64::MAX), (3, 3, 10));
@@ -72,7 +72,7 @@ fn trimmed_offsets_never_come_back_nor_are_given_again() {
     }
     writer.commit_now().unwrap();
     let live = logs.heap().runs().live_bytes();
-    assert_eq!(logs.trim(&mut writer, b"a", 5, 1).unwrap().0, 5);
+    assert_eq!(logs.trim(&mut writer, b"a", 5, 1).unwrap().ungated(), 5);
     assert!(matches!(logs.trim(&mut writer, b"a", 6, 1), Err(WalError::OutOfRange { next: 5, .. })));
     assert_eq!(logs.sweep(100), 0, "not before the trim is durable");
     writer.commit_now().unwrap();
@@ -93,7 +93,7 @@ fn deleted_logs_stay_deleted_and_their_names_start_anew() {
     let logs = open(&media);
     let mut writer = writer(&logs, 0);
     append(&logs, &mut writer, "a", b"old");
-    logs.commit_position(&mut writer, b"a", b"c", 0, 1).unwrap();
+    logs.commit_position(&mut writer, b"a", b"c", 0, 1).unwrap().ungated();
     writer.commit_now().unwrap();
     assert!(logs.delete(&mut writer, b"a", 1).unwrap().is_some());
     assert!(logs.delete(&mut writer, b"a", 1).unwrap().is_none());
@@ -117,7 +117,8 @@ fn groups_survive_a_crash_whole_or_not_at_all() {
     append(&logs, &mut writer, "a", b"first");
     writer.commit_now().unwrap();
     logs.append(&mut writer, b"a", &[Source::Bytes(b"g1"), Source::Bytes(b"g2"), Source::Bytes(b"g3")], 1)
-        .unwrap();
+        .unwrap()
+        .ungated();
     for seed in 0..60 {
         let image = media.crash_image_seeded(seed);
         let image = landfall_media::sim::SimMedia::from_image(image, Default::default());
@@ -135,14 +136,14 @@ fn positions_are_kept_and_bounded_by_what_is_durable() {
     let early = logs.commit_position(&mut writer, b"a", b"mirror", 1, 1);
     assert!(matches!(early, Err(WalError::OutOfRange { next: 0, .. })));
     writer.commit_now().unwrap();
-    logs.commit_position(&mut writer, b"a", b"mirror", 1, 1).unwrap();
-    logs.commit_position(&mut writer, b"a", b"other", 0, 1).unwrap();
+    logs.commit_position(&mut writer, b"a", b"mirror", 1, 1).unwrap().ungated();
+    logs.commit_position(&mut writer, b"a", b"other", 0, 1).unwrap().ungated();
     assert!(logs.delete_position(&mut writer, b"a", b"other", 1).unwrap().is_some());
     writer.commit_now().unwrap();
     let (_, logs) = crash(&media);
-    assert_eq!(logs.position(b"a", b"mirror").unwrap().0, 1);
+    assert_eq!(logs.position(b"a", b"mirror").unwrap().ungated(), 1);
     assert!(matches!(logs.position(b"a", b"other"), Err(WalError::NoConsumer)));
-    assert_eq!(logs.positions(b"a").unwrap().len(), 1);
+    assert_eq!(logs.positions(b"a").unwrap().ungated().len(), 1);
 }
 
 #[test]
@@ -151,22 +152,22 @@ fn logs_keep_what_they_are_set_to_keep() {
     let logs = open(&media);
     let mut writer = writer(&logs, 0);
     for at in 0..10u64 {
-        logs.append(&mut writer, b"a", &[Source::Bytes(&[1; 100])], at * 1_000_000).unwrap();
+        logs.append(&mut writer, b"a", &[Source::Bytes(&[1; 100])], at * 1_000_000).unwrap().ungated();
     }
     writer.commit_now().unwrap();
     let mut keeps = |settings, now_ms| {
-        logs.set_settings(&mut writer, b"a", settings, 1).unwrap();
+        logs.set_settings(&mut writer, b"a", settings, 1).unwrap().ungated();
         logs.retain(&mut writer, now_ms).unwrap();
         writer.commit_now().unwrap();
-        logs.stats_of(b"a").unwrap().first
+        logs.stats_of(b"a").unwrap().ungated().first
     };
     assert_eq!(keeps(Settings { retain_bytes: 850, ..Default::default() }, 0), 2);
     assert_eq!(keeps(Settings { retain_entries: 6, ..Default::default() }, 0), 4);
     let aged = Settings { retain_ms: 5, ..Default::default() };
     assert_eq!(keeps(aged, 11), 6);
     let (_, logs) = crash(&media);
-    assert_eq!(logs.settings(b"a").unwrap().0, aged);
-    assert_eq!(logs.stats_of(b"a").unwrap().first, 6);
+    assert_eq!(logs.settings(b"a").unwrap().ungated(), aged);
+    assert_eq!(logs.stats_of(b"a").unwrap().ungated().first, 6);
 }
 
 #[test]
@@ -179,7 +180,7 @@ fn an_entry_behind_one_that_was_lost_never_was() {
     append(&logs, &mut one, "a", b"lost");
     let behind = logs.append(&mut other, b"a", &[Source::Bytes(b"behind")], 1).unwrap();
     other.commit_now().unwrap();
-    assert!(behind.waits.iter().any(|slot| !logs.heap().is_durable(*slot)), "it waits for the other writer");
+    assert!(behind.if_durable(logs.heap()).is_err(), "it waits for the other writer");
     assert_eq!(all(&logs, "a").unwrap().1.len(), 1, "and is not shown before");
     let (media, logs) = crash(&media);
     assert_eq!(all(&logs, "a").unwrap().1, [b"0"]);
@@ -222,15 +223,15 @@ fn compaction_moves_entries_and_keeps_what_they_hold() {
         append(&logs, &mut writer, "a", &value(at));
         append(&logs, &mut writer, if at % 4 == 0 { "keep" } else { "drop" }, &value(at));
     }
-    logs.commit_position(&mut writer, b"a", b"c", 0, 1).unwrap();
+    logs.commit_position(&mut writer, b"a", b"c", 0, 1).unwrap().ungated();
     writer.commit_now().unwrap();
     logs.delete(&mut writer, b"drop", 1).unwrap();
-    logs.trim(&mut writer, b"a", 900, 1).unwrap();
+    logs.trim(&mut writer, b"a", 900, 1).unwrap().ungated();
     writer.commit_now().unwrap();
     drop(writer);
     logs.sweep(usize::MAX);
     let mut compactor = Compactor::new(Arc::clone(logs.heap()));
-    let goal = CompactGoal { data_ratio: 1.0, slab_ratio: 1.0 };
+    let goal = CompactGoal::DENSE;
     let mut moved = 0;
     for _ in 0..200 {
         moved += compactor.step(&logs, goal, 1 << 20).unwrap().moved_records;
@@ -243,7 +244,7 @@ fn compaction_moves_entries_and_keeps_what_they_hold() {
         assert!(entries.iter().zip(900..).all(|(entry, at)| *entry == value(at)));
         let kept = all(logs, "keep").unwrap().1;
         assert!(kept.len() == 250 && kept.iter().zip(0..).all(|(entry, at)| *entry == value(at * 4)));
-        assert_eq!(logs.position(b"a", b"c").unwrap().0, 0);
+        assert_eq!(logs.position(b"a", b"c").unwrap().ungated(), 0);
         assert!(matches!(logs.read(b"drop", 0, ALL), Err(WalError::NoLog)));
     };
     check(&logs);
@@ -258,8 +259,8 @@ fn full_regions_refuse_appends_and_still_trim() {
     assert!(matches!(full, Some(WalError::Heap(HeapError::Full))), "{full:?}");
     writer.commit_now().unwrap();
     assert!(matches!(logs.append(&mut writer, b"b", &[Source::Bytes(b"x")], 1), Err(WalError::Heap(_))));
-    let next = logs.stats_of(b"a").unwrap().next;
-    logs.trim(&mut writer, b"a", next, 1).unwrap();
+    let next = logs.stats_of(b"a").unwrap().ungated().next;
+    logs.trim(&mut writer, b"a", next, 1).unwrap().ungated();
     writer.commit_now().unwrap();
     logs.sweep(usize::MAX);
     assert_eq!(append(&logs, &mut writer, "a", &[6; 500_000]), next);
@@ -270,17 +271,16 @@ fn damaged_entries_are_told_and_never_served() {
     let media = region();
     let logs = open(&media);
     let mut writer = writer(&logs, 0);
-    let slots: Vec<_> = (0..4)
-        .map(|at| {
-            *logs.append(&mut writer, b"a", &[Source::Bytes(&[at; 900])], 1).unwrap().waits.last().unwrap()
-        })
-        .collect();
+    for at in 0..4 {
+        append(&logs, &mut writer, "a", &[at; 900]);
+    }
     writer.commit_now().unwrap();
+    let slots: Vec<_> = (0..4).map(|at| logs.get(b"a", at).unwrap().ungated().slot).collect();
     logs.heap().mark_slabs(1).unwrap();
-    let extent = logs.get(b"a", 1).unwrap().0.extents()[0];
+    let extent = logs.get(b"a", 1).unwrap().ungated().extents()[0];
     media.damage(extent.off + 5, 0x10);
     assert!(matches!(logs.get(b"a", 1), Err(WalError::Damaged { .. })));
-    assert!(matches!(logs.read(b"a", 0, ALL).unwrap().entries[1].1, Err(WalError::Damaged { .. })));
+    assert!(matches!(logs.read(b"a", 0, ALL).unwrap().ungated().entries[1].1, Err(WalError::Damaged { .. })));
     // Two bits of a record cannot be corrected.
     media.damage(slots[2].off() + 41, 0x81);
     let (logs, found) = LogRecovery::run(Arc::clone(&media) as Arc<dyn Media>).unwrap();
@@ -290,7 +290,7 @@ fn damaged_entries_are_told_and_never_served() {
     }
     let mut writer = self::writer(&logs, 0);
     assert_eq!(append(&logs, &mut writer, "a", b"x"), 4);
-    logs.trim(&mut writer, b"a", 3, 1).unwrap();
+    logs.trim(&mut writer, b"a", 3, 1).unwrap().ungated();
     writer.commit_now().unwrap();
     writer.commit_now().unwrap();
     let (_, logs) = crash(&media);

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{RUNS, all};
-use landfall_heap::{NewRegion, Source, Writer, create};
+use landfall_heap::{Gated, NewRegion, Source, Writer, create};
 use landfall_media::sim::{SimMedia, SimOptions};
 use landfall_media::{Media, RUN_SIZE};
 use landfall_wal::{LogRecovery, Logs, ReadLimit, WalError};
@@ -110,7 +110,7 @@ impl Pair {
                     return assert!(matches!(none, Err(WalError::NoLog)));
                 };
                 let before = model.first + model.entries.len() as u64 * part / 4;
-                let (first, _) = self.logs.trim(writer, name(log).as_bytes(), before, 1).expect("trims");
+                let first = self.logs.trim(writer, name(log).as_bytes(), before, 1).expect("trims").ungated();
                 model.entries.drain(..(before - model.first) as usize);
                 model.first = before;
                 assert_eq!(first, before);
@@ -142,7 +142,8 @@ impl Pair {
         let values: Vec<Vec<u8>> = lens.iter().map(&mut value).collect();
         let sources: Vec<Source<'_>> = values.iter().map(|value| Source::Bytes(value)).collect();
         let writer = &mut self.writers[usize::from(writer)];
-        let done = self.logs.append(writer, name(log).as_bytes(), &sources, 1).expect("there is room");
+        let done =
+            self.logs.append(writer, name(log).as_bytes(), &sources, 1).expect("there is room").ungated();
         let model = self.model.entry(log).or_default();
         assert_eq!((done.first, done.count), (model.next(), values.len()));
         model.entries.extend(values);
@@ -153,7 +154,7 @@ impl Pair {
         let Some(model) = self.model.get_mut(&log) else { return };
         let (log, at) = (name(log), model.next().saturating_sub(back));
         let writer = &mut self.writers[usize::from(writer)];
-        self.logs.commit_position(writer, log.as_bytes(), b"c", at, 1).expect("commits");
+        self.logs.commit_position(writer, log.as_bytes(), b"c", at, 1).expect("commits").ungated();
         model.position = Some(at);
     }
 
@@ -168,7 +169,7 @@ impl Pair {
             let told = matches!(page, Err(WalError::OutOfRange { first: f, next: n, .. }) if (f, n) == (first, next));
             return assert!(told, "{page:?}");
         }
-        let page = page.expect("reads");
+        let page = page.expect("reads").ungated();
         assert_eq!(page.entries.len(), model.page(from, limit));
         assert_eq!(
             (page.next, page.first, page.end),
@@ -183,10 +184,13 @@ impl Pair {
             let (first, entries) = all(&self.logs, &name(*log)).expect("reads");
             assert_eq!(first, model.first);
             assert!(entries.iter().eq(&model.entries), "{log}");
-            let position = self.logs.position(name(*log).as_bytes(), b"c").ok().map(|(offset, _)| offset);
+            let position = self.logs.position(name(*log).as_bytes(), b"c").ok().map(Gated::ungated);
             assert_eq!(position, model.position);
             let bytes: usize = model.entries.iter().map(Vec::len).sum();
-            assert_eq!(self.logs.stats_of(name(*log).as_bytes()).expect("there").bytes, bytes as u64);
+            assert_eq!(
+                self.logs.stats_of(name(*log).as_bytes()).expect("there").ungated().bytes,
+                bytes as u64
+            );
         }
     }
 }

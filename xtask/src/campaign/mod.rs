@@ -1,5 +1,6 @@
 //! Campaigns: the same checks as in continuous integration, for as long as one likes.
 
+pub(crate) mod attack;
 pub(crate) mod crash;
 pub(crate) mod fuzz;
 pub(crate) mod sim;

@@ -3,6 +3,7 @@
 //! Each check takes files and gives findings; this module gathers, prints and judges them.
 
 mod docs;
+mod gates;
 mod links;
 mod promises;
 mod sizes;
@@ -82,6 +83,7 @@ fn check(workspace: &Workspace, files: &[TextFile]) -> Vec<Finding> {
     let mut findings = Vec::new();
     findings.extend(sizes::check(&rust));
     findings.extend(unsafety::check(&rust));
+    findings.extend(gates::check(&rust));
     findings.extend(files.iter().flat_map(text::check));
     findings.extend(rust.iter().flat_map(text::check_rust));
     findings.extend(links::check(files));

@@ -6,6 +6,7 @@ pub(crate) mod http;
 pub(crate) mod loader;
 pub(crate) mod redis_benchmark;
 pub(crate) mod replies;
+pub(crate) mod zipf;
 
 use crate::args::ClientChoice;
 use crate::error::BenchError;
@@ -51,14 +52,16 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// For a heading: "50 clients, pipeline 16, 1024 B".
+    /// For a heading: "50 clients, pipeline 16, 1024 B, 100000 random keys".
     pub(crate) fn describe(&self) -> String {
         let clients = if self.clients == 1 { "1 client".into() } else { format!("{} clients", self.clients) };
         let pipeline =
             if self.pipeline == 1 { String::new() } else { format!(", pipeline {}", self.pipeline) };
-        let keys =
-            if self.random_keys == 0 { String::new() } else { format!(", {} random keys", self.random_keys) };
-        format!("{clients}{pipeline}, {} B{keys}", self.value_bytes)
+        let keys = match self.random_keys {
+            0 => "a single key".into(),
+            keys => format!("{keys} random keys"),
+        };
+        format!("{clients}{pipeline}, {} B, {keys}", self.value_bytes)
     }
 }
 
@@ -223,7 +226,7 @@ mod tests {
     #[test]
     fn shapes_are_described_in_words() {
         let shape = Shape { clients: 50, pipeline: 16, value_bytes: 1024, random_keys: 0 };
-        assert_eq!(shape.describe(), "50 clients, pipeline 16, 1024 B");
+        assert_eq!(shape.describe(), "50 clients, pipeline 16, 1024 B, a single key");
         let shape = Shape { clients: 1, pipeline: 1, value_bytes: 100, random_keys: 9 };
         assert_eq!(shape.describe(), "1 client, 100 B, 9 random keys");
     }

@@ -31,6 +31,16 @@ impl Memory {
     }
 }
 
+/// Bytes that a process has had written to storage, all threads, as the kernel counts them; `None` where it does not tell.
+pub(crate) fn storage_bytes_written(pid: u32) -> Option<u64> {
+    write_bytes(&fs::read_to_string(format!("/proc/{pid}/io")).ok()?)
+}
+
+/// `write_bytes` of `/proc/PID/io` (proc_pid_io(5)).
+fn write_bytes(io: &str) -> Option<u64> {
+    io.lines().find_map(|line| line.strip_prefix("write_bytes:"))?.trim().parse().ok()
+}
+
 /// Bytes of all files below a folder, by length.
 pub(crate) fn bytes_below(dir: &Path) -> u64 {
     let mut sum = 0;
@@ -95,7 +105,7 @@ fn field<'t>(text: &'t str, name: &str) -> Option<&'t str> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Memory, bytes_below, field};
+    use super::{Memory, bytes_below, field, write_bytes};
 
     #[test]
     fn memory_is_read_from_status() {
@@ -107,6 +117,13 @@ mod tests {
     #[test]
     fn an_ended_process_has_no_memory() {
         assert_eq!(Memory::parse(""), Memory::default());
+    }
+
+    #[test]
+    fn what_was_cancelled_is_not_what_was_written() {
+        let io = "wchar: 9\nread_bytes: 7\nwrite_bytes: 4096\ncancelled_write_bytes: 5\n";
+        assert_eq!(write_bytes(io), Some(4096));
+        assert_eq!(write_bytes("cancelled_write_bytes: 5\n"), None);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use super::contestant::missing;
 use crate::check_stop;
 use crate::clients::redis_benchmark::run_to_end;
 use crate::error::BenchError;
+use crate::measure::callgrind::total;
 use serde::Serialize;
 use std::path::Path;
 
@@ -98,25 +99,4 @@ fn count(
     run_to_end(command, "valgrind")?;
     let text = std::fs::read_to_string(&out).map_err(BenchError::file(&out))?;
     total(&text).ok_or_else(|| BenchError::reply("callgrind", "a profile without a total", "totals:"))
-}
-
-/// The sum over a profile.
-fn total(profile: &str) -> Option<f64> {
-    let line = profile
-        .lines()
-        .rev()
-        .find_map(|line| line.strip_prefix("totals:").or_else(|| line.strip_prefix("summary:")))?;
-    line.trim().parse().ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::total;
-
-    #[test]
-    fn the_total_of_a_profile_is_found() {
-        assert_eq!(total("events: Ir\nfn=(1) main\n1 5\ntotals: 12345\n"), Some(12345.0));
-        assert_eq!(total("events: Ir\nsummary: 77\nfn=(1)\n"), Some(77.0));
-        assert_eq!(total("nothing"), None);
-    }
 }

@@ -2,7 +2,7 @@
 
 use super::server::{READY_SECONDS_MAX, Server, not_ready, spawn};
 use super::{Peer, names};
-use crate::clients::http::{Http, metric};
+use crate::clients::http::metric;
 use crate::error::BenchError;
 use crate::measure::stats::whole;
 use std::io::{BufRead, BufReader};
@@ -32,16 +32,44 @@ impl Landfall {
 
     fn command(&self, dir: &Path, capacity: u64) -> Command {
         let mut command = Command::new(&self.program);
+        self.add_arguments(&mut command, dir, capacity);
+        command
+    }
+
+    fn add_arguments(&self, command: &mut Command, dir: &Path, capacity: u64) {
         command.args(["serve", "--resp", "127.0.0.1:0", "--http", "127.0.0.1:0"]);
         command.arg("--dir").arg(dir).arg("--capacity").arg(capacity.to_string());
         if let Some(workers) = self.workers {
             command.arg("--workers").arg(workers.to_string());
         }
         if self.discard {
-            command.arg("--discard");
+            command.args(["--store", "discard"]);
         }
-        command
     }
+
+    /// Starts under callgrind, which writes a profile of each thread once the server has ended: the profile's name with the
+    /// thread's number. Valgrind knows no `clwb` and little of io_uring.
+    pub(crate) fn start_counted(&self, counted: &Counted<'_>) -> Result<Server, BenchError> {
+        let mut command = Command::new(counted.valgrind);
+        command.args(["--tool=callgrind", "--separate-threads=yes"]);
+        command.arg(format!("--callgrind-out-file={}", counted.profile.display()));
+        command.arg(&self.program);
+        self.add_arguments(&mut command, counted.dir, counted.capacity);
+        command.args(["--transport", "epoll", "--scrub-rate", "0", "--flush", counted.flush]);
+        launch(command, counted.dir, self.name())
+    }
+}
+
+/// A start under callgrind.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Counted<'a> {
+    pub(crate) valgrind: &'a Path,
+    pub(crate) profile: &'a Path,
+    pub(crate) dir: &'a Path,
+    /// Size of the region, bytes.
+    pub(crate) capacity: u64,
+    /// Flush instruction.
+    pub(crate) flush: &'a str,
 }
 
 impl Peer for Landfall {
@@ -55,11 +83,7 @@ impl Peer for Landfall {
     }
 
     fn media_bytes(&self, server: &Server) -> Result<u64, BenchError> {
-        let address =
-            server.http.ok_or(BenchError::Nothing("landfall serves no HTTP: no metrics to read"))?;
-        let mut body = Vec::new();
-        Http::open(address)?.get("/metrics", &mut body)?;
-        let text = String::from_utf8_lossy(&body);
+        let text = server.metrics()?;
         used_bytes(&text)
             .ok_or_else(|| BenchError::reply("landfall", "/metrics without runs", "landfall_runs"))
     }

@@ -4,7 +4,7 @@ mod landfall;
 mod redis;
 mod server;
 
-pub(crate) use landfall::{Landfall, UNSET, launch};
+pub(crate) use landfall::{Counted, Landfall, UNSET, launch};
 pub(crate) use redis::{AppendOnly, Redis};
 pub(crate) use server::{Server, end_of_log, spawn};
 
@@ -31,7 +31,7 @@ pub(crate) trait Peer: Sync {
 /// Names of the peers in reports.
 pub(crate) mod names {
     pub(crate) const LANDFALL: &str = "landfall";
-    pub(crate) const DISCARD: &str = "landfall --discard";
+    pub(crate) const DISCARD: &str = "landfall, discarding";
     pub(crate) const REDIS_ALWAYS: &str = "redis always";
     pub(crate) const REDIS_EVERYSEC: &str = "redis everysec";
     pub(crate) const REDIS_NO: &str = "redis no";
@@ -74,9 +74,15 @@ impl Programs {
         Landfall::new(self.landfall.clone(), self.workers, discard)
     }
 
+    /// landfall with one worker, whatever the flags say.
+    pub(crate) fn landfall_with_one_worker(&self, discard: bool) -> Landfall {
+        Landfall::new(self.landfall.clone(), Some(1), discard)
+    }
+
     fn peer(&self, choice: PeerChoice, rewrite: bool) -> Option<Box<dyn Peer>> {
         let mode = match choice {
             PeerChoice::Landfall => return Some(Box::new(self.landfall(false))),
+            PeerChoice::Discard => return Some(Box::new(self.landfall(true))),
             PeerChoice::RedisAlways => AppendOnly::Always,
             PeerChoice::RedisEverysec => AppendOnly::EverySecond,
             PeerChoice::RedisNo => AppendOnly::No,

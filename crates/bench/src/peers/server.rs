@@ -1,6 +1,7 @@
 //! A server process that never outlives its guard.
 
 use crate::clients::conn::{Conn, wait_for_keys};
+use crate::clients::http::Http;
 use crate::clients::replies::Reply;
 use crate::error::BenchError;
 use crate::measure::cpu::CpuTime;
@@ -13,6 +14,8 @@ use std::time::{Duration, Instant};
 
 /// A server that does not serve after this long has failed.
 pub(crate) const READY_SECONDS_MAX: u64 = 300;
+/// A server that has not ended so long after it was asked to has hung.
+const END_SECONDS_MAX: u64 = 60;
 /// Bytes of a server's log shown when it fails.
 const LOG_SHOWN: usize = 600;
 
@@ -47,6 +50,14 @@ impl Server {
         Conn::open(self.resp, &self.peer)
     }
 
+    /// What it counts, as `/metrics` shows it.
+    pub(crate) fn metrics(&self) -> Result<String, BenchError> {
+        let none = BenchError::Nothing("a server without HTTP has no metrics to read");
+        let mut body = Vec::new();
+        Http::open(self.http.ok_or(none)?)?.get("/metrics", &mut body)?;
+        Ok(String::from_utf8_lossy(&body).into_owned())
+    }
+
     /// Waits until it answers `PING`: it has loaded what it had.
     pub(crate) fn wait_ready(&mut self) -> Result<(), BenchError> {
         let began = Instant::now();
@@ -68,6 +79,21 @@ impl Server {
     /// Waits until it has `keys`; the time since it was started.
     pub(crate) fn wait_for_keys(&self, keys: u64) -> Result<Duration, BenchError> {
         wait_for_keys(self.resp, &self.peer, keys, self.began, Duration::from_secs(READY_SECONDS_MAX))
+    }
+
+    /// Asks it to end, and waits until it has.
+    pub(crate) fn shut_down(mut self) -> Result<(), BenchError> {
+        // It may close the connection instead of answering.
+        let _ = self.connect()?.ask(&[b"SHUTDOWN"]);
+        let began = Instant::now();
+        while began.elapsed().as_secs() < END_SECONDS_MAX {
+            check_stop()?;
+            if matches!(self.child.try_wait(), Ok(Some(_))) {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Err(BenchError::TooLong { what: format!("the end of {}", self.peer), seconds: END_SECONDS_MAX })
     }
 
     /// Kills it, as a crash of the process would; what is in the page cache stays.

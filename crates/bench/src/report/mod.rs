@@ -1,21 +1,23 @@
 //! What was measured, and the report on it.
 
+mod counts;
 pub(crate) mod markdown;
+mod sets;
 pub(crate) mod svg;
 pub(crate) mod targets;
 
 use crate::args::KvArgs;
 use crate::error::BenchError;
 use crate::measure::proc::Machine;
-use crate::workloads::{mixed, range, restart, space, throughput};
+use crate::workloads::{amplification, instructions, memory, mixed, range, restart, space, throughput};
 use serde::Serialize;
 use std::fs;
 use std::path::Path;
 
-/// Version of the layout of `results.json`.
-const SCHEMA: u32 = 1;
+/// Version of the layout of `kv.json`.
+const SCHEMA: u32 = 2;
 
-/// Everything measured: what `results.json` holds.
+/// Everything measured: what `kv.json` holds.
 #[derive(Debug, Serialize)]
 pub(crate) struct Results {
     pub(crate) schema: u32,
@@ -28,7 +30,11 @@ pub(crate) struct Results {
     pub(crate) notes: Vec<String>,
     pub(crate) throughput: Vec<throughput::Row>,
     pub(crate) mixed: Vec<mixed::Row>,
-    pub(crate) discard: Vec<throughput::Row>,
+    pub(crate) amplification: Vec<amplification::Row>,
+    pub(crate) memory: Vec<memory::Row>,
+    /// Empty regions.
+    pub(crate) empty: Vec<memory::Empty>,
+    pub(crate) instructions: Vec<instructions::Row>,
     pub(crate) restart: Vec<restart::Row>,
     pub(crate) space: Vec<space::Row>,
     pub(crate) range: Vec<range::Row>,
@@ -46,7 +52,10 @@ impl Results {
             notes: Vec::new(),
             throughput: Vec::new(),
             mixed: Vec::new(),
-            discard: Vec::new(),
+            amplification: Vec::new(),
+            memory: Vec::new(),
+            empty: Vec::new(),
+            instructions: Vec::new(),
             restart: Vec::new(),
             space: Vec::new(),
             range: Vec::new(),
@@ -57,23 +66,25 @@ impl Results {
     pub(crate) fn is_empty(&self) -> bool {
         self.throughput.is_empty()
             && self.mixed.is_empty()
-            && self.discard.is_empty()
+            && self.amplification.is_empty()
+            && self.memory.is_empty()
+            && self.empty.is_empty()
+            && self.instructions.is_empty()
             && self.restart.is_empty()
             && self.space.is_empty()
             && self.range.is_empty()
     }
 }
 
-/// Writes `results.json`, the plots and `report.md` into a folder, created if absent.
+/// Writes `kv.json`, the plots and `kv.md` into a folder, created if absent.
 pub(crate) fn write(out: &Path, results: &Results) -> Result<(), BenchError> {
     fs::create_dir_all(out).map_err(BenchError::file(out))?;
     let targets = targets::judge(results);
     let json = serde_json::to_vec_pretty(&serde_json::json!({ "results": results, "targets": targets }));
-    let json =
-        json.map_err(|error| BenchError::File { path: out.join("results.json"), source: error.into() })?;
-    put(&out.join("results.json"), &json)?;
+    let json = json.map_err(|error| BenchError::File { path: out.join("kv.json"), source: error.into() })?;
+    put(&out.join("kv.json"), &json)?;
     let plots = svg::draw(out, results)?;
-    put(&out.join("report.md"), markdown::report(results, &targets, &plots).as_bytes())
+    put(&out.join("kv.md"), markdown::report(results, &targets, &plots).as_bytes())
 }
 
 fn put(path: &Path, bytes: &[u8]) -> Result<(), BenchError> {
@@ -106,7 +117,7 @@ pub(crate) mod tests {
             media: MediaChoice::Pm,
             peer: peer.into(),
             operation: Operation::Set,
-            shape: Shape { clients, pipeline, value_bytes: 1024, random_keys: 0 },
+            shape: Shape { clients, pipeline, value_bytes: 1024, random_keys: 100_000 },
             rps: of(rps),
             p50_us: of(&[50.0]),
             p95_us: of(&[60.0]),
@@ -134,10 +145,10 @@ pub(crate) mod tests {
         let out = dir.path().join("deep/results");
         super::write(&out, &sample_results()).unwrap();
         let json: serde_json::Value =
-            serde_json::from_slice(&std::fs::read(out.join("results.json")).unwrap()).unwrap();
+            serde_json::from_slice(&std::fs::read(out.join("kv.json")).unwrap()).unwrap();
         assert_eq!(json["results"]["throughput"][0]["rps"]["median"], 115.0);
         assert!(json["targets"].as_array().is_some_and(|targets| !targets.is_empty()));
-        let report = std::fs::read_to_string(out.join("report.md")).unwrap();
+        let report = std::fs::read_to_string(out.join("kv.md")).unwrap();
         let plots = report.matches("](").count();
         assert!(plots > 0);
         let on_disk = std::fs::read_dir(&out).unwrap().flatten();

@@ -22,10 +22,10 @@ type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Drawn = Result<(), Box<dyn std::error::Error>>;
 
 /// Width of a panel, pixels.
-const PANEL_WIDTH: u32 = 300;
+const PANEL_WIDTH: u32 = 380;
 const PANEL_HEIGHT: u32 = 300;
 const PANELS_MAX: usize = 24;
-const COLUMNS_MAX: usize = 5;
+const COLUMNS_MAX: usize = 4;
 
 /// Draws every plot that there is data for.
 pub(crate) fn draw(out: &Path, results: &Results) -> Result<Vec<Plot>, BenchError> {
@@ -40,6 +40,14 @@ pub(crate) fn draw(out: &Path, results: &Results) -> Result<Vec<Plot>, BenchErro
         let panels = mixed_panels(results, media);
         let title = format!("{}: p99 latency of one GET client beside SETs, µs", media.name());
         let file = format!("mixed-{}.svg", media.name());
+        plots.extend(if_any(&panels, || bars(&out.join(&file), &panels))?.map(|()| Plot { title, file }));
+        let panels = amplification_panels(results, media);
+        let title = format!("{}: bytes written to the medium for each byte received", media.name());
+        let file = format!("amplification-{}.svg", media.name());
+        plots.extend(if_any(&panels, || bars(&out.join(&file), &panels))?.map(|()| Plot { title, file }));
+        let panels = memory_panels(results, media);
+        let title = format!("{}: resident memory, MiB", media.name());
+        let file = format!("memory-{}.svg", media.name());
         plots.extend(if_any(&panels, || bars(&out.join(&file), &panels))?.map(|()| Plot { title, file }));
         let rows: Vec<_> = results.restart.iter().filter(|row| row.media == media).collect();
         let title = format!("{}: restart time by records", media.name());
@@ -86,6 +94,28 @@ fn mixed_panels(results: &Results, media: MediaChoice) -> Vec<Panel> {
     let mut panels: Vec<Panel> = Vec::new();
     for row in results.mixed.iter().filter(|row| row.media == media) {
         add_bar(&mut panels, format!("beside {}", row.load.describe()), &row.peer, &row.p99_us);
+    }
+    panels
+}
+
+fn amplification_panels(results: &Results, media: MediaChoice) -> Vec<Panel> {
+    let mut panels: Vec<Panel> = Vec::new();
+    for row in results.amplification.iter().filter(|row| row.media == media) {
+        let title = format!("{:.0} % live", row.live_share * 100.0);
+        let value = Summary::of([row.counted.amplification()]);
+        value.into_iter().for_each(|value| add_bar(&mut panels, title.clone(), row.draw.name(), &value));
+    }
+    panels
+}
+
+fn memory_panels(results: &Results, media: MediaChoice) -> Vec<Panel> {
+    let mut panels: Vec<Panel> = Vec::new();
+    for row in results.memory.iter().filter(|row| row.media == media) {
+        for (when, memory) in [("loading", &row.loaded), ("a restart", &row.restarted)] {
+            let value = Summary::of([memory.rss as f64 / f64::from(1 << 20)]);
+            let title = format!("{} keys after {when}", row.records);
+            value.into_iter().for_each(|value| add_bar(&mut panels, title.clone(), &row.peer, &value));
+        }
     }
     panels
 }
@@ -222,8 +252,9 @@ fn color_of(peer: &str) -> RGBColor {
     }
 }
 
-/// A name that fits under a bar: all but our own are redis.
+/// A name that fits under a bar.
 fn short_name(peer: &str) -> String {
+    let peer = peer.strip_prefix("landfall, ").unwrap_or(peer);
     peer.trim_start_matches("redis").trim_start_matches([',', ' ']).to_owned()
 }
 
@@ -281,5 +312,6 @@ mod tests {
         assert_eq!(short_name("redis, no AOF"), "no AOF");
         assert_eq!(short_name("redis always"), "always");
         assert_eq!(short_name("landfall"), "landfall");
+        assert_eq!(short_name(crate::peers::names::DISCARD), "discarding");
     }
 }

@@ -4,7 +4,7 @@ use super::{Bench, capacity_for};
 use crate::args::{MediaChoice, PeerChoice, limits};
 use crate::clients::conn::info_field;
 use crate::clients::replies::Reply;
-use crate::clients::{Client, Load, ONE_KEY, Operation, Shape, builtin, loader, redis_benchmark, value_of};
+use crate::clients::{Client, Load, Operation, Shape, builtin, loader, redis_benchmark, value_of};
 use crate::error::BenchError;
 use crate::measure::stats::Summary;
 use crate::peers::{Peer, Server};
@@ -12,7 +12,7 @@ use crate::{check_stop, say};
 use serde::Serialize;
 use std::time::{Duration, Instant};
 
-/// The key that is read; the load writes another one.
+/// The key that is read; the load writes others.
 const READ_KEY: &[u8] = b"bench:read";
 /// The load alone, before reading begins.
 const HEAD_START: Duration = Duration::from_millis(300);
@@ -46,8 +46,8 @@ pub(crate) fn measure(bench: &Bench, media: MediaChoice, pipeline: usize) -> Res
     let compared = [PeerChoice::Landfall, PeerChoice::RedisAlways, PeerChoice::RedisNone];
     let chosen: Vec<_> = compared.into_iter().filter(|choice| bench.args.peers.contains(choice)).collect();
     let peers = bench.programs.peers(&chosen);
-    let value_bytes = bench.args.sizes.first().copied().unwrap_or(1024);
-    let load = Shape { clients: 50, pipeline, value_bytes, random_keys: 0 };
+    let (value_bytes, random_keys) = (bench.args.value_bytes(), bench.args.keys());
+    let load = Shape { clients: 50, pipeline, value_bytes, random_keys };
     let mut samples: Vec<Vec<Sample>> = peers.iter().map(|_| Vec::new()).collect();
     for round in 0..bench.args.rounds {
         for (peer, samples) in peers.iter().zip(&mut samples) {
@@ -74,10 +74,10 @@ fn measure_peer(
     shape: Shape,
     peer: &dyn Peer,
 ) -> Result<Sample, BenchError> {
-    let fresh = bench.fresh(media, peer, capacity_for(SPARE_RECORDS, shape.value_bytes))?;
+    let fresh =
+        bench.fresh(media, peer, capacity_for(shape.random_keys + SPARE_RECORDS, shape.value_bytes))?;
     let server = &fresh.server;
     let value = value_of(shape.value_bytes);
-    loader::load_one(server.resp, peer.name(), ONE_KEY, &value)?;
     loader::load_one(server.resp, peer.name(), READ_KEY, &value)?;
     let load =
         Load { address: server.resp, operation: Operation::Set, shape, requests: limits::REQUESTS_MAX };

@@ -1,5 +1,8 @@
 //! What is measured, one file a question.
 
+pub(crate) mod amplification;
+pub(crate) mod instructions;
+pub(crate) mod memory;
 pub(crate) mod mixed;
 pub(crate) mod range;
 pub(crate) mod restart;
@@ -29,7 +32,16 @@ pub(crate) struct Scratch(TempDir);
 impl Scratch {
     /// Where a server keeps its data; its log lies beside it.
     pub(crate) fn data(&self) -> PathBuf {
-        self.0.path().join("data")
+        self.beside("data")
+    }
+
+    /// A file beside it.
+    pub(crate) fn beside(&self, name: &str) -> PathBuf {
+        self.path().join(name)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.0.path()
     }
 }
 

@@ -2,15 +2,15 @@
 
 use super::{Bench, capacity_for};
 use crate::args::{MediaChoice, PeerChoice};
-use crate::clients::{Load, LoadResult, ONE_KEY, Operation, Shape, loader, value_of};
+use crate::clients::{Load, LoadResult, Operation, Shape, loader, value_of};
 use crate::error::BenchError;
 use crate::measure::stats::Summary;
 use crate::peers::{Peer, Server};
 use crate::say;
 use serde::Serialize;
 
-/// Runs of a warm-up: enough to touch memory and connections, and to know the rate.
-const WARM_UP_BATCHES: u64 = 50;
+/// Batches of the run in front of the measured one: just enough to know the rate.
+const WARM_UP_BATCHES: u64 = 10;
 /// Values that fit beside the load's own.
 const SPARE_RECORDS: u64 = 4096;
 
@@ -40,104 +40,93 @@ struct Sample {
     cpu_us: f64,
 }
 
-/// The shapes that are compared: one client, many, many with pipelines.
-pub(crate) const SHAPES: [(usize, usize); 3] = [(1, 1), (50, 1), (50, 16)];
-
-/// All shapes on a medium that the flags ask for.
-pub(crate) fn shapes(bench: &Bench) -> Vec<Shape> {
-    let mut shapes = Vec::new();
-    for value_bytes in bench.args.sizes.iter().copied() {
-        for random_keys in
-            [0, bench.args.random_keys].into_iter().take(1 + usize::from(bench.args.random_keys > 0))
-        {
-            shapes.extend(SHAPES.map(|(clients, pipeline)| Shape {
-                clients,
-                pipeline,
-                value_bytes,
-                random_keys,
-            }));
-        }
+/// Clients and pipelines of the SETs that are compared on a medium; the last one is the fastest.
+pub(crate) const fn set_loads(media: MediaChoice) -> &'static [(usize, usize)] {
+    match media {
+        MediaChoice::Pm => &[(50, 1), FASTEST],
+        MediaChoice::File => &[(1, 1), (50, 1), FASTEST],
     }
-    shapes
 }
 
-/// Measures one shape: SET, and GET where many ask.
-pub(crate) fn measure(bench: &Bench, media: MediaChoice, shape: Shape) -> Result<Vec<Row>, BenchError> {
-    let peers = bench.programs.peers(&bench.args.peers);
-    let operations: &[_] =
-        if shape.clients > 1 { &[Operation::Set, Operation::Get] } else { &[Operation::Set] };
-    compare(bench, media, shape, &peers, operations)
+/// Fifty clients that send sixteen requests at a time.
+pub(crate) const FASTEST: (usize, usize) = (50, 16);
+
+/// SETs: every load with the first number of keys, the fastest with the further ones and with a single key.
+pub(crate) fn set_shapes(bench: &Bench, media: MediaChoice) -> Vec<Shape> {
+    let args = &bench.args;
+    let further = args.random_keys.iter().skip(1).copied().chain([0]);
+    let loads = set_loads(media).iter().map(|load| (*load, args.keys()));
+    let loads: Vec<_> = loads.chain(further.map(|keys| (FASTEST, keys))).collect();
+    args.sizes.iter().flat_map(|size| loads.iter().map(|(load, keys)| shape(*load, *size, *keys))).collect()
 }
 
-/// The shapes at which storing is compared with not storing: many clients, without and with pipelines.
-pub(crate) fn discard_shapes(bench: &Bench) -> impl Iterator<Item = Shape> {
-    let value_bytes = bench.args.sizes.first().copied().unwrap_or(1024);
-    let many = SHAPES.into_iter().filter(|(clients, _)| *clients > 1);
-    many.map(move |(clients, pipeline)| Shape { clients, pipeline, value_bytes, random_keys: 0 })
+/// GETs: as many keys as are loaded in front of them.
+pub(crate) fn get_shapes(bench: &Bench) -> Vec<Shape> {
+    let sizes = bench.args.sizes.iter();
+    sizes.map(|size| shape(FASTEST, *size, bench.args.keys())).collect()
 }
 
-/// landfall with and without storing: SET. Beside them the peers that the targets name: what the server that
-/// stores nothing reaches against these is the most that storing could reach.
-pub(crate) fn measure_discard(
+const fn shape((clients, pipeline): (usize, usize), value_bytes: usize, random_keys: u64) -> Shape {
+    Shape { clients, pipeline, value_bytes, random_keys }
+}
+
+/// Measures one load on every server that can bear it.
+pub(crate) fn measure(
     bench: &Bench,
     media: MediaChoice,
+    operation: Operation,
     shape: Shape,
 ) -> Result<Vec<Row>, BenchError> {
-    let mut peers: Vec<Box<dyn Peer>> =
-        vec![Box::new(bench.programs.landfall(false)), Box::new(bench.programs.landfall(true))];
-    let named = [PeerChoice::RedisAlways, PeerChoice::RedisNone];
-    let chosen: Vec<_> = named.into_iter().filter(|peer| bench.args.peers.contains(peer)).collect();
-    peers.extend(bench.programs.peers(&chosen));
-    compare(bench, media, shape, &peers, &[Operation::Set])
+    let finds = |choice: &PeerChoice| operation == Operation::Set || *choice != PeerChoice::Discard;
+    let chosen: Vec<_> = bench.args.peers.iter().copied().filter(finds).collect();
+    compare(bench, media, operation, shape, &bench.programs.peers(&chosen))
 }
 
 /// A B C A B C ...: what disturbs the machine for a while disturbs every server.
 fn compare(
     bench: &Bench,
     media: MediaChoice,
+    operation: Operation,
     shape: Shape,
     peers: &[Box<dyn Peer>],
-    operations: &[Operation],
 ) -> Result<Vec<Row>, BenchError> {
-    let mut samples = vec![Vec::new(); peers.len() * operations.len()];
+    let mut samples = vec![Vec::new(); peers.len()];
     for round in 0..bench.args.rounds {
-        for (index, peer) in peers.iter().enumerate() {
+        for (peer, samples) in peers.iter().zip(&mut samples) {
             say(format_args!(
-                "  {}: {}, round {}: {}",
+                "  {}: {} by {}, round {}: {}",
                 media.name(),
+                operation.name(),
                 shape.describe(),
                 round + 1,
                 peer.name()
             ));
-            let found = measure_peer(bench, media, shape, &**peer, operations)?;
-            let places = samples[index * operations.len()..].iter_mut();
-            places.zip(found).for_each(|(place, sample)| place.push(sample));
+            samples.push(measure_peer(bench, media, operation, shape, &**peer)?);
         }
     }
-    let places = peers.iter().flat_map(|peer| operations.iter().map(move |operation| (peer, *operation)));
-    let rows = places
+    let rows = peers
+        .iter()
         .zip(&samples)
-        .filter_map(|((peer, operation), samples)| Row::of(media, peer.name(), operation, shape, samples));
+        .filter_map(|(peer, samples)| Row::of(media, peer.name(), operation, shape, samples));
     Ok(rows.collect())
 }
 
-/// One server, fresh: every operation once, warmed up.
+/// One server, just started. It holds nothing before SETs, and every key before GETs.
 fn measure_peer(
     bench: &Bench,
     media: MediaChoice,
+    operation: Operation,
     shape: Shape,
     peer: &dyn Peer,
-    operations: &[Operation],
-) -> Result<Vec<Sample>, BenchError> {
+) -> Result<Sample, BenchError> {
     let records = shape.random_keys + SPARE_RECORDS;
     let fresh = bench.fresh(media, peer, capacity_for(records, shape.value_bytes))?;
     let server = &fresh.server;
-    let value = value_of(shape.value_bytes);
-    if shape.random_keys > 0 && peer.name() != crate::peers::names::DISCARD {
+    if operation == Operation::Get {
+        let value = value_of(shape.value_bytes);
         loader::load(server.resp, peer.name(), 0..shape.random_keys, &value)?;
     }
-    loader::load_one(server.resp, peer.name(), ONE_KEY, &value)?;
-    operations.iter().map(|operation| measure_load(bench, server, *operation, shape)).collect()
+    measure_load(bench, server, operation, shape)
 }
 
 fn measure_load(

@@ -79,34 +79,68 @@ pub(crate) fn parse_arriving(bytes: &[u8], step: usize, cuts: &[usize], limits: 
     feed.outcome
 }
 
+/// The work of parsing `bytes` as they arrive, `step` at a time: bytes shown to the parser, those of each request once
+/// more when it is whole.
+pub(crate) fn work_of_arriving(bytes: &[u8], step: usize, limits: Limits) -> (Outcome, usize) {
+    let mut feed = Feed::new(limits);
+    for have in (0..bytes.len()).step_by(step).skip(1).chain([bytes.len()]) {
+        let dropped = feed.outcome.end;
+        feed.receive(&bytes[dropped..have], &[], dropped);
+    }
+    (feed.outcome, feed.work)
+}
+
 /// A connection's parser and what it has yielded.
 struct Feed {
     parser: Parser,
     outcome: Outcome,
+    /// Bytes shown to the parser.
+    work: usize,
 }
 
 impl Feed {
     fn new(limits: Limits) -> Self {
         let outcome = Outcome { requests: Vec::new(), end: 0, error: None, continues: 0 };
-        Self { parser: Parser::new(limits), outcome }
+        Self { parser: Parser::new(limits), outcome, work: 0 }
     }
 
     /// Parses what the chain over `bytes` holds; `dropped` bytes came before it.
     fn receive(&mut self, bytes: &[u8], cuts: &[usize], dropped: usize) {
+        if bytes.len() < self.parser.bytes_wanted() || !self.goes_on(bytes, cuts) {
+            return;
+        }
         let segments = segments(bytes, cuts);
         let chain = Chain::new(&segments);
         while self.outcome.error.is_none() {
             let from = self.outcome.end - dropped;
             match self.parser.next(&chain, from) {
-                Ok(Progress::Request(request)) => self.accept(&request, &chain, dropped),
-                Ok(Progress::SendContinue) => self.outcome.continues += 1,
+                Ok(Progress::Request(request)) => {
+                    self.work += request.end - from;
+                    self.accept(&request, &chain, dropped);
+                }
+                Ok(Progress::AwaitsBody { wants_continue }) => {
+                    self.outcome.continues += usize::from(wants_continue);
+                }
                 Ok(Progress::NeedMore) => {
                     assert!(self.parser.bytes_wanted() > chain.len() - from, "asks for what it has");
+                    self.work += chain.len() - from;
                     return;
                 }
                 Err(error) => self.outcome.error = Some(error),
             }
         }
+    }
+
+    /// Shows what is new of a request whose body has begun; true if it is worth showing all of it.
+    fn goes_on(&mut self, bytes: &[u8], cuts: &[usize]) -> bool {
+        let understood = self.parser.understood();
+        if understood == 0 {
+            return true;
+        }
+        let segments = segments(&bytes[understood..], cuts);
+        let tail = Chain::new(&segments);
+        self.work += tail.len();
+        self.parser.go_on(&tail)
     }
 
     /// Checks a request's ranges and keeps it.

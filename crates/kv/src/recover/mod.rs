@@ -212,6 +212,8 @@ impl Recovery {
         self.tenants.take_damaged(&scanned);
         report.corrected.extend(scanned.corrected);
         report.damaged.extend(scanned.damaged);
+        let lost = |slot| DamagedSlot { slot, what: Damage::Lost, named: None };
+        report.damaged.extend(scanned.holes.into_iter().map(lost));
     }
 
     /// The record as a candidate, unless it is something else.

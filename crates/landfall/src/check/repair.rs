@@ -57,7 +57,7 @@ fn bury(engine: &Engine, names: &BTreeSet<Name>, done: &mut Vec<String>) -> Resu
     let mut writer = Writer::new(Arc::clone(engine.heap()), 0);
     for (count, (space, key)) in names.iter().enumerate() {
         let now_ns = now_ns();
-        engine.delete(&mut writer, *space, key, now_ns / 1_000_000, now_ns)?;
+        engine.delete(&mut writer, *space, key, now_ns / 1_000_000, now_ns)?.ungated();
         done.push(format!("database {space}, key {}: dropped", super::show::quoted(key)));
         if count % BATCH == BATCH - 1 {
             writer.commit_now()?;

@@ -21,7 +21,11 @@ pub(super) struct Version {
 
 /// Lines promised to one [`crate::Dirty`] by its flushes: line index and contents.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Promises(Vec<(u64, Version)>);
+pub(crate) struct Promises {
+    lines: Vec<(u64, Version)>,
+    /// The batch as which they went to the device.
+    pub(super) batch: Option<u64>,
+}
 
 /// Contents of a line since it was last durable: oldest first, never empty, the last one is current.
 pub(super) type Versions = SmallVec<[Version; VERSIONS_MAX]>;
@@ -84,12 +88,12 @@ impl Lines {
     pub(super) fn promise(&self, promises: &mut Promises, extent: Extent) {
         let lines = lines_of(extent);
         let newest = self.pending.range(lines).filter_map(|(index, v)| Some((*index, *v.last()?)));
-        promises.0.extend(newest);
+        promises.lines.extend(newest);
     }
 
     /// Makes good what was promised.
     pub(super) fn keep(&mut self, promises: Promises) {
-        for (index, version) in promises.0 {
+        for (index, version) in promises.lines {
             self.make_durable(index, &version);
         }
     }
@@ -107,6 +111,29 @@ impl Lines {
             if versions.is_empty() {
                 self.pending.remove(&index);
             }
+        }
+    }
+
+    /// What memory holds of a line now, and which store made it.
+    pub(super) fn version(&self, index: u64) -> Version {
+        let durable = || Version {
+            store: self.durable_store.get(index as usize).copied().unwrap_or_default(),
+            line: *self.durable_line(index),
+        };
+        self.pending.get(&index).and_then(|versions| versions.last()).copied().unwrap_or_else(durable)
+    }
+
+    /// The device writes a line as it was, over whatever has become durable since. What memory holds is pending again.
+    pub(super) fn overwrite(&mut self, index: u64, older: &Version) {
+        let now = self.version(index);
+        if older.store >= self.durable_store[index as usize] {
+            return self.make_durable(index, older);
+        }
+        let at = (index * LINE_SIZE) as usize;
+        self.durable[at..at + older.line.len()].copy_from_slice(&older.line);
+        self.durable_store[index as usize] = older.store;
+        if !self.pending.contains_key(&index) {
+            remember(self.pending.entry(index).or_default(), now);
         }
     }
 

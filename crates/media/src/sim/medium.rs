@@ -3,13 +3,15 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
+use super::blocks::Blocks;
 use super::crash::{CrashState, Subsets};
 use super::lines::{Line, Lines};
 use crate::sys::Image;
-use crate::{CommitMode, Dirty, Extent, LINE_SIZE, Media, MediaError, MediaKind, RUN_SIZE, Site};
+use crate::{CommitMode, Dirty, Extent, LINE_SIZE, Media, MediaError, MediaKind, RUN_SIZE, Site, Standing};
 
 /// Address space kept for growth, as a multiple of the length.
 const RESERVE_FACTOR: u64 = 4;
@@ -45,14 +47,22 @@ pub struct SimMedia {
     image: Image,
     options: SimOptions,
     state: Mutex<State>,
+    has_unreadable: AtomicBool,
 }
 
 struct State {
     lines: Lines,
+    blocks: Blocks,
     ops: OpCounts,
     skipped: BTreeSet<Site>,
     fail_at: Option<u64>,
     closed: Option<String>,
+    /// Runs.
+    unreadable: BTreeSet<u64>,
+    /// Runs that were given back, space included.
+    bare: BTreeSet<u64>,
+    /// There is no space for them.
+    full: bool,
     freeze_at: Option<u64>,
     frozen: Option<CrashState>,
 }
@@ -75,7 +85,8 @@ impl SimMedia {
         assert!(len.is_multiple_of(LINE_SIZE), "a region is a whole number of lines, not {len} bytes");
         let image = Image::anonymous(len, len * RESERVE_FACTOR).expect("memory for a simulated region");
         image.store(0, &durable).expect("the image is as long as the region");
-        Arc::new(Self { image, options, state: Mutex::new(State::new(durable)) })
+        let (state, has_unreadable) = (Mutex::new(State::new(durable)), AtomicBool::new(false));
+        Arc::new(Self { image, options, state, has_unreadable })
     }
 
     // ---- what a crash leaves behind ----
@@ -120,7 +131,26 @@ impl SimMedia {
         self.state.lock().frozen.clone()
     }
 
+    // ---- deferred commits ----
+
+    /// The batch goes to the device, as a driver sends it: each block that a flushed range touches is taken whole from memory
+    /// now, and is on its way until the batch's fence has returned. A block that is on its way already is waited for.
+    /// A fence of what was not submitted does both at once.
+    pub fn submit(&self, dirty: &mut Dirty) {
+        let mut state = self.state.lock();
+        let State { lines, blocks, .. } = &mut *state;
+        if self.options.deferred && dirty.promised.batch.is_none() {
+            dirty.promised.batch = Some(blocks.submit(lines, &dirty.ranges, &dirty.promised));
+        }
+    }
+
     // ---- faults ----
+
+    /// From now on batches do not wait for each other's blocks: of two in flight at once with a block in common, either may be
+    /// written last, with what it took from memory.
+    pub fn overlap_blocks(&self) {
+        self.state.lock().blocks.may_overlap = true;
+    }
 
     /// From now on flushes and fences of this site do nothing and report success. A flush promises
     /// nothing; a fence forgets what was promised.
@@ -132,6 +162,56 @@ impl SimMedia {
     /// `EIO`, makes nothing durable, and closes the region for writing.
     pub fn fail_at(&self, fence_index: u64) {
         self.state.lock().fail_at = Some(fence_index);
+    }
+
+    /// From now on no byte of the range's runs can be read, neither from memory nor from the medium: as a file's run that is not
+    /// in memory, on a device that answers with an error.
+    pub fn fail_reads(&self, extent: Extent) {
+        let mut state = self.state.lock();
+        state.unreadable.extend(extent.off / RUN_SIZE..extent.end().div_ceil(RUN_SIZE));
+        self.has_unreadable.store(true, Ordering::Release);
+    }
+
+    /// From now on, or from now on no more, the medium has no space for runs that were given back.
+    pub fn set_full(&self, full: bool) {
+        self.state.lock().full = full;
+    }
+
+    /// Gives the runs that lie wholly in a range their space.
+    fn back(&self, extent: Extent) -> Result<(), MediaError> {
+        let mut state = self.state.lock();
+        let runs =
+            extent.off.div_ceil(RUN_SIZE)..(extent.end() / RUN_SIZE).max(extent.off.div_ceil(RUN_SIZE));
+        let bare: Vec<u64> = state.bare.range(runs).copied().collect();
+        if state.full && !bare.is_empty() {
+            return Err(MediaError::Full { path: "simulated".into(), wanted: RUN_SIZE });
+        }
+        bare.iter().for_each(|run| _ = state.bare.remove(run));
+        Ok(())
+    }
+
+    fn check_readable(&self, extent: Extent) -> Result<(), MediaError> {
+        if !self.has_unreadable.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let runs = extent.off / RUN_SIZE..extent.end().div_ceil(RUN_SIZE);
+        let lost = self.state.lock().unreadable.range(runs).next().is_some();
+        if !lost {
+            return Ok(());
+        }
+        let source = io::Error::from_raw_os_error(libc::EIO);
+        Err(MediaError::Io { path: "simulated".into(), action: "read the region", source })
+    }
+
+    /// Flips the bits of `mask` in a durable byte alone: the device has it wrong, memory right. A flush and a fence write
+    /// the line again.
+    ///
+    /// # Panics
+    /// If `off` is past the end.
+    pub fn damage_medium(&self, off: u64, mask: u8) {
+        let mut state = self.state.lock();
+        state.lines.durable_mut()[off as usize] ^= mask;
+        state.lines.note_store(Extent::new(off, 1), |index| self.line(index));
     }
 
     /// Flips the bits of `mask` in a durable byte and in the image: damage at rest.
@@ -158,6 +238,9 @@ impl SimMedia {
         store: impl FnOnce() -> Result<(), MediaError>,
     ) -> Result<(), MediaError> {
         let mut state = self.state.lock();
+        let runs = extent.off / RUN_SIZE..extent.end().div_ceil(RUN_SIZE);
+        let bare = state.bare.range(runs).next();
+        assert!(bare.is_none(), "a store to run {bare:?}, which was given back and not claimed");
         store()?;
         state.lines.note_store(extent, |index| self.line(index));
         state.ops.stores += 1;
@@ -170,10 +253,14 @@ impl State {
     fn new(durable: Vec<u8>) -> Self {
         Self {
             lines: Lines::new(durable),
+            blocks: Blocks::default(),
             ops: OpCounts::default(),
             skipped: BTreeSet::new(),
             fail_at: None,
             closed: None,
+            unreadable: BTreeSet::new(),
+            bare: BTreeSet::new(),
+            full: false,
             freeze_at: None,
             frozen: None,
         }
@@ -192,8 +279,12 @@ impl State {
             return Err(self.latch(io::Error::from_raw_os_error(libc::EIO)));
         }
         let dirty = dirty.take();
+        let batch = dirty.promised.batch;
         if !self.skipped.contains(&site) {
             self.lines.keep(dirty.promised);
+        }
+        if let Some(batch) = batch {
+            self.blocks.finish(&mut self.lines, batch);
         }
         Ok(())
     }
@@ -227,6 +318,7 @@ impl Media for SimMedia {
     }
 
     fn bytes(&self, extent: Extent) -> Result<&[u8], MediaError> {
+        self.check_readable(extent)?;
         self.image.bytes(extent)
     }
 
@@ -245,11 +337,37 @@ impl Media for SimMedia {
     }
 
     fn zero(&self, extent: Extent) -> Result<(), MediaError> {
+        self.image.at(extent.off, u64::from(extent.len()))?;
+        self.back(extent)?;
         self.stored(extent, || self.image.zero(extent.off, u64::from(extent.len())))
     }
 
     fn claim_run(&self, run_off: u64) -> Result<(), MediaError> {
-        self.image.at(run_off, RUN_SIZE).map(|_| ())
+        self.image.at(run_off, RUN_SIZE)?;
+        self.back(Extent::new(run_off, RUN_SIZE as u32))
+    }
+
+    fn forget_run(&self, run_off: u64) -> Standing {
+        let is_bare = self.state.lock().bare.contains(&(run_off / RUN_SIZE));
+        if is_bare { Standing::Bare } else { Standing::Warm }
+    }
+
+    /// As a store of zeroes that nothing ever makes durable: after a crash each word is as it was, or zero.
+    fn give_back_run(&self, run_off: u64, down_to: Standing) -> Result<Standing, MediaError> {
+        let whole = Extent::new(run_off, RUN_SIZE as u32);
+        if self.forget_run(run_off) == Standing::Bare {
+            return Ok(Standing::Bare);
+        }
+        self.stored(whole, || self.image.zero(run_off, RUN_SIZE))?;
+        if down_to == Standing::Bare {
+            self.state.lock().bare.insert(run_off / RUN_SIZE);
+        }
+        Ok(down_to)
+    }
+
+    fn back_run(&self, run_off: u64) -> Result<Standing, MediaError> {
+        self.claim_run(run_off)?;
+        Ok(Standing::Backed)
     }
 
     fn flush(&self, dirty: &mut Dirty, site: Site, extent: Extent) {
@@ -283,6 +401,7 @@ impl Media for SimMedia {
     /// The durable bytes.
     fn read_medium(&self, extent: Extent, into: &mut [u8]) -> Result<(), MediaError> {
         self.image.at(extent.off, u64::from(extent.len()))?;
+        self.check_readable(extent)?;
         if into.len() != extent.len() as usize {
             return Err(MediaError::Unsupported("the buffer must be exactly as long as the extent to read"));
         }

@@ -66,6 +66,14 @@ pub(super) fn allocate(file: &File, off: u64, len: u64) -> io::Result<()> {
     check(unsafe { libc::fallocate(file.as_raw_fd(), 0, off, len) })
 }
 
+/// Takes the blocks of `off..off + len` away; the file keeps its length, and reads as zeroes there.
+pub(super) fn punch(file: &File, off: u64, len: u64) -> io::Result<()> {
+    let (off, len) = (offset(off)?, offset(len)?);
+    let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+    // SAFETY: the descriptor is open; fallocate touches no memory.
+    check(unsafe { libc::fallocate(file.as_raw_fd(), mode, off, len) })
+}
+
 /// Renames `from` to `to`; fails with `EEXIST` where `to` exists.
 pub(super) fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
     let (c_from, c_to) = (c_path(from.as_os_str())?, c_path(to.as_os_str())?);
@@ -89,6 +97,16 @@ pub(super) fn file_system(file: &File) -> io::Result<(i64, u64)> {
     let block = u64::try_from(stat.f_bsize).unwrap_or(crate::BLOCK_SIZE);
     // The field is 32 bits wide in the kernel: drop a sign extension.
     Ok((stat.f_type & 0xFFFF_FFFF, block))
+}
+
+/// Bytes that a file system of limited size has left for this file; `None` where there is no limit.
+pub(super) fn space_left(file: &File) -> io::Result<Option<u64>> {
+    // SAFETY: statfs is plain data for which all zeroes is a valid value.
+    let mut stat: libc::statfs = unsafe { std::mem::zeroed() };
+    // SAFETY: the descriptor is open and `stat` is a writable statfs.
+    check(unsafe { libc::fstatfs(file.as_raw_fd(), &mut stat) })?;
+    let block = u64::try_from(stat.f_bsize).unwrap_or(crate::BLOCK_SIZE);
+    Ok((stat.f_blocks != 0).then(|| stat.f_bavail.saturating_mul(block)))
 }
 
 /// First offset at or after `from` that may hold data; `None` when the rest is a hole.

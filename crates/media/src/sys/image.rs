@@ -158,6 +158,24 @@ impl Image {
         Ok(())
     }
 
+    /// Drops the memory behind whole pages of an anonymous image: they read as zeroes until they are stored to.
+    pub(crate) fn give_back(&self, off: u64, len: u64) -> io::Result<()> {
+        let at = self.at(off, len).map_err(io::Error::other)?;
+        // SAFETY: in bounds; whoever calls this keeps everybody else from these bytes, or knows that nobody wants them, and
+        // a reader that comes too late reads zeroes, as it would read any bytes of a run that is used again.
+        let done = unsafe { libc::madvise(at.cast(), len as usize, libc::MADV_DONTNEED) };
+        if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// Has an aligned range backed by huge pages, or by small ones, from now on. Advice: refusal changes nothing.
+    pub(crate) fn advise_huge(&self, off: u64, len: u64, huge: bool) {
+        let advice = if huge { libc::MADV_HUGEPAGE } else { libc::MADV_NOHUGEPAGE };
+        if let Ok(at) = self.at(off, len) {
+            // SAFETY: in bounds; it changes no byte.
+            let _ = unsafe { libc::madvise(at.cast(), len as usize, advice) };
+        }
+    }
+
     /// Stores `len` zero bytes.
     pub(crate) fn zero(&self, off: u64, len: u64) -> Result<(), MediaError> {
         let at = self.at(off, len)?;

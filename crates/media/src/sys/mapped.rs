@@ -2,20 +2,24 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use libc::c_int;
 use parking_lot::Mutex;
 
+use super::bare::BareRuns;
+use super::call::magic;
 use super::create::{allocate, space_error};
 use super::flush::{FlushInstruction, store_fence};
 use super::image::{ALIGN_DEFAULT, Image, READ_WRITE};
 use super::kind::{Found, caches_are_persistent};
 use super::lock::LockedFile;
 use super::open::Region;
-use crate::{Dirty, Extent, Media, MediaError, MediaKind, RUN_SIZE, Site};
+use crate::{Dirty, Extent, Media, MediaError, MediaKind, RUN_SIZE, Site, Standing};
 
 /// Address space kept for growth, bytes, at least.
 pub(super) const RESERVE_MIN: u64 = 64 << 30;
@@ -34,6 +38,10 @@ pub(super) struct MappedMedia {
     caches_persistent: bool,
     found: Found,
     path: PathBuf,
+    /// Runs without pages, where there can be any: on tmpfs.
+    bare: Option<BareRuns>,
+    /// A kernel keeps hold of the image's pages.
+    pinned: AtomicBool,
     /// Holds the lock on the region, and serialises growth.
     file: Mutex<LockedFile>,
 }
@@ -45,12 +53,17 @@ impl MappedMedia {
         let caches_persistent = caches_are_persistent(&file, found.kind);
         let best = || if caches_persistent { FlushInstruction::None } else { FlushInstruction::detect() };
         let fail = |source| MediaError::Io { path: path.clone(), action: "map the region", source };
-        if !read_only {
-            back_with_blocks(&file, found.kind, len)
-                .map_err(|source| space_error(&path, len, "allocate the region", source))?;
-        }
         let wanted = RESERVE_MIN.max(len.saturating_mul(RESERVE_FACTOR));
         let image = Image::reserve(wanted, len, found.map_align.max(ALIGN_DEFAULT)).map_err(fail)?;
+        let full = |source| space_error(&path, len, "allocate the region", source);
+        let bare = if read_only {
+            None
+        } else if found.fs_type == magic::TMPFS {
+            Some(BareRuns::open(&file, len, image.reserved() / RUN_SIZE).map_err(full)?)
+        } else {
+            back_with_blocks(&file, found.kind, len).map_err(full)?;
+            None
+        };
         let media = Self {
             image,
             flush: flush.unwrap_or_else(best),
@@ -58,6 +71,8 @@ impl MappedMedia {
             caches_persistent,
             found,
             path: path.clone(),
+            bare,
+            pinned: AtomicBool::new(false),
             file: Mutex::new(file),
         };
         media.map(&media.file.lock(), 0, len).map_err(fail)?;
@@ -70,6 +85,24 @@ impl MappedMedia {
         self.image.map_file(file.as_raw_fd(), from, len, map_flags(self.found.kind), prot)
     }
 
+    /// Gives every run that a range touches its pages. A range past the end is refused by whoever asks next.
+    #[inline]
+    fn back(&self, off: u64, len: u64) -> Result<(), MediaError> {
+        let Some(bare) = &self.bare else { return Ok(()) };
+        let end = off.saturating_add(len).min(self.image.len()).div_ceil(RUN_SIZE);
+        if (off / RUN_SIZE..end).any(|run| bare.is_bare(run)) {
+            return self.back_all(bare, off / RUN_SIZE..end);
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn back_all(&self, bare: &BareRuns, mut runs: Range<u64>) -> Result<(), MediaError> {
+        let file = self.file.lock();
+        let full = |source| space_error(&self.path, RUN_SIZE, "allocate a part of the region", source);
+        runs.try_for_each(|run| bare.back(&file, run)).map_err(full)
+    }
+
     #[inline]
     fn writable(&self) -> Result<(), MediaError> {
         if self.read_only { Err(READ_ONLY) } else { Ok(()) }
@@ -79,6 +112,9 @@ impl MappedMedia {
     fn extend_file(&self, file: &File, len: u64) -> Result<(), MediaError> {
         let fail = |source| space_error(&self.path, len, "grow the region", source);
         let before = file.metadata().map_err(fail)?.len();
+        if self.bare.is_some() {
+            BareRuns::check_space(file, len).map_err(fail)?;
+        }
         allocate(file, self.len(), len).and_then(|()| file.sync_all()).map_err(|e| {
             let _ = file.set_len(before);
             fail(e)
@@ -138,28 +174,58 @@ impl Media for MappedMedia {
 
     #[inline]
     fn bytes(&self, extent: Extent) -> Result<&[u8], MediaError> {
+        self.back(extent.off, u64::from(extent.len()))?;
         self.image.bytes(extent)
     }
 
     #[inline]
     fn store(&self, off: u64, bytes: &[u8]) -> Result<(), MediaError> {
         self.writable()?;
+        self.back(off, bytes.len() as u64)?;
         self.image.store(off, bytes)
     }
 
     #[inline]
     fn store_u64(&self, off: u64, word: u64) -> Result<(), MediaError> {
         self.writable()?;
+        self.back(off, 8)?;
         self.image.store_u64(off, word)
     }
 
     fn zero(&self, extent: Extent) -> Result<(), MediaError> {
         self.writable()?;
+        self.back(extent.off, u64::from(extent.len()))?;
         self.image.zero(extent.off, u64::from(extent.len()))
     }
 
     fn claim_run(&self, run_off: u64) -> Result<(), MediaError> {
-        self.image.at(run_off, RUN_SIZE).map(|_| ())
+        self.image.at(run_off, RUN_SIZE)?;
+        self.back(run_off, RUN_SIZE)
+    }
+
+    fn forget_run(&self, run_off: u64) -> Standing {
+        let is_bare = self.bare.as_ref().is_some_and(|bare| bare.is_bare(run_off / RUN_SIZE));
+        if is_bare { Standing::Bare } else { Standing::Warm }
+    }
+
+    /// On tmpfs space is memory, and goes with it. DAX media keep theirs: there is no memory beside it, and a fault into a hole
+    /// waits for the file system.
+    fn give_back_run(&self, run_off: u64, down_to: Standing) -> Result<Standing, MediaError> {
+        self.image.at(run_off, RUN_SIZE)?;
+        let (Some(bare), false) = (&self.bare, self.pinned.load(Ordering::Acquire)) else {
+            return Ok(Standing::Warm);
+        };
+        if down_to == Standing::Bare {
+            let file = self.file.lock();
+            let fail = |source| MediaError::Io { path: self.path.clone(), action: "give space back", source };
+            bare.give(&file, run_off / RUN_SIZE).map_err(fail)?;
+        }
+        Ok(down_to)
+    }
+
+    fn back_run(&self, run_off: u64) -> Result<Standing, MediaError> {
+        self.claim_run(run_off)?;
+        Ok(Standing::Backed)
     }
 
     #[inline]
@@ -186,7 +252,7 @@ impl Media for MappedMedia {
 
     fn read_medium(&self, extent: Extent, into: &mut [u8]) -> Result<(), MediaError> {
         super::file::check_buffer(extent, into)?;
-        into.copy_from_slice(self.image.bytes(extent)?);
+        into.copy_from_slice(self.bytes(extent)?);
         Ok(())
     }
 
@@ -209,6 +275,11 @@ impl Media for MappedMedia {
 
     fn image(&self) -> Option<(usize, u64)> {
         Some((self.image.base(), self.image.len()))
+    }
+
+    fn pin_image(&self) -> Option<(usize, u64)> {
+        self.pinned.store(true, Ordering::Release);
+        self.image()
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Start at [`open`]. The files: `open` and `create` find or make the region's file, `kind` asks the
 //! kernel what it is, `image` owns the address range, `mapped` is the medium for byte-addressable kinds,
-//! `file` the one for ordinary files, `lock` the lock, `flush` and `prefetch` the cache-line instructions,
+//! `file` the one for ordinary files, `bare` and `holes` what has no space of either, `lock` the lock, `flush` and `prefetch` the cache-line instructions,
 //! `words` wide additions, `call` the system calls.
 
 // Mapped memory, system calls and cache-line instructions have no safe form; they live here and only here.
@@ -11,10 +11,12 @@
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
 compile_error!("landfall-media knows the durability rules of Linux on x86-64 only");
 
+mod bare;
 mod call;
 mod create;
 mod file;
 mod flush;
+mod holes;
 mod image;
 mod kind;
 mod lock;

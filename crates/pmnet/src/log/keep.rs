@@ -3,7 +3,7 @@
 use super::Shared;
 use crate::error::LogError;
 use crate::{Flow, Identity};
-use landfall_heap::{CompactGoal, Compactor, Gone, HeapError, Named, Owner, SlotId, spaces};
+use landfall_heap::{CompactGoal, Compactor, FreeGoal, Gone, HeapError, Named, Owner, SlotId, spaces};
 use landfall_media::MediaError;
 use std::sync::Arc;
 
@@ -13,8 +13,6 @@ const SPARE_SLABS: usize = 2;
 const MARK_STEP: u32 = 1024;
 /// Bytes that one compaction step moves.
 const STEP_BYTES: u64 = 256 << 10;
-/// A log is mostly short-lived packets with frames of their own: only what stays is worth packing.
-const GOAL: CompactGoal = CompactGoal { data_ratio: 4.0, slab_ratio: 4.0 };
 
 /// What one round of background work did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,11 +48,14 @@ impl Keeper {
             return Err(MediaError::Closed { reason }.into());
         }
         let loading = heap.media().load_some()?;
+        // A log takes what it has freed again and again: nothing is given back.
+        heap.tend_free_runs(FreeGoal::DEFAULT, false)?;
         if heap.has_room() && heap.spare_slabs() < SPARE_SLABS {
             heap.prepare_slab_within_reserve()?;
         }
         heap.mark_slabs(MARK_STEP)?;
-        let done = match self.compactor.step(&*self.shared, GOAL, STEP_BYTES) {
+        let goal = CompactGoal::free(heap.clean_below());
+        let done = match self.compactor.step(&*self.shared, goal, STEP_BYTES) {
             // Server-ACKs will free runs by themselves.
             Err(HeapError::Full) => return Ok(Kept::default()),
             other => other?,

@@ -29,6 +29,22 @@ pub(crate) fn parse(bytes: &[u8], cuts: &[usize], limits: Limits) -> Outcome {
     feed.outcome
 }
 
+/// The work of parsing `bytes` as they arrive up to each of `points`: bytes shown to the parser, those of each command
+/// once more when it is whole. And how many receives it took.
+pub(crate) fn work_of_arriving(
+    bytes: &[u8],
+    points: impl IntoIterator<Item = usize>,
+    limits: Limits,
+) -> (Outcome, usize, usize) {
+    let (mut feed, mut receives) = (Feed::new(limits), 0);
+    for have in points.into_iter().chain([bytes.len()]) {
+        let dropped = feed.position;
+        feed.receive(&bytes[dropped..have], &[], dropped);
+        receives += 1;
+    }
+    (feed.outcome, feed.work, receives)
+}
+
 /// Parses `bytes` as they arrive, `step` at a time; bytes of finished commands are dropped, as a server does.
 pub(crate) fn parse_arriving(bytes: &[u8], step: usize, cuts: &[usize], limits: Limits) -> Outcome {
     parse_arriving_at(bytes, (0..bytes.len()).step_by(step).skip(1), cuts, limits)
@@ -56,31 +72,56 @@ struct Feed {
     /// Offset in the whole stream that the parser is to go on from.
     position: usize,
     outcome: Outcome,
+    /// Bytes shown to the parser.
+    work: usize,
 }
 
 impl Feed {
     fn new(limits: Limits) -> Self {
         let outcome = Outcome { commands: Vec::new(), end: 0, error: None };
-        Self { parser: Parser::new(limits), command: Command::default(), position: 0, outcome }
+        Self { parser: Parser::new(limits), command: Command::default(), position: 0, outcome, work: 0 }
     }
 
     /// Parses what the chain over `bytes` holds; `dropped` bytes came before it.
     fn receive(&mut self, bytes: &[u8], cuts: &[usize], dropped: usize) {
+        if bytes.len() < self.parser.bytes_wanted() || !self.goes_on(bytes, cuts) {
+            return;
+        }
         let segments = segments(bytes, cuts);
         let chain = Chain::new(&segments);
         while self.outcome.error.is_none() {
-            match self.parser.next_into(&chain, self.position - dropped, &mut self.command) {
-                Ok(true) => self.accept(&chain, dropped),
+            let from = self.position - dropped;
+            match self.parser.next_into(&chain, from, &mut self.command) {
+                Ok(true) => {
+                    self.work += self.command.end - from;
+                    self.accept(&chain, dropped);
+                }
                 Ok(false) => {
-                    let from = self.position - dropped;
-                    assert!(self.parser.bytes_wanted() > chain.len() - from, "asks for what it has");
-                    self.position += self.parser.take_skipped();
-                    assert!(self.position - dropped <= chain.len());
-                    return;
+                    self.work += chain.len() - from;
+                    let skipped = self.parser.take_skipped();
+                    self.position += skipped;
+                    let left =
+                        chain.len().checked_sub(from + skipped).expect("no more is skipped than there is");
+                    if left < self.parser.bytes_wanted() {
+                        return;
+                    }
+                    assert!(skipped > 0, "asks for what it has");
                 }
                 Err(error) => self.outcome.error = Some(error),
             }
         }
+    }
+
+    /// Shows what is new of a command that has begun; true if it is worth showing all of it.
+    fn goes_on(&mut self, bytes: &[u8], cuts: &[usize]) -> bool {
+        let understood = self.parser.understood();
+        if understood == 0 {
+            return true;
+        }
+        let segments = segments(&bytes[understood..], cuts);
+        let tail = Chain::new(&segments);
+        self.work += tail.len();
+        self.parser.go_on(&tail)
     }
 
     /// Checks a command's ranges and keeps its arguments.

@@ -4,7 +4,7 @@ use super::dates::Dates;
 use crate::context::{Tail, http_error};
 use crate::logs::http_wal_error;
 use crate::reply::Reply;
-use landfall_heap::{HeapError, SlotId};
+use landfall_heap::{HeapError, Until};
 use landfall_http::{Connection, HttpError, ResponseWriter};
 use landfall_kv::KvError;
 use landfall_media::MediaError;
@@ -18,7 +18,7 @@ pub(super) const TEXT: &[u8] = b"text/plain; charset=utf-8";
 #[derive(Debug)]
 pub(super) enum Failure {
     /// It must be executed again later.
-    Wait(Option<SlotId>),
+    Wait(Until),
     /// The same, once a log has grown.
     Tail(Tail),
     /// With a reply.
@@ -34,18 +34,11 @@ pub(super) struct Refusal {
     pub(super) allow: Option<&'static str>,
     /// First and next offset of a log, for 416.
     pub(super) range: Option<(u64, u64)>,
-    /// What was decided upon and is not durable yet: the reply waits for it.
-    pub(super) pending: Option<SlotId>,
 }
 
 impl Refusal {
     pub(super) fn new(status: u16, message: impl Into<Cow<'static, str>>) -> Self {
-        Self { status, message: message.into(), allow: None, range: None, pending: None }
-    }
-
-    /// The refusal rests on state that is durable with `slot`.
-    pub(super) fn pending(self, slot: Option<SlotId>) -> Self {
-        Self { pending: slot, ..self }
+        Self { status, message: message.into(), allow: None, range: None }
     }
 
     /// True for what a client does not expect to happen: a missing key and a failed condition are answers.
@@ -64,8 +57,8 @@ impl From<KvError> for Failure {
     fn from(error: KvError) -> Self {
         match (http_error(&error), error) {
             (Some((status, message)), _) => Self::Refused(Refusal::new(status, message)),
-            (None, KvError::Wait(slot)) => Self::Wait(slot),
-            (None, _) => Self::Wait(None),
+            (None, KvError::Wait(until)) => Self::Wait(until),
+            (None, _) => Self::Wait(Until::Commit),
         }
     }
 }
@@ -78,8 +71,8 @@ impl From<WalError> for Failure {
                 Self::Refused(Refusal { range: Some((first, next)), ..refusal })
             }
             (Some(refusal), _) => Self::Refused(refusal),
-            (None, WalError::Wait(slot)) => Self::Wait(slot),
-            (None, _) => Self::Wait(None),
+            (None, WalError::Wait(until)) => Self::Wait(until),
+            (None, _) => Self::Wait(Until::Commit),
         }
     }
 }
@@ -136,9 +129,6 @@ impl Answer<'_, '_> {
 
     /// A whole reply that is a refusal.
     pub(super) fn refuse(&mut self, refusal: &Refusal) {
-        if let Some(slot) = refusal.pending {
-            self.reply.wait_for(slot);
-        }
         let is_head = self.is_head;
         let mut writer = self.status(refusal.status);
         if let Some(allow) = refusal.allow {

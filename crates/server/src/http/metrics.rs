@@ -19,7 +19,6 @@ pub(super) fn text(ctx: &Context<'_>) -> String {
     counters(&mut text, &ctx.shared.counters);
     commits(&mut text, &ctx.shared.counters);
     network(&mut text, ctx.shared);
-    brake(&mut text, ctx.shared);
     keys(&mut text, ctx.engine, &ctx.engine.stats());
     logs(&mut text, &ctx.logs.stats());
     region(&mut text, ctx.engine.heap());
@@ -95,7 +94,7 @@ fn info(text: &mut Text, shared: &Shared, engine: &Engine) {
 }
 
 fn counters(text: &mut Text, from: &Counters) {
-    let all: [(&str, &str, &AtomicU64); 17] = [
+    let all: [(&str, &str, &AtomicU64); 19] = [
         ("connections_total", "Connections accepted.", &from.connections),
         ("connections_rejected_total", "Connections refused: too many.", &from.rejected_connections),
         ("resp_commands_total", "RESP commands executed.", &from.commands),
@@ -107,7 +106,17 @@ fn counters(text: &mut Text, from: &Counters) {
         ("output_bytes_total", "Bytes sent.", &from.output_bytes),
         ("written_bytes_total", "Bytes written to the file behind the region.", &from.written_bytes),
         ("timeouts_total", "Connections closed for being idle or too slow.", &from.timeouts),
-        ("overflows_total", "Connections closed because their replies piled up.", &from.overflows),
+        ("overflows_total", "Replies refused because they would have been too long.", &from.overflows),
+        (
+            "unfinished_closed_total",
+            "Connections closed because unfinished requests held too much.",
+            &from.unfinished_closed,
+        ),
+        (
+            "unauthenticated_closed_total",
+            "Connections closed because they sent too much without authenticating.",
+            &from.unauthenticated_closed,
+        ),
         ("compacted_bytes_total", "Bytes that the compactor has moved.", &from.compacted_bytes),
         ("compacted_records_total", "Records that the compactor has rewritten.", &from.compacted_records),
         ("scrubbed_keys_total", "Keys checked by the scrub.", &from.scrubbed_keys),
@@ -118,6 +127,9 @@ fn counters(text: &mut Text, from: &Counters) {
         text.counter(name, help, read(counter));
     }
     text.gauge("connections", "Connections now.", read(&from.clients));
+    let (unfinished, unauthenticated) = (read(&from.unfinished_bytes), read(&from.unauthenticated_bytes));
+    text.gauge("unfinished_bytes", "Bytes held of requests that are not complete.", unfinished);
+    text.gauge("unauthenticated_bytes", "Of these, of clients that have not authenticated.", unauthenticated);
 }
 
 /// What a transport of our own counts: packets, and those dropped, by reason.
@@ -156,11 +168,6 @@ fn commits(text: &mut Text, from: &Counters) {
     text.counter("commits_total", "Commits made durable.", read(&from.commits));
 }
 
-fn brake(text: &mut Text, shared: &Shared) {
-    let pause = seconds(u64::from(shared.brake_us.load(Ordering::Relaxed)) * 1000);
-    text.gauge("brake_seconds", "Pause after each commit while compaction is behind the writers.", pause);
-}
-
 fn keys(text: &mut Text, engine: &Engine, stats: &Stats) {
     text.metric("keys", "gauge", "Keys, expired ones included until they are purged.");
     for (database, keys) in stats.keys.iter().enumerate() {
@@ -197,6 +204,11 @@ fn region(text: &mut Text, heap: &Heap) {
     text.gauge("region_room_bytes", "Bytes that writes may still fill, about.", heap.room_bytes());
     text.gauge("live_bytes", "Bytes that current records refer to.", heap.runs().live_bytes());
     text.gauge("live_records", "Current records.", heap.runs().live_slots());
+    text.counter(
+        "zeroed_bytes_total",
+        "Bytes zeroed on the medium for records to come.",
+        heap.zeroed_bytes(),
+    );
     text.metric("copied_bytes_total", "counter", "Payload bytes that user space copied, by path.");
     for (path, label) in CopyPath::ALL {
         text.sample("copied_bytes_total", &[("path", label)], heap.copies.get(path));

@@ -65,7 +65,7 @@
 //! # Durable first
 //!
 //! No reply to a write leaves before the write is durable, and none to a read before what it shows, or shows to
-//! be absent, is: see [`Reply::wait_for`].
+//! be absent, is: see [`Gated`](landfall_heap::Gated).
 
 mod answer;
 mod auth;
@@ -101,6 +101,15 @@ GET /healthz       200 while the region takes writes
 Keys are percent-encoded; ?db=N chooses a database.
 ";
 
+/// A body that is not there yet, as the server can deal with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AwaitedBody {
+    /// The client sends it only when it has been told to.
+    pub wants_continue: bool,
+    /// If it is refused it can be let pass, and the connection goes on behind it.
+    pub passes: bool,
+}
+
 /// One connection's state.
 #[derive(Debug)]
 pub struct HttpSession {
@@ -109,12 +118,23 @@ pub struct HttpSession {
     scan: Option<Scan>,
     /// Bytes after which a page of a scan ends.
     page_bytes: usize,
+    needs_password: bool,
 }
 
 impl HttpSession {
     /// The state of a new connection.
     pub fn new(shared: &Shared) -> Self {
-        Self { dates: Dates::default(), scan: None, page_bytes: scan::page_bytes(&shared.config) }
+        Self {
+            dates: Dates::default(),
+            scan: None,
+            page_bytes: scan::page_bytes(&shared.config),
+            needs_password: shared.config.password.is_some(),
+        }
+    }
+
+    /// True if each request must bring a password.
+    pub(crate) fn needs_password(&self) -> bool {
+        self.needs_password
     }
 
     /// Executes a request whose body, if any, lies in `chain`.
@@ -130,9 +150,9 @@ impl HttpSession {
     ) -> Outcome {
         match self.answer(ctx, request, chain, reply) {
             Ok(()) => {}
-            Err(Failure::Wait(slot)) => {
+            Err(Failure::Wait(until)) => {
                 reply.rewind();
-                return Outcome::Wait(slot);
+                return Outcome::Wait(until);
             }
             Err(Failure::Tail(tail)) => {
                 reply.rewind();
@@ -149,13 +169,21 @@ impl HttpSession {
         if request.keep_alive || self.is_streaming() { Outcome::Done } else { Outcome::Close }
     }
 
-    /// Decides whether the body of a request that came with `Expect: 100-continue` is wanted. If not, the
-    /// refusal has been written to `reply`, and the connection is to be closed after it.
-    pub fn accepts_body(&mut self, ctx: &mut Context<'_>, head: &Request, reply: &mut Reply<'_>) -> bool {
-        match admit(ctx, head).and_then(|route| values::accepts_body(ctx, &route, head)) {
+    /// Decides by the head of a request whether its body, which is not all there yet, is wanted: by path, password,
+    /// method, length and room. If not, the refusal has been written to `reply`, and the connection is to be closed
+    /// after it, unless the body passes.
+    pub fn accepts_body(
+        &mut self,
+        ctx: &mut Context<'_>,
+        head: &Request,
+        body: AwaitedBody,
+        reply: &mut Reply<'_>,
+    ) -> bool {
+        match admit(ctx, head).and_then(|route| values::accepts_body(ctx, &route, head, body)) {
             Ok(()) => true,
             Err(refusal) => {
-                self.refuse(ctx, head, Connection::Close, &refusal, reply);
+                let connection = if body.passes { head.connection() } else { Connection::Close };
+                self.refuse(ctx, head, connection, &refusal, reply);
                 count(&ctx.shared.counters.http_requests, 1);
                 false
             }
@@ -179,9 +207,9 @@ impl HttpSession {
                 self.scan = None;
                 if keep_alive { Outcome::Done } else { Outcome::Close }
             }
-            Err(Failure::Wait(slot)) => {
+            Err(Failure::Wait(until)) => {
                 reply.rewind();
-                Outcome::Wait(slot)
+                Outcome::Wait(until)
             }
             Err(Failure::Tail(tail)) => {
                 reply.rewind();

@@ -75,9 +75,7 @@ impl Scan {
         }
         let keys = self.params.limit.min(PAGE_KEYS_MAX) as usize;
         let limit = PageLimit { keys, bytes: self.page_bytes, verify: !self.params.keys_only };
-        let page = ctx.engine.page(&self.params.query, limit, ctx.now_ms)?;
-        // What is missing from the page may be missing by a delete that a crash could still take back.
-        ctx.engine.pending_changes(|slot| reply.wait_for(slot));
+        let page = ctx.engine.page(&self.params.query, limit, ctx.now_ms)?.open(reply);
         count(&ctx.shared.counters.hits, page.items.len() as u64);
         self.params.limit -= page.items.len() as u64;
         if !page.items.is_empty() {
@@ -132,9 +130,8 @@ impl Scan {
         out.push(b'\n');
         out.extend_from_slice(key);
         match item {
-            Ok(item) if self.params.keys_only => reply.wait_for(item.slot),
-            Ok(item) => reply.item(item),
-            Err(_) => {}
+            Ok(item) if !self.params.keys_only => reply.item(item),
+            _ => {}
         }
         reply.bytes().push(b'\n');
     }
@@ -143,20 +140,17 @@ impl Scan {
         reply.bytes().push(b'{');
         field(reply.bytes(), "key", key);
         match item {
+            _ if self.params.keys_only => {}
             Ok(item) => {
-                reply.wait_for(item.slot);
-                if !self.params.keys_only {
-                    reply.bytes().push(b',');
-                    match item.bytes() {
-                        Ok(value) => {
-                            ctx.engine.heap().copies.add(CopyPath::Reply, value.len());
-                            field(reply.bytes(), "value", &value);
-                        }
-                        Err(error) => field(reply.bytes(), "error", error.to_string().as_bytes()),
+                reply.bytes().push(b',');
+                match item.bytes() {
+                    Ok(value) => {
+                        ctx.engine.heap().copies.add(CopyPath::Reply, value.len());
+                        field(reply.bytes(), "value", &value);
                     }
+                    Err(error) => field(reply.bytes(), "error", error.to_string().as_bytes()),
                 }
             }
-            Err(_) if self.params.keys_only => {}
             Err(error) => {
                 reply.bytes().push(b',');
                 field(reply.bytes(), "error", error.to_string().as_bytes());

@@ -1,5 +1,6 @@
 //! One key: store, read, delete.
 
+use super::AwaitedBody;
 use super::answer::{Answer, Failure, Refusal};
 use super::conditions::{self, Current, Fields, Verdict};
 use super::params;
@@ -7,10 +8,11 @@ use super::route::Route;
 use crate::baseline::Baseline;
 use crate::context::Context;
 use crate::shared::count;
-use landfall_heap::{Damage, Extents, SlotId, Source, VALUE_BYTES_MAX};
+use crate::walk::Walk;
+use landfall_heap::{Extents, Gate, SlotId, Source, VALUE_BYTES_MAX};
 use landfall_http::{Method, Request, ResponseWriter};
-use landfall_kv::{Item, KvError, Seen, SetRequest, TxnKey};
-use landfall_media::Chain;
+use landfall_kv::{Item, SetRequest, TxnKey, verify};
+use landfall_media::{Chain, RUN_SIZE};
 
 /// A body in more pieces than this is referred to piece by piece only if they are long.
 const PIECES_MAX: usize = 64;
@@ -41,13 +43,12 @@ pub(super) fn put(
     let value = body.source(ctx, request, chain);
     let request = SetRequest { space, key, key_at: None, value, expiry_ms, arrival_ns: ctx.arrival_ns };
     let stored = if fields.is_conditional() {
-        put_if(ctx, &request, &fields)?
+        put_if(ctx, &request, &fields, answer.reply)?
     } else {
-        let written = ctx.engine.replace(ctx.writer, &request)?;
+        let written = ctx.engine.set(ctx.writer, &request)?.open(answer.reply);
         Stored { slot: written.slot, replaced: written.has_replaced(ctx.now_ms) }
     };
     let seq = ctx.engine.heap().record(stored.slot)?.seq();
-    answer.reply.wait_for(stored.slot);
     let mut writer = answer.status(if stored.replaced { 204 } else { 201 });
     etag(&mut writer, seq);
     time_to_live(&mut writer, expiry_ms, ctx.now_ms);
@@ -89,8 +90,10 @@ pub(super) struct Body {
 impl Body {
     /// The body as a write takes it: by reference to where it landed.
     pub(super) fn source(&mut self, ctx: &Context<'_>, request: &Request, chain: &Chain<'_>) -> Source<'_> {
+        let walk = Walk::new(*chain);
         for range in &request.body {
-            chain.extents(range.clone(), |extent| self.extents.push(extent));
+            let (chain, place) = walk.at(range);
+            chain.extents(place, |extent| self.extents.push(extent));
         }
         if self.extents.len() <= PIECES_MAX || request.body_len / self.extents.len() >= PIECE_BYTES_MIN {
             let crc = if let [whole] = request.body.as_slice() { ctx.crc_of(whole) } else { None };
@@ -98,30 +101,36 @@ impl Body {
         }
         self.gathered.reserve(request.body_len);
         for range in &request.body {
-            chain.pieces(range.clone(), |_, bytes| self.gathered.extend_from_slice(bytes));
+            let (chain, place) = walk.at(range);
+            chain.pieces(place, |_, bytes| self.gathered.extend_from_slice(bytes));
         }
         Source::Bytes(&self.gathered)
     }
 }
 
 /// A write that depends on what is there.
-fn put_if(ctx: &mut Context<'_>, request: &SetRequest<'_>, fields: &Fields<'_>) -> Result<Stored, Failure> {
+fn put_if(
+    ctx: &mut Context<'_>,
+    request: &SetRequest<'_>,
+    fields: &Fields<'_>,
+    reply: &mut impl Gate,
+) -> Result<Stored, Failure> {
     let (space, key) = (request.space, request.key);
     let mut txn = ctx.engine.transaction([TxnKey { space, key }], ctx.now_ms);
     txn.check_writable(ctx.writer, space, key)?;
-    let replaced = txn.peek(space, key)?.map(|item| (Current::of(&item), item.slot));
-    if fields.verdict(false, replaced.map(|(current, _)| current)) != Verdict::Proceed {
-        let pending = replaced.map(|(_, slot)| slot).or_else(|| txn.absence_slot(space, key));
-        return Err(conditions::failed().pending(pending).into());
+    let replaced = txn.peek(space, key)?.open(reply).map(|item| Current::of(&item));
+    if fields.verdict(false, replaced) != Verdict::Proceed {
+        return Err(conditions::failed().into());
     }
     match request.value {
-        Source::Landed { extents, crc } => {
+        // A body has landed, all of it.
+        Source::Landed { extents, crc } | Source::Stored { extents, crc, .. } => {
             txn.put_landed(space, key, request.key_at, extents, crc, request.expiry_ms);
         }
         Source::Bytes(bytes) => txn.put_bytes(space, key, bytes.to_vec(), request.expiry_ms),
         Source::None => txn.put_bytes(space, key, Vec::new(), request.expiry_ms),
     }
-    let slot = txn.commit(ctx.writer, request.arrival_ns)?.unwrap_or(SlotId::NONE);
+    let slot = txn.commit(ctx.writer, request.arrival_ns)?.open(reply).unwrap_or(SlotId::NONE);
     Ok(Stored { slot, replaced: replaced.is_some() })
 }
 
@@ -134,22 +143,19 @@ pub(super) fn get(
 ) -> Result<(), Failure> {
     let space = params::database(request.query())?;
     let fields = Fields::read(request)?;
-    let item = match ctx.engine.look(space, key, ctx.now_ms)? {
-        Seen::Item(item) => item,
-        Seen::Absent { pending } => {
-            count(&ctx.shared.counters.misses, 1);
-            return Err(missing().pending(pending).into());
-        }
+    let Some(item) = ctx.engine.look(space, key, ctx.now_ms)?.open(answer.reply) else {
+        count(&ctx.shared.counters.misses, 1);
+        return Err(missing().into());
     };
     let verdict = fields.verdict(true, Some(Current::of(&item)));
     // A value is checked before it is shown; its length and version have been, with the record.
     let is_shown = verdict == Verdict::Proceed && !answer.is_head;
-    if is_shown && !item.verify()? {
-        return Err(KvError::Damaged { what: Damage::ValueChecksum }.into());
+    if is_shown {
+        verify(&item)?;
     }
     count(&ctx.shared.counters.hits, 1);
     match verdict {
-        Verdict::Failed => return Err(conditions::failed().pending(Some(item.slot)).into()),
+        Verdict::Failed => return Err(conditions::failed().into()),
         Verdict::NotModified => describe(answer, 304, &item).no_body(),
         Verdict::Proceed => describe(answer, 200, &item).content_length(item.len),
     }
@@ -161,7 +167,6 @@ pub(super) fn get(
 
 /// The head of a reply about a value, up to its length.
 fn describe<'w>(answer: &'w mut Answer<'_, '_>, status: u16, item: &Item<'_>) -> ResponseWriter<'w> {
-    answer.reply.wait_for(item.slot);
     let modified = *answer.dates.modified.text(Current::of(item).modified);
     let now_ms = answer.now_ms;
     let mut writer = answer.status(status);
@@ -184,16 +189,13 @@ pub(super) fn delete(
     let space = params::database(request.query())?;
     let fields = Fields::read(request)?;
     let deleted = if fields.is_conditional() {
-        delete_if(ctx, space, key, &fields)?
+        delete_if(ctx, space, key, &fields, answer.reply)?
     } else {
-        ctx.engine.delete(ctx.writer, space, key, ctx.now_ms, ctx.arrival_ns)?
+        ctx.engine.delete(ctx.writer, space, key, ctx.now_ms, ctx.arrival_ns)?.open(answer.reply)
     };
-    let Some(slot) = deleted else {
-        // Were it written again since, it would be absent no later than that becomes durable.
-        let pending = ctx.engine.look(space, key, ctx.now_ms)?.slot();
-        return Err(missing().pending(Some(pending)).into());
-    };
-    answer.reply.wait_for(slot);
+    if !deleted {
+        return Err(missing().into());
+    }
     answer.status(204).no_body();
     Ok(())
 }
@@ -205,20 +207,27 @@ fn delete_if(
     space: u8,
     key: &[u8],
     fields: &Fields<'_>,
-) -> Result<Option<SlotId>, Failure> {
+    reply: &mut impl Gate,
+) -> Result<bool, Failure> {
     let mut txn = ctx.engine.transaction([TxnKey { space, key }], ctx.now_ms);
     txn.check_writable(ctx.writer, space, key)?;
-    let Some(item) = txn.peek(space, key)? else { return Ok(None) };
+    let Some(item) = txn.peek(space, key)?.open(reply) else { return Ok(false) };
     if fields.verdict(false, Some(Current::of(&item))) != Verdict::Proceed {
-        return Err(conditions::failed().pending(Some(item.slot)).into());
+        return Err(conditions::failed().into());
     }
     drop(item);
-    txn.delete(space, key)?;
-    Ok(txn.commit(ctx.writer, ctx.arrival_ns)?)
+    txn.delete(space, key)?.open(reply);
+    txn.commit(ctx.writer, ctx.arrival_ns)?.open(reply);
+    Ok(true)
 }
 
-/// Says before it has been sent that a body would be refused.
-pub(super) fn accepts_body(ctx: &Context<'_>, route: &Route<'_>, head: &Request) -> Result<(), Refusal> {
+/// Says before it is there that a body would be refused.
+pub(super) fn accepts_body(
+    ctx: &Context<'_>,
+    route: &Route<'_>,
+    head: &Request,
+    body: AwaitedBody,
+) -> Result<(), Refusal> {
     match (route, &head.method) {
         (Route::Key(_), Method::Put | Method::Post) => {
             params::database(head.query())?;
@@ -239,7 +248,9 @@ pub(super) fn accepts_body(ctx: &Context<'_>, route: &Route<'_>, head: &Request)
     if let Some(reason) = heap.media().closed() {
         return Err(Refusal::new(503, format!("closed for writing: {reason}")));
     }
-    if !ctx.shared.config.discard && (!heap.has_room() || len.is_some_and(|len| len > heap.room_bytes())) {
+    // What is short may be taken all the same: space is found while it arrives.
+    let is_long = len.is_some_and(|len| len >= RUN_SIZE && len > heap.room_bytes());
+    if !ctx.shared.config.discard && (is_long || (body.wants_continue && heap.room_bytes() == 0)) {
         return Err(Refusal::new(507, landfall_heap::HeapError::Full.to_string()));
     }
     Ok(())

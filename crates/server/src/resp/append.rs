@@ -1,10 +1,10 @@
 //! `APPEND`: what is appended stays where it landed, and so does what was there.
 
-use super::call::{Call, Fail};
+use super::call::{Call, Fail, Within};
 use super::table::{Flags, Spec};
 use crate::args::Arg;
 use landfall_heap::{Extents, Source, VALUE_BYTES_MAX};
-use landfall_kv::{Item, Txn};
+use landfall_kv::{Item, Pieces};
 
 const WRITE: Flags = Flags::WRITE.and(Flags::DENY_OOM);
 
@@ -47,7 +47,7 @@ impl Call<'_, '_, '_> {
 }
 
 fn append_to(
-    txn: &mut Txn<'_>,
+    txn: &mut Within<'_, '_>,
     space: u8,
     key: &[u8],
     old: Option<Item<'_>>,
@@ -66,7 +66,8 @@ fn append_to(
         // The checksum goes on from the old one: damage in the old part stays visible.
         let crc = old.crc_with(extents)?;
         let pieces: Extents = old.extents().iter().chain(extents).copied().collect();
-        txn.put_landed(space, key, None, &pieces, Some(crc), old.expiry_ms);
+        let pieces = Pieces { all: &pieces, landed: extents, of: &old };
+        txn.put_pieces(space, key, pieces, Some(crc), old.expiry_ms);
         return Ok(());
     }
     let Some(old) = txn.read(space, key)? else { return Ok(()) };

@@ -8,11 +8,12 @@ use crate::context::{Context, Tail, resp_error};
 use crate::reply::Reply;
 use crate::shared::{Shared, count};
 use landfall_heap::layout::GROUP_RECORDS_MAX;
-use landfall_heap::{Extents, HeapError, SlotId, Source};
-use landfall_kv::{Item, KvError, Stats, Txn, TxnKey};
+use landfall_heap::{Extents, Gate, Gated, HeapError, Source, Tickets, Until};
+use landfall_kv::{Item, KvError, Page, PageLimit, RangeQuery, Stats, Txn, TxnKey};
 use landfall_media::{Extent, MediaError};
 use landfall_resp::{Protocol, Writer};
 use std::borrow::Cow;
+use std::ops::{Deref, DerefMut};
 
 /// Keys at least this long may be kept where they landed instead of being copied.
 const LONG_KEY_MIN: usize = 48;
@@ -22,8 +23,8 @@ const STAGED_COPY_MAX: usize = 64;
 /// Why a command did not come to its end.
 #[derive(Debug)]
 pub(super) enum Fail {
-    /// It must be executed again, once the slot is durable; without one, after the next commit.
-    Wait(Option<SlotId>),
+    /// It must wait, then be executed again.
+    Wait(Until),
     /// The same, once a log has grown.
     Tail(Tail),
     /// The error to reply with.
@@ -66,7 +67,7 @@ impl Fail {
 impl From<KvError> for Fail {
     fn from(error: KvError) -> Self {
         match (&error, resp_error(&error)) {
-            (KvError::Wait(slot), _) => Self::Wait(*slot),
+            (KvError::Wait(until), _) => Self::Wait(*until),
             (_, text) => Self::Error(text.unwrap_or_default().into()),
         }
     }
@@ -157,10 +158,12 @@ impl<'c, 'e> Call<'c, 'e, '_> {
 
     /// A key's value, checked against its checksum, for showing it.
     pub(super) fn read(&mut self, key: &[u8]) -> Result<Option<Item<'e>>, Fail> {
-        let item = match &self.txn {
-            Some(txn) => txn.read(self.session.state.database, key)?,
-            None => self.look(key, true)?,
+        let space = self.session.state.database;
+        let seen = match &self.txn {
+            Some(txn) => txn.read(space, key)?,
+            None => self.ctx.engine.get(space, key, self.ctx.now_ms)?,
         };
+        let item = seen.open(self.reply);
         let counters = &self.ctx.shared.counters;
         count(if item.is_some() { &counters.hits } else { &counters.misses }, 1);
         Ok(item)
@@ -168,61 +171,104 @@ impl<'c, 'e> Call<'c, 'e, '_> {
 
     /// A key's length, expiry or existence, for showing it.
     pub(super) fn peek(&mut self, key: &[u8]) -> Result<Option<Item<'e>>, Fail> {
-        let item = match &self.txn {
-            Some(txn) => txn.peek(self.session.state.database, key)?,
-            None => self.look(key, false)?,
+        let space = self.session.state.database;
+        let seen = match &self.txn {
+            Some(txn) => txn.peek(space, key)?,
+            None => self.ctx.engine.look(space, key, self.ctx.now_ms)?,
         };
+        let item = seen.open(self.reply);
         let counters = &self.ctx.shared.counters;
         count(if item.is_some() { &counters.hits } else { &counters.misses }, 1);
         Ok(item)
     }
 
-    fn look(&mut self, key: &[u8], verify: bool) -> Result<Option<Item<'e>>, Fail> {
-        let engine = self.ctx.engine;
-        let seen = engine.look(self.session.state.database, key, self.ctx.now_ms)?;
-        self.reply.wait_for(seen.slot());
-        if verify {
-            seen.verify()?;
-        }
-        Ok(seen.item())
-    }
-
     /// Reads and writes keys as one: `body` sees nobody else's work in between, and what it stages is
-    /// durable as a whole or not at all. The reply waits for what was written, or else for what was read.
+    /// durable as a whole or not at all. The reply waits for what was read, and for what was written.
     pub(super) fn update<T>(
         &mut self,
         keys: &[&[u8]],
-        body: impl FnOnce(&mut Txn<'e>, u8) -> Result<T, Fail>,
+        body: impl FnOnce(&mut Within<'_, 'e>, u8) -> Result<T, Fail>,
     ) -> Result<T, Fail> {
         let space = self.session.state.database;
-        if let Some(txn) = self.txn.as_deref_mut() {
-            return body(txn, space);
+        if let Some(mut within) = self.within() {
+            return body(&mut within, space);
         }
         let engine = self.ctx.engine;
         let mut txn = engine.transaction(keys.iter().map(|key| TxnKey { space, key }), self.ctx.now_ms);
         for key in keys {
             txn.check_writable(self.ctx.writer, space, key)?;
         }
-        let done = body(&mut txn, space);
-        if done.is_err() || txn.is_empty() {
-            for key in keys {
-                self.reply.wait_for(txn.seen_slot(space, key)?);
-            }
-            return done;
+        let done = body(&mut Within { txn: &mut txn, reply: self.reply }, space)?;
+        self.commit(txn)?;
+        Ok(done)
+    }
+
+    /// The transaction of `EXEC`, if there is one.
+    pub(super) fn within(&mut self) -> Option<Within<'_, 'e>> {
+        Some(Within { txn: self.txn.as_deref_mut()?, reply: self.reply })
+    }
+
+    /// Makes a transaction's writes current; the reply waits for them.
+    pub(super) fn commit(&mut self, txn: Txn<'_>) -> Result<(), Fail> {
+        if txn.staged_len() > GROUP_RECORDS_MAX {
+            return Err(too_many_keys());
         }
-        if let Some(slot) = commit(txn, self.ctx)? {
-            self.reply.wait_for(slot);
-        }
-        done
+        txn.commit(self.ctx.writer, self.ctx.arrival_ns)?.open(self.reply);
+        Ok(())
+    }
+
+    /// A result that a crash could still take back: the reply waits for what it rests on.
+    pub(super) fn open<T>(&mut self, gated: Gated<T>) -> T {
+        gated.open(self.reply)
     }
 }
 
-/// Makes a transaction's writes current; the reply must wait for the slot.
-pub(super) fn commit(txn: Txn<'_>, ctx: &mut Context<'_>) -> Result<Option<SlotId>, Fail> {
-    if txn.staged_len() > GROUP_RECORDS_MAX {
-        return Err(too_many_keys());
+/// A transaction beside the reply that waits for what is read in it.
+pub(super) struct Within<'t, 'e> {
+    txn: &'t mut Txn<'e>,
+    reply: &'t mut dyn Gate,
+}
+
+impl<'e> Within<'_, 'e> {
+    /// As [`Txn::read`].
+    pub(super) fn read(&mut self, space: u8, key: &[u8]) -> Result<Option<Item<'e>>, KvError> {
+        Ok(self.txn.read(space, key)?.open(self))
     }
-    Ok(txn.commit(ctx.writer, ctx.arrival_ns)?)
+
+    /// As [`Txn::peek`].
+    pub(super) fn peek(&mut self, space: u8, key: &[u8]) -> Result<Option<Item<'e>>, KvError> {
+        Ok(self.txn.peek(space, key)?.open(self))
+    }
+
+    /// As [`Txn::page`].
+    pub(super) fn page(&mut self, query: &RangeQuery, limit: PageLimit) -> Result<Page<'e>, KvError> {
+        Ok(self.txn.page(query, limit)?.open(self))
+    }
+
+    /// As [`Txn::delete`].
+    pub(super) fn delete(&mut self, space: u8, key: &[u8]) -> Result<bool, KvError> {
+        Ok(self.txn.delete(space, key)?.open(self))
+    }
+}
+
+impl Gate for Within<'_, '_> {
+    fn hold_until(&mut self, tickets: &Tickets) {
+        self.reply.hold_until(tickets);
+    }
+}
+
+impl<'e> Deref for Within<'_, 'e> {
+    type Target = Txn<'e>;
+
+    fn deref(&self) -> &Txn<'e> {
+        self.txn
+    }
+}
+
+impl<'e> DerefMut for Within<'_, 'e> {
+    fn deref_mut(&mut self) -> &mut Txn<'e> {
+        self.txn
+    }
 }
 
 /// More keys than one group of records holds.

@@ -144,7 +144,7 @@ fn memory_usage(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
 
 fn memory_doctor(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
     let heap = call.ctx.engine.heap();
-    let text = if heap.has_room() {
+    let text = if heap.room_bytes() > 0 {
         "Landfall sees no problem with memory: the region has room. See INFO landfall for its use.\n"
     } else {
         "The region is full: writes are refused. Delete keys, or restart with a larger --capacity.\n"

@@ -4,6 +4,7 @@ use super::Progress;
 use super::call::{Call, Fail};
 use super::table::{Flags, Spec};
 use landfall_heap::layout::GROUP_RECORDS_MAX;
+use landfall_heap::{Gate, Tickets};
 use std::borrow::Cow;
 
 const READ: Flags = Flags::READ.and(Flags::FAST);
@@ -42,16 +43,15 @@ pub(super) const SPECS: &[Spec] = &[
 fn del(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
     let keys: Vec<Cow<'_, [u8]>> = call.words.rest(1).collect();
     let mut progress = std::mem::take(&mut call.session.progress);
-    if let Some(slot) = progress.written {
-        call.reply.wait_for(slot);
-    }
+    call.reply.hold_until(&progress.written);
     while progress.done < keys.len() {
         let group = &keys[progress.done..keys.len().min(progress.done + GROUP_RECORDS_MAX)];
         match delete_group(call, group) {
             Ok(count) => progress.count += count,
             Err(fail) => {
                 if let Fail::Wait(_) = fail {
-                    let written = if progress.done > 0 { call.ctx.writer.last_slot() } else { None };
+                    let written = call.ctx.writer.so_far().into_tickets();
+                    let written = if progress.done > 0 { written } else { Tickets::default() };
                     call.session.progress = Progress { written, ..progress };
                 }
                 return Err(fail);

@@ -4,7 +4,7 @@ use super::call::{Call, Fail};
 use super::table::{Flags, Spec};
 use crate::logs::{self, From, READ_ENTRIES, Read, resp_wal_error};
 use landfall_heap::layout::GROUP_RECORDS_MAX;
-use landfall_heap::{Extents, SlotId, Source};
+use landfall_heap::{Extents, Source};
 use landfall_wal::{LogStats, ReadLimit, Settings, WalError};
 
 /// Not within `MULTI`: what a log has given out cannot be taken back.
@@ -66,14 +66,10 @@ pub(super) const SPECS: &[Spec] = &[
 impl std::convert::From<WalError> for Fail {
     fn from(error: WalError) -> Self {
         match (&error, resp_wal_error(&error)) {
-            (WalError::Wait(slot), _) => Self::Wait(*slot),
+            (WalError::Wait(until), _) => Self::Wait(*until),
             (_, text) => Self::Error(text.unwrap_or_default().into()),
         }
     }
-}
-
-fn wait_for(call: &mut Call<'_, '_, '_>, slots: &[SlotId]) {
-    slots.iter().for_each(|slot| call.reply.wait_for(*slot));
 }
 
 fn offset(call: &Call<'_, '_, '_>, index: usize) -> Result<u64, Fail> {
@@ -103,7 +99,7 @@ fn append(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
         args.iter().zip(&mut scratch).map(|(arg, extents)| arg.source(extents)).collect();
     let ctx = &mut *call.ctx;
     let done = ctx.logs.append(ctx.writer, &log, &sources, ctx.arrival_ns)?;
-    wait_for(call, &done.waits);
+    let done = call.open(done);
     reply_offset(call, done.first)
 }
 
@@ -112,11 +108,10 @@ fn read(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
     let bad_from = Fail::error("ERR read from an offset, '-' for the first entry or '$' for what comes");
     let from = From::parse(&call.word(2)).ok_or(bad_from)?;
     let (limit, wait_ms) = read_options(call)?;
-    let page = match logs::read(call.ctx, &log, from, limit, wait_ms)? {
+    let page = match logs::read(call.ctx, call.reply, &log, from, limit, wait_ms)? {
         Read::Page(page) => page,
         Read::Tail(tail) => return Err(Fail::Tail(tail)),
     };
-    call.reply.wait_for(page.slot);
     let damaged = page.entries.iter().position(|(_, item)| item.is_err());
     let mut entries = page.entries;
     match damaged {
@@ -168,23 +163,23 @@ fn len(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
         Err(WalError::NoLog) => return call.reply_integer(0),
         found => found?,
     };
-    call.reply.wait_for(log.slot);
+    let log = call.open(log);
     reply_offset(call, log.next - log.first)
 }
 
 fn trim(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
     let (log, before) = (call.word(1), offset(call, 2)?);
     let ctx = &mut *call.ctx;
-    let (first, waits) = ctx.logs.trim(ctx.writer, &log, before, ctx.arrival_ns)?;
-    wait_for(call, &waits);
+    let first = ctx.logs.trim(ctx.writer, &log, before, ctx.arrival_ns)?;
+    let first = call.open(first);
     reply_offset(call, first)
 }
 
 fn commit(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
     let (log, consumer, at) = (call.word(1), call.word(2), offset(call, 3)?);
     let ctx = &mut *call.ctx;
-    let waits = ctx.logs.commit_position(ctx.writer, &log, &consumer, at, ctx.arrival_ns)?;
-    wait_for(call, &waits);
+    let kept = ctx.logs.commit_position(ctx.writer, &log, &consumer, at, ctx.arrival_ns)?;
+    call.open(kept);
     call.ok()
 }
 
@@ -195,8 +190,7 @@ fn position(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
             Ok(())
         }
         found => {
-            let (offset, slot) = found?;
-            call.reply.wait_for(slot);
+            let offset = call.open(found?);
             reply_offset(call, offset)
         }
     }
@@ -209,7 +203,7 @@ fn forget(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
         Err(WalError::NoLog) => None,
         done => done?,
     };
-    wait_for(call, done.as_deref().unwrap_or_default());
+    let done = done.map(|done| call.open(done));
     call.reply_integer(i64::from(done.is_some()))
 }
 
@@ -219,7 +213,7 @@ fn list(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
     }
     let after = (call.words.len() == 2).then(|| call.text(1));
     let logs = call.ctx.logs.logs(after.as_deref(), LOGS_LISTED);
-    logs.iter().for_each(|log| call.reply.wait_for(log.slot));
+    let logs: Vec<LogStats> = logs.into_iter().map(|log| call.open(log)).collect();
     let mut out = call.out();
     out.array(logs.len());
     for LogStats { name, first, next, bytes, consumers, .. } in logs {
@@ -254,14 +248,14 @@ fn retain(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
         }
     }
     let ctx = &mut *call.ctx;
-    let waits = ctx.logs.set_settings(ctx.writer, &log, settings, ctx.arrival_ns)?;
-    wait_for(call, &waits);
+    let set = ctx.logs.set_settings(ctx.writer, &log, settings, ctx.arrival_ns)?;
+    call.open(set);
     call.ok()
 }
 
 fn show_retained(call: &mut Call<'_, '_, '_>, log: &[u8]) -> Result<(), Fail> {
-    let (settings, slot) = call.ctx.logs.settings(log)?;
-    call.reply.wait_for(slot);
+    let settings = call.ctx.logs.settings(log)?;
+    let settings = call.open(settings);
     let Settings { retain_bytes, retain_entries, retain_ms } = settings;
     let mut out = call.out();
     out.map(3);
@@ -276,6 +270,6 @@ fn delete(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
     let log = call.word(1);
     let ctx = &mut *call.ctx;
     let ended = ctx.logs.delete(ctx.writer, &log, ctx.arrival_ns)?;
-    wait_for(call, ended.as_deref().unwrap_or_default());
+    let ended = ended.map(|ended| call.open(ended));
     call.reply_integer(i64::from(ended.is_some()))
 }

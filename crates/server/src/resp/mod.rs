@@ -4,8 +4,8 @@
 //! arity and the client's rights are checked, then the command's function runs with a `Call`. Replies and
 //! error texts are those of Redis 7; where Landfall cannot do what Redis does, the error says so.
 //!
-//! Two rules bind every command. It shows only what is durable: whatever it read or wrote is registered
-//! with [`Reply::wait_for`]. And where it must wait before it can go on it returns [`Outcome::Wait`],
+//! Two rules bind every command. It shows only what is durable: whatever it read or wrote is opened by its reply,
+//! which then waits ([`landfall_heap::Gated`]). And where it must wait before it can go on it returns [`Outcome::Wait`],
 //! having changed nothing, since it will be executed again.
 
 mod append;
@@ -33,10 +33,11 @@ mod table;
 mod words;
 
 use crate::context::{Context, Outcome};
-use crate::reply::Reply;
+use crate::reply::{REPLY_BYTES_MAX, Reply};
 use crate::shared::{ClientInfo, Shared, count};
+use crate::walk::Walk;
 use call::{Call, Fail};
-use landfall_heap::SlotId;
+use landfall_heap::Tickets;
 use landfall_media::Chain;
 use landfall_resp::{Command, Protocol};
 use landfall_sockets::ConnId;
@@ -74,14 +75,28 @@ impl State {
 }
 
 /// How far a command has come that is executed in several parts, waiting in between.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Progress {
     /// Arguments dealt with.
     done: usize,
     /// The count that the reply will tell.
     count: i64,
-    /// The last record written so far: the reply waits for it.
-    written: Option<SlotId>,
+    /// What was written so far: the reply waits for it.
+    written: Tickets,
+}
+
+/// Refuses a reply that is longer than replies may be.
+fn check_reply(shared: &Shared, reply: &Reply<'_>) -> Result<(), Fail> {
+    let limit = shared.config.reply_memory_max();
+    if reply.memory_len() <= limit && reply.len() <= REPLY_BYTES_MAX {
+        return Ok(());
+    }
+    count(&shared.counters.overflows, 1);
+    let text = format!(
+        "ERR the reply is too long: beside long values it may take {limit} bytes (64 times --max-output), and in all \
+         {REPLY_BYTES_MAX}. Ask for less at once"
+    );
+    Err(Fail::Error(text.into()))
 }
 
 /// One RESP connection: what the client has said of itself, and its open transaction.
@@ -149,12 +164,14 @@ impl Session {
         reply: &mut Reply<'_>,
     ) -> Outcome {
         let known_crc = ctx.known_crc.take();
-        let words = Words::Landed { command, chain: *chain, known_crc: known_crc.as_ref() };
+        let walk = Walk::new(*chain);
+        let words = Words::Landed { command, walk: &walk, known_crc: known_crc.as_ref() };
         let shared = ctx.shared;
-        if let Err(fail) = self.dispatch(ctx, words, reply) {
-            if let Fail::Wait(slot) = fail {
+        let done = self.dispatch(ctx, words, reply);
+        if let Err(fail) = done.and_then(|()| check_reply(shared, reply)) {
+            if let Fail::Wait(until) = fail {
                 reply.rewind();
-                return Outcome::Wait(slot);
+                return Outcome::Wait(until);
             }
             if let Fail::Tail(tail) = fail {
                 reply.rewind();
@@ -166,11 +183,11 @@ impl Session {
         if self.state.closing { Outcome::Close } else { Outcome::Done }
     }
 
-    fn dispatch(
-        &mut self,
-        ctx: &mut Context<'_>,
-        words: Words<'_>,
-        reply: &mut Reply<'_>,
+    fn dispatch<'c>(
+        &'c mut self,
+        ctx: &'c mut Context<'_>,
+        words: Words<'c>,
+        reply: &'c mut Reply<'_>,
     ) -> Result<(), Fail> {
         let spec = self.admit(words);
         if let Some(queue) = &mut self.queue

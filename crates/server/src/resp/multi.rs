@@ -4,7 +4,7 @@
 //! engine, and appends what they staged as one group: nobody sees half of it, and neither does a restart.
 
 use super::Session;
-use super::call::{Call, Fail, commit};
+use super::call::{Call, Fail};
 use super::table::{Flags, Spec};
 use super::words::{Word, Words};
 use crate::reply::Reply;
@@ -183,7 +183,7 @@ fn watch(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
     for key in &keys {
         let known = |watched: &Watched| watched.space == space && *watched.key == **key;
         if !call.session.watched.iter().any(known) {
-            let version = txn.version(space, key)?;
+            let version = call.open(txn.version(space, key)?);
             call.session.watched.push(Watched { space, key: key.as_ref().into(), version });
         }
     }
@@ -239,17 +239,10 @@ fn execute(call: &mut Call<'_, '_, '_>, queue: &Queue) -> Result<(), Fail> {
             txn: Some(&mut txn),
             stats,
         })?;
+        // Before anything is committed.
+        super::check_reply(call.ctx.shared, call.reply)?;
     }
-    for key in &keys {
-        call.reply.wait_for(txn.seen_slot(key.space, &key.key)?);
-    }
-    if queue.any(Flags::ALL_KEYS) {
-        txn.pending_changes(|slot| call.reply.wait_for(slot));
-    }
-    if let Some(slot) = commit(txn, call.ctx)? {
-        call.reply.wait_for(slot);
-    }
-    Ok(())
+    call.commit(txn)
 }
 
 /// Takes the locks: of the keys that are named and watched, or of all.
@@ -265,9 +258,9 @@ fn begin<'e>(call: &Call<'_, 'e, '_>, queue: &Queue, keys: &[NamedKey<'_>]) -> T
 }
 
 /// True if a watched key has another version than when it was first watched.
-fn has_changed(call: &Call<'_, '_, '_>, txn: &Txn<'_>) -> Result<bool, Fail> {
+fn has_changed(call: &mut Call<'_, '_, '_>, txn: &Txn<'_>) -> Result<bool, Fail> {
     for watched in &call.session.watched {
-        if txn.version(watched.space, &watched.key)? != watched.version {
+        if txn.version(watched.space, &watched.key)?.open(call.reply) != watched.version {
             return Ok(true);
         }
     }

@@ -6,7 +6,7 @@ use super::table::{Flags, Spec};
 use crate::args::Arg;
 use crate::reply::REPLY_COPY_MAX;
 use landfall_heap::{CopyPath, Extents, Source};
-use landfall_kv::{Item, Txn};
+use landfall_kv::{Item, Pieces, Txn};
 use landfall_media::Extent;
 use std::ops::Range;
 
@@ -116,8 +116,12 @@ fn overwrite(
         stage(txn, space, key, None, value, expiry);
         return Ok(());
     }
-    if let Some(pieces) = old.as_ref().and_then(|old| patched(old, offset, value)) {
-        txn.put_landed(space, key, None, &pieces, None, expiry);
+    let mut scratch = Extents::new();
+    if let Some(old) = &old
+        && let Source::Landed { extents: landed, .. } = value.source(&mut scratch)
+        && let Some(all) = patched(old, offset, landed)
+    {
+        txn.put_pieces(space, key, Pieces { all: &all, landed, of: old }, None, expiry);
         return Ok(());
     }
     let end = offset + value.len();
@@ -129,15 +133,14 @@ fn overwrite(
 }
 
 /// The value with a part replaced, by reference; `None` where it has to be written anew.
-fn patched(old: &Item<'_>, offset: usize, value: &Arg<'_>) -> Option<Extents> {
-    let mut scratch = Extents::new();
-    let Source::Landed { extents, .. } = value.source(&mut scratch) else { return None };
-    if old.extents().is_empty() || offset > old.len || old.len.max(offset + value.len()) <= WHOLE_MAX {
+fn patched(old: &Item<'_>, offset: usize, landed: &[Extent]) -> Option<Extents> {
+    let end = offset + landed.iter().map(|extent| extent.len() as usize).sum::<usize>();
+    if old.extents().is_empty() || offset > old.len || old.len.max(end) <= WHOLE_MAX {
         return None;
     }
     let mut pieces = slice(old.extents(), 0..offset);
-    pieces.extend_from_slice(extents);
-    pieces.extend(slice(old.extents(), offset + value.len()..old.len));
+    pieces.extend_from_slice(landed);
+    pieces.extend(slice(old.extents(), end..old.len));
     (pieces.len() <= PIECES_MAX).then_some(pieces)
 }
 

@@ -6,8 +6,6 @@ use landfall_kv::{Page, PageLimit, RangeQuery};
 use landfall_resp::{glob_match, parse_i64, parse_u64};
 use std::ops::Bound;
 
-/// The reply to one command that lists keys may be so many times as long as the limit on output buffers.
-pub(super) const REPLY_FACTOR_MAX: u64 = 64;
 /// Keys that one `SCAN` visits at most, whatever its `COUNT`.
 const SCAN_KEYS_MAX: usize = 100_000;
 /// Keys that one `SCAN` visits unless it says `COUNT`, as in Redis.
@@ -38,9 +36,7 @@ impl<'e> Call<'_, 'e, '_> {
             Some(txn) => txn.page(query, limit)?,
             None => self.ctx.engine.page(query, limit, self.ctx.now_ms)?,
         };
-        page.items.iter().flat_map(|(_, item)| item).for_each(|item| self.reply.wait_for(item.slot));
-        self.wait_for_changes();
-        Ok(page)
+        Ok(self.open(page))
     }
 
     /// A page of keys alone.
@@ -48,17 +44,9 @@ impl<'e> Call<'_, 'e, '_> {
         self.page(query, PageLimit { keys, bytes: usize::MAX, verify: false })
     }
 
-    /// Lets the reply wait for every key that comes or goes: what lists or counts keys shows it.
-    fn wait_for_changes(&mut self) {
-        // `EXEC` sees to it itself.
-        if self.txn.is_none() {
-            self.ctx.engine.pending_changes(|slot| self.reply.wait_for(slot));
-        }
-    }
-
     /// Bytes that a reply which lists keys may have.
     pub(super) fn listing_bytes_max(&self) -> u64 {
-        self.shared().config.max_output.0.saturating_mul(REPLY_FACTOR_MAX)
+        self.shared().config.reply_memory_max() as u64
     }
 }
 
@@ -70,10 +58,10 @@ pub(super) fn listing_too_long(limit: u64, advice: &str) -> Fail {
 fn dbsize(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
     let space = call.database();
     let count = match &call.txn {
-        Some(txn) => txn.len(space)?,
-        None => call.ctx.engine.len(space),
+        Some(txn) => txn.count(space)?,
+        None => call.ctx.engine.count(space),
     };
-    call.wait_for_changes();
+    let count = call.open(count);
     call.reply_integer(i64::try_from(count).unwrap_or(i64::MAX))
 }
 

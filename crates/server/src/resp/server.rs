@@ -1,9 +1,10 @@
 //! The server and its data as a whole: emptying, saving, waiting, stopping.
 
-use super::call::{Call, Fail};
+use super::call::{Call, Fail, Within};
 use super::table::{Flags, Spec};
+use landfall_heap::Until;
 use landfall_heap::layout::GROUP_RECORDS_MAX;
-use landfall_kv::{DATABASES, PageLimit, RangeQuery, Txn};
+use landfall_kv::{DATABASES, PageLimit, RangeQuery};
 
 /// Keys that `FLUSHDB` deletes before the worker's other clients get their turn.
 const FLUSH_STEP_KEYS: usize = 4096;
@@ -54,17 +55,17 @@ fn check_flush_mode(call: &Call<'_, '_, '_>) -> Result<(), Fail> {
 
 fn flushall(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
     check_flush_mode(call)?;
-    if let Some(txn) = call.txn.as_deref_mut() {
-        (0..DATABASES as u8).try_for_each(|space| stage_flush(txn, space))?;
+    if let Some(mut txn) = call.within() {
+        (0..DATABASES as u8).try_for_each(|space| stage_flush(&mut txn, space))?;
         return call.ok();
     }
-    let slot = call.ctx.engine.flush_all(call.ctx.writer, call.ctx.arrival_ns)?;
-    call.reply.wait_for(slot);
+    let flushed = call.ctx.engine.flush_all(call.ctx.writer, call.ctx.arrival_ns)?;
+    call.open(flushed);
     call.ok()
 }
 
 /// Deletes every key of a database within a transaction: they must fit its group.
-fn stage_flush(txn: &mut Txn<'_>, space: u8) -> Result<(), Fail> {
+fn stage_flush(txn: &mut Within<'_, '_>, space: u8) -> Result<(), Fail> {
     let mut query = RangeQuery::all(space);
     let mut keys = Vec::new();
     loop {
@@ -93,12 +94,12 @@ fn stage_flush(txn: &mut Txn<'_>, space: u8) -> Result<(), Fail> {
 fn flushdb(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
     check_flush_mode(call)?;
     let space = call.database();
-    if let Some(txn) = call.txn.as_deref_mut() {
-        stage_flush(txn, space)?;
+    if let Some(mut txn) = call.within() {
+        stage_flush(&mut txn, space)?;
         return call.ok();
     }
-    if let Some(slot) = call.ctx.engine.flush_only(call.ctx.writer, space, call.ctx.arrival_ns)? {
-        call.reply.wait_for(slot);
+    if let Some(flushed) = call.ctx.engine.flush_only(call.ctx.writer, space, call.ctx.arrival_ns)? {
+        call.open(flushed);
         return call.ok();
     }
     let mut query = RangeQuery::all(space);
@@ -106,18 +107,18 @@ fn flushdb(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
     loop {
         let page = call.page(&query, PageLimit { keys: usize::MAX, bytes: usize::MAX, verify: false })?;
         for (key, _) in &page.items {
-            call.ctx.engine.delete(call.ctx.writer, space, key, call.ctx.now_ms, call.ctx.arrival_ns)?;
+            let ctx = &mut *call.ctx;
+            let deleted = ctx.engine.delete(ctx.writer, space, key, ctx.now_ms, ctx.arrival_ns)?;
+            call.open(deleted);
         }
         deleted += page.items.len();
         let Some(last) = page.last else { break };
         if deleted >= FLUSH_STEP_KEYS {
-            return Err(Fail::Wait(None));
+            return Err(Fail::Wait(Until::Commit));
         }
         query.resume_after(last);
     }
-    if let Some(slot) = call.ctx.writer.last_slot() {
-        call.reply.wait_for(slot);
-    }
+    call.open(call.ctx.writer.so_far());
     call.ok()
 }
 
@@ -175,9 +176,7 @@ fn waitaof(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
     }
     call.positive(2)?;
     check_timeout(call, 3)?;
-    if let Some(slot) = call.ctx.writer.last_slot() {
-        call.reply.wait_for(slot);
-    }
+    call.open(call.ctx.writer.so_far());
     let mut out = call.out();
     out.array(2);
     out.integer(1);

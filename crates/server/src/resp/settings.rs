@@ -85,9 +85,9 @@ fn address(shared: &Shared) -> Option<SocketAddr> {
     shared.bound_resp.or(shared.config.resp)
 }
 
-/// A connection is closed when its output reaches eight times the limit.
+/// A single reply that takes more than so much memory is refused.
 fn output_limit(config: &Config) -> String {
-    format!("normal {} 0 0", config.max_output.0.saturating_mul(8))
+    format!("normal {} 0 0", config.reply_memory_max())
 }
 
 fn yes_or_no(value: bool) -> String {

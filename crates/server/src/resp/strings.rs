@@ -3,6 +3,7 @@
 use super::call::{Call, Fail, key_place, stage};
 use super::options::{Condition, ExpiryChange, Unit, ValueOptions};
 use super::table::{Flags, Spec};
+use crate::reply::REPLY_BYTES_MAX;
 use landfall_heap::Extents;
 use landfall_heap::layout::GROUP_RECORDS_MAX;
 use landfall_kv::{Item, SetRequest};
@@ -103,8 +104,8 @@ fn put(call: &mut Call<'_, '_, '_>, value_index: usize, expiry_ms: u64) -> Resul
         expiry_ms,
         arrival_ns: call.ctx.arrival_ns,
     };
-    let slot = call.ctx.engine.set(call.ctx.writer, &request)?;
-    call.reply.wait_for(slot);
+    let written = call.ctx.engine.set(call.ctx.writer, &request)?;
+    call.open(written);
     call.ok()
 }
 
@@ -211,8 +212,14 @@ fn getex(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
 fn mget(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
     // Everything is read before anything is written: a damaged value fails the command as a whole.
     let mut items = Vec::with_capacity(call.words.len() - 1);
+    let mut len = 0;
     for key in call.words.rest(1) {
-        items.push(call.read(&key)?);
+        let item = call.read(&key)?;
+        len += item.as_ref().map_or(0, |item| item.len);
+        if len > REPLY_BYTES_MAX {
+            return Err(Fail::error("ERR the reply is too long: ask for fewer keys at once"));
+        }
+        items.push(item);
     }
     call.out().array(items.len());
     items.into_iter().try_for_each(|item| call.reply_value(item))

@@ -2,8 +2,8 @@
 
 use crate::args::Arg;
 use crate::context::KnownCrc;
+use crate::walk::Walk;
 use landfall_heap::{Extents, Heap};
-use landfall_media::Chain;
 use landfall_resp::Command;
 use std::borrow::Cow;
 
@@ -50,7 +50,7 @@ impl Word {
 /// A command's words, its name first.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Words<'a> {
-    Landed { command: &'a Command, chain: Chain<'a>, known_crc: Option<&'a KnownCrc> },
+    Landed { command: &'a Command, walk: &'a Walk<'a>, known_crc: Option<&'a KnownCrc> },
     Queued { words: &'a [Word], heap: &'a Heap },
 }
 
@@ -65,9 +65,10 @@ impl<'a> Words<'a> {
     /// One word as an argument; the arity check has made sure that there is one.
     pub(super) fn arg(&self, index: usize) -> Arg<'a> {
         match self {
-            Self::Landed { command, chain, known_crc } => match &command.args[index] {
+            Self::Landed { command, walk, known_crc } => match &command.args[index] {
                 landfall_resp::Arg::Stream(range) => {
-                    Arg::Stream(*chain, range.clone(), known_crc.and_then(|known| known.of(range)))
+                    let (chain, place) = walk.at(range);
+                    Arg::Stream(chain, place, known_crc.and_then(|known| known.of(range)))
                 }
                 landfall_resp::Arg::Owned(bytes) => Arg::Plain(bytes),
             },
@@ -81,7 +82,13 @@ impl<'a> Words<'a> {
     /// One word's bytes; copied only where they are split over segments.
     pub(super) fn bytes(&self, index: usize) -> Cow<'a, [u8]> {
         match self {
-            Self::Landed { command, chain, .. } => command.args[index].bytes(chain),
+            Self::Landed { command, walk, .. } => match &command.args[index] {
+                landfall_resp::Arg::Stream(range) => {
+                    let (chain, place) = walk.at(range);
+                    chain.gather(place)
+                }
+                landfall_resp::Arg::Owned(bytes) => Cow::Borrowed(bytes),
+            },
             Self::Queued { .. } => self.arg(index).bytes(),
         }
     }

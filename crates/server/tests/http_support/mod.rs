@@ -9,7 +9,7 @@ use landfall_media::sim::{SimMedia, SimOptions};
 use landfall_media::{Chain, Extent, Media, RUN_SIZE, Segment};
 use landfall_server::config::{Config, Size};
 use landfall_server::context::{Context, Outcome};
-use landfall_server::http::HttpSession;
+use landfall_server::http::{AwaitedBody, HttpSession};
 use landfall_server::reply::Outbox;
 use landfall_server::shared::{ChosenTransport, Counters, Shared};
 use landfall_server::store::recover;
@@ -72,7 +72,7 @@ impl Rig {
             clients: Default::default(),
             next_client: AtomicU64::new(1),
             cursors: Default::default(),
-            brake_us: Default::default(),
+            maintenance: Default::default(),
             stopping: Default::default(),
             workers: Default::default(),
         };
@@ -147,8 +147,9 @@ impl Rig {
                 reply.finish();
                 (outcome, request.end)
             }
-            Ok(Progress::SendContinue) => {
-                let accepted = self.session.accepts_body(&mut ctx, parser.head().unwrap(), &mut reply);
+            Ok(Progress::AwaitsBody { wants_continue }) => {
+                let body = AwaitedBody { wants_continue, passes: false };
+                let accepted = self.session.accepts_body(&mut ctx, parser.head().unwrap(), body, &mut reply);
                 assert_eq!(accepted, reply.is_empty(), "a refusal, and nothing else, is written");
                 reply.finish();
                 (if accepted { Outcome::Done } else { Outcome::Close }, chain.len())

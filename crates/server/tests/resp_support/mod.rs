@@ -54,7 +54,7 @@ pub fn shared_on(config: Config, options: SimOptions) -> (Shared, Arc<SimMedia>)
         clients: Default::default(),
         next_client: AtomicU64::new(1),
         cursors: Default::default(),
-        brake_us: Default::default(),
+        maintenance: Default::default(),
         stopping: AtomicBool::new(false),
         workers: std::sync::OnceLock::new(),
     };

@@ -5,7 +5,7 @@
 //! others, the first few.
 
 use crate::violation::{Violation, ensure};
-use landfall_heap::SlotId;
+use landfall_heap::{Heap, Tickets};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -125,7 +125,7 @@ struct Promise {
     name: String,
     life: Life,
     offset: u64,
-    waits: Vec<SlotId>,
+    waits: Tickets,
 }
 
 /// The oracle of logs.
@@ -171,14 +171,13 @@ impl WalOracle {
         facts.heads.get(name).filter(|head| head.first.is_some()).map(|head| head.life)
     }
 
-    pub(crate) fn promise(&mut self, name: &str, life: Life, offset: u64, waits: &[SlotId]) {
-        self.open.push(Promise { name: name.into(), life, offset, waits: waits.to_vec() });
+    pub(crate) fn promise(&mut self, name: &str, life: Life, offset: u64, waits: &Tickets) {
+        self.open.push(Promise { name: name.into(), life, offset, waits: waits.clone() });
     }
 
     /// A client believes what everything it waited for has become durable for.
-    pub(crate) fn keep_promises(&mut self, is_durable: impl Fn(SlotId) -> bool) {
-        let (kept, open) =
-            self.open.drain(..).partition(|promise| promise.waits.iter().all(|slot| is_durable(*slot)));
+    pub(crate) fn keep_promises(&mut self, heap: &Heap) {
+        let (kept, open) = self.open.drain(..).partition(|promise| heap.are_durable(&promise.waits));
         self.open = open;
         let mut kept: Vec<Promise> = kept;
         self.kept.append(&mut kept);

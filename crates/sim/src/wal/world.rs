@@ -6,8 +6,8 @@ use crate::op::{Piece, value};
 use crate::violation::{Violation, ensure};
 use crate::world::Setup;
 use landfall_heap::{
-    CompactGoal, Compacted, Compactor, HeapError, NewRegion, Owner, OwnerBySpace, Source, Tenant, Writer,
-    spaces,
+    CompactGoal, Compacted, Compactor, Gated, HeapError, NewRegion, Owner, OwnerBySpace, Source, Tenant,
+    Until, Writer, spaces,
 };
 use landfall_kv::{Engine, KvError, SetRequest};
 use landfall_media::sim::{SimMedia, SimOptions};
@@ -18,16 +18,14 @@ use std::sync::Arc;
 /// Unacknowledged operations of a writer before it commits: bounds what the oracle must consider.
 const PENDING_MAX: usize = 10;
 /// Attempts at an operation that must wait for a commit.
-const ATTEMPTS: usize = 4;
+const ATTEMPTS: usize = 2000;
 /// Entries read at a time: small, so that logs have several pages.
 const PAGE: ReadLimit = ReadLimit { entries: 7, bytes: 100_000 };
 /// Steps in which compaction must come to rest.
 const REST_STEPS: usize = 2000;
 /// Slabs that an empty region may keep: slack, the last victim, prepared ones.
 const SLACK_SLABS: u32 = 6;
-const GOAL: CompactGoal = CompactGoal { data_ratio: 1.0, slab_ratio: 1.0 };
-const RESTLESS: [CompactGoal; 2] =
-    [CompactGoal { data_ratio: -1e6, slab_ratio: 1e9 }, CompactGoal { data_ratio: 1e9, slab_ratio: -1e6 }];
+const GOALS: [CompactGoal; 2] = [CompactGoal::DENSE_DATA, CompactGoal::DENSE_SLABS];
 
 struct Worker {
     writer: Writer,
@@ -74,18 +72,18 @@ pub(crate) fn open(media: &Arc<SimMedia>) -> Result<(Engine, Logs), Violation> {
 /// Reads every log from its first entry to the last that is durable.
 pub(crate) fn observe(logs: &Logs) -> Result<LogsState, Violation> {
     let mut state = LogsState::new();
-    for log in logs.logs(None, usize::MAX) {
+    for log in logs.logs(None, usize::MAX).into_iter().map(Gated::ungated) {
         state.insert(log.name.clone(), read(logs, &log.name, log.first)?);
     }
     Ok(state)
 }
 
 fn read(logs: &Logs, name: &str, first: u64) -> Result<LogState, Violation> {
-    let (settings, _) = logs.settings(name.as_bytes())?;
+    let settings = logs.settings(name.as_bytes())?.ungated();
     let mut log = LogState { first, retain_entries: settings.retain_entries, ..LogState::default() };
     let mut from = first;
     loop {
-        let page = logs.read(name.as_bytes(), from, PAGE)?;
+        let page = logs.read(name.as_bytes(), from, PAGE)?.ungated();
         for (offset, item) in page.entries {
             ensure!(offset == first + log.entries.len() as u64, "log {name} skips to {offset}");
             let item = item.map_err(|error| Violation::from(error).during(format!("{name} {offset}")))?;
@@ -96,8 +94,7 @@ fn read(logs: &Logs, name: &str, first: u64) -> Result<LogState, Violation> {
             break;
         }
     }
-    let positions = logs.positions(name.as_bytes())?;
-    log.positions = positions.into_iter().map(|(consumer, offset, _)| (consumer, offset)).collect();
+    log.positions = logs.positions(name.as_bytes())?.ungated().into_iter().collect();
     Ok(log)
 }
 
@@ -156,7 +153,7 @@ impl WalWorld {
         // Past the moment of the crash that is being simulated nobody hears of anything.
         if self.media.frozen().is_none() {
             let heap = Arc::clone(self.engine.heap());
-            self.oracle.keep_promises(|slot| heap.is_durable(slot));
+            self.oracle.keep_promises(&heap);
         }
     }
 
@@ -182,7 +179,7 @@ impl WalWorld {
                 Ok(())
             }
             LogOp::FinishCommit { writer } => self.finish(writer),
-            LogOp::Compact { slabs } => self.compact(RESTLESS[usize::from(slabs)]).map(|_| ()),
+            LogOp::Compact { slabs } => self.compact(GOALS[usize::from(slabs)]).map(|_| ()),
             LogOp::Mark => Ok(self.engine.heap().mark_slabs(1).map(|_| ())?),
             LogOp::Check => self.check_shown(),
         }
@@ -200,11 +197,12 @@ impl WalWorld {
                 Err(WalError::Heap(HeapError::Full) | WalError::NoLog | WalError::NoConsumer) => {
                     return Ok(None);
                 }
+                Err(WalError::Wait(Until::Space)) => self.clean()?,
                 Err(WalError::Wait(_)) => self.commit_all()?,
                 Err(error) => return Err(error.into()),
             }
         }
-        Err(Violation(format!("a command still waits after {ATTEMPTS} commits")))
+        Err(Violation(format!("a command still waits after {ATTEMPTS} commits and steps of cleaning")))
     }
 
     fn append(&mut self, writer: usize, log: usize, pieces: &[Piece]) -> Result<(), Violation> {
@@ -236,11 +234,13 @@ impl WalWorld {
             None => return Ok(()),
         };
         let Some(done) = done else { return Ok(()) };
+        let tickets = done.tickets().clone();
+        let done = done.ungated();
         ensure!(done.first == expected, "{name} gave offset {}, not {expected}", done.first);
-        ensure!(!done.waits.is_empty(), "an append that waits for nothing");
+        ensure!(!tickets.is_empty(), "an append that waits for nothing");
         for (offset, bytes) in (done.first..).zip(values) {
             self.oracle.note(writer, Fact::Entry { life, offset, bytes: Arc::clone(bytes) });
-            self.oracle.promise(&name, life, offset, &done.waits);
+            self.oracle.promise(&name, life, offset, &tickets);
         }
         self.oracle.join(writer, values.len());
         Ok(())
@@ -278,7 +278,7 @@ impl WalWorld {
         let Some((now, life)) = self.now(log) else { return Ok(()) };
         let before = now.first + now.entries.len() as u64 * eighths / 8;
         let done = self.execute(writer, |logs, writer| logs.trim(writer, name(log).as_bytes(), before, 5))?;
-        if let Some((first, _)) = done {
+        if let Some(first) = done.map(Gated::ungated) {
             ensure!(first == before, "trimmed to {before}, {first} is the first");
             if before > now.first {
                 self.note_head(writer, log, life, Some(first), now.retain_entries);
@@ -306,7 +306,7 @@ impl WalWorld {
     fn position(&mut self, writer: usize, log: usize, number: usize, forgets: bool) -> Result<(), Violation> {
         let (log_name, consumer) = (name(log), consumer(number));
         let Some((_, life)) = self.now(log) else { return Ok(()) };
-        let offset = self.logs.stats_of(log_name.as_bytes())?.next;
+        let offset = self.logs.stats_of(log_name.as_bytes())?.ungated().next;
         let done = self.execute(writer, |logs, writer| {
             let (log, consumer) = (log_name.as_bytes(), consumer.as_bytes());
             if forgets {
@@ -338,7 +338,7 @@ impl WalWorld {
             // One at a time, so that the oracle learns what a step has done even if the next has to wait.
             let Some((now, life)) = self.now(log) else { continue };
             let _ = self.execute(writer, |logs, writer| logs.retain(writer, 0))?;
-            let first = self.logs.stats_of(name(log).as_bytes())?.first;
+            let first = self.logs.stats_of(name(log).as_bytes())?.ungated().first;
             let keeps =
                 now.first + now.entries.len() as u64 - now.retain_entries.min(now.entries.len() as u64);
             ensure!(now.retain_entries == 0 || first <= keeps, "log {log} keeps less than it is set to");
@@ -354,21 +354,12 @@ impl WalWorld {
         for _ in 0..ATTEMPTS {
             let writer = &mut self.workers[writer].writer;
             let done = match &bytes {
-                Some(bytes) => self.engine.set(
-                    writer,
-                    &SetRequest {
-                        space: 0,
-                        key: b"beside",
-                        key_at: None,
-                        value: Source::Bytes(bytes),
-                        expiry_ms: 0,
-                        arrival_ns: 5,
-                    },
-                ),
-                None => self.engine.flush_all(writer, 5),
+                Some(bytes) => self.engine.set(writer, &beside(bytes)).map(drop),
+                None => self.engine.flush_all(writer, 5).map(drop),
             };
             match done {
                 Ok(_) | Err(KvError::Heap(HeapError::Full)) => return Ok(()),
+                Err(KvError::Wait(Until::Space)) => self.clean()?,
                 Err(KvError::Wait(_)) => self.commit_all()?,
                 Err(error) => return Err(error.into()),
             }
@@ -429,6 +420,12 @@ impl WalWorld {
         }
     }
 
+    /// What a server does while somebody waits for space: one step, with whatever waits for a fence fenced.
+    fn clean(&mut self) -> Result<(), Violation> {
+        self.commit_all()?;
+        self.compact(CompactGoal::free(self.engine.heap().clean_below())).map(drop)
+    }
+
     /// What readers see at once lies between what is acknowledged and everything.
     fn check_shown(&self) -> Result<(), Violation> {
         let shown = observe(&self.logs)?;
@@ -460,7 +457,7 @@ impl WalWorld {
         self.logs.sweep(usize::MAX);
         ensure!(self.logs.unswept() == 0, "entries of deleted logs are kept");
         let mut steps = 0;
-        while !self.compact(GOAL)? {
+        while !self.compact(CompactGoal::DENSE)? {
             steps += 1;
             ensure!(steps < REST_STEPS, "compaction has not come to rest after {REST_STEPS} steps");
         }
@@ -473,4 +470,10 @@ impl WalWorld {
         ensure!(runs.live_slots() <= most, "{} records are live, at most {most} need be", runs.live_slots());
         Ok(())
     }
+}
+
+/// A key of the engine beside the logs.
+fn beside(bytes: &[u8]) -> SetRequest<'_> {
+    let value = Source::Bytes(bytes);
+    SetRequest { space: 0, key: b"beside", key_at: None, value, expiry_ms: 0, arrival_ns: 5 }
 }

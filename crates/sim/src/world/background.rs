@@ -1,13 +1,13 @@
 //! What goes on behind the clients.
 
 use super::commands::request;
-use super::{GOAL, GOALS_RESTLESS, Worker, World};
+use super::{GOALS, Worker, World};
 use crate::meddler::{self, Meddler, Meddling};
 use crate::op::{Piece, value};
 use crate::oracle::Key;
 use crate::rng::Rng;
 use crate::violation::Violation;
-use landfall_heap::{CompactGoal, Compacted, HeapError, Source};
+use landfall_heap::{CompactGoal, Compacted, FreeGoal, HeapError, Source};
 use std::cell::RefCell;
 
 /// Steps in which compaction must come to rest.
@@ -21,6 +21,22 @@ impl World {
             Err(HeapError::Full) => Ok(false),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// What a server does while somebody waits for space: one step, with whatever waits for a fence fenced.
+    pub(super) fn clean(&mut self) -> Result<(), Violation> {
+        self.commit_all()?;
+        let goal = CompactGoal::free(self.engine.heap().clean_below());
+        self.compact(goal, 1 << 20).map(drop)
+    }
+
+    /// Two windows in which nobody takes a free run, and what is done about the free runs in them.
+    pub(super) fn tend_free_runs(&mut self, keep: usize) -> Result<(), Violation> {
+        let goal = FreeGoal { ready_min: keep, ready_max: keep, warm_max: keep / 2 };
+        for window_over in [true, false, false, false, true, false, false, false] {
+            self.engine.heap().tend_free_runs(goal, window_over)?;
+        }
+        Ok(())
     }
 
     /// Adds up what compaction does; true when it rests.
@@ -53,7 +69,7 @@ impl World {
             }
             Ok(())
         };
-        let goal = GOALS_RESTLESS[usize::from(seed.is_multiple_of(3))];
+        let goal = GOALS[usize::from(seed.is_multiple_of(3))];
         let meddling = RefCell::new(Meddling { act: &mut act, rng: Rng::new(seed) });
         let stepped = compactor.step(&Meddler { engine, meddling }, goal, 1 << 20);
         match stepped.map(|done| self.note_compacted(done)) {
@@ -68,7 +84,7 @@ impl World {
     /// It never comes to rest; the medium's.
     pub fn compact_to_rest(&mut self) -> Result<(), Violation> {
         for _ in 0..REST_STEPS {
-            if self.compact(GOAL, 1 << 20)? {
+            if self.compact(CompactGoal::DENSE, 1 << 20)? {
                 return Ok(());
             }
         }

@@ -57,8 +57,8 @@ impl World {
         // In deferred mode, and before a simulated crash, the oracle hears of everything that is durable.
         let sees_all = self.setup.deferred && self.media.frozen().is_none();
         for key in acknowledged.keys().chain(newest.keys()) {
-            let slot = self.engine.look(key.space, &key.bytes, self.now_ms)?.slot();
-            let durable = self.engine.is_durable(slot);
+            let seen = self.engine.look(key.space, &key.bytes, self.now_ms)?;
+            let durable = seen.if_durable(self.engine.heap()).is_ok();
             if !self.oracle.is_pending(key) {
                 ensure!(durable, "{key:?} was acknowledged and must not be shown");
             } else if sees_all && acknowledged.get(key) != newest.get(key) {

@@ -5,7 +5,7 @@ use crate::op::{Piece, Write, key, value};
 use crate::oracle::{Change, Key, State, Value};
 use crate::rng::Rng;
 use crate::violation::{Violation, ensure};
-use landfall_heap::{HeapError, Source, Writer};
+use landfall_heap::{COMPACTOR_RESERVE_RUNS, HeapError, LANDING_RESERVE_RUNS, Source, Until, Writer};
 use landfall_kv::{Engine, KvError, SetRequest, TxnKey};
 use landfall_media::sim::SimMedia;
 use landfall_media::{Extent, Media, RUN_SIZE, Sum};
@@ -15,10 +15,13 @@ use std::sync::Arc;
 const ATTEMPTS: usize = 4;
 /// Writes of a churn between two commits.
 const CHURN_BATCH: usize = 20;
+/// Bytes of a value that an extension keeps.
+const EXTENDED_MAX: usize = 3000;
 /// Keys that a churn writes.
 const CHURN_KEYS: u64 = 6;
-/// Free runs that only the compactor may take.
-const COMPACTOR_RESERVE_RUNS: u32 = 2;
+
+/// Steps of cleaning after which space must be there, or the region known to be full.
+const CLEANINGS: usize = 2000;
 
 impl World {
     /// Runs a command, committing and trying again while it must wait. A full region does nothing.
@@ -27,15 +30,25 @@ impl World {
         writer: usize,
         mut command: impl FnMut(&Engine, &mut Writer) -> Result<T, KvError>,
     ) -> Result<Option<T>, Violation> {
-        for _ in 0..ATTEMPTS {
+        let (mut commits, mut cleanings) = (0, 0);
+        while commits < ATTEMPTS && cleanings < CLEANINGS {
             match command(&self.engine, &mut self.workers[writer].writer) {
                 Ok(done) => return Ok(Some(done)),
                 Err(KvError::Heap(HeapError::Full)) => return Ok(None),
-                Err(KvError::Wait(_)) => self.commit_all()?,
+                Err(KvError::Wait(Until::Space)) => {
+                    cleanings += 1;
+                    self.clean()?;
+                }
+                Err(KvError::Wait(_)) => {
+                    commits += 1;
+                    self.commit_all()?;
+                }
                 Err(error) => return Err(error.into()),
             }
         }
-        Err(Violation(format!("a command still waits after {ATTEMPTS} commits")))
+        Err(Violation(format!(
+            "a command still waits after {commits} commits and {cleanings} steps of cleaning"
+        )))
     }
 
     pub(super) fn set(
@@ -67,10 +80,12 @@ impl World {
             self.engine.heap().runs().free_count()
         );
         if let Some(deleted) = done {
-            ensure!(deleted.is_some() == there, "{key:?} was there: {there}, deleted: {}", deleted.is_some());
+            let deleted = deleted.ungated();
+            ensure!(deleted == there, "{key:?} was there: {there}, deleted: {deleted}");
             // Nothing is written where nothing was.
             if there {
-                self.oracle.note(writer, Change::Keys(vec![(key.clone(), None)]));
+                let change = Change::Keys(vec![(key.clone(), None)]);
+                self.oracle.note_seen(writer, change, std::slice::from_ref(key));
             }
         }
         Ok(())
@@ -78,7 +93,7 @@ impl World {
 
     /// True when not even a delete need find room.
     pub(super) fn is_crowded(&self) -> bool {
-        self.engine.heap().runs().free_count() <= COMPACTOR_RESERVE_RUNS
+        self.engine.heap().runs().free_count() <= COMPACTOR_RESERVE_RUNS + LANDING_RESERVE_RUNS
     }
 
     pub(super) fn group(&mut self, writer: usize, writes: &[Write]) -> Result<(), Violation> {
@@ -105,9 +120,10 @@ impl World {
             return Err(wrong);
         }
         if done.is_some() {
+            let read: Vec<Key> = keys.iter().map(|(key, _)| key.clone()).collect();
             let mut changes = last_of_each(keys);
             changes.retain(|(key, value)| value.is_some() || seen.contains_key(key));
-            self.oracle.note(writer, Change::Keys(changes));
+            self.oracle.note_seen(writer, Change::Keys(changes), &read);
         }
         Ok(())
     }
@@ -118,7 +134,7 @@ impl World {
             let keys = [from, to].map(|key| TxnKey { space: key.space, key: &key.bytes });
             let mut txn = engine.transaction(keys, now_ms);
             txn.check_writable(writer, from.space, &from.bytes)?;
-            let Some(item) = txn.read(from.space, &from.bytes)? else { return Ok(false) };
+            let Some(item) = txn.read(from.space, &from.bytes)?.ungated() else { return Ok(false) };
             txn.put_item(to.space, &to.bytes, &item, 0);
             drop(item);
             txn.commit(writer, 5).map(|_| true)
@@ -126,8 +142,33 @@ impl World {
         if done == Some(true) {
             let copied = self.oracle.newest(now_ms).get(from).cloned();
             let copied = copied.ok_or_else(|| Violation(format!("{from:?} was copied and is not there")))?;
-            self.oracle
-                .note(writer, Change::Keys(vec![(to.clone(), Some(Value { expiry_ms: 0, ..copied }))]));
+            let change = Change::Keys(vec![(to.clone(), Some(Value { expiry_ms: 0, ..copied }))]);
+            self.oracle.note_seen(writer, change, std::slice::from_ref(from));
+        }
+        Ok(())
+    }
+
+    /// Reads a key and writes what was read with something after it, as `APPEND` and `INCR` do.
+    pub(super) fn extend(&mut self, writer: usize, key: &Key, piece: Piece) -> Result<(), Violation> {
+        let (now_ms, more) = (self.now_ms, value(piece));
+        let mut written = None;
+        let done = self.execute(writer, |engine, writer| {
+            let mut txn = engine.transaction([TxnKey { space: key.space, key: &key.bytes }], now_ms);
+            txn.check_writable(writer, key.space, &key.bytes)?;
+            let mut bytes = match txn.read(key.space, &key.bytes)?.ungated() {
+                Some(item) => item.to_vec()?,
+                None => Vec::new(),
+            };
+            bytes.truncate(EXTENDED_MAX);
+            bytes.extend_from_slice(&more);
+            txn.put_bytes(key.space, &key.bytes, bytes.clone(), 0);
+            written = Some(bytes);
+            txn.commit(writer, 5)
+        })?;
+        if let (Some(_), Some(bytes)) = (done, written) {
+            let value = Value { bytes: bytes.as_slice().into(), expiry_ms: 0 };
+            let change = Change::Keys(vec![(key.clone(), Some(value))]);
+            self.oracle.note_seen(writer, change, std::slice::from_ref(key));
         }
         Ok(())
     }
@@ -201,14 +242,14 @@ pub(super) fn request<'a>(
 fn stage(txn: &mut landfall_kv::Txn<'_>, key: &Key, value: Option<&Value>) -> Result<(), KvError> {
     match value {
         Some(value) => txn.put_bytes(key.space, &key.bytes, value.bytes.to_vec(), value.expiry_ms),
-        None => drop(txn.delete(key.space, &key.bytes)?),
+        None => drop(txn.delete(key.space, &key.bytes)?.ungated()),
     }
     Ok(())
 }
 
 /// What is wrong with how a transaction reads a key, if anything.
 fn wrong_read(txn: &landfall_kv::Txn<'_>, expected: &State, key: &Key) -> Result<Option<Violation>, KvError> {
-    let found = txn.read(key.space, &key.bytes)?.map(|item| item.to_vec()).transpose()?;
+    let found = txn.read(key.space, &key.bytes)?.ungated().map(|item| item.to_vec()).transpose()?;
     let wanted = expected.get(key).map(|value| value.bytes.to_vec());
     Ok((found != wanted).then(|| Violation(format!("a transaction reads {key:?} as another value"))))
 }

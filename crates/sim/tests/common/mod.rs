@@ -123,12 +123,12 @@ pub fn crash_now(media: &SimMedia) -> impl Iterator<Item = Arc<SimMedia>> {
 pub fn set(engine: &Engine, writer: &mut Writer, key: &[u8], value: &[u8]) -> SlotId {
     let request =
         SetRequest { space: 0, key, key_at: None, value: Source::Bytes(value), expiry_ms: 0, arrival_ns: 1 };
-    engine.set(writer, &request).expect("there is room")
+    engine.set(writer, &request).expect("there is room").ungated().slot
 }
 
 /// Opens what is on `media` and reads a key of database 0.
 pub fn get(media: &Arc<SimMedia>, key: &[u8]) -> Result<Option<Vec<u8>>, KvError> {
     let engine = reopen(media);
-    let item = engine.get(0, key, 0)?;
+    let item = engine.get(0, key, 0)?.ungated();
     Ok(item.map(|item| item.to_vec()).transpose()?)
 }

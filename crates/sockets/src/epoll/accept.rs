@@ -80,6 +80,7 @@ impl EpollTransport {
         let conn = self.conns.insert(Conn {
             socket,
             interest: Interest::default(),
+            trusted: false,
             paused: false,
             eof: false,
             stalled: false,

@@ -16,13 +16,13 @@ use crate::write_back::WriteBack;
 use crate::{ConnId, Event, Frames, OpenedTransport, Outgoing, Transport, TransportError, Wait, Waker};
 use accept::Listener;
 use close::Closing;
-use landfall_media::FileWrite;
+use landfall_media::Batch;
 use receive::Landing;
 use send::Sending;
 use std::collections::VecDeque;
 use std::io;
 use std::net::{TcpListener, TcpStream};
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 use token::{Source, Token};
 
@@ -55,6 +55,8 @@ struct Conn {
     socket: TcpStream,
     /// What epoll watches it for now.
     interest: Interest,
+    /// Receives as much as comes.
+    trusted: bool,
     paused: bool,
     eof: bool,
     stalled: bool,
@@ -199,6 +201,14 @@ impl Transport for EpollTransport {
         None
     }
 
+    fn trust(&mut self, conn: ConnId) {
+        self.trust_received(conn);
+    }
+
+    fn unsent(&self, conn: ConnId) -> Option<usize> {
+        self.conns.get(conn).map(|conn| conn.sending.unsent())
+    }
+
     fn pause(&mut self, conn: ConnId) {
         self.set_paused(conn, true);
     }
@@ -211,12 +221,12 @@ impl Transport for EpollTransport {
         self.close_after_send(conn);
     }
 
-    fn write_back(&mut self, id: u64, file: RawFd, writes: &[FileWrite]) {
-        self.start_writing(id, file, writes);
+    fn write_back(&mut self, id: u64, batch: Batch) {
+        self.start_writing(id, batch);
     }
 
-    fn write_back_now(&mut self, file: RawFd, writes: &[FileWrite]) -> io::Result<()> {
-        self.write_back.now(file, writes)
+    fn write_back_now(&mut self, batch: &Batch) -> io::Result<()> {
+        self.write_back.now(batch)
     }
 
     fn shut_down(&mut self, frames: &mut dyn Frames) -> Result<(), TransportError> {

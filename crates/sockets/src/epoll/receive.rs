@@ -2,7 +2,7 @@
 
 use super::EpollTransport;
 use crate::sys::{Region, receive};
-use crate::{ConnId, Event, Frames};
+use crate::{ConnId, Event, Frames, LIMITED_BYTES_MAX};
 use landfall_media::{Extent, RUN_SIZE};
 use std::io;
 
@@ -37,6 +37,12 @@ enum Outcome {
 }
 
 impl EpollTransport {
+    pub(super) fn trust_received(&mut self, id: ConnId) {
+        if let Some(conn) = self.conns.get_mut(id) {
+            conn.trusted = true;
+        }
+    }
+
     pub(super) fn set_paused(&mut self, id: ConnId, paused: bool) {
         if let Some(conn) = self.conns.get_mut(id) {
             conn.paused = paused;
@@ -50,7 +56,10 @@ impl EpollTransport {
                 Some(conn) if conn.wanted().read => self.receive_once(frames, id),
                 _ => return,
             };
+            let trusted = self.conns.get(id).is_some_and(|conn| conn.trusted);
             match outcome {
+                // It is level-triggered: what is left has its turn.
+                Outcome::More if !trusted => return,
                 Outcome::More => {}
                 Outcome::Drained => return,
                 Outcome::NoSpace => return self.stall(id),
@@ -63,6 +72,8 @@ impl EpollTransport {
     fn receive_once(&mut self, frames: &mut dyn Frames, id: ConnId) -> Outcome {
         let Some(space) = self.space(frames) else { return Outcome::NoSpace };
         let Some(conn) = self.conns.get_mut(id) else { return Outcome::Drained };
+        let len_max = if conn.trusted { space.len() } else { space.len().min(LIMITED_BYTES_MAX) };
+        let space = Extent::new(space.off, len_max);
         match receive(&conn.socket, self.region, space) {
             Ok(0) => Outcome::Eof,
             Ok(len) => {

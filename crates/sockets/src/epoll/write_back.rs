@@ -3,13 +3,12 @@
 use super::EpollTransport;
 use super::token::{Source, Token};
 use crate::Event;
-use landfall_media::FileWrite;
-use std::os::fd::RawFd;
+use landfall_media::Batch;
 
 impl EpollTransport {
-    pub(super) fn start_writing(&mut self, id: u64, file: RawFd, writes: &[FileWrite]) {
+    pub(super) fn start_writing(&mut self, id: u64, batch: Batch) {
         let watch = |descriptor| self.epoll.watch_edges(descriptor, Token::of(Source::Writer).0);
-        if let Err(error) = self.write_back.begin(id, file, writes, watch) {
+        if let Err(error) = self.write_back.begin(id, batch, watch) {
             self.ready.push(Event::WrittenBack { id, outcome: Err(error) });
         }
     }

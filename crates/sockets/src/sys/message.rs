@@ -9,6 +9,10 @@ use std::mem;
 /// that the pinned array stays at a page.
 pub(crate) const SEND_PIECES_MAX: usize = 256;
 
+/// Bytes of one `sendmsg`, at most. The ring's operation ends only when it has sent everything it was given: so much is
+/// how closely a slow reader's progress is seen.
+pub(crate) const SEND_BYTES_MAX: usize = 256 << 10;
+
 /// A reply being sent: its buffers, how far it has got, and the `msghdr` that says what comes next.
 ///
 /// While the kernel may read the `msghdr` (`in_flight`) nothing in here moves, changes or is freed: all
@@ -23,6 +27,9 @@ struct Pinned {
     /// The first part that is not wholly sent, and how many of its bytes are.
     part: usize,
     part_sent: usize,
+    /// Bytes of all parts, and how many of them are sent.
+    len: usize,
+    sent: usize,
     pieces: Vec<libc::iovec>,
     header: libc::msghdr,
 }
@@ -37,6 +44,7 @@ impl Message {
         out.seal_bytes();
         let pinned = self.settled();
         debug_assert!(pinned.out.is_empty(), "a reply is loaded over one that was not taken");
+        (pinned.len, pinned.sent) = (out.len(), 0);
         pinned.out = out;
         (pinned.part, pinned.part_sent) = (0, 0);
     }
@@ -46,6 +54,11 @@ impl Message {
         self.settled().gather(region)
     }
 
+    /// Bytes of the reply that have not been sent.
+    pub(crate) fn unsent(&self) -> usize {
+        self.pinned.len - self.pinned.sent
+    }
+
     /// Counts bytes as sent.
     pub(crate) fn advance(&mut self, sent: usize) {
         self.settled().advance(sent);
@@ -53,7 +66,9 @@ impl Message {
 
     /// Gives the buffers back, with whatever was in them.
     pub(crate) fn take(&mut self) -> Outgoing {
-        mem::take(&mut self.settled().out)
+        let pinned = self.settled();
+        (pinned.len, pinned.sent) = (0, 0);
+        mem::take(&mut pinned.out)
     }
 
     /// The kernel no longer reads any of this.
@@ -99,7 +114,7 @@ impl Pinned {
     fn new() -> Self {
         // SAFETY: all-zero is a valid msghdr: null pointers and zero lengths.
         let header = unsafe { mem::zeroed() };
-        Self { out: Outgoing::new(), part: 0, part_sent: 0, pieces: Vec::new(), header }
+        Self { out: Outgoing::new(), part: 0, part_sent: 0, len: 0, sent: 0, pieces: Vec::new(), header }
     }
 
     fn gather(&mut self, region: Region) -> usize {
@@ -108,12 +123,29 @@ impl Pinned {
         let mut skip = self.part_sent;
         let parts = self.out.parts.iter().skip(self.part).take(SEND_PIECES_MAX);
         self.pieces.extend(parts.map(|part| piece(&self.out.bytes, region, *part, mem::take(&mut skip))));
+        let bytes = self.clip(SEND_BYTES_MAX);
         self.header.msg_iov = self.pieces.as_mut_ptr();
         self.header.msg_iovlen = self.pieces.len();
-        self.pieces.iter().map(|piece| piece.iov_len).sum()
+        bytes
+    }
+
+    /// Drops of the pieces what lies beyond `len_max` bytes; how many bytes they are then.
+    fn clip(&mut self, len_max: usize) -> usize {
+        let mut bytes = 0;
+        for index in 0..self.pieces.len() {
+            let piece = &mut self.pieces[index];
+            piece.iov_len = piece.iov_len.min(len_max - bytes);
+            bytes += piece.iov_len;
+            if bytes == len_max {
+                self.pieces.truncate(index + 1);
+                break;
+            }
+        }
+        bytes
     }
 
     fn advance(&mut self, sent: usize) {
+        self.sent += sent;
         self.part_sent += sent;
         while let Some(part) = self.out.parts.get(self.part) {
             let len = part_len(*part);

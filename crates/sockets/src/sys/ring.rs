@@ -3,7 +3,7 @@
 use super::buffers::{Buffers, GROUP};
 use super::{BufferId, Message, Region, file};
 use crate::TransportError;
-use io_uring::squeue::Entry;
+use io_uring::squeue::{Entry, Flags};
 use io_uring::types::{CancelBuilder, Fd, SubmitArgs, Timespec};
 use io_uring::{EnterFlags, IoUring, cqueue, opcode};
 use landfall_media::{Extent, FileWrite};
@@ -92,6 +92,13 @@ impl Ring {
     /// Receives whatever comes into the posted buffers.
     pub(crate) fn receive(&mut self, socket: RawFd, token: u64) {
         self.queue(opcode::RecvMulti::new(Fd(socket), GROUP).build(), token);
+    }
+
+    /// Receives up to `len_max` bytes, once, into the posted buffers.
+    pub(crate) fn receive_once(&mut self, socket: RawFd, len_max: u32, token: u64) {
+        // The length bounds the operation; the buffer is chosen by the kernel.
+        let entry = opcode::Recv::new(Fd(socket), std::ptr::null_mut(), len_max).buf_group(GROUP).build();
+        self.queue(entry.flags(Flags::BUFFER_SELECT), token);
     }
 
     /// Sends the pieces that [`Message::prepare`] gathered. The message is in flight from here until its

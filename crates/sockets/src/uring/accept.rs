@@ -73,6 +73,7 @@ impl Uring {
         let conn = self.conns.insert(Conn {
             socket,
             receiving: Receiving::Idle,
+            trusted: false,
             paused: false,
             eof: false,
             sending: Sending::new(),

@@ -18,13 +18,12 @@ use crate::write_back::WriteBack;
 use crate::{ConnId, Event, Frames, OpenedTransport, Outgoing, Transport, TransportError, Wait, Waker};
 use accept::Listener;
 use close::Closing;
-use landfall_media::FileWrite;
+use landfall_media::Batch;
 use receive::{Landings, Receiving};
 use send::{SEND_RETRY, Sending};
 use std::collections::VecDeque;
 use std::io;
 use std::net::{TcpListener, TcpStream};
-use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 use token::{Operation, Token};
 
@@ -64,6 +63,8 @@ struct Uring {
 struct Conn {
     socket: TcpStream,
     receiving: Receiving,
+    /// Receives as much as comes.
+    trusted: bool,
     paused: bool,
     eof: bool,
     sending: Sending,
@@ -213,6 +214,14 @@ impl Transport for Uring {
         None
     }
 
+    fn trust(&mut self, conn: ConnId) {
+        self.trust_received(conn);
+    }
+
+    fn unsent(&self, conn: ConnId) -> Option<usize> {
+        self.conns.get(conn).map(|conn| conn.sending.unsent())
+    }
+
     fn pause(&mut self, conn: ConnId) {
         self.pause_receiving(conn);
     }
@@ -225,12 +234,12 @@ impl Transport for Uring {
         self.close_after_send(conn);
     }
 
-    fn write_back(&mut self, id: u64, file: RawFd, writes: &[FileWrite]) {
-        self.start_writing(id, file, writes);
+    fn write_back(&mut self, id: u64, batch: Batch) {
+        self.start_writing(id, batch);
     }
 
-    fn write_back_now(&mut self, file: RawFd, writes: &[FileWrite]) -> io::Result<()> {
-        self.write_back.now(file, writes)
+    fn write_back_now(&mut self, batch: &Batch) -> io::Result<()> {
+        self.write_back.now(batch)
     }
 
     fn shut_down(&mut self, frames: &mut dyn Frames) -> Result<(), TransportError> {

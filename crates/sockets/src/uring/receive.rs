@@ -3,7 +3,7 @@
 use super::token::{Operation, Token};
 use super::{Conn, Uring};
 use crate::sys::{BUFFERS_MAX, BufferId, Completion, Region, Ring};
-use crate::{ConnId, Event, Frames};
+use crate::{ConnId, Event, Frames, LIMITED_BYTES_MAX};
 use landfall_media::{Extent, RUN_SIZE};
 use std::os::fd::AsRawFd;
 
@@ -66,7 +66,19 @@ impl Uring {
             self.stalled.push(id);
         } else {
             conn.receiving = Receiving::Armed;
-            self.ring.receive(conn.socket.as_raw_fd(), Token::of_conn(Operation::Receive, id).0);
+            let (socket, token) = (conn.socket.as_raw_fd(), Token::of_conn(Operation::Receive, id).0);
+            if conn.trusted {
+                self.ring.receive(socket, token);
+            } else {
+                self.ring.receive_once(socket, LIMITED_BYTES_MAX, token);
+            }
+        }
+    }
+
+    /// The operation in the kernel is the last that is limited.
+    pub(super) fn trust_received(&mut self, id: ConnId) {
+        if let Some(conn) = self.conns.get_mut(id) {
+            conn.trusted = true;
         }
     }
 

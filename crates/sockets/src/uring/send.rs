@@ -26,6 +26,11 @@ impl Sending {
     pub(super) fn new() -> Self {
         Self { message: Message::new(), active: false }
     }
+
+    /// Bytes of the reply that have not been sent.
+    pub(super) fn unsent(&self) -> usize {
+        self.message.unsent()
+    }
 }
 
 impl Uring {

@@ -4,16 +4,15 @@ use super::Uring;
 use super::token::{Operation, Token};
 use crate::Event;
 use crate::sys::Completion;
-use landfall_media::FileWrite;
-use std::os::fd::RawFd;
+use landfall_media::Batch;
 
 impl Uring {
-    pub(super) fn start_writing(&mut self, id: u64, file: RawFd, writes: &[FileWrite]) {
+    pub(super) fn start_writing(&mut self, id: u64, batch: Batch) {
         let watch = |descriptor| {
             self.ring.watch_edges(descriptor, Token::of(Operation::Written).0);
             Ok(())
         };
-        if let Err(error) = self.write_back.begin(id, file, writes, watch) {
+        if let Err(error) = self.write_back.begin(id, batch, watch) {
             self.ready.push(Event::WrittenBack { id, outcome: Err(error) });
         }
     }

@@ -108,7 +108,7 @@ impl Wire {
         let heap = Arc::clone(engine.device.log().heap());
         let queues = sides[0].queues().min(sides[1].queues()).max(1);
         heap.reserve_landing(queues);
-        let image = heap.media().image().unwrap_or_default();
+        let image = heap.media().pin_image().unwrap_or_default();
         let memory = LandingMemory::register(image, &[&sides[0], &sides[1]], queues as usize, false)?;
         let bridges = attach(&sides, config.pin.as_deref(), &config.wanted())?;
         let mut lanes = Vec::new();

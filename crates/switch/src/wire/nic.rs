@@ -71,7 +71,7 @@ impl Nic {
         let heap = Arc::clone(engine.device.log().heap());
         let queues = interface.queues();
         heap.reserve_landing(queues);
-        let image = heap.media().image().unwrap_or_default();
+        let image = heap.media().pin_image().unwrap_or_default();
         let memory = LandingMemory::register(image, &[&interface], queues as usize, false)?;
         let pin = wire.pin.as_ref().map(|folder| folder.join("pmnet-nic"));
         let wanted = wanted(wire.device.cache.is_some());

@@ -35,16 +35,16 @@ pub fn writer(logs: &Logs, id: u8) -> Writer {
 }
 
 pub fn append(logs: &Logs, writer: &mut Writer, log: &str, value: &[u8]) -> u64 {
-    logs.append(writer, log.as_bytes(), &[Source::Bytes(value)], 1).expect("there is room").first
+    logs.append(writer, log.as_bytes(), &[Source::Bytes(value)], 1).expect("there is room").ungated().first
 }
 
 /// Everything durable: the first offset, and the entries.
 pub fn all(logs: &Logs, log: &str) -> Result<(u64, Vec<Vec<u8>>), WalError> {
-    let first = logs.stats_of(log.as_bytes())?.first;
+    let first = logs.stats_of(log.as_bytes())?.ungated().first;
     let mut entries = Vec::new();
     let mut from = first;
     loop {
-        let page = logs.read(log.as_bytes(), from, ALL)?;
+        let page = logs.read(log.as_bytes(), from, ALL)?.ungated();
         for (offset, item) in page.entries {
             assert_eq!(offset, first + entries.len() as u64, "offsets are dense");
             entries.push(item?.to_vec()?);

@@ -6,6 +6,7 @@ mod tpcc;
 mod twitter;
 
 use super::app::App;
+use crate::clients::zipf::Zipf;
 use crate::error::BenchError;
 
 /// A request.
@@ -41,7 +42,7 @@ pub(crate) struct Settings {
 
 /// A workload for each client, and what must be there before they begin: requests in the application's codec.
 pub(crate) fn clients(settings: Settings, count: usize) -> Vec<Box<dyn Workload>> {
-    let keys = kv::Zipf::new(settings.keys);
+    let keys = Zipf::new(settings.keys);
     let client = |number: usize| -> Box<dyn Workload> {
         let seed = settings.seed.wrapping_add(number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         match settings.app {

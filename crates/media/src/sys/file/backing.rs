@@ -5,16 +5,20 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, RawFd};
 use std::path::PathBuf;
-use std::sync::OnceLock;
+use std::sync::Arc;
 
-use super::in_flight::InFlight;
+use smallvec::{SmallVec, smallvec};
+
+use crate::batch::WriteGate;
+use crate::in_flight::Entered;
 use crate::sys::call::{self, magic};
 use crate::sys::create::{allocate, space_error};
+use crate::sys::holes::find_holes;
 use crate::sys::image::Image;
 use crate::sys::kind::Found;
 use crate::sys::lock::LockedFile;
 use crate::sys::open::Region;
-use crate::{BLOCK_SIZE, FileWrite, MediaError, RUN_SIZE};
+use crate::{BLOCK_SIZE, Batch, Extent, FileWrite, MediaError, RUN_SIZE};
 
 /// How writes reach the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,8 +39,8 @@ pub(super) struct Backing {
     read_only: bool,
     /// One run: zero bytes to write, page-aligned. Never written to.
     zeroes: Image,
-    closed: OnceLock<String>,
-    in_flight: InFlight,
+    /// What every write passes.
+    gate: Arc<WriteGate>,
 }
 
 impl Backing {
@@ -46,8 +50,7 @@ impl Backing {
             |source| MediaError::Io { path: path.clone(), action: "prepare the region's file", source };
         let method = choose_method(&file, &found).map_err(fail)?;
         let zeroes = Image::anonymous(RUN_SIZE, RUN_SIZE).map_err(fail)?;
-        let (closed, in_flight) = (OnceLock::new(), InFlight::default());
-        Ok(Self { file, path, found, method, created, read_only, zeroes, closed, in_flight })
+        Ok(Self { file, path, found, method, created, read_only, zeroes, gate: Arc::default() })
     }
 
     pub(super) fn describe(&self) -> String {
@@ -58,7 +61,7 @@ impl Backing {
         }
     }
 
-    pub(super) fn fd(&self) -> RawFd {
+    fn fd(&self) -> RawFd {
         self.file.as_raw_fd()
     }
 
@@ -75,7 +78,7 @@ impl Backing {
 
     /// Why nothing more is written, if so.
     pub(super) fn closed(&self) -> Option<String> {
-        if self.read_only { Some(READ_ONLY.into()) } else { self.closed.get().cloned() }
+        if self.read_only { Some(READ_ONLY.into()) } else { self.gate.closed().cloned() }
     }
 
     pub(super) fn check_open(&self) -> Result<(), MediaError> {
@@ -87,30 +90,38 @@ impl Backing {
     /// What the device holds is unknown from here on, and a second fsync may report success for pages that
     /// the kernel has already dropped. Only opening, and so recovering, again can tell.
     pub(super) fn latch(&self, source: io::Error) -> MediaError {
-        // The first reason stays.
-        let _ = self.closed.set(format!("{}: {source}", self.path.display()));
+        self.gate.close(format!("{}: {source}", self.path.display()));
         MediaError::WriteBack { source }
     }
 
     /// Closes the region after an error found before anything was written.
     pub(super) fn latch_after(&self, error: MediaError) -> MediaError {
         if !matches!(error, MediaError::Closed { .. }) {
-            let _ = self.closed.set(error.to_string());
+            self.gate.close(error.to_string());
         }
         error
     }
 
     // ---- writing ----
 
+    /// Planned writes, as whoever runs them gets them.
+    pub(super) fn batch(&self, writes: SmallVec<[FileWrite; 4]>) -> Batch {
+        Batch::new(self.fd(), writes, &self.gate)
+    }
+
     /// Runs a batch and waits until it is durable.
-    pub(super) fn write_back(&self, writes: &[FileWrite]) -> Result<(), MediaError> {
-        if writes.is_empty() {
-            return Ok(());
+    pub(super) fn write_back(&self, batch: &Batch) -> Result<(), MediaError> {
+        let mut written = false;
+        let outcome = batch.run(|_, writes| {
+            written = true;
+            self.run(writes)
+        });
+        match outcome {
+            Err(source) if written => Err(self.latch(source)),
+            // It was closed before this batch's turn.
+            Err(_) => self.check_open(),
+            Ok(()) => Ok(()),
         }
-        let _mine = self.in_flight.enter(writes);
-        // While this batch waited for its blocks, the one before it may have failed.
-        self.check_open()?;
-        self.run(writes).map_err(|source| self.latch(source))
     }
 
     fn run(&self, writes: &[FileWrite]) -> io::Result<()> {
@@ -130,15 +141,39 @@ impl Backing {
         }
     }
 
-    /// True where writing zeroes ahead pays: direct writes in place, to blocks allocated but unwritten.
-    pub(super) fn prepares(&self) -> bool {
-        self.method == Method::Direct && self.trusts_holes() && self.check_open().is_ok()
+    /// Gives a run its blocks where it has none: a full file system is found now, not by a write.
+    pub(super) fn allocate_run(&self, run: u64) -> Result<(), MediaError> {
+        match call::allocate(&self.file, run * RUN_SIZE, RUN_SIZE) {
+            // Where blocks cannot be allocated ahead, they cannot be given back either.
+            Err(e) if matches!(e.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::ENODEV)) => {
+                Ok(())
+            }
+            other => other
+                .map_err(|source| space_error(&self.path, RUN_SIZE, "allocate a part of the region", source)),
+        }
+    }
+
+    /// Takes a run's blocks away. Not durable before the next sync of the file: a crash may find them as they were.
+    pub(super) fn punch_run(&self, run: u64) -> Result<(), MediaError> {
+        call::punch(&self.file, run * RUN_SIZE, RUN_SIZE).map_err(|source| self.io("give space back", source))
+    }
+
+    /// Keeps every write off an extent until the guard is dropped.
+    pub(super) fn hold(&self, extent: Extent) -> Entered<'_> {
+        self.gate.hold(extent)
+    }
+
+    /// Gives a run that the caller keeps everybody else out of its blocks, written with zeroes where that pays: where writes go
+    /// in place, and unwritten blocks cost more than written ones.
+    pub(super) fn prepare_run(&self, run: u64) -> Result<(), MediaError> {
+        self.allocate_run(run)?;
+        if self.method == Method::Direct { self.write_zero_run(run) } else { Ok(()) }
     }
 
     /// Durably writes zeroes over a run that the caller keeps everybody else out of.
-    pub(super) fn write_zero_run(&self, run: u64) -> Result<(), MediaError> {
-        let extent = crate::Extent::new(run * RUN_SIZE, RUN_SIZE as u32);
-        self.write_back(&[FileWrite { extent, addr: self.zeroes.base() }])
+    fn write_zero_run(&self, run: u64) -> Result<(), MediaError> {
+        let extent = Extent::new(run * RUN_SIZE, RUN_SIZE as u32);
+        self.write_back(&self.batch(smallvec![FileWrite { extent, addr: self.zeroes.base() }]))
     }
 
     /// Extends the file to `len` bytes, durably; returns its length before. A failure leaves it as it was.
@@ -196,7 +231,7 @@ impl Backing {
             unsafe { self.read(aligned, buffer.at(0, want)?, want as usize)? };
             let skip = (at - aligned) as u32;
             let take = (want as usize - skip as usize).min(into.len() - done);
-            let got = buffer.bytes(crate::Extent::new(u64::from(skip), take as u32))?;
+            let got = buffer.bytes(Extent::new(u64::from(skip), take as u32))?;
             into[done..done + take].copy_from_slice(got);
             done += take;
         }
@@ -218,7 +253,7 @@ impl Backing {
 
     /// Holes decide what is overwritten with zeroes, so only file systems whose answer is known to be
     /// exact for allocated, unwritten blocks are believed.
-    fn trusts_holes(&self) -> bool {
+    pub(super) fn trusts_holes(&self) -> bool {
         matches!(self.found.fs_type, magic::EXT4 | magic::XFS)
     }
 }
@@ -252,20 +287,5 @@ fn reads_directly(file: &File) -> io::Result<bool> {
         Ok(_) => Ok(true),
         Err(e) if e.raw_os_error() == Some(libc::EINVAL) => Ok(false),
         Err(e) => Err(e),
-    }
-}
-
-/// Walks the data extents of the file; what lies between them, in whole runs, is a hole.
-fn find_holes(file: &File, len: u64, mut hole: impl FnMut(Range<u64>)) {
-    let mut at = 0;
-    // Each step passes one extent of at least a block, so that this ends.
-    while at < len {
-        let Ok(data) = call::seek_data(file, at) else { return };
-        let data = data.unwrap_or(len).min(len);
-        hole(at.div_ceil(RUN_SIZE)..data / RUN_SIZE);
-        match call::seek_hole(file, data) {
-            Ok(next) if next > data => at = next,
-            _ => return,
-        }
     }
 }

@@ -2,29 +2,32 @@
 //! to the file with direct I/O, and runs are read from the file when they are first needed.
 
 mod backing;
-mod in_flight;
+mod pairs;
 mod residency;
 mod writes;
 
 use std::io;
-use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
-use smallvec::SmallVec;
 
 use self::backing::Backing;
+use self::pairs::Pairs;
 use self::residency::Residency;
 use super::image::Image;
 use super::mapped::{RESERVE_FACTOR, RESERVE_MIN, grows};
 use super::open::Region;
-use crate::{CommitMode, Dirty, Extent, FileWrite, Media, MediaError, MediaKind, RUN_SIZE, Site};
+use crate::{Batch, CommitMode, Dirty, Extent, Media, MediaError, MediaKind, RUN_SIZE, Site, Standing};
 
 /// A region whose image is in memory and whose durable bytes are in a file.
 pub(super) struct FileMedia {
     image: Image,
     runs: Residency,
+    pairs: Pairs,
     backing: Backing,
     growing: Mutex<()>,
+    /// A kernel keeps hold of the image's pages.
+    pinned: AtomicBool,
 }
 
 impl FileMedia {
@@ -38,9 +41,10 @@ impl FileMedia {
             source,
         })?;
         let runs = Residency::new(image.reserved() / RUN_SIZE);
+        let pairs = Pairs::new(image.reserved() / RUN_SIZE);
         let backing = Backing::new(region)?;
         backing.holes(len, |range| runs.mark_fresh(range));
-        Ok(Self { image, runs, backing, growing: Mutex::new(()) })
+        Ok(Self { image, runs, pairs, backing, growing: Mutex::new(()), pinned: AtomicBool::new(false) })
     }
 
     /// Makes a checked range's runs readable, reading from the file what is not there yet.
@@ -53,32 +57,51 @@ impl FileMedia {
     #[inline]
     fn make_writable(&self, off: u64, len: u64) -> Result<(), MediaError> {
         self.backing.writable()?;
-        self.runs.make_writable(off, len, |run| self.load(run))
+        self.runs.make_writable(off, len, |run| self.load(run), |run| self.backing.allocate_run(run))
+    }
+
+    /// Makes the whole runs of a checked range ours to store to, without reading them.
+    fn claim(&self, off: u64, len: u64) -> Result<(), MediaError> {
+        self.runs.claim_whole_runs(off, len, |run| self.backing.allocate_run(run))
     }
 
     fn load(&self, run: u64) -> Result<(), MediaError> {
+        if self.runs.is_free(run ^ 1) {
+            self.pairs.split(&self.image, run);
+        }
         let into = self.image.at(run * RUN_SIZE, RUN_SIZE)?;
         // SAFETY: in bounds; the run is absent and this thread alone loads it, so that nobody has a slice
         // of it yet and nobody stores to it.
         unsafe { self.backing.read(run * RUN_SIZE, into, RUN_SIZE as usize) }
     }
 
-    /// Writes zeroes over one run of unwritten space that is about to be used. False: nothing to do.
-    fn prepare_some(&self) -> Result<bool, MediaError> {
-        if !self.backing.prepares() {
-            return Ok(false);
+    fn forget(&self, run: u64) -> Standing {
+        let has = self.runs.forget(run);
+        if has != Standing::Warm && self.runs.is_resident(run ^ 1) {
+            // Its neighbour has brought memory for both.
+            self.pairs.split(&self.image, run);
+            let _ = self.image.give_back(run * RUN_SIZE, RUN_SIZE);
         }
-        self.runs.prepare_next(self.image.len() / RUN_SIZE, |run| self.backing.write_zero_run(run))
+        has
     }
 
-    fn try_file_writes(&self, dirty: &Dirty) -> Result<SmallVec<[FileWrite; 4]>, MediaError> {
+    /// Drops a run's memory, and its blocks if they are to go, too.
+    fn give(&self, run: u64, down_to: Standing) -> Result<(), MediaError> {
+        self.image.give_back(run * RUN_SIZE, RUN_SIZE).map_err(|e| self.backing.io("give memory back", e))?;
+        if !self.runs.is_free(run ^ 1) {
+            self.pairs.split(&self.image, run);
+        }
+        if down_to == Standing::Bare { self.backing.punch_run(run) } else { Ok(()) }
+    }
+
+    fn try_file_writes(&self, dirty: &Dirty) -> Result<Batch, MediaError> {
         self.backing.check_open()?;
         let writes = writes::plan(dirty.ranges(), self.image.len(), self.image.base());
         for write in &writes {
             // Both ends are rounded to blocks: the neighbours' bytes must be in the image as well.
             self.make_writable(write.extent.off, u64::from(write.extent.len()))?;
         }
-        Ok(writes)
+        Ok(self.backing.batch(writes))
     }
 }
 
@@ -125,7 +148,7 @@ impl Media for FileMedia {
         let (off, len) = (extent.off, u64::from(extent.len()));
         self.image.at(off, len)?;
         self.backing.writable()?;
-        self.runs.claim_whole_runs(off, len);
+        self.claim(off, len)?;
         self.make_writable(off, len)?;
         self.image.zero(off, len)
     }
@@ -133,9 +156,39 @@ impl Media for FileMedia {
     fn claim_run(&self, run_off: u64) -> Result<(), MediaError> {
         self.image.at(run_off, RUN_SIZE)?;
         self.backing.writable()?;
-        self.runs.claim_whole_runs(run_off, RUN_SIZE);
+        self.claim(run_off, RUN_SIZE)?;
+        let run = run_off / RUN_SIZE;
+        if !self.runs.is_free(run ^ 1) {
+            self.pairs.join(&self.image, run);
+        }
         // An offset within a run, by mistake, touches two of them in part: these are loaded instead.
         self.make_writable(run_off, RUN_SIZE)
+    }
+
+    fn forget_run(&self, run_off: u64) -> Standing {
+        match self.image.at(run_off, RUN_SIZE) {
+            Ok(_) if self.backing.writable().is_ok() => self.forget(run_off / RUN_SIZE),
+            _ => Standing::Warm,
+        }
+    }
+
+    fn give_back_run(&self, run_off: u64, down_to: Standing) -> Result<Standing, MediaError> {
+        self.image.at(run_off, RUN_SIZE)?;
+        if self.pinned.load(Ordering::Acquire) {
+            return Ok(Standing::Warm);
+        }
+        self.backing.check_open()?;
+        let down_to = if self.backing.trusts_holes() { down_to } else { Standing::Backed };
+        let run = run_off / RUN_SIZE;
+        // Nothing is given back of what is on its way to the device, nor goes there meanwhile.
+        let _still = self.backing.hold(Extent::new(run_off, RUN_SIZE as u32));
+        self.runs.give_back(run, down_to, || self.give(run, down_to))
+    }
+
+    fn back_run(&self, run_off: u64) -> Result<Standing, MediaError> {
+        self.image.at(run_off, RUN_SIZE)?;
+        self.backing.check_open()?;
+        self.runs.prepare(run_off / RUN_SIZE, |run| self.backing.prepare_run(run))
     }
 
     #[inline]
@@ -144,22 +197,18 @@ impl Media for FileMedia {
     }
 
     fn fence(&self, dirty: &mut Dirty, _site: Site) -> Result<(), MediaError> {
-        let writes = self.try_file_writes(dirty).map_err(|e| self.backing.latch_after(e))?;
-        self.backing.write_back(&writes)?;
+        let batch = self.try_file_writes(dirty).map_err(|e| self.backing.latch_after(e))?;
+        self.backing.write_back(&batch)?;
         *dirty = Dirty::new();
         Ok(())
     }
 
-    fn file_writes(&self, dirty: &Dirty) -> SmallVec<[FileWrite; 4]> {
+    fn file_writes(&self, dirty: &Dirty) -> Batch {
         self.try_file_writes(dirty).unwrap_or_else(|e| {
             // Without the neighbours' bytes nothing may be written; `finish_writes` reports why.
             self.backing.latch_after(e);
-            SmallVec::new()
+            Batch::none()
         })
-    }
-
-    fn file_descriptor(&self) -> Option<RawFd> {
-        self.backing.writable().is_ok().then(|| self.backing.fd())
     }
 
     fn finish_writes(&self, outcome: Result<(), io::Error>) -> Result<(), MediaError> {
@@ -193,12 +242,13 @@ impl Media for FileMedia {
         Some((self.image.base(), self.image.len()))
     }
 
-    /// One absent run is loaded; once there is none, one run of unwritten space just past the runs in use
-    /// is filled with zeroes, so that the batches which land there later are plain overwrites.
+    fn pin_image(&self) -> Option<(usize, u64)> {
+        self.pinned.store(true, Ordering::Release);
+        self.image()
+    }
+
     fn load_some(&self) -> Result<bool, MediaError> {
-        let count = self.image.len() / RUN_SIZE;
-        let loaded = self.runs.load_next(count, |run| self.load(run))?;
-        if loaded { Ok(true) } else { self.prepare_some() }
+        self.runs.load_next(self.image.len() / RUN_SIZE, |run| self.load(run))
     }
 }
 

@@ -2,11 +2,11 @@
 //!
 //! | state | image | may become |
 //! |---|---|---|
-//! | absent | meaningless | busy (being read), resident (claimed without reading) |
-//! | busy | being read, or its file space being zeroed | resident or absent; prepared or fresh |
-//! | fresh | zeroes, as in the file; the file's blocks are unwritten | busy, resident |
-//! | prepared | zeroes, as in the file; the file's blocks are written | resident |
-//! | resident | at least as new as the file | nothing: this is final |
+//! | absent | meaningless | busy (being read), resident (claimed without reading), prepared (forgotten) |
+//! | busy | being read, or the run's file space or memory is being changed | what it was, or what it is to be |
+//! | fresh | zeroes; the file has no blocks, or unwritten ones | busy, prepared (written ahead), resident (given blocks) |
+//! | prepared | zeroes; the file's blocks are written: with zeroes, or with what nobody wants | busy, resident, fresh (given back) |
+//! | resident | at least as new as the file, or free | busy, prepared or fresh (given back, while free) |
 //!
 //! Only a resident run may be stored to or written back, and only a fresh one is ever zeroed in the file,
 //! under `busy`: zeroes never meet a byte that somebody stored.
@@ -16,10 +16,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::{MediaError, RUN_SIZE};
-
-/// How far ahead of the highest run in use unwritten space is zeroed, runs.
-const PREPARE_RUNS_MAX: u64 = 64;
+use crate::{MediaError, RUN_SIZE, Standing};
 
 const ABSENT: u8 = 0;
 const BUSY: u8 = 1;
@@ -30,12 +27,8 @@ const RESIDENT: u8 = 4;
 /// The states of a region's runs, growth included.
 pub(super) struct Residency {
     states: Box<[AtomicU8]>,
-    /// Every run before this one has been seen not to be absent.
+    /// Every run before this one has been seen not to be absent, or could not be read.
     load_from: AtomicU64,
-    /// Every run before this one has been seen not to be fresh.
-    prepare_from: AtomicU64,
-    /// One past the highest run that is resident.
-    used_end: AtomicU64,
     /// Held while a busy state is left, so that a waiter cannot miss it.
     settling: Mutex<()>,
     settled: Condvar,
@@ -47,8 +40,6 @@ impl Residency {
         Self {
             states: (0..runs).map(|_| AtomicU8::new(ABSENT)).collect(),
             load_from: AtomicU64::new(0),
-            prepare_from: AtomicU64::new(0),
-            used_end: AtomicU64::new(0),
             settling: Mutex::new(()),
             settled: Condvar::new(),
         }
@@ -71,37 +62,71 @@ impl Residency {
     ) -> Result<(), E> {
         for run in touched(off, len) {
             if self.state(run).load(Ordering::Acquire) < FRESH {
-                self.settle(run, FRESH, &load)?;
+                self.settle_for_reading(run, &load)?;
             }
         }
         Ok(())
     }
 
-    /// Makes every run that the range touches resident; `load` reads one.
+    /// Makes every run that the range touches resident; `load` reads one, `back` gives a fresh one its blocks.
     #[inline]
     pub(super) fn make_writable<E>(
         &self,
         off: u64,
         len: u64,
         load: impl Fn(u64) -> Result<(), E>,
+        back: impl Fn(u64) -> Result<(), E>,
     ) -> Result<(), E> {
         for run in touched(off, len) {
             if self.state(run).load(Ordering::Acquire) != RESIDENT {
-                self.settle(run, RESIDENT, &load)?;
+                self.settle_for_writing(run, &load, &back)?;
             }
         }
         Ok(())
     }
 
-    /// Makes every run that lies wholly within the range resident, without reading it.
-    pub(super) fn claim_whole_runs(&self, off: u64, len: u64) {
+    /// Makes every run that lies wholly within the range resident, without reading it; `back` gives a fresh one its blocks.
+    pub(super) fn claim_whole_runs<E>(
+        &self,
+        off: u64,
+        len: u64,
+        back: impl Fn(u64) -> Result<(), E>,
+    ) -> Result<(), E> {
         for run in off.div_ceil(RUN_SIZE)..(off + len) / RUN_SIZE {
-            let nothing_to_read = |_| Ok::<(), std::convert::Infallible>(());
-            let Ok(()) = self.settle(run, RESIDENT, &nothing_to_read);
+            self.settle_for_writing(run, &|_| Ok(()), &back)?;
+        }
+        Ok(())
+    }
+
+    /// Nobody wants what an absent run holds in the file: it is not read any more. Tells what the run has.
+    pub(super) fn forget(&self, run: u64) -> Standing {
+        let state = self.state(run);
+        // A busy run is being read by somebody who asked for it.
+        let _ = state.compare_exchange(ABSENT, PREPARED, Ordering::AcqRel, Ordering::Relaxed);
+        self.standing(run)
+    }
+
+    /// True for a run of zeroes that nobody uses. Without a barrier to changes by others: advice rests on it, and nothing else.
+    pub(super) fn is_free(&self, run: u64) -> bool {
+        self.states
+            .get(run as usize)
+            .is_none_or(|state| matches!(state.load(Ordering::Acquire), FRESH | PREPARED))
+    }
+
+    pub(super) fn is_resident(&self, run: u64) -> bool {
+        self.states.get(run as usize).is_some_and(|state| state.load(Ordering::Acquire) == RESIDENT)
+    }
+
+    fn standing(&self, run: u64) -> Standing {
+        match self.state(run).load(Ordering::Acquire) {
+            FRESH => Standing::Bare,
+            PREPARED => Standing::Backed,
+            _ => Standing::Warm,
         }
     }
 
-    /// Reads the first absent run of the first `count`; false when there is none.
+    /// Reads the next absent run of the first `count`; false when there is none. One that cannot be read is passed: it is tried
+    /// again when it is asked for.
     pub(super) fn load_next(
         &self,
         count: u64,
@@ -114,39 +139,52 @@ impl Residency {
         // A busy run may yet turn out absent, so that only settled ones are passed for good.
         self.load_from.fetch_max(run, Ordering::Relaxed);
         if run < count {
-            self.settle(run, FRESH, &load)?;
+            self.settle_for_reading(run, &load).inspect_err(|_| {
+                self.load_from.fetch_max(run + 1, Ordering::Relaxed);
+            })?;
         }
         Ok(run < count)
     }
 
-    /// Zeroes the file space of the next fresh run before or shortly after the runs in use.
-    pub(super) fn prepare_next(
+    /// Zeroes the file space of a fresh run.
+    pub(super) fn prepare<E>(
         &self,
-        count: u64,
-        zero: impl Fn(u64) -> Result<(), MediaError>,
-    ) -> Result<bool, MediaError> {
-        let end = count.min(self.used_end.load(Ordering::Relaxed) + PREPARE_RUNS_MAX);
-        for run in self.prepare_from.load(Ordering::Relaxed)..end {
-            let entered = self.enter(run, FRESH);
-            self.prepare_from.fetch_max(run + 1, Ordering::Relaxed);
-            if entered {
-                let done = zero(run);
-                self.leave(run, if done.is_ok() { PREPARED } else { FRESH });
-                return done.map(|()| true);
-            }
+        run: u64,
+        zero: impl FnOnce(u64) -> Result<(), E>,
+    ) -> Result<Standing, E> {
+        if self.enter(run, FRESH) {
+            let done = zero(run);
+            self.leave(run, if done.is_ok() { PREPARED } else { FRESH });
+            done?;
         }
-        Ok(false)
+        Ok(self.standing(run))
     }
 
-    /// Brings one run at least to the state `wanted`.
+    /// Gives back what a free run has, down to its blocks or below: `give` does so.
+    pub(super) fn give_back<E>(
+        &self,
+        run: u64,
+        down_to: Standing,
+        give: impl FnOnce() -> Result<(), E>,
+    ) -> Result<Standing, E> {
+        let to = if down_to == Standing::Bare { FRESH } else { PREPARED };
+        let from = self.state(run).load(Ordering::Acquire);
+        if from > to && self.enter(run, from) {
+            let done = give();
+            self.leave(run, if done.is_ok() { to } else { from });
+            done?;
+        }
+        Ok(self.standing(run))
+    }
+
+    /// Brings one run to be readable.
     #[cold]
-    fn settle<E>(&self, run: u64, wanted: u8, load: &impl Fn(u64) -> Result<(), E>) -> Result<(), E> {
+    fn settle_for_reading<E>(&self, run: u64, load: &impl Fn(u64) -> Result<(), E>) -> Result<(), E> {
         loop {
             match self.state(run).load(Ordering::Acquire) {
                 ABSENT => self.load_one(run, load)?,
                 BUSY => self.wait(run),
-                state if state >= wanted => return Ok(()),
-                state => self.take(run, state),
+                _ => return Ok(()),
             }
         }
     }
@@ -161,10 +199,31 @@ impl Residency {
         done
     }
 
-    /// Takes a run of zeroes into use, unless another thread was faster.
-    fn take(&self, run: u64, from: u8) {
-        if self.state(run).compare_exchange(from, RESIDENT, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-            self.used_end.fetch_max(run + 1, Ordering::Relaxed);
+    /// Brings one run to be resident.
+    #[cold]
+    fn settle_for_writing<E>(
+        &self,
+        run: u64,
+        load: &impl Fn(u64) -> Result<(), E>,
+        back: &impl Fn(u64) -> Result<(), E>,
+    ) -> Result<(), E> {
+        loop {
+            match self.state(run).load(Ordering::Acquire) {
+                ABSENT => self.load_one(run, load)?,
+                BUSY => self.wait(run),
+                FRESH => {
+                    if self.enter(run, FRESH) {
+                        let done = back(run);
+                        self.leave(run, if done.is_ok() { RESIDENT } else { FRESH });
+                        done?;
+                    }
+                }
+                PREPARED => {
+                    let state = self.state(run);
+                    let _ = state.compare_exchange(PREPARED, RESIDENT, Ordering::AcqRel, Ordering::Relaxed);
+                }
+                _ => return Ok(()),
+            }
         }
     }
 
@@ -177,9 +236,6 @@ impl Residency {
         self.state(run).store(to, Ordering::Release);
         drop(guard);
         self.settled.notify_all();
-        if to == RESIDENT {
-            self.used_end.fetch_max(run + 1, Ordering::Relaxed);
-        }
     }
 
     fn wait(&self, run: u64) {
@@ -210,6 +266,11 @@ mod tests {
 
     const ANY: MediaError = MediaError::Unsupported("as asked");
 
+    /// The file system is full.
+    fn no_space(_: u64) -> Result<(), MediaError> {
+        Err(ANY)
+    }
+
     #[test]
     fn runs_are_loaded_once_and_only_where_touched() {
         let (runs, loads) = (Residency::new(8), RefCell::new(Vec::new()));
@@ -218,7 +279,7 @@ mod tests {
             Ok(())
         };
         runs.make_readable(RUN_SIZE - 1, 2, load).expect("loads");
-        runs.make_writable(0, 2 * RUN_SIZE, load).expect("nothing to load");
+        runs.make_writable(0, 2 * RUN_SIZE, load, no_space).expect("nothing to load");
         runs.make_readable(5 * RUN_SIZE, 0, load).expect("nothing to load");
         assert_eq!(*loads.borrow(), [0, 1]);
     }
@@ -226,32 +287,65 @@ mod tests {
     #[test]
     fn a_claimed_run_is_not_read_and_a_partial_one_is() {
         let runs = Residency::new(4);
-        runs.claim_whole_runs(RUN_SIZE / 2, 2 * RUN_SIZE);
-        assert!(runs.make_writable(RUN_SIZE, RUN_SIZE, |_| Err(ANY)).is_ok());
-        assert!(runs.make_writable(0, RUN_SIZE, |_| Err(ANY)).is_err());
-        assert!(runs.make_writable(2 * RUN_SIZE, RUN_SIZE, |_| Err(ANY)).is_err());
+        runs.claim_whole_runs(RUN_SIZE / 2, 2 * RUN_SIZE, no_space).expect("an absent run has blocks");
+        assert!(runs.make_writable(RUN_SIZE, RUN_SIZE, |_| Err(ANY), no_space).is_ok());
+        assert!(runs.make_writable(0, RUN_SIZE, |_| Err(ANY), no_space).is_err());
+        assert!(runs.make_writable(2 * RUN_SIZE, RUN_SIZE, |_| Err(ANY), no_space).is_err());
     }
 
     #[test]
-    fn a_failed_load_is_tried_again() {
-        let runs = Residency::new(1);
-        assert!(runs.load_next(1, |_| Err(ANY)).is_err());
-        assert!(runs.load_next(1, |_| Ok(())).expect("loads"));
-        assert!(!runs.load_next(1, |_| Err(ANY)).expect("nothing left"));
+    fn a_forgotten_run_is_not_read_and_one_in_memory_stays() {
+        let runs = Residency::new(3);
+        runs.mark_fresh(2..3);
+        runs.make_readable(RUN_SIZE, 1, |_| Ok::<_, MediaError>(())).expect("loads");
+        let has: Vec<Standing> = (0..3).map(|run| runs.forget(run)).collect();
+        assert_eq!(has, [Standing::Backed, Standing::Warm, Standing::Bare]);
+        assert!(!runs.load_next(3, |_| Err(ANY)).expect("nothing to load"));
+        runs.make_writable(0, 3 * RUN_SIZE, |_| Err(ANY), |_| Ok(())).expect("nothing to load");
     }
 
     #[test]
-    fn only_fresh_runs_a_bounded_distance_ahead_are_prepared() {
-        let (runs, zeroed) = (Residency::new(200), RefCell::new(Vec::new()));
-        runs.mark_fresh(0..200);
-        runs.make_writable(3 * RUN_SIZE, 1, |_| Err(ANY)).expect("fresh runs need no load");
+    fn a_run_that_cannot_be_read_is_passed_and_tried_again_when_it_is_asked_for() {
+        let runs = Residency::new(2);
+        let first_fails = |run| if run == 0 { Err(ANY) } else { Ok(()) };
+        assert!(runs.load_next(2, first_fails).is_err());
+        assert!(runs.load_next(2, first_fails).expect("the second loads"));
+        assert!(!runs.load_next(2, first_fails).expect("nothing left"));
+        assert!(runs.make_readable(0, 1, first_fails).is_err());
+        runs.make_readable(0, 1, |_| Ok::<_, MediaError>(())).expect("loads");
+    }
+
+    #[test]
+    fn only_fresh_runs_are_prepared_and_only_they_need_space() {
+        let (runs, zeroed) = (Residency::new(3), RefCell::new(Vec::new()));
+        runs.mark_fresh(1..3);
         let zero = |run| {
             zeroed.borrow_mut().push(run);
-            Ok(())
+            Ok::<_, MediaError>(())
         };
-        while runs.prepare_next(200, zero).expect("zeroes") {}
-        let expected: Vec<u64> = (0..3).chain(4..4 + PREPARE_RUNS_MAX).collect();
-        assert_eq!(*zeroed.borrow(), expected);
+        runs.forget(0);
+        for run in [0, 1, 1] {
+            assert_eq!(runs.prepare(run, zero).expect("zeroes"), Standing::Backed);
+        }
+        assert_eq!(*zeroed.borrow(), [1]);
+        runs.claim_whole_runs(0, 2 * RUN_SIZE, no_space).expect("both have blocks");
+        assert!(runs.claim_whole_runs(2 * RUN_SIZE, RUN_SIZE, no_space).is_err());
+        assert_eq!(runs.forget(2), Standing::Bare, "it stays what it was");
+        runs.claim_whole_runs(2 * RUN_SIZE, RUN_SIZE, |_| Ok::<_, MediaError>(()))
+            .expect("there is space now");
+    }
+
+    #[test]
+    fn what_is_given_back_goes_down_and_never_up() {
+        let runs = Residency::new(1);
+        let give = |to| runs.give_back(0, to, || Ok::<_, MediaError>(()));
+        runs.make_writable(0, 1, |_| Ok(()), no_space).expect("loads");
+        assert!(runs.give_back(0, Standing::Bare, || Err(ANY)).is_err());
+        assert_eq!(runs.forget(0), Standing::Warm, "it stays what it was");
+        assert_eq!(give(Standing::Backed).expect("gives"), Standing::Backed);
+        assert_eq!(give(Standing::Bare).expect("gives"), Standing::Bare);
+        assert_eq!(give(Standing::Backed).expect("nothing to give"), Standing::Bare);
+        runs.make_readable(0, 1, |_| Err(ANY)).expect("zeroes need no load");
     }
 
     #[test]
@@ -262,14 +356,14 @@ mod tests {
         std::thread::scope(|threads| {
             let zero = |_| {
                 threads.spawn(|| {
-                    runs.make_writable(0, 1, |_| Err(ANY)).expect("fresh runs need no load");
+                    runs.make_writable(0, 1, |_| Err(ANY), no_space).expect("it has been prepared");
                     order.lock().push("stored");
                 });
                 std::thread::sleep(std::time::Duration::from_millis(20));
                 order.lock().push("zeroed");
-                Ok(())
+                Ok::<_, MediaError>(())
             };
-            assert!(runs.prepare_next(1, zero).expect("zeroes"));
+            runs.prepare(0, zero).expect("zeroes");
         });
         assert_eq!(*order.lock(), ["zeroed", "stored"]);
     }

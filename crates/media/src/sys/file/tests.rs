@@ -1,12 +1,12 @@
 use std::fs::{self, File};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
 use super::*;
 use crate::sys::call;
 use crate::sys::kind::Found;
 use crate::sys::lock::LockedFile;
-use crate::{BLOCK_SIZE, persist};
+use crate::{BLOCK_SIZE, Standing, persist};
 
 fn region(file: File, len: u64, created: bool) -> Region {
     let file = LockedFile::take(Path::new("region"), file, false).expect("nobody else has it");
@@ -39,7 +39,7 @@ fn no_space_at_write_time_closes_the_region_for_good() {
     media.flush(&mut one, Site::Data, Extent::new(0, 1));
     media.flush(&mut several, Site::Data, Extent::new(0, 1));
     media.flush(&mut several, Site::Data, Extent::new(2 * RUN_SIZE, 1));
-    assert_eq!(media.file_writes(&several).len(), 2);
+    assert_eq!(media.file_writes(&several).extents().count(), 2);
     let first = media.fence(&mut several, Site::Commit).expect_err("the device is full");
     assert!(
         matches!(&first, MediaError::WriteBack { source } if source.raw_os_error() == Some(libc::ENOSPC)),
@@ -104,20 +104,83 @@ fn a_file_cut_short_while_open_is_reported_not_served_as_zeroes() {
 }
 
 #[test]
-fn unwritten_space_is_written_ahead_by_a_bounded_distance() {
-    let file = allocated(70);
-    let media = media(&file, 70 * RUN_SIZE, false);
-    let mut calls = 0;
-    while media.load_some().expect("prepares") {
-        calls += 1;
+fn runs_are_written_ahead_of_their_use_where_they_are_asked_for() {
+    let file = allocated(8);
+    let media = media(&file, 8 * RUN_SIZE, true);
+    let bare = |run: u64| media.forget_run(run * RUN_SIZE) == Standing::Bare;
+    assert!((0..8).all(bare));
+    for run in [0, 1, 1] {
+        assert_eq!(media.back_run(run * RUN_SIZE).expect("prepares"), Standing::Backed);
     }
-    assert_eq!(calls, 64);
+    assert!(!bare(1) && bare(2));
     let hole = call::seek_hole(&file, 0).expect("seeks");
     // tmpfs has no unwritten blocks: there, everything is data from the start.
-    assert!(hole == 64 * RUN_SIZE || hole == 70 * RUN_SIZE, "{hole}");
-    media.store(0, b"used").expect("in bounds");
-    assert!(media.load_some().expect("prepares"), "use moves the distance on");
-    assert!(!media.load_some().expect("prepares"));
+    assert!(hole == 2 * RUN_SIZE || hole == 8 * RUN_SIZE, "{hole}");
+    assert!(!media.load_some().expect("nothing to load"), "and nothing else is prepared");
+}
+
+#[test]
+fn what_is_given_back_has_no_blocks_reads_as_zeroes_and_can_be_used_again() {
+    let file = allocated(4);
+    let media = media(&file, 4 * RUN_SIZE, true);
+    let blocks = || file.metadata().expect("its size").blocks();
+    let save = |byte| {
+        let whole = Extent::new(RUN_SIZE, RUN_SIZE as u32);
+        media.claim_run(RUN_SIZE).expect("there is space");
+        media.store(RUN_SIZE, &vec![byte; RUN_SIZE as usize]).expect("in bounds");
+        persist(&media, whole, Site::Data, Site::Commit).expect("durable");
+    };
+    save(7);
+    let before = blocks();
+    assert_eq!(media.give_back_run(RUN_SIZE, Standing::Backed).expect("gives"), Standing::Backed);
+    assert_eq!(blocks(), before, "its memory alone");
+    assert_eq!(media.bytes(Extent::new(RUN_SIZE, 2)).expect("readable"), [0, 0]);
+    assert_eq!(media.give_back_run(RUN_SIZE, Standing::Bare).expect("gives"), Standing::Bare);
+    assert_eq!(before - blocks(), RUN_SIZE / 512);
+    assert_eq!(file.metadata().expect("its size").len(), 4 * RUN_SIZE);
+    let mut medium = [9; 4];
+    media.read_medium(Extent::new(RUN_SIZE, 4), &mut medium).expect("readable");
+    assert_eq!(medium, [0; 4]);
+    save(8);
+    assert_eq!(blocks(), before);
+    media.read_medium(Extent::new(2 * RUN_SIZE - 4, 4), &mut medium).expect("readable");
+    assert_eq!(medium, [8; 4]);
+}
+
+#[test]
+fn an_image_whose_pages_a_kernel_holds_gives_nothing_back() {
+    let media = media(&allocated(2), 2 * RUN_SIZE, true);
+    media.store(RUN_SIZE, b"held").expect("in bounds");
+    assert_eq!(media.pin_image(), media.image());
+    for to in [Standing::Backed, Standing::Bare] {
+        assert_eq!(media.give_back_run(RUN_SIZE, to).expect("nothing to do"), Standing::Warm);
+    }
+    assert_eq!(media.bytes(Extent::new(RUN_SIZE, 4)).expect("readable"), b"held");
+}
+
+#[test]
+fn nothing_is_given_back_while_it_is_being_written() {
+    let media = media(&allocated(2), 2 * RUN_SIZE, true);
+    let mut dirty = Dirty::new();
+    media.store(0, b"on its way").expect("in bounds");
+    media.flush(&mut dirty, Site::Data, Extent::new(0, 10));
+    let batch = media.file_writes(&dirty);
+    let given = AtomicBool::new(false);
+    std::thread::scope(|threads| {
+        let outcome = batch.run(|_, _| {
+            threads.spawn(|| {
+                media.give_back_run(0, Standing::Bare).expect("gives");
+                given.store(true, Ordering::SeqCst);
+            });
+            // However long it is waited for: the batch's blocks are held until this returns.
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            assert!(!given.load(Ordering::SeqCst));
+            assert_eq!(media.bytes(Extent::new(0, 10)).expect("readable"), b"on its way");
+            Ok(())
+        });
+        outcome.expect("nothing fails");
+    });
+    assert!(given.load(Ordering::SeqCst));
 }
 
 #[test]
@@ -126,7 +189,11 @@ fn zeroes_written_ahead_never_meet_stored_bytes() {
     let file = allocated(RUNS);
     let media = media(&file, RUNS * RUN_SIZE, false);
     std::thread::scope(|threads| {
-        threads.spawn(|| while media.load_some().expect("prepares") {});
+        threads.spawn(|| {
+            for run in 0..RUNS {
+                media.back_run(run * RUN_SIZE).expect("prepares");
+            }
+        });
         // From both ends, so that the two threads are sure to meet.
         for at in (0..RUNS).rev().chain(0..RUNS) {
             let extent = Extent::new(at * RUN_SIZE + at * 512, 16);

@@ -1,9 +1,10 @@
 //! `POST`: one entry, or a batch of them, referred to where they landed.
 
-use super::{JSON, header_number, no_params, wait_for};
+use super::{JSON, header_number, no_params};
 use crate::context::Context;
 use crate::http::answer::{Answer, Failure, Refusal};
 use crate::http::values::Body;
+use crate::walk::Walk;
 use landfall_heap::layout::GROUP_RECORDS_MAX;
 use landfall_heap::{Extents, Source};
 use landfall_http::Request;
@@ -37,7 +38,7 @@ pub(super) fn append(
         let source = body.source(ctx, request, chain);
         ctx.logs.append(ctx.writer, log, &[source], ctx.arrival_ns)?
     };
-    wait_for(answer, &done.waits);
+    let done = done.open(answer.reply);
     let body = format!("{{\"offset\":{},\"count\":{}}}\n", done.first, done.count);
     let mut writer = answer.status(201);
     header_number(&mut writer, "X-Landfall-Offset", done.first);
@@ -48,55 +49,117 @@ pub(super) fn append(
 
 /// Where the entries of a batch lie.
 fn entries(request: &Request, chain: &Chain<'_>) -> Result<Vec<Extents>, Refusal> {
-    let body = Pieces { ranges: &request.body, len: request.body_len };
+    let mut body = Along::new(&request.body, request.body_len);
+    let walk = Walk::new(*chain);
     let mut entries = Vec::new();
-    let mut at = 0;
-    while at < body.len {
-        let mut len = [0; LEN_BYTES];
-        if body.len - at < LEN_BYTES {
-            return Err(cut_short());
-        }
-        let mut filled = 0;
-        body.visit(at..at + LEN_BYTES, |range| {
-            chain.pieces(range, |_, bytes| {
-                len[filled..filled + bytes.len()].copy_from_slice(bytes);
-                filled += bytes.len();
-            });
-        });
-        at += LEN_BYTES;
-        let end = at.checked_add(u32::from_le_bytes(len) as usize).filter(|end| *end <= body.len);
-        let end = end.ok_or_else(cut_short)?;
+    while body.left > 0 {
+        let len = entry_len(&mut body, &walk)?;
         if entries.len() == GROUP_RECORDS_MAX {
             return Err(Refusal::new(413, format!("a batch has at most {GROUP_RECORDS_MAX} entries")));
         }
         let mut extents = Extents::new();
-        body.visit(at..end, |range| chain.extents(range, |extent: Extent| extents.push(extent)));
+        body.take(len, |range| {
+            let (chain, place) = walk.at(&range);
+            chain.extents(place, |extent: Extent| extents.push(extent));
+        });
         entries.push(extents);
-        at = end;
     }
     Ok(entries)
+}
+
+/// Reads the length in front of an entry, all of which must be there.
+fn entry_len(body: &mut Along<'_>, walk: &Walk<'_>) -> Result<usize, Refusal> {
+    if body.left < LEN_BYTES {
+        return Err(cut_short());
+    }
+    let (mut len, mut filled) = ([0; LEN_BYTES], 0);
+    body.take(LEN_BYTES, |range| {
+        let (chain, place) = walk.at(&range);
+        chain.pieces(place, |_, bytes| {
+            len[filled..filled + bytes.len()].copy_from_slice(bytes);
+            filled += bytes.len();
+        });
+    });
+    let len = u32::from_le_bytes(len) as usize;
+    if len > body.left { Err(cut_short()) } else { Ok(len) }
 }
 
 fn cut_short() -> Refusal {
     Refusal::new(400, "a batch is, for each entry, its length in 4 bytes, little-endian, and its bytes")
 }
 
-/// A body, which may lie in pieces between chunk headers.
-struct Pieces<'a> {
-    ranges: &'a [Range<usize>],
-    len: usize,
+/// Going along a body, which may lie in pieces between chunk headers: each is looked at once, and once more for each
+/// entry that begins in it.
+struct Along<'a> {
+    ranges: std::slice::Iter<'a, Range<usize>>,
+    /// What is left of the piece that was begun.
+    piece: Range<usize>,
+    /// Bytes left of the body.
+    left: usize,
+    /// Pieces looked at.
+    #[cfg(test)]
+    looks: usize,
 }
 
-impl Pieces<'_> {
-    /// Visits the stream ranges of a part of the body.
-    fn visit(&self, part: Range<usize>, mut visit: impl FnMut(Range<usize>)) {
-        let mut base = 0;
-        for range in self.ranges {
-            let (from, to) = (part.start.max(base), part.end.min(base + range.len()));
-            if from < to {
-                visit(range.start + from - base..range.start + to - base);
+impl<'a> Along<'a> {
+    fn new(ranges: &'a [Range<usize>], len: usize) -> Self {
+        Self {
+            ranges: ranges.iter(),
+            piece: 0..0,
+            left: len,
+            #[cfg(test)]
+            looks: 0,
+        }
+    }
+
+    /// Visits the stream ranges of the next `count` bytes, of which there are as many.
+    fn take(&mut self, count: usize, mut visit: impl FnMut(Range<usize>)) {
+        let mut count = count.min(self.left);
+        self.left -= count;
+        while count > 0 {
+            #[cfg(test)]
+            {
+                self.looks += 1;
             }
-            base += range.len();
+            if self.piece.is_empty() {
+                let Some(next) = self.ranges.next() else { return };
+                self.piece = next.clone();
+            }
+            let len = count.min(self.piece.len());
+            if len > 0 {
+                visit(self.piece.start..self.piece.start + len);
+            }
+            self.piece.start += len;
+            count -= len;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_body_is_gone_along_once_however_it_is_cut(
+            pieces in prop::collection::vec((0..9_usize, 1..20_usize), 0..200),
+            takes in prop::collection::vec(0..50_usize, 0..200),
+        ) {
+            let (mut ranges, mut at) = (Vec::new(), 0);
+            for (gap, len) in pieces {
+                ranges.push(at + gap..at + gap + len);
+                at += gap + len;
+            }
+            let mut bytes = ranges.iter().flat_map(Clone::clone);
+            let len = ranges.iter().map(ExactSizeIterator::len).sum();
+            let mut body = Along::new(&ranges, len);
+            for count in &takes {
+                let mut got = Vec::new();
+                body.take(*count, |range| got.extend(range));
+                prop_assert!(got.into_iter().eq(bytes.by_ref().take(*count)));
+            }
+            prop_assert!(body.looks <= ranges.len() + takes.len(), "{} looks", body.looks);
         }
     }
 }

@@ -10,7 +10,6 @@ use super::answer::{Answer, Failure, Refusal, TEXT};
 use super::params::{bad, number, pairs, unknown};
 use super::scan::field;
 use crate::context::Context;
-use landfall_heap::SlotId;
 use landfall_http::{Method, Request, ResponseWriter};
 use landfall_media::Chain;
 use landfall_wal::Settings;
@@ -56,10 +55,6 @@ fn no_params(request: &Request) -> Result<(), Refusal> {
     }
 }
 
-fn wait_for(answer: &mut Answer<'_, '_>, slots: &[SlotId]) {
-    slots.iter().for_each(|slot| answer.reply.wait_for(*slot));
-}
-
 fn header_number(writer: &mut ResponseWriter<'_>, name: &str, value: u64) {
     let mut digits = itoa::Buffer::new();
     writer.header(name, digits.format(value).as_bytes());
@@ -76,7 +71,7 @@ fn list(ctx: &mut Context<'_>, request: &Request, answer: &mut Answer<'_, '_>) -
     }
     let mut body = Vec::new();
     for log in ctx.logs.logs(after.as_deref(), limit.min(LOGS_LISTED) as usize) {
-        answer.reply.wait_for(log.slot);
+        let log = log.open(answer.reply);
         let (first, next, bytes, consumers) = (log.first, log.next, log.bytes, log.consumers);
         // Writing to a vector cannot fail, and a name needs no escapes.
         let _ = writeln!(
@@ -105,12 +100,11 @@ fn give_up(
     }
     let Some(before) = before else {
         let ended = ctx.logs.delete(ctx.writer, log, ctx.arrival_ns)?;
-        wait_for(answer, &ended.ok_or(landfall_wal::WalError::NoLog)?);
+        ended.ok_or(landfall_wal::WalError::NoLog)?.open(answer.reply);
         answer.status(204).no_body();
         return Ok(());
     };
-    let (first, waits) = ctx.logs.trim(ctx.writer, log, before, ctx.arrival_ns)?;
-    wait_for(answer, &waits);
+    let first = ctx.logs.trim(ctx.writer, log, before, ctx.arrival_ns)?.open(answer.reply);
     let mut writer = answer.status(204);
     header_number(&mut writer, "X-Landfall-First", first);
     writer.no_body();
@@ -125,8 +119,7 @@ fn consumers(
 ) -> Result<(), Failure> {
     no_params(request)?;
     let mut body = Vec::new();
-    for (consumer, offset, slot) in ctx.logs.positions(log)? {
-        answer.reply.wait_for(slot);
+    for (consumer, offset) in ctx.logs.positions(log)?.open(answer.reply) {
         body.push(b'{');
         field(&mut body, "consumer", consumer.as_bytes());
         let _ = writeln!(body, ",\"offset\":{offset}}}");
@@ -143,8 +136,7 @@ fn position(
     answer: &mut Answer<'_, '_>,
 ) -> Result<(), Failure> {
     no_params(request)?;
-    let (offset, slot) = ctx.logs.position(log, consumer)?;
-    answer.reply.wait_for(slot);
+    let offset = ctx.logs.position(log, consumer)?.open(answer.reply);
     answer.body(200, TEXT, format!("{offset}\n").as_bytes());
     Ok(())
 }
@@ -164,8 +156,7 @@ fn commit(
         request.body.iter().for_each(|range| body.extend_from_slice(&chain.gather(range.clone())));
     }
     let offset = number(body.trim_ascii()).ok_or_else(|| bad("the body", "an offset in decimal"))?;
-    let waits = ctx.logs.commit_position(ctx.writer, log, consumer, offset, ctx.arrival_ns)?;
-    wait_for(answer, &waits);
+    ctx.logs.commit_position(ctx.writer, log, consumer, offset, ctx.arrival_ns)?.open(answer.reply);
     answer.status(204).no_body();
     Ok(())
 }
@@ -179,7 +170,7 @@ fn forget(
 ) -> Result<(), Failure> {
     no_params(request)?;
     let forgotten = ctx.logs.delete_position(ctx.writer, log, consumer, ctx.arrival_ns)?;
-    wait_for(answer, &forgotten.ok_or(landfall_wal::WalError::NoConsumer)?);
+    forgotten.ok_or(landfall_wal::WalError::NoConsumer)?.open(answer.reply);
     answer.status(204).no_body();
     Ok(())
 }
@@ -200,8 +191,7 @@ fn set_config(
             _ => return Err(unknown(&name, "bytes, entries, ms").into()),
         }
     }
-    let waits = ctx.logs.set_settings(ctx.writer, log, settings, ctx.arrival_ns)?;
-    wait_for(answer, &waits);
+    ctx.logs.set_settings(ctx.writer, log, settings, ctx.arrival_ns)?.open(answer.reply);
     answer.status(204).no_body();
     Ok(())
 }
@@ -213,8 +203,7 @@ fn config(
     answer: &mut Answer<'_, '_>,
 ) -> Result<(), Failure> {
     no_params(request)?;
-    let (settings, slot) = ctx.logs.settings(log)?;
-    answer.reply.wait_for(slot);
+    let settings = ctx.logs.settings(log)?.open(answer.reply);
     let Settings { retain_bytes, retain_entries, retain_ms } = settings;
     let body = format!("{{\"bytes\":{retain_bytes},\"entries\":{retain_entries},\"ms\":{retain_ms}}}\n");
     answer.body(200, JSON, body.as_bytes());

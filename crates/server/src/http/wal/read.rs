@@ -65,11 +65,10 @@ pub(super) fn read(
     answer: &mut Answer<'_, '_>,
 ) -> Result<(), Failure> {
     let params = params(ctx, request)?;
-    let page = match logs::read(ctx, log, params.from, params.limit, params.wait_ms)? {
+    let page = match logs::read(ctx, answer.reply, log, params.from, params.limit, params.wait_ms)? {
         Read::Page(page) => page,
         Read::Tail(tail) => return Err(Failure::Tail(tail)),
     };
-    answer.reply.wait_for(page.slot);
     let (first, end) = (page.first, page.end);
     let (from, next, items) = whole(page)?;
     let heap = ctx.engine.heap();
@@ -140,14 +139,13 @@ pub(super) fn entry(
     answer: &mut Answer<'_, '_>,
 ) -> Result<(), Failure> {
     no_params(request)?;
-    let (item, slot) = match ctx.logs.get(log, offset) {
+    let item = match ctx.logs.get(log, offset) {
         Err(error @ WalError::OutOfRange { first, next, .. }) => {
             let refusal = Refusal::new(404, error.to_string());
             return Err(Refusal { range: Some((first, next)), ..refusal }.into());
         }
-        found => found?,
+        found => found?.open(answer.reply),
     };
-    answer.reply.wait_for(slot);
     let is_head = answer.is_head;
     let mut writer = answer.status(200);
     header_number(&mut writer, "X-Landfall-Offset", offset);

@@ -1,0 +1,68 @@
+//! What is to be appended: a record's fields, and where its value comes from.
+
+use crate::record::Kind;
+use landfall_media::Extent;
+
+/// Where a value comes from.
+#[derive(Clone, Copy, Debug)]
+pub enum Source<'a> {
+    /// No value.
+    None,
+    /// Bytes outside the region: they are copied into frames (or into the record, when short).
+    Bytes(&'a [u8]),
+    /// Bytes that landed in frames, which the caller holds: the record refers to them, and they become durable with it.
+    Landed {
+        /// Where, in value order.
+        extents: &'a [Extent],
+        /// Their CRC-32C, if the caller knows it.
+        crc: Option<u32>,
+    },
+    /// The same, but all that has not landed now belongs to records that are durable, or were appended by this writer: it is
+    /// not made durable again.
+    Stored {
+        /// Where, in value order.
+        extents: &'a [Extent],
+        /// Which of it, in any order, has landed now.
+        landed: &'a [Extent],
+        /// The CRC-32C of the whole, if the caller knows it.
+        crc: Option<u32>,
+    },
+}
+
+impl Source<'_> {
+    pub(crate) fn len(&self) -> u64 {
+        match self {
+            Self::None => 0,
+            Self::Bytes(bytes) => bytes.len() as u64,
+            Self::Landed { extents, .. } | Self::Stored { extents, .. } => total_len(extents),
+        }
+    }
+}
+
+/// A record to append.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry<'a> {
+    /// Which system, and what it means there.
+    pub kind: Kind,
+    /// Namespace of the key.
+    pub space: u8,
+    /// [`crate::Heap::hash`] of space and key.
+    pub hash: u64,
+    /// The key.
+    pub key: &'a [u8],
+    /// Where the key lies in frames, if it does, in one piece; long keys are then not copied.
+    pub key_at: Option<Extent>,
+    /// The value.
+    pub value: Source<'a>,
+    /// Arrival of the packet, Unix nanoseconds.
+    pub arrival_ns: u64,
+    /// Expiry, Unix milliseconds; 0 never.
+    pub expiry_ms: u64,
+    /// The owner's own field.
+    pub aux: u32,
+}
+
+/// Bytes in all of them.
+pub(crate) fn total_len(extents: &[Extent]) -> u64 {
+    extents.iter().map(|extent| u64::from(extent.len())).sum()
+}

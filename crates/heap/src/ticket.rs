@@ -1,0 +1,278 @@
+//! What must be durable first: tickets, and results that only a gate opens.
+//!
+//! A [`Ticket`] names a batch of one writer. Batches are numbered for the life of the process and no number is given
+//! twice, whatever becomes of the slots that the batch wrote: whoever waits for a ticket is never left waiting for a slot
+//! that has become something else. The argument: `docs/format/commit.md`, "Tickets".
+//!
+//! What an engine or a log returns may rest on batches that a crash could still take back. It comes as a [`Gated`] value,
+//! which only a [`Gate`] opens: a reply, which leaves once the tickets are durable, or a caller that waits.
+
+use crate::heap::Heap;
+use smallvec::SmallVec;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// Bits of a ticket that number the batch; the writer's id is above them.
+const BATCH_BITS: u32 = 56;
+
+/// Everything that one writer has appended, up to and including one of its batches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket(u64);
+
+impl Ticket {
+    /// Of a batch that its writer abandoned: never durable. No writer has this id.
+    pub(crate) const NEVER: Self = Self(u64::MAX);
+
+    /// Of a batch by its number, from 1 on. Writers tell their own: [`crate::Writer::ticket`].
+    pub fn new(writer: u8, batch: u64) -> Self {
+        debug_assert!(batch < 1 << BATCH_BITS);
+        Self(u64::from(writer) << BATCH_BITS | batch)
+    }
+
+    /// Id of the writer whose commit makes it durable.
+    pub fn writer(self) -> u8 {
+        (self.0 >> BATCH_BITS) as u8
+    }
+
+    /// Number of the batch.
+    pub fn batch(self) -> u64 {
+        self.0 & ((1 << BATCH_BITS) - 1)
+    }
+}
+
+/// How far one writer has come. A cache line each: workers count all the time.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Lane {
+    /// Every batch up to this one is durable.
+    durable: AtomicU64,
+    /// The last batch whose number was given out.
+    issued: AtomicU64,
+    /// A writer went with records that it had not committed: nothing of its may count as durable any more.
+    abandoned: AtomicBool,
+}
+
+/// How far each writer of a region has come.
+#[derive(Debug)]
+pub(crate) struct Lanes(Box<[Lane]>);
+
+impl Default for Lanes {
+    fn default() -> Self {
+        Self((0..=u8::MAX).map(|_| Lane::default()).collect())
+    }
+}
+
+impl Lanes {
+    fn of(&self, writer: u8) -> &Lane {
+        &self.0[usize::from(writer)]
+    }
+
+    /// The number of a writer's next batch.
+    ///
+    /// # Panics
+    /// After [`Self::abandon`]: a later batch would pass for one that covers those that were left behind.
+    pub(crate) fn issue(&self, writer: u8) -> u64 {
+        assert!(
+            !self.of(writer).abandoned.load(Ordering::Relaxed),
+            "writer {writer} left records uncommitted"
+        );
+        self.of(writer).issued.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// The writer is gone, and has left records that it had not committed.
+    pub(crate) fn abandon(&self, writer: u8) {
+        self.of(writer).abandoned.store(true, Ordering::Relaxed);
+    }
+
+    /// A batch has become durable, after every earlier one of its writer.
+    pub(crate) fn complete(&self, writer: u8, batch: u64) {
+        let before = self.of(writer).durable.swap(batch, Ordering::Release);
+        debug_assert!(before < batch, "batches become durable in order");
+    }
+
+    fn is_durable(&self, ticket: Ticket) -> bool {
+        self.of(ticket.writer()).durable.load(Ordering::Acquire) >= ticket.batch()
+    }
+}
+
+impl Heap {
+    /// True once a crash can no longer take back what the ticket stands for. Once true, always true.
+    pub fn is_durable(&self, ticket: Ticket) -> bool {
+        self.lanes.is_durable(ticket)
+    }
+
+    /// True once every one of the tickets is durable.
+    pub fn are_durable(&self, tickets: &Tickets) -> bool {
+        tickets.iter().all(|ticket| self.is_durable(ticket))
+    }
+}
+
+/// Tickets that must all be durable: of each writer the latest, which covers its earlier ones.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tickets(SmallVec<[Ticket; 2]>);
+
+impl Tickets {
+    /// True where there is nothing to wait for.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Each, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = Ticket> + '_ {
+        self.0.iter().copied()
+    }
+
+    /// One ticket more.
+    pub fn add(&mut self, ticket: Ticket) {
+        match self.0.iter_mut().find(|known| known.writer() == ticket.writer()) {
+            Some(known) => *known = (*known).max(ticket),
+            None => self.0.push(ticket),
+        }
+    }
+
+    /// Takes the tickets of others, too.
+    pub fn add_all(&mut self, others: &Self) {
+        others.iter().for_each(|ticket| self.add(ticket));
+    }
+
+    /// Forgets those that are durable.
+    pub fn prune(&mut self, heap: &Heap) {
+        self.0.retain(|ticket| !heap.is_durable(*ticket));
+    }
+
+    /// Forgets all.
+    pub fn clear(&mut self) {
+        self.0.clear();
+    }
+}
+
+impl From<Ticket> for Tickets {
+    fn from(ticket: Ticket) -> Self {
+        Self(SmallVec::from_slice(&[ticket]))
+    }
+}
+
+impl From<Option<Ticket>> for Tickets {
+    fn from(ticket: Option<Ticket>) -> Self {
+        Self(ticket.into_iter().collect())
+    }
+}
+
+impl FromIterator<Ticket> for Tickets {
+    fn from_iter<I: IntoIterator<Item = Ticket>>(tickets: I) -> Self {
+        let mut all = Self::default();
+        tickets.into_iter().for_each(|ticket| all.add(ticket));
+        all
+    }
+}
+
+/// What keeps something from leaving until tickets are durable: a reply. Whoever implements this promises to let nothing
+/// out that was derived from what it opened before.
+pub trait Gate {
+    /// Stays shut until these are durable, too.
+    fn hold_until(&mut self, tickets: &Tickets);
+}
+
+/// A result that a crash may still take back. Only a [`Gate`] opens it, or [`Self::if_durable`].
+///
+/// ```compile_fail,E0616
+/// # fn show(gated: landfall_heap::Gated<u32>) -> u32 {
+/// gated.value // private: nothing is shown past the gate
+/// # }
+/// ```
+///
+/// ```compile_fail,E0308
+/// # fn read() -> landfall_heap::Gated<u32> { landfall_heap::Gated::durable(1) }
+/// let early: u32 = read();
+/// ```
+#[derive(Debug)]
+#[must_use = "what is shown before its tickets are durable can be taken back by a crash"]
+pub struct Gated<T> {
+    value: T,
+    tickets: Tickets,
+}
+
+impl<T> Gated<T> {
+    /// A result with what must be durable before it is shown.
+    pub fn new(value: T, tickets: impl Into<Tickets>) -> Self {
+        Self { value, tickets: tickets.into() }
+    }
+
+    /// A result that no crash takes back.
+    pub fn durable(value: T) -> Self {
+        Self { value, tickets: Tickets::default() }
+    }
+
+    /// The result, once `gate` waits for what it rests on.
+    #[inline]
+    pub fn open(self, gate: &mut (impl Gate + ?Sized)) -> T {
+        if !self.tickets.is_empty() {
+            gate.hold_until(&self.tickets);
+        }
+        self.value
+    }
+
+    /// The result, if everything that it rests on is durable; else it is given back, to be asked again.
+    ///
+    /// # Errors
+    /// The gated result itself.
+    pub fn if_durable(self, heap: &Heap) -> Result<T, Self> {
+        if heap.are_durable(&self.tickets) { Ok(self.value) } else { Err(self) }
+    }
+
+    /// The result at once, for those who are inside: the simulator, which judges what is executed, tests, offline tools.
+    /// Never on the way to a client: `cargo xtask tidy` keeps it out of what serves.
+    pub fn ungated(self) -> T {
+        self.value
+    }
+
+    /// What must be durable first.
+    pub fn tickets(&self) -> &Tickets {
+        &self.tickets
+    }
+
+    /// What must be durable first, without the result.
+    pub fn into_tickets(self) -> Tickets {
+        self.tickets
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_latest_ticket_of_each_writer_stands_for_its_earlier_ones() {
+        let tickets: Tickets = [Ticket::new(1, 5), Ticket::new(2, 1), Ticket::new(1, 3), Ticket::new(1, 9)]
+            .into_iter()
+            .collect();
+        assert!(tickets.iter().eq([Ticket::new(1, 9), Ticket::new(2, 1)]));
+    }
+
+    #[test]
+    fn batches_become_durable_in_order_and_their_numbers_are_not_given_twice() {
+        let lanes = Lanes::default();
+        let first = Ticket::new(3, lanes.issue(3));
+        let second = Ticket::new(3, lanes.issue(3));
+        assert!(first < second && !lanes.is_durable(first));
+        lanes.complete(3, first.batch());
+        assert!(lanes.is_durable(first) && !lanes.is_durable(second));
+        assert!(!lanes.is_durable(Ticket::NEVER));
+        assert_ne!(Ticket::new(3, lanes.issue(3)), second);
+    }
+
+    #[test]
+    fn a_gate_waits_for_what_it_has_opened() {
+        #[derive(Default)]
+        struct Reply(Tickets);
+        impl Gate for Reply {
+            fn hold_until(&mut self, tickets: &Tickets) {
+                self.0.add_all(tickets);
+            }
+        }
+        let mut reply = Reply::default();
+        assert_eq!(Gated::durable(1).open(&mut reply), 1);
+        assert!(reply.0.is_empty());
+        assert_eq!(Gated::new(2, Ticket::new(0, 7)).open(&mut reply), 2);
+        assert!(reply.0.iter().eq([Ticket::new(0, 7)]));
+    }
+}

@@ -1,0 +1,81 @@
+//! Reading a key: its value, or that there is none. Either may rest on what a crash could still take back.
+
+use crate::engine::Engine;
+use crate::error::KvError;
+use crate::shard::{Lookup, Shard};
+use landfall_heap::{Damage, Gated, Item, Ticket};
+
+/// What a read of one key has come to.
+#[derive(Debug)]
+pub(crate) struct Seen<'h> {
+    /// The key's value; none if the key is absent.
+    pub(crate) item: Option<Item<'h>>,
+    /// What makes the version, or the absence, durable.
+    pub(crate) pending: Option<Ticket>,
+}
+
+impl<'h> Seen<'h> {
+    pub(crate) fn gated(self) -> Gated<Option<Item<'h>>> {
+        Gated::new(self.item, self.pending)
+    }
+}
+
+impl Engine {
+    /// A key's value, unchecked, or that there is none: both found under one lock. For its length, version and expiry.
+    ///
+    /// # Errors
+    /// [`KvError::Damaged`]; [`KvError::NotDurable`] after a failed write.
+    pub fn look(&self, space: u8, key: &[u8], now_ms: u64) -> Result<Gated<Option<Item<'_>>>, KvError> {
+        let lookup = Lookup::new(&self.heap, space, key);
+        let seen = self.look_in(&self.shard(lookup.hash), &lookup, now_ms)?;
+        Ok(seen.gated())
+    }
+
+    /// As [`Self::look`], the value checked against its checksum.
+    ///
+    /// # Errors
+    /// As [`Self::look`].
+    pub fn get(&self, space: u8, key: &[u8], now_ms: u64) -> Result<Gated<Option<Item<'_>>>, KvError> {
+        let lookup = Lookup::new(&self.heap, space, key);
+        let seen = self.look_in(&self.shard(lookup.hash), &lookup, now_ms)?;
+        seen.item.as_ref().map_or(Ok(()), verify)?;
+        Ok(seen.gated())
+    }
+
+    pub(crate) fn look_in(
+        &self,
+        shard: &Shard,
+        lookup: &Lookup<'_>,
+        now_ms: u64,
+    ) -> Result<Seen<'_>, KvError> {
+        let (item, pending) = match shard.find(&self.heap, lookup)? {
+            Some(hit) if hit.is_expired(now_ms) => (None, self.heap.pending(hit.slot)),
+            Some(hit) => {
+                let pending = self.heap.pending(hit.slot);
+                (Some(Item::hold(&self.heap, hit.slot, &hit.view)?), pending)
+            }
+            None => (None, shard.pending_absence(&self.heap, lookup)?),
+        };
+        pending.map_or(Ok(()), |ticket| self.check_obtainable(ticket))?;
+        Ok(Seen { item, pending })
+    }
+
+    /// After a failed write nothing that is not durable may be shown: it never will be.
+    pub(crate) fn check_obtainable(&self, ticket: Ticket) -> Result<(), KvError> {
+        if self.heap.media().closed().is_some() && !self.heap.is_durable(ticket) {
+            return Err(KvError::NotDurable);
+        }
+        Ok(())
+    }
+}
+
+/// Checks a value that is to be shown against its checksum.
+///
+/// # Errors
+/// [`KvError::Damaged`]; the medium's.
+pub fn verify(item: &Item<'_>) -> Result<(), KvError> {
+    match item.verify()? {
+        true => Ok(()),
+        false => Err(KvError::Damaged { what: Damage::ValueChecksum }),
+    }
+}

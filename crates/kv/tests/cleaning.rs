@@ -1,0 +1,183 @@
+//! Space: what making it costs, and that deletes always find some.
+
+mod churn;
+
+use churn::{Churn, Keys};
+use landfall_heap::{CompactGoal, Compactor, HeapError, NewRegion, Source, Until, Writer, create};
+use landfall_kv::{Engine, KvError, Recovery, SetRequest};
+use landfall_media::RUN_SIZE;
+use landfall_media::sim::{SimMedia, SimOptions};
+use proptest::prelude::*;
+use std::sync::Arc;
+
+fn engine(runs: u64) -> Engine {
+    let media = SimMedia::new(runs * RUN_SIZE, SimOptions::default());
+    create(&*media, &NewRegion { salt: [1; 16], hash_seed: 2, created_ms: 3 }).expect("a new region");
+    Recovery::run(media, 4).expect("opens").0
+}
+
+#[test]
+fn nothing_is_moved_while_there_is_room() {
+    let mut churn = Churn::new(engine(64), 1024, 0.1);
+    churn.load();
+    // Half of what is free.
+    let traffic = churn.overwrite(Keys::Uniform, 0.4);
+    assert_eq!(traffic.moved, 0);
+    assert!(traffic.amplification() < 1.3, "{traffic:?}");
+}
+
+#[test]
+fn cleaning_costs_little_while_much_of_the_region_is_dead() {
+    // Bounds some way above what larger regions need: here the reserves are a tenth.
+    for (keys, share, most) in [
+        (Keys::Uniform, 0.33, 1.6),
+        (Keys::Zipf(0.99), 0.33, 1.8),
+        (Keys::Uniform, 0.6, 3.2),
+        (Keys::Zipf(0.99), 0.6, 3.0),
+    ] {
+        let mut churn = Churn::new(engine(96), 1024, share);
+        churn.load();
+        churn.overwrite(keys, 1.0);
+        let traffic = churn.overwrite(keys, 1.5);
+        assert!(
+            traffic.amplification() <= most,
+            "{keys:?} at {share}: {} of {most}",
+            traffic.amplification()
+        );
+    }
+}
+
+/// A region, a writer and the background thread.
+struct Store {
+    engine: Engine,
+    writer: Writer,
+    compactor: Compactor,
+}
+
+impl Store {
+    fn new(runs: u64) -> Self {
+        let engine = engine(runs);
+        let heap = engine.heap();
+        let (writer, compactor) = (Writer::new(Arc::clone(heap), 0), Compactor::new(Arc::clone(heap)));
+        Self { engine, writer, compactor }
+    }
+
+    /// Executes a command, committing and cleaning while it waits. False: the region is full.
+    fn execute<T>(&mut self, mut command: impl FnMut(&Engine, &mut Writer) -> Result<T, KvError>) -> bool {
+        const TRIES: usize = 100_000;
+        for _ in 0..TRIES {
+            match command(&self.engine, &mut self.writer) {
+                Ok(_) => return true,
+                Err(KvError::Heap(HeapError::Full)) => return false,
+                Err(KvError::Wait(Until::Space)) => {
+                    self.writer.commit_now().expect("commits");
+                    self.clean(self.engine.heap().clean_below());
+                }
+                Err(KvError::Wait(_)) => self.writer.commit_now().expect("commits"),
+                Err(error) => panic!("{error}"),
+            }
+        }
+        panic!("a command waits for ever");
+    }
+
+    fn set(&mut self, key: u32, len: usize) -> bool {
+        let value = vec![key as u8; len];
+        self.execute(|engine, writer| {
+            let (key, value) = (&key.to_le_bytes()[..], Source::Bytes(&value));
+            engine
+                .set(writer, &SetRequest { space: 0, key, key_at: None, value, expiry_ms: 0, arrival_ns: 9 })
+        })
+    }
+
+    fn delete(&mut self, key: u32) -> bool {
+        self.execute(|engine, writer| engine.delete(writer, 0, &key.to_le_bytes(), 1, 1))
+    }
+
+    /// One step; true while there is more to do.
+    fn clean(&mut self, free_runs: u32) -> bool {
+        match self.compactor.step(&self.engine, CompactGoal::free(free_runs), 1 << 20) {
+            Err(HeapError::Full) => false,
+            done => !done.expect("cleans").rests,
+        }
+    }
+}
+
+/// What is deleted first.
+#[derive(Clone, Copy, Debug)]
+enum Order {
+    OldestFirst,
+    NewestFirst,
+    Strided(usize),
+}
+
+impl Order {
+    fn of(self, mut keys: Vec<u32>) -> Vec<u32> {
+        match self {
+            Self::OldestFirst => keys,
+            Self::NewestFirst => {
+                keys.reverse();
+                keys
+            }
+            Self::Strided(step) => {
+                let count = keys.len();
+                let step = (step..).find(|step| gcd(*step, count.max(1)) == 1).unwrap_or(1);
+                (0..count).map(|at| keys[at * step % count]).collect()
+            }
+        }
+    }
+}
+
+fn gcd(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+fn order() -> impl Strategy<Value = Order> {
+    prop_oneof![
+        Just(Order::OldestFirst),
+        Just(Order::NewestFirst),
+        (50usize..40_000).prop_map(Order::Strided)
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 8, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_full_region_takes_every_delete_in_any_order_and_gives_all_space_back(
+        sizes in prop::collection::vec(prop_oneof![Just(100usize), 0..60usize, 500..5000usize, Just(300_000)], 1..4),
+        runs in 32u64..40,
+        order in order(),
+        commits_each in 1usize..400,
+    ) {
+        let mut store = Store::new(runs);
+        let mut keys = Vec::new();
+        for key in 0u32.. {
+            if !store.set(key, sizes[key as usize % sizes.len()]) {
+                break;
+            }
+            keys.push(key);
+            if keys.len().is_multiple_of(commits_each) {
+                store.writer.commit_now().expect("commits");
+            }
+        }
+        for (at, key) in order.of(keys).into_iter().enumerate() {
+            prop_assert!(store.delete(key), "delete {at} found the region full: {:?}", store.engine.heap().runs().counts());
+            if at.is_multiple_of(commits_each) {
+                store.writer.commit_now().expect("commits");
+            }
+            // Writers that find no room meanwhile must not get in the way, nor be kept waiting for nothing.
+            if at.is_multiple_of(1000) {
+                store.set(u32::MAX, 100);
+            }
+        }
+        store.delete(u32::MAX);
+        store.writer.commit_now().expect("commits");
+        prop_assert_eq!(store.engine.count(0).ungated(), 0);
+        while store.clean(u32::MAX) {}
+        let heap = Arc::clone(store.engine.heap());
+        let counts = heap.runs().counts();
+        prop_assert_eq!(heap.runs().live_bytes(), 0);
+        // Open ones: the writer's and the compactor's.
+        prop_assert!(counts.data <= 2 && counts.slab <= 4, "an empty region takes {:?}", counts);
+    }
+}

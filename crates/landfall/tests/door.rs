@@ -1,0 +1,206 @@
+//! At the door: what is not complete and who has not authenticated is bounded, and never competes with who has.
+
+mod common;
+
+use common::{Place, Reply, Resp, Server, ok, pattern, wait_until};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+fn raw(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(common::REPLY_LIMIT)).unwrap();
+    stream.set_write_timeout(Some(common::REPLY_LIMIT)).unwrap();
+    stream
+}
+
+/// Sends as much of `bytes` as the server takes, then reads until it closes.
+fn last_words(mut stream: TcpStream, bytes: &[u8]) -> String {
+    let mut words = Vec::new();
+    // A reader of its own: what the server says before it closes would be lost to a reset.
+    let mut reading = stream.try_clone().unwrap();
+    std::thread::scope(|threads| {
+        let reader = threads.spawn(|| reading.read_to_end(&mut words));
+        let _ = stream.write_all(bytes);
+        if let Err(error) = reader.join().unwrap() {
+            assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "it was not closed");
+        }
+    });
+    String::from_utf8_lossy(&words).into_owned()
+}
+
+/// A server with a password, and a client that has given it.
+fn guarded(place: &Place, flags: &[&str]) -> (Server, Resp) {
+    let password = place.file("password", "secret\n");
+    let server = place.start(&[&["--password-file", password.to_str().unwrap()], flags].concat());
+    let mut client = server.resp();
+    assert_eq!(client.call(&[b"AUTH", b"secret"]).unwrap(), ok());
+    (server, client)
+}
+
+fn runs_free(server: &Server) -> f64 {
+    server.metric("landfall_runs{use=\"free\"}")
+}
+
+#[test]
+fn empty_commands_are_let_go_of_as_they_arrive() {
+    for transport in ["uring", "epoll"] {
+        for empty in [&b"\r\n"[..], b"*0\r\n"] {
+            let place = Place::new();
+            let server = place.start(&["--transport", transport]);
+            let before = runs_free(&server);
+            let mut stream = raw(server.resp);
+            stream.write_all(&empty.repeat((16 << 20) / empty.len())).unwrap();
+            let let_go = wait_until(Duration::from_secs(20), || {
+                let received = server.metric("landfall_input_bytes_total") >= (16 << 20) as f64;
+                (received && runs_free(&server) >= before - 4.0).then_some(())
+            });
+            assert!(let_go.is_some(), "{transport}: {} of {before} runs are free", runs_free(&server));
+            stream.write_all(b"PING\r\n").unwrap();
+            let mut pong = [0; 7];
+            stream.read_exact(&mut pong).unwrap();
+            assert_eq!(&pong, b"+PONG\r\n");
+        }
+    }
+}
+
+#[test]
+fn who_does_not_authenticate_may_send_little() {
+    let place = Place::new();
+    let (server, mut client) = guarded(&place, &[]);
+    let words = last_words(raw(server.resp), &b"\r\n".repeat(4 << 20));
+    assert!(words.is_empty() || words.starts_with("-NOAUTH too much"), "{words}");
+    let words = last_words(raw(server.resp), b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$16385\r\n");
+    assert!(words.starts_with("-ERR Protocol error: unauthenticated bulk length"), "{words}");
+    let words = last_words(raw(server.resp), b"*11\r\n");
+    assert!(words.starts_with("-ERR Protocol error: unauthenticated multibulk length"), "{words}");
+    // Who sends the password first may send the rest at once.
+    let mut pipelined = b"AUTH secret\r\n*3\r\n$3\r\nSET\r\n$1\r\na\r\n$3000000\r\n".to_vec();
+    pipelined.extend(pattern(1, 3_000_000));
+    pipelined.extend(b"\r\nQUIT\r\n");
+    assert_eq!(last_words(raw(server.resp), &pipelined), "+OK\r\n+OK\r\n+OK\r\n");
+    assert_eq!(client.call(&[b"STRLEN", b"a"]).unwrap(), Reply::Int(3_000_000));
+}
+
+#[test]
+fn uploads_without_credentials_take_no_room_from_clients_with_them() {
+    for transport in ["uring", "epoll"] {
+        let place = Place::new();
+        let (server, mut client) = guarded(&place, &["--transport", transport]);
+        let head = "PUT /kv/a HTTP/1.1\r\nHost: a\r\nContent-Length: 10000001\r\n\r\n";
+        let body = vec![b'x'; 10_000_000];
+        let uploads: Vec<TcpStream> = std::thread::scope(|threads| {
+            let upload = || {
+                let mut stream = raw(server.http);
+                stream.set_write_timeout(Some(Duration::from_secs(2))).unwrap();
+                // It closes long before all of this has been sent.
+                let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&body));
+                stream
+            };
+            let uploads: Vec<_> = (0..6).map(|_| threads.spawn(upload)).collect();
+            uploads.into_iter().map(|upload| upload.join().unwrap()).collect()
+        });
+        for index in 0..100_u64 {
+            let reply =
+                client.call(&[b"SET", format!("k{}", index % 50).as_bytes(), &pattern(index, 100_000)]);
+            assert_eq!(reply.unwrap(), ok(), "{transport}: SET {index}");
+        }
+        drop(uploads);
+        let refused = last_words(raw(server.http), head.as_bytes());
+        assert!(refused.starts_with("HTTP/1.1 401"), "{transport}: from the head alone: {refused}");
+        // What is short passes, and the connection goes on.
+        let short = "PUT /kv/a HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n";
+        let health = "GET /healthz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+        let mut stream = raw(server.http);
+        stream.write_all(short.as_bytes()).unwrap();
+        let mut first = vec![0; 12];
+        stream.read_exact(&mut first).unwrap();
+        assert_eq!(first, b"HTTP/1.1 401");
+        let rest = last_words(stream, format!("abcde{health}").as_bytes());
+        assert!(rest.contains("HTTP/1.1 200"), "{transport}: {rest}");
+    }
+}
+
+#[test]
+fn half_requests_beyond_their_share_make_way_for_whole_ones() {
+    for flags in [&["--transport", "uring"][..], &["--transport", "epoll", "--workers", "2"]] {
+        let place = Place::new();
+        let server = place.start(flags);
+        let mut half = b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$100000\r\n".to_vec();
+        half.extend(pattern(1, 60_000));
+        let mut client = server.resp();
+        let mut stalled = Vec::new();
+        for index in 0..1800_u64 {
+            let mut stream = raw(server.resp);
+            stream.set_write_timeout(Some(Duration::from_secs(5))).unwrap();
+            let _ = stream.write_all(&half);
+            stalled.push(stream);
+            if index % 10 == 0 {
+                let key = format!("k{}", index % 50);
+                let reply = client.call(&[b"SET", key.as_bytes(), &pattern(index, 60_000)]).unwrap();
+                assert_eq!(reply, ok(), "{flags:?}: with {index} half requests");
+            }
+        }
+        let held = server.metric("landfall_unfinished_bytes");
+        assert!(server.metric("landfall_unfinished_closed_total") > 0.0, "{held} bytes are held");
+        assert!(held < (40 << 20) as f64);
+        // Who is told knows why.
+        let told = stalled.iter_mut().find_map(|stream| {
+            stream.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+            let mut words = [0; 200];
+            stream.read(&mut words).ok().filter(|len| *len > 0).map(|len| words[..len].to_vec())
+        });
+        assert!(told.is_none_or(|words| words.starts_with(b"-OOM unfinished requests")));
+        drop(stalled);
+        let gone = wait_until(Duration::from_secs(20), || {
+            (server.metric("landfall_unfinished_bytes") == 0.0).then_some(())
+        });
+        assert!(gone.is_some(), "{} bytes are still counted", server.metric("landfall_unfinished_bytes"));
+    }
+}
+
+#[test]
+fn many_short_half_requests_that_trickle_do_not_refuse_writers() {
+    let place = Place::new();
+    let server = place.start(&[]);
+    let mut trickling: Vec<TcpStream> = (0..300)
+        .map(|_| {
+            let mut stream = raw(server.resp);
+            stream.write_all(b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$20000\r\n").unwrap();
+            stream
+        })
+        .collect();
+    let mut client = server.resp();
+    for index in 0..400_u64 {
+        trickling.iter_mut().for_each(|stream| drop(stream.write_all(b"x")));
+        let reply =
+            client.call(&[b"SET", format!("k{}", index % 5).as_bytes(), &pattern(index, 200_000)]).unwrap();
+        assert_eq!(reply, ok(), "write {index}");
+    }
+}
+
+#[test]
+fn reader_that_takes_what_it_is_sent_steadily_is_not_cut() {
+    for transport in ["uring", "epoll"] {
+        let place = Place::new();
+        let server = place.start(&["--request-timeout", "1", "--transport", transport]);
+        const LEN: usize = 24 << 20;
+        let value = pattern(1, LEN);
+        assert_eq!(server.http().call("PUT", "/kv/big", "", &value).unwrap().status, 201);
+        let mut stream = raw(server.resp);
+        stream.write_all(b"GET big\r\n").unwrap();
+        let (mut got, mut buffer) = (Vec::new(), vec![0; 256 << 10]);
+        let header = format!("${LEN}\r\n").len();
+        let begun = Instant::now();
+        while got.len() < header + LEN + 2 {
+            // Some 4 MiB a second: what the kernel has buffered is less than a second's.
+            let due = Duration::from_secs_f64(got.len() as f64 / (4 << 20) as f64);
+            std::thread::sleep(due.saturating_sub(begun.elapsed()));
+            let len = stream.read(&mut buffer).unwrap();
+            assert!(len > 0, "{transport}: cut after {} bytes", got.len());
+            got.extend_from_slice(&buffer[..len]);
+        }
+        assert!(got[header..header + LEN] == value[..], "{transport}");
+        assert_eq!(server.metric("landfall_timeouts_total"), 0.0);
+    }
+}

@@ -1,0 +1,135 @@
+//! The writes of a batch, and the gate that every write to a region's file passes.
+
+use std::io;
+use std::os::fd::RawFd;
+use std::sync::{Arc, OnceLock};
+
+use smallvec::SmallVec;
+
+use crate::in_flight::{Entered, InFlight};
+use crate::{Extent, FileWrite};
+
+/// What every write to one region's file passes: the overlap rule, and the latch that closes the region.
+#[derive(Debug, Default)]
+pub(crate) struct WriteGate {
+    in_flight: InFlight,
+    closed: OnceLock<String>,
+}
+
+impl WriteGate {
+    /// Closes the region for writing; the first reason stays.
+    pub(crate) fn close(&self, reason: String) {
+        let _ = self.closed.set(reason);
+    }
+
+    /// Waits until nobody writes into the extent, and keeps everybody from it until the guard is dropped.
+    pub(crate) fn hold(&self, extent: Extent) -> Entered<'_> {
+        self.in_flight.enter(&[FileWrite { extent, addr: 0 }])
+    }
+
+    /// Why the region is closed for writing, if it is.
+    pub(crate) fn closed(&self) -> Option<&String> {
+        self.closed.get()
+    }
+}
+
+/// The block writes that make a batch durable, for whoever runs them: a driver, on a thread of its own.
+///
+/// They are reached only through [`Batch::run`], which holds their blocks meanwhile: the same block is never in two writes at
+/// once, whoever runs them.
+#[derive(Clone, Debug)]
+pub struct Batch {
+    file: RawFd,
+    writes: SmallVec<[FileWrite; 4]>,
+    gate: Arc<WriteGate>,
+}
+
+impl Batch {
+    /// `writes` are sorted and do not overlap.
+    pub(crate) fn new(file: RawFd, writes: SmallVec<[FileWrite; 4]>, gate: &Arc<WriteGate>) -> Self {
+        Self { file, writes, gate: Arc::clone(gate) }
+    }
+
+    /// Nothing to write.
+    pub fn none() -> Self {
+        Self::new(-1, SmallVec::new(), &Arc::default())
+    }
+
+    /// Writes to a file that is no region, and whose blocks nobody else writes: for tests of drivers. Sorted, and apart from
+    /// each other.
+    pub fn of_no_region(file: RawFd, writes: &[FileWrite]) -> Self {
+        Self::new(file, writes.into(), &Arc::default())
+    }
+
+    /// True when there is nothing to write.
+    pub fn is_empty(&self) -> bool {
+        self.writes.is_empty()
+    }
+
+    /// Bytes to write: whole blocks.
+    pub fn bytes(&self) -> u64 {
+        self.writes.iter().map(|write| u64::from(write.extent.len())).sum()
+    }
+
+    /// The ranges to write, in order.
+    pub fn extents(&self) -> impl Iterator<Item = Extent> + '_ {
+        self.writes.iter().map(|write| write.extent)
+    }
+
+    /// Waits until nobody else writes one of these blocks, then has `write` write them to the file and make them durable. Takes
+    /// what is in memory then. An error closes the region for writing before anybody who waits goes on.
+    ///
+    /// Blocks the thread while another batch with one of these blocks is on its way to the device.
+    ///
+    /// # Errors
+    /// That of `write`; why the region was closed before.
+    pub fn run(&self, write: impl FnOnce(RawFd, &[FileWrite]) -> io::Result<()>) -> io::Result<()> {
+        if self.writes.is_empty() {
+            return Ok(());
+        }
+        let _held = self.gate.in_flight.enter(&self.writes);
+        // While this batch waited for its blocks, the one before it may have failed.
+        if let Some(reason) = self.gate.closed() {
+            return Err(io::Error::other(reason.clone()));
+        }
+        write(self.file, &self.writes).inspect_err(|error| self.gate.close(error.to_string()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+    use std::time::Duration;
+
+    fn batch(gate: &Arc<WriteGate>, off: u64) -> Batch {
+        let writes = [FileWrite { extent: Extent::new(off, 8192), addr: 0 }];
+        Batch::new(-1, SmallVec::from_slice(&writes), gate)
+    }
+
+    #[test]
+    fn a_block_is_never_in_two_batches_at_once() {
+        let gate = Arc::default();
+        let (first, across) = (batch(&gate, 0), batch(&gate, 4096));
+        let (entered, news) = sync_channel(1);
+        std::thread::scope(|threads| {
+            let outcome = first.run(|_, _| {
+                threads.spawn(|| across.run(|_, _| entered.send(()).map_err(io::Error::other)));
+                // The other can enter only after this one has left, however long it is waited for.
+                assert_eq!(news.recv_timeout(Duration::from_millis(50)), Err(RecvTimeoutError::Timeout));
+                Ok(())
+            });
+            outcome.expect("nothing fails");
+            news.recv().expect("the other enters at last");
+        });
+    }
+
+    #[test]
+    fn who_waited_for_a_write_that_failed_writes_nothing() {
+        let gate = Arc::default();
+        let (first, second) = (batch(&gate, 0), batch(&gate, 4096));
+        first.run(|_, _| Err(io::Error::from_raw_os_error(libc::EIO))).expect_err("it failed");
+        let error = second.run(|_, _| panic!("written to a closed region")).expect_err("closed");
+        assert!(error.to_string().contains("Input/output"), "{error}");
+    }
+}

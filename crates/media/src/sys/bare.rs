@@ -1,0 +1,73 @@
+//! Runs of a file in memory that have no pages: given back, or never used.
+//!
+//! A store to such a page on a full tmpfs would be a `SIGBUS` instead of an error. So whatever is read or stored through the
+//! region gets its pages first. What is read without them is a free run that somebody looks at too late; between that look and
+//! giving the run back there is a moment in which the kernel brings a page of zeroes by itself.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::call;
+use super::holes::find_holes;
+use crate::RUN_SIZE;
+
+/// Which runs have no pages. Changed under the lock of the region's file.
+pub(super) struct BareRuns(Box<[AtomicBool]>);
+
+impl BareRuns {
+    /// Refuses a file for all of whose first `len` bytes there is no space. What others take later is found run by run.
+    pub(super) fn check_space(file: &File, len: u64) -> io::Result<()> {
+        let missing = len.saturating_sub(file.metadata()?.blocks() * 512);
+        match call::space_left(file)? {
+            Some(left) if left < missing => Err(io::Error::from_raw_os_error(libc::ENOSPC)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Looks for the whole runs of the first `len` bytes that hold nothing, out of a reservation of `runs`, and gives every
+    /// other run its pages.
+    pub(super) fn open(file: &File, len: u64, runs: u64) -> io::Result<Self> {
+        Self::check_space(file, len)?;
+        let bare = Self((0..runs).map(|_| AtomicBool::new(false)).collect());
+        find_holes(file, len, |holes| holes.for_each(|run| bare.set(run, true)));
+        for run in 0..len / RUN_SIZE {
+            // Pages may be reserved where nothing was ever stored.
+            if bare.is_bare(run) {
+                call::punch(file, run * RUN_SIZE, RUN_SIZE)?
+            } else {
+                allocate(file, run)?
+            }
+        }
+        Ok(bare)
+    }
+
+    #[inline]
+    pub(super) fn is_bare(&self, run: u64) -> bool {
+        self.0[run as usize].load(Ordering::Acquire)
+    }
+
+    fn set(&self, run: u64, bare: bool) {
+        self.0[run as usize].store(bare, Ordering::Release);
+    }
+
+    /// Gives a run its pages, if it has none.
+    pub(super) fn back(&self, file: &File, run: u64) -> io::Result<()> {
+        if self.is_bare(run) {
+            allocate(file, run)?;
+            self.set(run, false);
+        }
+        Ok(())
+    }
+
+    /// Takes a run's pages away.
+    pub(super) fn give(&self, file: &File, run: u64) -> io::Result<()> {
+        self.set(run, true);
+        call::punch(file, run * RUN_SIZE, RUN_SIZE)
+    }
+}
+
+fn allocate(file: &File, run: u64) -> io::Result<()> {
+    call::allocate(file, run * RUN_SIZE, RUN_SIZE)
+}

@@ -1,0 +1,22 @@
+//! Where a file holds nothing.
+
+use std::fs::File;
+use std::ops::Range;
+
+use super::call;
+use crate::RUN_SIZE;
+
+/// Walks the data extents of the file; what lies between them, in whole runs, is a hole.
+pub(super) fn find_holes(file: &File, len: u64, mut hole: impl FnMut(Range<u64>)) {
+    let mut at = 0;
+    // Each step passes one extent of at least a block, so that this ends.
+    while at < len {
+        let Ok(data) = call::seek_data(file, at) else { return };
+        let data = data.unwrap_or(len).min(len);
+        hole(at.div_ceil(RUN_SIZE)..data / RUN_SIZE);
+        match call::seek_hole(file, data) {
+            Ok(next) if next > data => at = next,
+            _ => return,
+        }
+    }
+}

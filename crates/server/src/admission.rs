@@ -1,0 +1,249 @@
+//! What requests that are not complete, and clients that have not authenticated, may hold of the region: a share of it in
+//! sum, over all connections. Beyond it those are closed that hold more than an equal share and move least.
+//!
+//! Requests that are complete are executed and need no admission. So whoever sends requests whole is never refused for
+//! those who do not.
+
+use crate::shared::Counters;
+use landfall_heap::Heap;
+use landfall_sockets::ConnId;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Clients that have not authenticated hold at most one part in so many of the region.
+const UNAUTHENTICATED_SHARE: u64 = 64;
+/// So much they may hold of a region however small, bytes.
+const UNAUTHENTICATED_MIN: u64 = 256 << 10;
+/// So much they may hold of a region however large, bytes.
+const UNAUTHENTICATED_MAX: u64 = 64 << 20;
+/// Unfinished requests may hold so much however little room there is, bytes: what is sent in two packets, a delete
+/// among it, must get in.
+const UNFINISHED_MIN: u64 = 1 << 20;
+/// What a client may send before it has authenticated: so many bytes, ...
+const ALLOWANCE_BYTES: u64 = 256 << 10;
+/// ... and so many more for each second since it connected.
+const ALLOWANCE_RATE: u64 = 16 << 10;
+
+/// Who holds something.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Held {
+    /// Bytes received of what is not complete.
+    pub(crate) bytes: u64,
+    /// The client has authenticated, or need not.
+    pub(crate) is_authenticated: bool,
+}
+
+/// A connection that holds something, and how fast it adds to it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Holder {
+    pub(crate) id: ConnId,
+    pub(crate) held: Held,
+    /// Bytes a second.
+    pub(crate) rate: u64,
+}
+
+/// Bytes to be given back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Excess {
+    pub(crate) unauthenticated: u64,
+    pub(crate) unfinished: u64,
+}
+
+impl Excess {
+    pub(crate) fn is_none(self) -> bool {
+        self == Self::default()
+    }
+
+    /// This worker's part of it, which holds `own` of what all hold.
+    pub(crate) fn part(self, own: Excess, counters: &Counters) -> Self {
+        let part = |excess: u64, own: u64, all: &AtomicU64| {
+            let all = all.load(Ordering::Relaxed).max(own).max(1);
+            (u128::from(excess) * u128::from(own)).div_ceil(u128::from(all)) as u64
+        };
+        Self {
+            unauthenticated: part(self.unauthenticated, own.unauthenticated, &counters.unauthenticated_bytes),
+            unfinished: part(self.unfinished, own.unfinished, &counters.unfinished_bytes),
+        }
+    }
+}
+
+/// Notes that a connection holds `now` where it held `before`.
+pub(crate) fn note(counters: &Counters, before: Held, now: Held) {
+    let change = |gauge: &AtomicU64, before: u64, now: u64| {
+        if before != now {
+            gauge.fetch_add(now.wrapping_sub(before), Ordering::Relaxed);
+        }
+    };
+    let unauthenticated = |held: Held| if held.is_authenticated { 0 } else { held.bytes };
+    change(&counters.unfinished_bytes, before.bytes, now.bytes);
+    change(&counters.unauthenticated_bytes, unauthenticated(before), unauthenticated(now));
+}
+
+/// Bytes that are free beside what is unfinished. Where that is little because nothing had to be cleaned up, as much as is
+/// held is asked for: what only cleaning could free does not count before it is, since no cleaning frees what is held.
+pub(crate) fn room(counters: &Counters, heap: &Heap) -> u64 {
+    let held = counters.unfinished_bytes.load(Ordering::Relaxed);
+    if held >= UNFINISHED_MIN {
+        heap.want_free(held.saturating_mul(2));
+    }
+    heap.free_bytes()
+}
+
+/// What is held beyond what may be. `room` are the bytes that writes may still fill.
+///
+/// What is unfinished may hold as much as is free beside it: half of what is not occupied. One that is found to be
+/// more has to give back a quarter of its bound, too, so that this is not decided again with the next packet.
+pub(crate) fn excess(counters: &Counters, capacity: u64, room: u64) -> Excess {
+    let beyond = |held: &AtomicU64, bound: u64| {
+        let held = held.load(Ordering::Relaxed);
+        if held > bound { held - bound * 3 / 4 } else { 0 }
+    };
+    Excess {
+        unauthenticated: beyond(&counters.unauthenticated_bytes, unauthenticated_max(capacity)),
+        unfinished: beyond(&counters.unfinished_bytes, room.max(UNFINISHED_MIN)),
+    }
+}
+
+/// Bytes that clients may hold in sum that have not authenticated.
+pub(crate) fn unauthenticated_max(capacity: u64) -> u64 {
+    (capacity / UNAUTHENTICATED_SHARE).clamp(UNAUTHENTICATED_MIN, UNAUTHENTICATED_MAX)
+}
+
+/// Bytes that a client may have sent without authenticating, so long after it connected.
+pub(crate) fn allowance(age_ms: u64) -> u64 {
+    ALLOWANCE_BYTES + ALLOWANCE_RATE.saturating_mul(age_ms) / 1000
+}
+
+/// Whom to close: those that add least a second to what they hold, and of these those that hold most.
+///
+/// Nobody who holds no more than an equal share of what may be held pays for others: were all like that, there would be
+/// no excess. And the fastest of those that have authenticated stays: one long request may use all the room that there is.
+pub(crate) fn choose(mut holders: Vec<Holder>, excess: Excess) -> Vec<ConnId> {
+    holders.retain(|holder| holder.held.bytes > 0);
+    holders.sort_by_key(|holder| (holder.rate, std::cmp::Reverse(holder.held.bytes)));
+    let fastest = holders.iter().rev().find(|holder| holder.held.is_authenticated).map(|holder| holder.id);
+    let share = share_of(holders.iter(), excess.unfinished);
+    let unauthenticated_share =
+        share_of(holders.iter().filter(|holder| !holder.held.is_authenticated), excess.unauthenticated);
+    let mut left = excess;
+    let mut chosen = Vec::new();
+    for Holder { id, held, .. } in holders {
+        let as_unauthenticated =
+            !held.is_authenticated && left.unauthenticated > 0 && held.bytes > unauthenticated_share;
+        if as_unauthenticated || (left.unfinished > 0 && held.bytes > share && Some(id) != fastest) {
+            chosen.push(id);
+            left.unfinished = left.unfinished.saturating_sub(held.bytes);
+            if !held.is_authenticated {
+                left.unauthenticated = left.unauthenticated.saturating_sub(held.bytes);
+            }
+        }
+    }
+    chosen
+}
+
+/// An equal share, for each of `holders`, of what they may hold: what they hold without the excess.
+fn share_of<'a>(holders: impl Iterator<Item = &'a Holder>, excess: u64) -> u64 {
+    let (count, sum) = holders.fold((0, 0), |(count, sum), holder| (count + 1, sum + holder.held.bytes));
+    sum.saturating_sub(excess) / u64::max(count, 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn holder(id: u64, bytes: u64, rate: u64, is_authenticated: bool) -> Holder {
+        Holder { id: ConnId(id), held: Held { bytes, is_authenticated }, rate }
+    }
+
+    fn holders() -> impl Strategy<Value = Vec<Holder>> {
+        prop::collection::vec((0..1000_u64, 0..5_u64, any::<bool>()), 0..40).prop_map(|all| {
+            let holder = |(id, (bytes, rate, known))| holder(id as u64, bytes, rate, known);
+            all.into_iter().enumerate().map(holder).collect()
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn enough_is_given_back_by_those_that_hold_more_than_others(
+            all in holders(),
+            unknown in 0..20_000_u64,
+            any in 0..20_000_u64,
+        ) {
+            let chosen = choose(all.clone(), Excess { unauthenticated: unknown, unfinished: any });
+            let holders = || all.iter().filter(|holder| holder.held.bytes > 0);
+            let (left, back): (Vec<&Holder>, Vec<&Holder>) = holders().partition(|h| !chosen.contains(&h.id));
+            let sum = |some: &[&Holder]| some.iter().map(|holder| holder.held.bytes).sum::<u64>();
+            let strangers = |some: &[&Holder]| -> Vec<Holder> {
+                some.iter().filter(|holder| !holder.held.is_authenticated).map(|holder| **holder).collect()
+            };
+            let fastest = left.iter().filter(|h| h.held.is_authenticated).map(|h| h.held.bytes).max().unwrap_or(0);
+            let held = sum(&left) + sum(&back);
+            prop_assert!(sum(&left) - fastest <= held.saturating_sub(any));
+            let (unknown_left, unknown_back) = (strangers(&left), strangers(&back));
+            let of = |some: &[Holder]| some.iter().map(|holder| holder.held.bytes).sum::<u64>();
+            prop_assert!(of(&unknown_back) >= unknown.min(of(&unknown_left) + of(&unknown_back)));
+            prop_assert!(unknown > 0 || any > 0 || chosen.is_empty());
+        }
+    }
+
+    #[test]
+    fn short_requests_do_not_pay_for_a_long_one() {
+        let mut all: Vec<Holder> = (1..=50).map(|id| holder(id, 500, 0, true)).collect();
+        all.push(holder(51, 40 << 20, 1 << 20, true));
+        let choose =
+            |all: &[Holder]| choose(all.to_vec(), Excess { unauthenticated: 0, unfinished: 26 << 20 });
+        assert_eq!(choose(&all), [], "the only one that is too long is the fastest");
+        all.push(holder(52, 20 << 20, 1 << 10, true));
+        assert_eq!(choose(&all), [ConnId(52)]);
+    }
+
+    #[test]
+    fn those_that_move_least_go_first_and_the_fastest_stays() {
+        let all = vec![
+            holder(1, 10, 0, true),
+            holder(2, 30, 0, true),
+            holder(3, 500, 9, true),
+            holder(4, 10, 5, true),
+        ];
+        let choose = |unfinished| choose(all.clone(), Excess { unauthenticated: 0, unfinished });
+        assert_eq!(choose(0), []);
+        assert_eq!(choose(540), [ConnId(2), ConnId(1), ConnId(4)]);
+        assert_eq!(choose(10_000), [ConnId(2), ConnId(1), ConnId(4)]);
+    }
+
+    #[test]
+    fn clients_that_have_authenticated_do_not_pay_for_those_that_have_not() {
+        let all = vec![holder(1, 10, 0, true), holder(2, 30, 7, false), holder(3, 30, 9, false)];
+        let choose = |unauthenticated| choose(all.clone(), Excess { unauthenticated, unfinished: 0 });
+        assert_eq!(choose(30), [ConnId(2)]);
+        assert_eq!(choose(10_000), [ConnId(2), ConnId(3)], "more than all");
+    }
+
+    #[test]
+    fn unfinished_requests_hold_as_much_as_is_free_beside_them_and_no_more() {
+        let counters = Counters::default();
+        let known = |bytes| Held { bytes, is_authenticated: true };
+        note(&counters, Held::default(), known(20 << 20));
+        assert!(excess(&counters, 64 << 20, 20 << 20).is_none());
+        assert_eq!(excess(&counters, 64 << 20, 16 << 20).unfinished, 8 << 20);
+        note(&counters, known(20 << 20), known(1 << 20));
+        assert!(excess(&counters, 64 << 20, 0).is_none(), "a little always gets in");
+        note(&counters, known(1 << 20), Held::default());
+        assert_eq!(counters.unfinished_bytes.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn clients_that_have_not_authenticated_hold_a_sixty_fourth() {
+        let counters = Counters::default();
+        let unknown = |bytes| Held { bytes, is_authenticated: false };
+        note(&counters, Held::default(), unknown(1 << 20));
+        assert!(excess(&counters, 64 << 20, 64 << 20).is_none());
+        note(&counters, unknown(1 << 20), unknown((1 << 20) + 1));
+        assert!(excess(&counters, 64 << 20, 64 << 20).unauthenticated > 256 << 10);
+        // One that authenticates is one of the others.
+        note(&counters, unknown((1 << 20) + 1), Held { bytes: 5, is_authenticated: true });
+        assert_eq!(counters.unauthenticated_bytes.load(Ordering::Relaxed), 0);
+        assert_eq!(unauthenticated_max(1 << 20), UNAUTHENTICATED_MIN);
+        assert_eq!(unauthenticated_max(1 << 50), UNAUTHENTICATED_MAX);
+    }
+}

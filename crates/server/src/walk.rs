@@ -1,0 +1,78 @@
+//! Going along what was received: ranges that are asked for in order are found without starting over.
+
+use landfall_media::Chain;
+use std::cell::Cell;
+use std::ops::Range;
+
+/// A received stream, and how far it has been gone along.
+///
+/// A chain looks for each range from its first segment on. A command of many arguments in many packets would pay for
+/// each of the former as much as for all of the latter; gone along it pays for both once. A range in front of the one
+/// asked for last is found, too, from the start.
+#[derive(Clone, Debug)]
+pub(crate) struct Walk<'a> {
+    whole: Chain<'a>,
+    /// What is left, and how many bytes lie before it.
+    left: Cell<(Chain<'a>, usize)>,
+}
+
+impl<'a> Walk<'a> {
+    pub(crate) fn new(chain: Chain<'a>) -> Self {
+        Self { whole: chain, left: Cell::new((chain, 0)) }
+    }
+
+    /// A chain that begins near a range of the stream, and where in it the range lies.
+    #[inline]
+    pub(crate) fn at(&self, range: &Range<usize>) -> (Chain<'a>, Range<usize>) {
+        let (left, before) = self.left.get();
+        let (from, before) = if range.start < before { (self.whole, 0) } else { (left, before) };
+        let (left, start) = from.skip_to(range.start - before);
+        self.left.set((left, range.start - start));
+        (left, start..start + range.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use landfall_media::Segment;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn ranges_are_the_same_in_any_order(
+            lens in prop::collection::vec(1..20_usize, 1..30),
+            asked in prop::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>()), 1..30),
+        ) {
+            let bytes: Vec<u8> = (0..=255).cycle().take(lens.iter().sum()).collect();
+            let (mut segments, mut at) = (Vec::new(), 0);
+            for len in lens {
+                segments.push(Segment::new(at as u64 * 2, &bytes[at..at + len]));
+                at += len;
+            }
+            let chain = Chain::new(&segments);
+            let walk = Walk::new(chain);
+            for (one, other) in asked {
+                let (one, other) = (one.index(bytes.len() + 1), other.index(bytes.len() + 1));
+                let range = one.min(other)..one.max(other);
+                let (near, place) = walk.at(&range);
+                prop_assert_eq!(near.gather(place.clone()), chain.gather(range.clone()));
+                let (mut got, mut want) = (Vec::new(), Vec::new());
+                near.extents(place, |extent| got.push(extent));
+                chain.extents(range, |extent| want.push(extent));
+                prop_assert_eq!(got, want);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_asked_for_in_order_lies_in_the_first_segment() {
+        let bytes = [b'x'; 7000];
+        let segments: Vec<Segment<'_>> = bytes.chunks(10).map(|bytes| Segment::new(0, bytes)).collect();
+        let walk = Walk::new(Chain::new(&segments));
+        for start in (0..bytes.len()).step_by(7) {
+            let (near, place) = walk.at(&(start..start + 7));
+            assert!(place.start < 10 && near.len() <= bytes.len() - start + 10, "{start}: {place:?}");
+        }
+    }
+}
