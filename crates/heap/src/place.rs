@@ -87,6 +87,9 @@ impl Writer {
 
     pub(crate) fn close_fill(&mut self) {
         if let Some(fill) = self.fill.take() {
+            if self.is_compactor() {
+                self.heap.runs.get(fill.run).pack(fill.used);
+            }
             self.heap.runs.end_data(fill.run);
             self.end_run();
         }

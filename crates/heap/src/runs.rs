@@ -60,8 +60,8 @@ pub struct Run {
     batch: AtomicU64,
     /// How many runs had been taken when this one was, or the one that its data were moved from: tells its age.
     born: AtomicU32,
-    /// The compactor filled the run (data runs).
-    packed: AtomicU8,
+    /// Bytes that the compactor filled the run with; 0 if somebody else did (data runs).
+    packed: AtomicU32,
     /// The slab holds what must not be moved: unreadable slots that may still be named (slabs).
     pinned: AtomicU8,
     /// The slab is being given back: its table word must not say slab again (slabs).
@@ -174,9 +174,14 @@ impl Run {
         Live::from_word(self.live.load(Ordering::Relaxed)).pieces
     }
 
-    /// True for a data run that the compactor filled.
-    pub(crate) fn is_packed(&self) -> bool {
-        self.packed.load(Ordering::Relaxed) != 0
+    /// Bytes that the compactor filled the data run with, if it did.
+    pub(crate) fn packed_bytes(&self) -> Option<u32> {
+        Some(self.packed.load(Ordering::Relaxed)).filter(|bytes| *bytes > 0)
+    }
+
+    /// The compactor has filled the data run with so many bytes.
+    pub(crate) fn pack(&self, bytes: u32) {
+        self.packed.store(bytes, Ordering::Relaxed);
     }
 
     /// Age is counted from [`Runs::taken`].
@@ -187,7 +192,6 @@ impl Run {
     /// The compactor fills this run with what is as old as that.
     pub(crate) fn take_over(&self, born: u32) {
         self.born.store(born, Ordering::Relaxed);
-        self.packed.store(1, Ordering::Relaxed);
     }
 
     /// Someone appends to the run, or it must stay: not for the compactor.

@@ -14,8 +14,9 @@ use std::sync::atomic::Ordering;
 /// Least gain for which a run is emptied, one part in so many. A delete needs a slot, and the reserve for deletes
 /// lasts until the average slab has twice as large a part of dead ones.
 const GAIN_PARTS: u64 = 64;
-/// The same for runs that the compactor filled: their ends stay empty where a long key or list did not fit.
-const PACKED_GAIN_PARTS: u64 = 8;
+/// The end of a run that the compactor filled, where a long key or list did not fit: left as it is below one part in so
+/// many, since it would mostly be as long the next time.
+const END_PARTS: u64 = 8;
 /// Runs chosen when all are looked at: one part in so many, and at least so many.
 const CHOSEN_PARTS: usize = 64;
 const CHOSEN_MIN: usize = 8;
@@ -106,15 +107,19 @@ impl Victims {
             // Each record that is rewritten leaves a dead slot, which takes about as much again to make use of.
             RunUse::Data => {
                 let taken = u64::from(run.live_bytes()) + u64::from(run.live_pieces()) * RECORD_SIZE / 2;
-                (run.live_bytes(), RUN_SIZE.saturating_sub(taken))
+                (run.live_bytes(), filled_bytes(run).saturating_sub(taken))
             }
             _ => return None,
         };
-        let parts =
-            if run.is_packed() && run.used_for() == RunUse::Data { PACKED_GAIN_PARTS } else { GAIN_PARTS };
-        let is_worth_it = live > 0 && gain >= RUN_SIZE / parts;
+        let is_worth_it = live > 0 && gain >= RUN_SIZE / GAIN_PARTS;
         (is_worth_it && has_room_for(heap, run) && !self.stuck.contains(&(id, live))).then_some(gain)
     }
+}
+
+/// Bytes of a data run that are live, or could be gained.
+fn filled_bytes(run: &Run) -> u64 {
+    let packed = run.packed_bytes().map_or(RUN_SIZE, u64::from);
+    if RUN_SIZE - packed < RUN_SIZE / END_PARTS { packed } else { RUN_SIZE }
 }
 
 /// What emptying takes before it gives: a run for the data, runs for their records, and always one more, with which

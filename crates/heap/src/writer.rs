@@ -238,7 +238,7 @@ impl Writer {
             (_, Urgency::Delete) => self.heap.may_wait_for_any(),
             _ => self.heap.may_wait_for(1),
         };
-        if self.urgency_base == Urgency::Compact { HeapError::Full } else { self.wait_or_full(waits) }
+        if self.is_compactor() { HeapError::Full } else { self.wait_or_full(waits) }
     }
 
     /// The compactor moves what is as old as `born`.
@@ -253,7 +253,7 @@ impl Writer {
         }
         if !self.is_quiescent() {
             // Nobody waits for the compactor: it may wait for its own fence.
-            let waits = self.urgency_base == Urgency::Compact;
+            let waits = self.is_compactor();
             if self.heap.media.commit_mode() == CommitMode::Deferred && !waits {
                 return Err(HeapError::Busy);
             }
@@ -283,16 +283,20 @@ impl Writer {
 
     /// What the compactor fills is as old as what it moves, and counts as a part of its reserve.
     pub(crate) fn begin_run(&self, run: RunId) {
-        if self.urgency_base == Urgency::Compact {
+        if self.is_compactor() {
             self.heap.runs.get(run).take_over(self.born);
             self.heap.note_compactor_fills(true);
         }
     }
 
     pub(crate) fn end_run(&self) {
-        if self.urgency_base == Urgency::Compact {
+        if self.is_compactor() {
             self.heap.note_compactor_fills(false);
         }
+    }
+
+    pub(crate) fn is_compactor(&self) -> bool {
+        self.urgency_base == Urgency::Compact
     }
 
     /// Free runs that this writer must leave alone.
@@ -703,7 +707,7 @@ impl Writer {
         self.spare = in_flight.superseded.emptied();
         let nearly_full = self.slab.is_some_and(|slab| SLOTS_PER_RUN - slab.next < SLAB_REST_MIN);
         // The compactor appends no groups: it fills a slab to its end, and never has to empty it for that.
-        if nearly_full && self.is_quiescent() && self.urgency_base != Urgency::Compact {
+        if nearly_full && self.is_quiescent() && !self.is_compactor() {
             self.close_slab();
         }
         Ok(())

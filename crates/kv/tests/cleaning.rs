@@ -47,6 +47,14 @@ fn cleaning_costs_little_while_much_of_the_region_is_dead() {
     }
 }
 
+/// What lives long is packed densely, and every packed run loses a little: in sum that is all the space there is.
+#[test]
+fn a_region_that_is_four_fifths_live_is_not_full() {
+    let mut churn = Churn::new(engine(96), 1024, 0.8);
+    churn.load();
+    churn.overwrite(Keys::Zipf(0.99), 0.8);
+}
+
 /// A region, a writer and the background thread.
 struct Store {
     engine: Engine,

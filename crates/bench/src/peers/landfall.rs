@@ -148,8 +148,10 @@ impl Announced {
         } else if let Some(address) = line.strip_prefix("http: ") {
             self.http = address.trim().parse().ok();
         } else if ["landfall ", "transport: ", "store: "].iter().any(|word| line.starts_with(word)) {
+            if !self.about.is_empty() {
+                self.about.push_str("; ");
+            }
             self.about.push_str(line.trim());
-            self.about.push_str("; ");
         }
         line.trim() == "ready"
     }
@@ -184,7 +186,7 @@ mod tests {
         assert!(found.take("ready"));
         assert_eq!(found.resp, "127.0.0.1:4321".parse().ok());
         assert_eq!(found.http, "127.0.0.1:99".parse().ok());
-        assert_eq!(found.about, "landfall 0.1.0 on tmpfs; transport: io_uring; workers: 1; ");
+        assert_eq!(found.about, "landfall 0.1.0 on tmpfs; transport: io_uring; workers: 1");
     }
 
     #[test]
