@@ -3,6 +3,7 @@
 mod common;
 
 use common::{Place, bulk, error_text, ok};
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
@@ -36,6 +37,25 @@ fn sigterm_ends_well_within_seconds_and_data_is_there_again() {
     }
     let server = place.start(&[]);
     assert_eq!(server.call(&["MGET", "TERM", "INT"]), common::Reply::Array(vec![bulk("kept"), bulk("kept")]));
+}
+
+#[test]
+fn clients_that_come_while_it_stops_do_not_hold_it_up() {
+    let place = Place::new();
+    for _ in 0..4 {
+        let mut server = place.start(&[]);
+        let address = server.resp;
+        // One after the other, for as long as somebody listens, and at most so many.
+        let late = std::thread::spawn(move || {
+            let come = (0..2000).map_while(|_| TcpStream::connect(address).ok());
+            come.collect::<Vec<_>>()
+        });
+        let begun = Instant::now();
+        server.signal("TERM");
+        assert!(server.wait().expect("it ends").success());
+        assert!(begun.elapsed() < Duration::from_secs(4), "it waits for whoever has just come");
+        drop(late.join());
+    }
 }
 
 #[test]

@@ -223,6 +223,8 @@ impl Worker {
             speaks_resp(&shared, id, self.id, peer)
         };
         let mut conn = Box::new(Conn::new(id, speaks, self.now_ns / 1_000_000));
+        // Who comes while the server stops does not hold it up.
+        conn.closing = shared.is_stopping();
         if clients > shared.config.max_clients as u64 {
             count(&shared.counters.rejected_connections, 1);
             let mut reply = conn.outbox.begin(&self.heap, self.round);
