@@ -152,6 +152,32 @@ fn pipelines_of_a_hundred_thousand_commands_are_answered_in_order() {
     assert_eq!(pipelined.call(&[b"GET", b"k999"]).unwrap(), bulk("99999"));
 }
 
+/// Who sends one command is answered before those who sent many at the same time.
+#[test]
+fn long_pipelines_of_others_are_not_waited_for() {
+    const PIPELINES: usize = 40;
+    let place = Place::new();
+    let server = place.start(&["--workers", "1"]);
+    let mut other = raw(server.resp);
+    let mut pipelined: Vec<TcpStream> = (0..PIPELINES).map(|_| raw(server.resp)).collect();
+    for stream in pipelined.iter_mut().chain([&mut other]) {
+        stream.write_all(b"PING\r\n").unwrap();
+        stream.read_exact(&mut [0; 7]).unwrap();
+    }
+    server.signal("STOP");
+    let gets = b"*2\r\n$3\r\nGET\r\n$8\r\nnone:key\r\n".repeat(1000);
+    pipelined.iter_mut().for_each(|stream| stream.write_all(&gets).unwrap());
+    other.write_all(b"PING\r\n").unwrap();
+    server.signal("CONT");
+    other.read_exact(&mut [0; 7]).unwrap();
+    let is_answered = |stream: &&TcpStream| {
+        stream.set_nonblocking(true).unwrap();
+        stream.peek(&mut [0; 1]).is_ok()
+    };
+    let answered = pipelined.iter().filter(is_answered).count();
+    assert!(answered < PIPELINES / 2, "{answered} pipelines were answered first");
+}
+
 /// How many were answered, and the longest wait.
 fn pings_until(client: &mut common::Resp, over: &AtomicBool) -> (u64, Duration) {
     let (mut answered, mut worst) = (0, Duration::ZERO);

@@ -16,7 +16,7 @@ use crate::tails::Tails;
 use landfall_heap::{Heap, HeapError, Ticket, Until, Writer};
 use landfall_media::{CommitMode, Dirty, Extent};
 use landfall_sockets::{ConnId, Event, Transport, TransportError, Wait};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -32,6 +32,11 @@ pub(crate) const LISTENER_HTTP: u32 = 1;
 const TICK: Duration = Duration::from_millis(100);
 /// How long a round lingers for more requests when several clients are active.
 const LINGER: Duration = Duration::from_micros(80);
+/// Connections that have sent more than this wait, within a round, for those that have sent less, bytes.
+const SHORT_BYTES: usize = 4 << 10;
+/// How long a round executes what these have sent before it looks at what has arrived meanwhile. A GET waits no longer
+/// than this for the pipelines of others.
+const ROUND_MAX: Duration = Duration::from_micros(100);
 /// Length of the epochs in which active connections are counted, nanoseconds.
 const EPOCH_NS: u64 = 2_000_000;
 /// Half a request that has lain this long is moved out of landing space, milliseconds.
@@ -84,6 +89,8 @@ pub(crate) struct Worker {
     events: Vec<Event>,
     /// Connections to service this round.
     touched: Vec<ConnId>,
+    /// Of these, in the order in which they came, the ones that have sent much and are not yet executed.
+    long: VecDeque<ConnId>,
     /// Connections with replies or commands that wait for a commit.
     waiting: Vec<ConnId>,
     /// Connections that wait for a log to grow.
@@ -115,6 +122,7 @@ impl Worker {
             conns: Conns::default(),
             events: Vec::new(),
             touched: Vec::new(),
+            long: VecDeque::new(),
             waiting: Vec::new(),
             tails: Tails::default(),
             commit: None,
@@ -183,7 +191,8 @@ impl Worker {
     /// so that their requests are handled, committed and answered together. Clients whose replies wait for
     /// a commit are not expected to send: without others, the commit's end is what is waited for.
     fn wait(&self) -> Wait {
-        let timeout = if self.touched.is_empty() { self.tails.timeout(TICK) } else { Duration::ZERO };
+        let is_idle = self.touched.is_empty() && self.long.is_empty();
+        let timeout = if is_idle { self.tails.timeout(TICK) } else { Duration::ZERO };
         let active = self.active_before.max(self.active).min(self.conns.len());
         let expected = active.saturating_sub(self.waiting.len());
         let events_min = u32::try_from(expected / 2).unwrap_or(u32::MAX).max(1);
@@ -289,19 +298,32 @@ impl Worker {
         }
     }
 
-    /// Executes what the touched connections have sent.
+    /// Executes what the touched connections have sent: first what is short, then as much as a round may.
     fn execute_touched(&mut self) {
-        let touched = std::mem::take(&mut self.touched);
+        let (mut touched, mut long) = (std::mem::take(&mut self.touched), std::mem::take(&mut self.long));
         let (mut core, conns) = self.core_and_conns();
-        for id in &touched {
-            if let Some(conn) = conns.get_mut(id) {
-                conn.touched = conn.execute(&mut core);
-                let holds = conn.holds();
-                admission::note(&core.shared.counters, conn.held, holds);
-                conn.held = holds;
+        touched.retain(|id| match conns.get_mut(id) {
+            Some(conn) if conn.inbox.len() > SHORT_BYTES => {
+                long.push_back(*id);
+                false
+            }
+            Some(conn) => {
+                execute(conn, &mut core);
+                true
+            }
+            None => false,
+        });
+        let until = (!long.is_empty()).then(|| Instant::now() + ROUND_MAX);
+        while let Some(id) = long.pop_front() {
+            if let Some(conn) = conns.get_mut(&id) {
+                execute(conn, &mut core);
+                touched.push(id);
+            }
+            if !long.is_empty() && until.is_some_and(|until| Instant::now() >= until) {
+                break;
             }
         }
-        self.touched = touched;
+        (self.touched, self.long) = (touched, long);
         self.relieve();
     }
 
@@ -686,6 +708,14 @@ impl Worker {
 }
 
 /// True when what a command waits for has come to pass meanwhile.
+/// Executes what a connection has sent.
+fn execute(conn: &mut Conn, core: &mut Core<'_>) {
+    conn.touched = conn.execute(core);
+    let holds = conn.holds();
+    admission::note(&core.shared.counters, conn.held, holds);
+    conn.held = holds;
+}
+
 fn is_over(until: Until, heap: &Heap, commit: &Option<Commit>) -> bool {
     match until {
         Until::Ticket(ticket) => heap.is_durable(ticket),
