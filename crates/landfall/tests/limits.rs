@@ -155,7 +155,7 @@ fn pipelines_of_a_hundred_thousand_commands_are_answered_in_order() {
 /// Who sends one command is answered before those who sent many at the same time.
 #[test]
 fn long_pipelines_of_others_are_not_waited_for() {
-    const PIPELINES: usize = 40;
+    const PIPELINES: usize = 200;
     let place = Place::new();
     let server = place.start(&["--workers", "1"]);
     let mut other = raw(server.resp);
@@ -176,6 +176,28 @@ fn long_pipelines_of_others_are_not_waited_for() {
     };
     let answered = pipelined.iter().filter(is_answered).count();
     assert!(answered < PIPELINES / 2, "{answered} pipelines were answered first");
+}
+
+/// What is whole and waits for its turn gives its space back by itself, however much of the region it takes.
+#[test]
+fn floods_of_whole_commands_close_nobody() {
+    const CLIENTS: usize = 60;
+    const COMMANDS: usize = 4000;
+    let place = Place::new();
+    let server = place.start(&["--workers", "1", "--max-output", "64KiB"]);
+    let key = "k".repeat(1000);
+    let gets = format!("*2\r\n$3\r\nGET\r\n$1000\r\n{key}\r\n").repeat(COMMANDS);
+    std::thread::scope(|threads| {
+        for _ in 0..CLIENTS {
+            let mut stream = raw(server.resp);
+            let (mut writing, gets) = (stream.try_clone().unwrap(), &gets);
+            threads.spawn(move || writing.write_all(gets.as_bytes()).expect("all is taken"));
+            threads.spawn(move || {
+                let mut replies = vec![0; b"$-1\r\n".len() * COMMANDS];
+                stream.read_exact(&mut replies).expect("all is answered");
+            });
+        }
+    });
 }
 
 /// How many were answered, and the longest wait.

@@ -45,6 +45,8 @@ const ASIDE_AFTER_MS: u64 = 500;
 const RELIEF_STEP: u64 = 64 << 10;
 /// No landing space is left: a request that holds as much is refused, bytes.
 const STARVING_MIN: usize = 64 << 10;
+/// A connection whose commands have to wait is received no more of once so much of it waits, bytes.
+const WAITING_BYTES_MAX: usize = 256 << 10;
 /// How long a stopping worker waits for replies to be taken.
 const DRAIN_MAX: Duration = Duration::from_secs(5);
 
@@ -261,7 +263,12 @@ impl Worker {
             conn.epoch = self.epoch;
             self.active += 1;
         }
+        // It may wait for its turn for several rounds, in which it must not send without bound.
+        let is_behind = conn.touched;
         self.touch(id);
+        if is_behind {
+            self.regulate(id);
+        }
     }
 
     fn sent(&mut self, id: ConnId, buffers: landfall_sockets::Outgoing) {
@@ -314,12 +321,15 @@ impl Worker {
             None => false,
         });
         let until = (!long.is_empty()).then(|| Instant::now() + ROUND_MAX);
+        let heap = core.shared.engine.heap();
+        let has_space = || heap.runs().free_count() >= heap.clean_below();
         while let Some(id) = long.pop_front() {
             if let Some(conn) = conns.get_mut(&id) {
                 execute(conn, &mut core);
                 touched.push(id);
             }
-            if !long.is_empty() && until.is_some_and(|until| Instant::now() >= until) {
+            // Where space is short, what has landed goes first: until it is executed, it takes the place of what is stored.
+            if !long.is_empty() && has_space() && until.is_some_and(|until| Instant::now() >= until) {
                 break;
             }
         }
@@ -462,7 +472,7 @@ impl Worker {
         let Some(conn) = self.conns.get_mut(&id) else { return false };
         let limit = self.shared.config.max_output.0 as usize;
         let waits = conn.park.is_some() || conn.touched;
-        let full = conn.output_len() >= limit || (waits && conn.inbox.len() >= limit);
+        let full = conn.output_len() >= limit || (waits && conn.inbox.len() >= limit.min(WAITING_BYTES_MAX));
         if full != conn.paused && !conn.closed {
             conn.paused = full;
             if full { self.transport.pause(id) } else { self.transport.resume(&mut self.landing, id) }
@@ -647,6 +657,10 @@ impl Worker {
         self.starved = !self.heap.can_land();
         if !self.starved || self.heap.may_wait_for_any() {
             return self.shared.wake_maintenance();
+        }
+        // Whoever waits for its turn gives back what it holds, once that has come.
+        if self.conns.values().any(|conn| conn.touched && conn.inbox.len() >= STARVING_MIN) {
+            return;
         }
         let largest = self.conns.values().filter(|conn| !conn.closing).max_by_key(|conn| conn.inbox.len());
         let Some(conn) = largest.filter(|conn| conn.inbox.len() >= STARVING_MIN) else {
