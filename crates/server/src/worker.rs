@@ -3,9 +3,13 @@
 //! A *round* of the loop takes what has arrived, executes it, commits, and sends. On byte-addressable media
 //! the commit is a fence before the round's replies leave. On files it is device I/O: one is on its way at
 //! a time, while the next rounds gather the next batch; replies wait in their connection's outbox for the
-//! slots they depend on, and only those replies.
+//! tickets that they depend on, and only those replies.
+//!
+//! A round is bounded: short requests come first, long pipelines have their turn for some time.
 
-use crate::admission::{self, Excess, Held, Holder};
+mod relief;
+
+use crate::admission::{self, Excess, Held};
 use crate::config::Config;
 use crate::conn::{Conn, Core, Park, Speaks};
 use crate::http::HttpSession;
@@ -41,10 +45,6 @@ const ROUND_MAX: Duration = Duration::from_micros(100);
 const EPOCH_NS: u64 = 2_000_000;
 /// Half a request that has lain this long is moved out of landing space, milliseconds.
 const ASIDE_AFTER_MS: u64 = 500;
-/// Growth of what unfinished requests hold after which it is decided again whom to close, bytes.
-const RELIEF_STEP: u64 = 64 << 10;
-/// No landing space is left: a request that holds as much is refused, bytes.
-const STARVING_MIN: usize = 64 << 10;
 /// A connection whose commands have to wait is received no more of once so much of it waits, bytes.
 const WAITING_BYTES_MAX: usize = 256 << 10;
 /// How long a stopping worker waits for replies to be taken.
@@ -337,56 +337,6 @@ impl Worker {
         self.relieve();
     }
 
-    /// Closes those whose unfinished requests move least, where these hold more than they may.
-    fn relieve(&mut self) {
-        let counters = &self.shared.counters;
-        let all = Excess {
-            unauthenticated: counters.unauthenticated_bytes.load(Ordering::Relaxed),
-            unfinished: counters.unfinished_bytes.load(Ordering::Relaxed),
-        };
-        let has_grown = all.unauthenticated > self.relieved.unauthenticated
-            || all.unfinished > self.relieved.unfinished + RELIEF_STEP;
-        if !has_grown {
-            self.relieved.unauthenticated = self.relieved.unauthenticated.min(all.unauthenticated);
-            self.relieved.unfinished = self.relieved.unfinished.min(all.unfinished);
-            return;
-        }
-        self.relieved = all;
-        let excess =
-            admission::excess(counters, self.heap.media().len(), admission::room(counters, &self.heap));
-        if !excess.is_none() {
-            self.close_slowest(excess);
-        }
-    }
-
-    /// Closes those that move least until the excess is given back, as far as it is this worker's.
-    fn close_slowest(&mut self, excess: Excess) {
-        let now_ms = self.now_ns / 1_000_000;
-        let holder = |conn: &Conn| Holder { id: conn.id, held: conn.held, rate: conn.arriving.rate(now_ms) };
-        let holders: Vec<Holder> = self.conns.values().map(|conn| holder(conn)).collect();
-        let sum = |of: fn(&Holder) -> bool| holders.iter().filter(|h| of(h)).map(|h| h.held.bytes).sum();
-        let own = Excess { unauthenticated: sum(|h| !h.held.is_authenticated), unfinished: sum(|_| true) };
-        let chosen = admission::choose(holders, excess.part(own, &self.shared.counters));
-        if let Some(first) = chosen.first() {
-            tracing::warn!(conn = first.0, closed = chosen.len(), "unfinished requests hold too much");
-        }
-        for id in chosen {
-            self.refuse(id, Conn::refuse_unfinished);
-        }
-    }
-
-    /// Refuses a connection's unfinished request.
-    fn refuse(&mut self, id: ConnId, refuse: fn(&mut Conn, &mut Core<'_>, &Heap)) {
-        let heap = Arc::clone(&self.heap);
-        let (mut core, conns) = self.core_and_conns();
-        if let Some(conn) = conns.get_mut(&id) {
-            refuse(conn, &mut core, &heap);
-            admission::note(&core.shared.counters, conn.held, Held::default());
-            conn.held = Held::default();
-        }
-        self.touch(id);
-    }
-
     /// What commands are executed with, beside the connections that sent them.
     fn core_and_conns(&mut self) -> (Core<'_>, &mut Conns) {
         let core = Core {
@@ -649,28 +599,6 @@ impl Worker {
                 workers[self.id].waker.wake();
             }
         }
-    }
-
-    /// No landing space is left. If cleaning cannot make some either, the request that holds most of it cannot be stored
-    /// anyway.
-    fn make_landing_room(&mut self) {
-        self.starved = !self.heap.can_land();
-        if !self.starved || self.heap.may_wait_for_any() {
-            return self.shared.wake_maintenance();
-        }
-        // Whoever waits for its turn gives back what it holds, once that has come.
-        if self.conns.values().any(|conn| conn.touched && conn.inbox.len() >= STARVING_MIN) {
-            return;
-        }
-        let largest = self.conns.values().filter(|conn| !conn.closing).max_by_key(|conn| conn.inbox.len());
-        let Some(conn) = largest.filter(|conn| conn.inbox.len() >= STARVING_MIN) else {
-            // Many short ones may hold as much.
-            let unfinished = self.shared.counters.unfinished_bytes.load(Ordering::Relaxed) / 2;
-            return self.close_slowest(Excess { unauthenticated: 0, unfinished });
-        };
-        let (id, bytes) = (conn.id, conn.inbox.len());
-        tracing::warn!(conn = id.0, bytes, "no landing space: the largest unfinished request is refused");
-        self.refuse(id, Conn::refuse_for_space);
     }
 
     fn tick(&mut self) {

@@ -12,10 +12,14 @@ pub(crate) mod throughput;
 use crate::args::{KvArgs, MediaChoice, limits};
 use crate::clients::Client;
 use crate::error::BenchError;
+use crate::measure::proc::warm_memory;
 use crate::measure::stats::whole;
 use crate::peers::{Peer, Programs, Server};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
+
+/// Memory that is touched before each start, at most, bytes: loads write less than this.
+const WARM_BYTES_MAX: u64 = 4 << 30;
 
 /// What all workloads work with.
 #[derive(Debug)]
@@ -70,6 +74,9 @@ impl Bench {
         capacity: u64,
     ) -> Result<Fresh, BenchError> {
         let scratch = self.scratch(media)?;
+        if !self.args.quick {
+            warm_memory(capacity.min(WARM_BYTES_MAX));
+        }
         let mut server = peer.start(&scratch.data(), capacity)?;
         server.wait_ready()?;
         Ok(Fresh { server, _scratch: scratch })

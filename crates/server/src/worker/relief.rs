@@ -1,0 +1,88 @@
+//! Space that requests hold: whose are closed so that others have some.
+
+use super::Worker;
+use crate::admission::{self, Excess, Held, Holder};
+use crate::conn::{Conn, Core};
+use landfall_heap::Heap;
+use landfall_sockets::ConnId;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Growth of what unfinished requests hold after which it is decided again whom to close, bytes.
+const RELIEF_STEP: u64 = 64 << 10;
+/// No landing space is left: a request that holds as much is refused, bytes.
+const STARVING_MIN: usize = 64 << 10;
+
+impl Worker {
+    /// Closes those whose unfinished requests move least, where these hold more than they may.
+    pub(super) fn relieve(&mut self) {
+        let counters = &self.shared.counters;
+        let all = Excess {
+            unauthenticated: counters.unauthenticated_bytes.load(Ordering::Relaxed),
+            unfinished: counters.unfinished_bytes.load(Ordering::Relaxed),
+        };
+        let has_grown = all.unauthenticated > self.relieved.unauthenticated
+            || all.unfinished > self.relieved.unfinished + RELIEF_STEP;
+        if !has_grown {
+            self.relieved.unauthenticated = self.relieved.unauthenticated.min(all.unauthenticated);
+            self.relieved.unfinished = self.relieved.unfinished.min(all.unfinished);
+            return;
+        }
+        self.relieved = all;
+        let excess =
+            admission::excess(counters, self.heap.media().len(), admission::room(counters, &self.heap));
+        if !excess.is_none() {
+            self.close_slowest(excess);
+        }
+    }
+
+    /// Closes those that move least until the excess is given back, as far as it is this worker's.
+    fn close_slowest(&mut self, excess: Excess) {
+        let now_ms = self.now_ns / 1_000_000;
+        let holder = |conn: &Conn| Holder { id: conn.id, held: conn.held, rate: conn.arriving.rate(now_ms) };
+        let holders: Vec<Holder> = self.conns.values().map(|conn| holder(conn)).collect();
+        let sum = |of: fn(&Holder) -> bool| holders.iter().filter(|h| of(h)).map(|h| h.held.bytes).sum();
+        let own = Excess { unauthenticated: sum(|h| !h.held.is_authenticated), unfinished: sum(|_| true) };
+        let chosen = admission::choose(holders, excess.part(own, &self.shared.counters));
+        if let Some(first) = chosen.first() {
+            tracing::warn!(conn = first.0, closed = chosen.len(), "unfinished requests hold too much");
+        }
+        for id in chosen {
+            self.refuse(id, Conn::refuse_unfinished);
+        }
+    }
+
+    /// Refuses a connection's unfinished request.
+    fn refuse(&mut self, id: ConnId, refuse: fn(&mut Conn, &mut Core<'_>, &Heap)) {
+        let heap = Arc::clone(&self.heap);
+        let (mut core, conns) = self.core_and_conns();
+        if let Some(conn) = conns.get_mut(&id) {
+            refuse(conn, &mut core, &heap);
+            admission::note(&core.shared.counters, conn.held, Held::default());
+            conn.held = Held::default();
+        }
+        self.touch(id);
+    }
+
+    /// No landing space is left. If cleaning cannot make some either, the request that holds most of it cannot be stored
+    /// anyway.
+    pub(super) fn make_landing_room(&mut self) {
+        self.starved = !self.heap.can_land();
+        if !self.starved || self.heap.may_wait_for_any() {
+            return self.shared.wake_maintenance();
+        }
+        // Whoever waits for its turn gives back what it holds, once that has come.
+        if self.conns.values().any(|conn| conn.touched && conn.inbox.len() >= STARVING_MIN) {
+            return;
+        }
+        let largest = self.conns.values().filter(|conn| !conn.closing).max_by_key(|conn| conn.inbox.len());
+        let Some(conn) = largest.filter(|conn| conn.inbox.len() >= STARVING_MIN) else {
+            // Many short ones may hold as much.
+            let unfinished = self.shared.counters.unfinished_bytes.load(Ordering::Relaxed) / 2;
+            return self.close_slowest(Excess { unauthenticated: 0, unfinished });
+        };
+        let (id, bytes) = (conn.id, conn.inbox.len());
+        tracing::warn!(conn = id.0, bytes, "no landing space: the largest unfinished request is refused");
+        self.refuse(id, Conn::refuse_for_space);
+    }
+}
