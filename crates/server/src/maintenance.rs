@@ -75,6 +75,36 @@ impl Job {
     }
 }
 
+/// Jobs that failed, and when they are tried again.
+#[derive(Debug, Default)]
+struct Failures(BTreeMap<Job, Instant>);
+
+impl Failures {
+    /// Does a step of one job. What fails is told, once until it succeeds, and tried again after a while; the other jobs go on.
+    fn attempt<R: Default>(
+        &mut self,
+        job: Job,
+        now: Instant,
+        step: impl FnOnce() -> Result<R, KvError>,
+    ) -> R {
+        if self.0.get(&job).is_some_and(|until| now < *until) {
+            return R::default();
+        }
+        match step() {
+            Ok(done) => {
+                self.0.remove(&job);
+                done
+            }
+            Err(error) => {
+                if self.0.insert(job, now + PAUSE_FAILED).is_none() {
+                    tracing::error!(%error, job = job.name(), "background work failed; everything else goes on");
+                }
+                R::default()
+            }
+        }
+    }
+}
+
 /// What the scrub is at: memory's keys, then its logs, then, where that is something else, the medium.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Scrubs {
@@ -100,8 +130,7 @@ pub(crate) struct Maintenance {
     marked_at: Instant,
     /// The compactor has found nothing to empty, and is not asked again until then.
     rests_until: Instant,
-    /// Jobs that failed, and when they are tried again. A job is complained of once until it succeeds.
-    failed: BTreeMap<Job, Instant>,
+    failures: Failures,
 }
 
 impl Maintenance {
@@ -122,7 +151,7 @@ impl Maintenance {
             window_began: now,
             marked_at: now,
             rests_until: now,
-            failed: BTreeMap::new(),
+            failures: Failures::default(),
         }
     }
 
@@ -152,23 +181,12 @@ impl Maintenance {
         purging || sweeping || compacting || self.loading
     }
 
-    /// Does a step of one job. What fails is told, and tried again after a while; the other jobs go on.
+    /// Does a step of one job.
     fn attempt<R: Default>(&mut self, job: Job, step: impl FnOnce(&mut Self) -> Result<R, KvError>) -> R {
-        if self.failed.get(&job).is_some_and(|until| Instant::now() < *until) {
-            return R::default();
-        }
-        match step(self) {
-            Ok(done) => {
-                self.failed.remove(&job);
-                done
-            }
-            Err(error) => {
-                if self.failed.insert(job, Instant::now() + PAUSE_FAILED).is_none() {
-                    tracing::error!(%error, job = job.name(), "background work failed; everything else goes on");
-                }
-                R::default()
-            }
-        }
+        let mut failures = std::mem::take(&mut self.failures);
+        let done = failures.attempt(job, Instant::now(), || step(self));
+        self.failures = failures;
+        done
     }
 
     /// Brings a file's runs into memory.
@@ -368,5 +386,27 @@ impl Maintenance {
 pub(crate) fn leave_clean(shared: &Shared) {
     if let Err(error) = shared.engine.heap().mark_slabs(1) {
         tracing::error!(%error, "watermarks were not written; the next start will look at more data");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Failures, Job, PAUSE_FAILED};
+    use landfall_heap::HeapError;
+    use landfall_kv::KvError;
+    use std::time::Instant;
+
+    fn fails() -> Result<u32, KvError> {
+        Err(HeapError::Full.into())
+    }
+
+    #[test]
+    fn a_job_that_fails_is_tried_again_after_a_while_and_the_others_go_on() {
+        let (mut failures, now) = (Failures::default(), Instant::now());
+        assert_eq!(failures.attempt(Job::Load, now, fails), 0);
+        assert_eq!(failures.attempt(Job::Load, now, || Ok(1)), 0, "not at once");
+        assert_eq!(failures.attempt(Job::Compact, now, || Ok(2)), 2, "another job");
+        assert_eq!(failures.attempt(Job::Load, now + PAUSE_FAILED, || Ok(3)), 3);
+        assert_eq!(failures.attempt(Job::Load, now, || Ok(4)), 4, "what has succeeded does not wait");
     }
 }
