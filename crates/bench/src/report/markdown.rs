@@ -64,8 +64,8 @@ fn head(page: &mut Page, results: &Results) {
     page.paragraph("# landfall bench kv");
     page.paragraph(&format!(
         "landfall {} on {} ({} cores, {} of memory, Linux {}); client: {}; {} rounds of {} s, servers in turns \
-         (A B C A B C ...), each started afresh after as much memory has been written and freed as it may take (a virtual \
-         machine's host may have to provide it first); {:.0} s in all. Figures are medians, with the smallest and largest of \
+         (A B C A B C ...), each started afresh after 4 GiB of memory have been written and freed (a virtual machine's \
+         host may have to provide them first); {:.0} s in all. Figures are medians, with the smallest and largest of \
          the rounds in brackets. Ratios are landfall over the peer, round by round: trust them more than absolutes.",
         results.landfall_version, machine.processor, machine.cores, bytes(machine.memory as f64), machine.kernel,
         results.client, settings.rounds, settings.seconds, results.took_seconds,

@@ -18,8 +18,8 @@ use crate::peers::{Peer, Programs, Server};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
-/// Memory that is touched before each start, at most, bytes: loads write less than this.
-const WARM_BYTES_MAX: u64 = 4 << 30;
+/// Memory that is touched before each start, bytes: most loads write less than this.
+const WARM_BYTES: u64 = 4 << 30;
 
 /// What all workloads work with.
 #[derive(Debug)]
@@ -75,7 +75,7 @@ impl Bench {
     ) -> Result<Fresh, BenchError> {
         let scratch = self.scratch(media)?;
         if !self.args.quick {
-            warm_memory(capacity.min(WARM_BYTES_MAX));
+            warm_memory(WARM_BYTES);
         }
         let mut server = peer.start(&scratch.data(), capacity)?;
         server.wait_ready()?;
