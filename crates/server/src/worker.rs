@@ -38,8 +38,8 @@ const TICK: Duration = Duration::from_millis(100);
 const LINGER: Duration = Duration::from_micros(80);
 /// Connections that have sent more than this wait, within a round, for those that have sent less, bytes.
 const SHORT_BYTES: usize = 4 << 10;
-/// How long a round executes what these have sent before it looks at what has arrived meanwhile. A GET waits no longer
-/// than this for the pipelines of others.
+/// How long a round executes what these have sent, a connection's turn at least, before it looks at what has arrived
+/// meanwhile: so long, about, a GET waits for the pipelines of others.
 const ROUND_MAX: Duration = Duration::from_micros(100);
 /// Length of the epochs in which active connections are counted, nanoseconds.
 const EPOCH_NS: u64 = 2_000_000;
@@ -649,7 +649,6 @@ impl Worker {
     }
 }
 
-/// True when what a command waits for has come to pass meanwhile.
 /// Executes what a connection has sent.
 fn execute(conn: &mut Conn, core: &mut Core<'_>) {
     conn.touched = conn.execute(core);
@@ -658,6 +657,7 @@ fn execute(conn: &mut Conn, core: &mut Core<'_>) {
     conn.held = holds;
 }
 
+/// True when what a command waits for has come to pass meanwhile.
 fn is_over(until: Until, heap: &Heap, commit: &Option<Commit>) -> bool {
     match until {
         Until::Ticket(ticket) => heap.is_durable(ticket),
