@@ -4,14 +4,15 @@ use crate::copies::Copies;
 use crate::crc;
 use crate::error::{Damage, HeapError};
 use crate::free::{FreeGoal, Tend};
-use crate::layout::{RECORD_SIZE, RunId, SLOTS_PER_RUN, SlotId};
+use crate::layout::{RECORD_SIZE, RunId, SlotId};
 use crate::record::{
     Check, Draft, EXTENT_SIZE, ExtentList, Fields, KeyPlace, Kind, RecordView, Seal, Slot, ValuePlace,
 };
 use crate::runs::{RunUse, Runs};
+use crate::slabs::SpareSlab;
 use crate::space::Space;
 use crate::superblock::{FEATURE_SUMS_ONLY, Geometry};
-use crate::table::{self, RunWord};
+use crate::table::RunWord;
 use crate::ticket::{Lanes, Ticket};
 use landfall_media::{CommitMode, Dirty, Extent, Media, MediaError, RUN_SIZE, Site, Standing, Sum, prefetch};
 use parking_lot::Mutex;
@@ -30,13 +31,6 @@ pub type Extents = SmallVec<[Extent; 4]>;
 
 /// What one version refers to, as it waits to be let go.
 pub(crate) type Refers = SmallVec<[Extent; 2]>;
-
-/// A slab that has room: where, and the next free slot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct SpareSlab {
-    pub(crate) run: RunId,
-    pub(crate) next: u32,
-}
 
 /// How far the copying of a record has come.
 #[derive(Clone, Copy, Debug, Default)]
@@ -65,7 +59,6 @@ pub enum Integrity {
 pub struct Heap {
     pub(crate) media: Arc<dyn Media>,
     pub(crate) geometry: Geometry,
-    pub(crate) seal: Seal,
     pub(crate) runs: Runs,
     /// How far each writer has come.
     pub(crate) lanes: Lanes,
@@ -75,7 +68,7 @@ pub struct Heap {
     /// The superblock as it was last written.
     superblock: Mutex<Geometry>,
     /// Its must-know features.
-    features: AtomicU32,
+    pub(crate) features: AtomicU32,
     /// Records that the compactor is copying, or whose copy lost to something that is not durable yet.
     copying: Mutex<BTreeMap<SlotId, Copying>>,
     /// Live slots whose data are not counted, because they cannot be trusted to be theirs.
@@ -90,8 +83,8 @@ pub struct Heap {
     consolidated_max: AtomicU32,
     /// Counts of payload bytes that user space copied, by path.
     pub copies: Copies,
-    /// Bytes zeroed to become slabs.
-    zeroed_bytes: AtomicU64,
+    /// Bytes zeroed so that runs could become slabs.
+    pub(crate) zeroed_bytes: AtomicU64,
 }
 
 impl std::fmt::Debug for Heap {
@@ -106,7 +99,6 @@ impl std::fmt::Debug for Heap {
 impl Heap {
     pub(crate) fn new(media: Arc<dyn Media>, geometry: Geometry) -> Self {
         Self {
-            seal: Seal::new(&geometry.salt),
             runs: Runs::new(geometry.runs),
             lanes: Lanes::default(),
             media,
@@ -286,7 +278,13 @@ impl Heap {
     pub fn slot(&self, slot: SlotId) -> Result<Slot<'_>, MediaError> {
         let bytes = self.media.bytes(Extent::new(slot.off(), RECORD_SIZE as u32))?;
         let bytes = bytes.try_into().expect("a record's size was asked for");
-        Ok(RecordView::parse(bytes, slot, self.seal, self.geometry.bytes()))
+        Ok(RecordView::parse(bytes, slot, self.seal(slot.run()), self.geometry.bytes()))
+    }
+
+    /// What seals the records of a slab.
+    #[inline]
+    pub(crate) fn seal(&self, run: RunId) -> Seal {
+        self.runs.get(run).seal()
     }
 
     /// Has the record in a slot brought near: it will be read soon.
@@ -556,138 +554,6 @@ impl Heap {
         self.disown(slot);
     }
 
-    /// Slabs prepared and waiting for a writer.
-    pub fn spare_slabs(&self) -> usize {
-        self.spare_slabs.lock().len()
-    }
-
-    /// Bytes zeroed on the medium since the region was opened: runs that became slabs.
-    pub fn zeroed_bytes(&self) -> u64 {
-        self.zeroed_bytes.load(Ordering::Relaxed)
-    }
-
-    /// Turns a free run into an empty slab, durably: zeroes first, the table word after their fence.
-    ///
-    /// # Errors
-    /// [`HeapError::Full`] when no more than `keep` runs are free; the medium's.
-    pub fn prepare_slab(&self, keep: u32) -> Result<(), HeapError> {
-        let run = self.runs.take_free(keep).ok_or(HeapError::Full)?;
-        self.zero_slab(run).map_err(|error| {
-            self.runs.put_unused(run, &error);
-            match error {
-                MediaError::Full { .. } => HeapError::Full,
-                other => other.into(),
-            }
-        })?;
-        self.runs.become_slab(run, 0);
-        self.spare_slabs.lock().push(SpareSlab { run, next: 0 });
-        Ok(())
-    }
-
-    /// Prepares a slab ahead of need, leaving the reserves alone.
-    ///
-    /// # Errors
-    /// As [`Self::prepare_slab`], but having no run to spare is not an error.
-    pub fn prepare_slab_within_reserve(&self) -> Result<(), HeapError> {
-        match self.prepare_slab(self.writer_reserve()) {
-            Err(HeapError::Full) => Ok(()),
-            other => other,
-        }
-    }
-
-    fn zero_slab(&self, run: RunId) -> Result<(), MediaError> {
-        let whole = Extent::new(run.off(), RUN_SIZE as u32);
-        let mut dirty = Dirty::new();
-        self.media.zero(whole)?;
-        self.media.flush(&mut dirty, Site::SlabZero, whole);
-        self.media.fence(&mut dirty, Site::SlabZeroFence)?;
-        self.zeroed_bytes.fetch_add(RUN_SIZE, Ordering::Relaxed);
-        self.write_words(&[(run, RunWord::Slab { durable: 0, sealed: false })])
-    }
-
-    /// Writes run-table words durably.
-    pub(crate) fn write_words(&self, words: &[(RunId, RunWord)]) -> Result<(), MediaError> {
-        let _table = self.table_lock.lock();
-        self.write_words_locked(words)
-    }
-
-    fn write_words_locked(&self, words: &[(RunId, RunWord)]) -> Result<(), MediaError> {
-        let mut dirty = Dirty::new();
-        for (run, word) in words {
-            table::write(&*self.media, &mut dirty, *run, *word, &self.geometry.salt)?;
-        }
-        self.media.fence(&mut dirty, Site::RunTableFence)
-    }
-
-    /// Takes a slab with room for `writer`, preparing one where none waits.
-    pub(crate) fn take_spare_slab(&self, keep: u32, writer: u8) -> Result<SpareSlab, HeapError> {
-        if let Some(spare) = self.pop_spare(writer) {
-            return Ok(spare);
-        }
-        self.prepare_slab(keep)?;
-        self.pop_spare(writer).ok_or(HeapError::Full)
-    }
-
-    /// Owner and list change together, so that the compactor never takes a slab that a writer is taking.
-    fn pop_spare(&self, writer: u8) -> Option<SpareSlab> {
-        let mut spares = self.spare_slabs.lock();
-        let spare = spares.pop()?;
-        self.runs.get(spare.run).owner.store(writer + 1, Ordering::Release);
-        Some(spare)
-    }
-
-    /// Takes a slab away from the writers, for compaction; false if one has it.
-    pub(crate) fn withdraw_spare(&self, run: RunId) -> bool {
-        let mut spares = self.spare_slabs.lock();
-        spares.retain(|spare| spare.run != run);
-        self.runs.get(run).owner.load(Ordering::Acquire) == 0
-    }
-
-    /// Writes the durable marks of slabs that have advanced by at least `step` slots since the last mark.
-    /// Returns how many were written.
-    ///
-    /// # Errors
-    /// The medium's.
-    pub fn mark_slabs(&self, step: u32) -> Result<usize, HeapError> {
-        let slabs = self.runs.iter().filter(|(_, run)| run.used_for() == RunUse::Slab).map(|(id, _)| id);
-        self.mark_where(slabs, |durable, marked| {
-            let full = durable == SLOTS_PER_RUN && marked < durable;
-            full || durable >= marked + step.max(1)
-        })
-    }
-
-    /// Writes the durable marks of some slabs.
-    pub(crate) fn mark(&self, slabs: &[RunId]) -> Result<(), HeapError> {
-        self.mark_where(slabs.iter().copied(), |durable, marked| durable > marked).map(|_| ())
-    }
-
-    /// All under the table's lock: marks only ever rise, and a slab that is being given back gets none.
-    fn mark_where(
-        &self,
-        slabs: impl Iterator<Item = RunId>,
-        is_due: impl Fn(u32, u32) -> bool,
-    ) -> Result<usize, HeapError> {
-        let _table = self.table_lock.lock();
-        let mut words: SmallVec<[(RunId, RunWord); 8]> = SmallVec::new();
-        for id in slabs {
-            let run = self.runs.get(id);
-            let (durable, marked) = (run.durable.load(Ordering::Acquire), run.marked.load(Ordering::Relaxed));
-            if is_due(durable, marked) && run.leaving.load(Ordering::Acquire) == 0 {
-                words.push((id, RunWord::Slab { durable, sealed: durable == SLOTS_PER_RUN }));
-            }
-        }
-        if words.is_empty() {
-            return Ok(0);
-        }
-        self.write_words_locked(&words)?;
-        for (run, word) in &words {
-            if let RunWord::Slab { durable, .. } = word {
-                self.runs.get(*run).marked.store(*durable, Ordering::Release);
-            }
-        }
-        Ok(words.len())
-    }
-
     /// True for a slot that is kept although it cannot be read.
     pub(crate) fn is_unreadable(&self, slot: SlotId) -> bool {
         self.has_uncounted.load(Ordering::Acquire)
@@ -720,7 +586,7 @@ impl Heap {
         });
         draft.key_inline(b"");
         draft.value_inline(b"", crc::of(b""));
-        self.media.store(slot.off(), &draft.seal(slot, 0, self.seal))?;
+        self.media.store(slot.off(), &draft.seal(slot, 0, self.seal(slot.run())))?;
         self.media.flush(dirty, Site::Erase, Extent::new(slot.off(), RECORD_SIZE as u32));
         Ok(())
     }
@@ -731,6 +597,9 @@ impl Heap {
     /// # Errors
     /// The medium's.
     pub fn declare_no_slab(&self, run: RunId) -> Result<(), MediaError> {
+        if self.has_epochs() {
+            self.set_epoch(run, self.runs.get(run).epoch(), &mut Dirty::new())?;
+        }
         self.write_words(&[(run, RunWord::NotSlab)])
     }
 

@@ -22,6 +22,8 @@ pub const RUNS_MIN: u32 = 32;
 pub const SUPERBLOCK_OFFSETS: [u64; 2] = [0, 32 << 10];
 /// Offsets of the two run-table copies from their zone's start, bytes.
 pub const TABLE_OFFSETS: [u64; 2] = [64 << 10, 128 << 10];
+/// Offsets of the two copies of the epochs from their zone's start, bytes.
+pub const EPOCH_OFFSETS: [u64; 2] = [192 << 10, 256 << 10];
 
 /// Longest key, bytes.
 pub const KEY_BYTES_MAX: usize = 64 << 10;
@@ -33,7 +35,8 @@ pub const GROUP_RECORDS_MAX: usize = SLOTS_PER_RUN as usize;
 const _: () = assert!(FRAMES_PER_RUN == 512);
 const _: () = assert!(SLOTS_PER_RUN as u64 * RECORD_SIZE == RUN_SIZE);
 const _: () = assert!(RUNS_MAX as u64 * RUN_SIZE == 512 << 30);
-const _: () = assert!(TABLE_OFFSETS[1] + ZONE_RUNS as u64 * 8 <= RUN_SIZE);
+const _: () = assert!(TABLE_OFFSETS[1] + ZONE_RUNS as u64 * 8 <= EPOCH_OFFSETS[0]);
+const _: () = assert!(EPOCH_OFFSETS[1] + ZONE_RUNS as u64 * 8 <= RUN_SIZE);
 
 /// Number of a run: its region offset divided by [`RUN_SIZE`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -57,9 +60,18 @@ impl RunId {
 
     /// Offsets of the two copies of this run's table word.
     pub const fn table_words(self) -> [u64; 2] {
+        self.words_at(TABLE_OFFSETS)
+    }
+
+    /// Offsets of the two copies of this run's epoch.
+    pub const fn epoch_words(self) -> [u64; 2] {
+        self.words_at(EPOCH_OFFSETS)
+    }
+
+    const fn words_at(self, offsets: [u64; 2]) -> [u64; 2] {
         let zone = (self.0 / ZONE_RUNS * ZONE_RUNS) as u64 * RUN_SIZE;
         let word = (self.0 % ZONE_RUNS) as u64 * 8;
-        [zone + TABLE_OFFSETS[0] + word, zone + TABLE_OFFSETS[1] + word]
+        [zone + offsets[0] + word, zone + offsets[1] + word]
     }
 }
 

@@ -23,6 +23,7 @@ mod record;
 mod recover;
 mod runs;
 mod scrub;
+mod slabs;
 mod space;
 mod superblock;
 mod superseded;

@@ -308,19 +308,37 @@ impl Draft {
     }
 }
 
-/// What binds record checksums to their region: derived from its salt.
+/// What binds record checksums to one life of one slab: derived from the region's salt and the slab's epoch.
 ///
-/// The checksum is CRC-32C over the region's salt, the slot number, and the record's bytes after the
-/// checksum. CRCs are linear: over bytes of one length, another start adds a constant, kept here, so that
-/// each record costs one pass over its own bytes.
-#[derive(Clone, Copy, Debug)]
+/// The checksum is CRC-32C over the salt, the slot number, and the record's bytes after the checksum; the epoch is
+/// XORed into the salt's end. CRCs are linear: over bytes of one length, another start adds a constant, kept here,
+/// so that each record costs one pass over its own bytes. Different epochs add different constants, since a CRC tells
+/// all bursts of 32 bits apart: a record is never valid in another life of its slab.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seal(u32);
 
 impl Seal {
-    /// The seal of a region with this salt.
-    pub fn new(salt: &[u8; 16]) -> Self {
+    /// The seal of a slab of epoch `epoch` in a region with this salt.
+    pub fn new(salt: &[u8; 16], epoch: u32) -> Self {
         const ZEROES: [u8; RECORD_SIZE as usize] = [0; RECORD_SIZE as usize];
-        Self(crc::append(crc::of(salt), &ZEROES) ^ crc::of(&ZEROES))
+        let mut salt = *salt;
+        salt[12..].iter_mut().zip(epoch.to_le_bytes()).for_each(|(byte, of_epoch)| *byte ^= of_epoch);
+        Self(crc::append(crc::of(&salt), &ZEROES) ^ crc::of(&ZEROES))
+    }
+
+    /// As one word.
+    pub(crate) fn to_word(self) -> u32 {
+        self.0
+    }
+
+    /// From [`Self::to_word`].
+    pub(crate) fn from_word(word: u32) -> Self {
+        Self(word)
+    }
+
+    /// True if the bytes of a slot hold a record with this seal.
+    pub(crate) fn holds(self, bytes: &[u8; RECORD_SIZE as usize], slot: SlotId) -> bool {
+        self.of_stored(bytes, slot).to_le_bytes() == bytes[..4]
     }
 
     /// Of an image: a record with its slot number in place of the checksum.
@@ -340,7 +358,7 @@ impl Seal {
 /// What a slot holds.
 #[derive(Clone, Copy, Debug)]
 pub enum Slot<'a> {
-    /// Never written since the slab was zeroed.
+    /// Zeroes. (A slot that was not written since its run became a slab may hold anything else, too, and is then damaged.)
     Empty,
     /// A record whose checks hold.
     Record(RecordView<'a>),
@@ -574,7 +592,7 @@ mod tests {
     const GROUP: Group = Group { first_seq: 70, count: 9, place: 7 };
 
     fn seal() -> Seal {
-        Seal::new(&[9; 16])
+        Seal::new(&[9; 16], 0)
     }
 
     fn sample(key: &[u8], extents: &[Extent]) -> [u8; RECORD_SIZE as usize] {
@@ -612,6 +630,24 @@ mod tests {
         let bytes = sample(b"key", &[Extent::new(4096, 24)]);
         let by_definition = [&[9; 16][..], &5u32.to_le_bytes(), &bytes[4..]].concat();
         assert_eq!(bytes[..4], crc32c::crc32c(&by_definition).to_le_bytes());
+    }
+
+    #[test]
+    fn the_checksum_covers_the_epoch_at_the_end_of_the_salt() {
+        let by_definition = |epoch: u32| {
+            let mut bytes = sample(b"key", &[Extent::new(4096, 24)]);
+            let mut salt = [9; 16];
+            salt[12..].iter_mut().zip(epoch.to_le_bytes()).for_each(|(byte, of_epoch)| *byte ^= of_epoch);
+            let crc = crc32c::crc32c(&[&salt[..], &5u32.to_le_bytes(), &bytes[4..]].concat());
+            bytes[..4].copy_from_slice(&crc.to_le_bytes());
+            bytes
+        };
+        for epoch in [0, 1, 2, 3, 0x1234_5678, u32::MAX - 1] {
+            for other in [0, 1, 2, 3, 0x1234_5678, u32::MAX - 1] {
+                let holds = Seal::new(&[9; 16], other).holds(&by_definition(epoch), SlotId(5));
+                assert_eq!(holds, epoch == other, "{epoch} read as {other}");
+            }
+        }
     }
 
     #[test]

@@ -5,12 +5,13 @@
 //! and why: `docs/format/recovery.md`.
 
 use crate::error::{Damage, HeapError};
-use crate::heap::{Heap, SpareSlab};
-use crate::layout::{RECORD_SIZE, RUNS_MAX, RunId, SLOTS_PER_RUN, SlotId, TABLE_OFFSETS, ZONE_RUNS};
-use crate::record::{self, Group, Kind, RecordView, Slot};
+use crate::heap::Heap;
+use crate::layout::{RECORD_SIZE, RUNS_MAX, RunId, SLOTS_PER_RUN, SlotId};
+use crate::record::{self, Group, Kind, RecordView, Seal, Slot};
 use crate::runs::RunUse;
-use crate::superblock::Geometry;
-use crate::table::{self, RunWord};
+use crate::slabs::SpareSlab;
+use crate::superblock::{FEATURE_EPOCHS, Geometry};
+use crate::table::{self, Epoch, RunWord};
 use crate::tenant::spaces;
 use landfall_media::{Dirty, Extent, Media, MediaError, RUN_SIZE, Site};
 use std::collections::BTreeSet;
@@ -19,6 +20,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Slabs with at least this many free slots are appended to again after a restart.
 const REOPEN_SLOTS_MIN: u32 = 1024;
+
+/// Where the medium has lost a record, one of an earlier epoch may lie: of as many epochs back.
+const EPOCHS_BACK: u32 = 1024;
 
 /// What a new region is to be; the randomness comes from the caller, since the heap draws none.
 #[derive(Clone, Copy, Debug)]
@@ -37,7 +41,8 @@ pub struct NewRegion {
 /// [`HeapError::Capacity`]; the medium's.
 pub fn create(media: &dyn Media, new: &NewRegion) -> Result<(), HeapError> {
     let runs = Geometry::runs_for(media.len())?;
-    zero_tables(media, 0..runs)?;
+    table::zero_tables(media, 0..runs)?;
+    table::zero_epochs(media, 0..runs)?;
     let geometry = Geometry {
         salt: new.salt,
         hash_seed: new.hash_seed,
@@ -45,22 +50,9 @@ pub fn create(media: &dyn Media, new: &NewRegion) -> Result<(), HeapError> {
         created_ms: new.created_ms,
         generation: 1,
         read_only: false,
-        features: 0,
+        features: FEATURE_EPOCHS,
     };
     Ok(geometry.write(media)?)
-}
-
-/// Zeroes, durably, the run tables of the zones that begin in `runs`.
-fn zero_tables(media: &dyn Media, runs: std::ops::Range<u32>) -> Result<(), MediaError> {
-    let mut dirty = Dirty::new();
-    for zone in runs.filter(|run| run.is_multiple_of(ZONE_RUNS)) {
-        for off in TABLE_OFFSETS {
-            let table = Extent::new(RunId(zone).off() + off, ZONE_RUNS * 8);
-            media.zero(table)?;
-            media.flush(&mut dirty, Site::RunTable, table);
-        }
-    }
-    media.fence(&mut dirty, Site::RunTableFence)
 }
 
 /// A record found by the scan.
@@ -137,8 +129,10 @@ pub struct ScanUnit {
     pub run: RunId,
     /// Slots below are durable with their data.
     trusted: u32,
-    /// Slots at or above are empty.
+    /// Slots at or above hold no valid record.
     filled: u32,
+    /// Slots at or above hold zeroes.
+    written: u32,
 }
 
 impl ScanUnit {
@@ -163,7 +157,8 @@ pub struct Scanned {
     pub corrected: Vec<SlotId>,
     /// Slots that cannot be read.
     pub damaged: Vec<DamagedSlot>,
-    /// Slots that hold nothing although something was made durable there: the medium has lost it.
+    /// Slots that hold nothing, or what an earlier slab left, although something was made durable there: the medium has
+    /// lost it.
     pub holes: Vec<SlotId>,
 }
 
@@ -184,10 +179,27 @@ pub struct Resolved {
 pub struct DamagedCopies {
     /// Superblock copies.
     pub superblocks: u32,
-    /// Words whose other copy holds.
+    /// Words of run tables and epochs whose other copy holds, or that nothing depends on.
     pub words: u32,
-    /// Runs of which neither copy holds: if one was a slab, its records are out of reach.
+    /// Runs of which neither copy holds, or slabs whose epoch is lost: their records are out of reach.
     pub runs: Vec<RunId>,
+}
+
+/// Words that are to be written again: a copy is damaged or old.
+#[derive(Debug, Default)]
+struct Repairs {
+    words: Vec<(RunId, RunWord)>,
+    epochs: Vec<(RunId, Epoch)>,
+}
+
+impl Repairs {
+    fn count(&self) -> usize {
+        self.words.len() + self.epochs.len()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.count() == 0
+    }
 }
 
 /// A region being opened.
@@ -253,33 +265,57 @@ impl Opening {
     }
 
     fn read_tables(&mut self) -> Result<(), HeapError> {
-        let mut repairs = Vec::new();
+        let mut repairs = Repairs::default();
         for index in 0..self.heap.geometry.runs {
             let run = RunId(index);
             if run.is_table() {
                 continue;
             }
+            let epoch = self.read_epoch(run, &mut repairs)?;
             let read = table::read(&*self.heap.media, run, &self.heap.geometry.salt)?;
+            self.damaged_copies.words += u32::from(read.damaged && read.word.is_some());
             match read.word {
+                Some(RunWord::Slab { .. }) if epoch == Epoch::UNKNOWN => self.give_up(run, "epochs"),
+                None => self.give_up(run, "table words"),
                 Some(word) => {
                     if read.repair {
-                        repairs.push((run, word));
+                        repairs.words.push((run, word));
                     }
-                    self.damaged_copies.words += u32::from(read.damaged);
                     self.take_word(run, word)?;
-                }
-                None => {
-                    self.damaged_copies.runs.push(run);
-                    self.notes.push(format!("run {index}: both table words are damaged: out of use"));
-                    self.heap.runs.get(run).set_use(RunUse::Bad);
                 }
             }
         }
-        if !repairs.is_empty() && !self.read_only {
-            self.notes.push(format!("{} run-table words rewritten from their other copy", repairs.len()));
-            self.heap.write_words(&repairs)?;
+        if !self.read_only && !repairs.is_empty() {
+            self.notes.push(format!("{} run-table words rewritten from their other copy", repairs.count()));
+            repairs
+                .epochs
+                .iter()
+                .try_for_each(|(run, epoch)| self.heap.set_epoch(*run, *epoch, &mut Dirty::new()))?;
+            self.heap.write_words(&repairs.words)?;
         }
         Ok(())
+    }
+
+    /// Takes a run out of use: what it holds cannot be told.
+    fn give_up(&mut self, run: RunId, what: &str) {
+        self.damaged_copies.runs.push(run);
+        self.notes.push(format!("run {}: both {what} are damaged: out of use", run.0));
+        self.heap.runs.get(run).set_use(RunUse::Bad);
+    }
+
+    fn read_epoch(&mut self, run: RunId, repairs: &mut Repairs) -> Result<Epoch, MediaError> {
+        let salt = &self.heap.geometry.salt;
+        let mut epoch = Epoch(0);
+        if self.heap.has_epochs() {
+            let read = table::read_epoch(&*self.heap.media, run, salt)?;
+            epoch = read.word.unwrap_or(Epoch::UNKNOWN);
+            self.damaged_copies.words += u32::from(read.damaged);
+            if read.repair {
+                repairs.epochs.push((run, epoch));
+            }
+        }
+        self.heap.runs.get(run).set_epoch(epoch, Seal::new(salt, epoch.0));
+        Ok(epoch)
     }
 
     fn take_word(&mut self, run: RunId, word: RunWord) -> Result<(), MediaError> {
@@ -287,7 +323,7 @@ impl Opening {
         self.heap.runs.become_slab(run, 0);
         self.heap.runs.get(run).marked.store(durable, Ordering::Relaxed);
         let unit = if durable == SLOTS_PER_RUN {
-            ScanUnit { run, trusted: durable, filled: durable }
+            ScanUnit { run, trusted: durable, filled: durable, written: durable }
         } else {
             self.measure(run, durable)?
         };
@@ -297,15 +333,15 @@ impl Opening {
 
     /// Finds the end of a slab and the highest watermark that its records carry.
     fn measure(&self, run: RunId, durable: u32) -> Result<ScanUnit, MediaError> {
-        let mut unit = ScanUnit { run, trusted: durable, filled: durable };
+        let mut unit = ScanUnit { run, trusted: durable, filled: durable, written: durable };
         for index in 0..SLOTS_PER_RUN {
-            match self.heap.slot(SlotId::new(run, index))? {
-                Slot::Empty => {}
-                Slot::Damaged(_) => unit.filled = unit.filled.max(index + 1),
-                Slot::Record(view) => {
-                    unit.filled = unit.filled.max(index + 1);
-                    unit.trusted = unit.trusted.max(view.durable_before().min(index));
-                }
+            let slot = self.heap.slot(SlotId::new(run, index))?;
+            if !matches!(slot, Slot::Empty) {
+                unit.written = unit.written.max(index + 1);
+            }
+            if let Slot::Record(view) = slot {
+                unit.filled = unit.filled.max(index + 1);
+                unit.trusted = unit.trusted.max(view.durable_before().min(index));
             }
         }
         Ok(unit)
@@ -365,7 +401,11 @@ impl Opening {
     ) -> Result<Option<RecordBytes>, HeapError> {
         let at = Extent::new(slot.off(), RECORD_SIZE as u32);
         let bytes = self.heap.media.bytes(at)?.try_into().expect("a record's size was asked for");
-        if let Some(good) = record::correct_single_bit(bytes, slot, self.heap.seal) {
+        if self.is_left_behind(bytes, slot) {
+            scanned.holes.push(slot);
+            return Ok(None);
+        }
+        if let Some(good) = record::correct_single_bit(bytes, slot, self.heap.seal(slot.run())) {
             if !self.read_only {
                 self.heap.media.store(slot.off(), &good)?;
                 landfall_media::persist(&*self.heap.media, at, Site::Erase, Site::EraseFence)?;
@@ -378,8 +418,15 @@ impl Opening {
         Ok(None)
     }
 
+    /// True for a record that an earlier slab in this run has left.
+    fn is_left_behind(&self, bytes: &RecordBytes, slot: SlotId) -> bool {
+        let epoch = self.heap.runs.get(slot.run()).epoch().0;
+        let salt = &self.heap.geometry.salt;
+        (epoch.saturating_sub(EPOCHS_BACK)..epoch).any(|old| Seal::new(salt, old).holds(bytes, slot))
+    }
+
     fn parse<'a>(&self, bytes: &'a RecordBytes, slot: SlotId) -> Slot<'a> {
-        RecordView::parse(bytes, slot, self.heap.seal, self.heap.geometry.bytes())
+        RecordView::parse(bytes, slot, self.heap.seal(slot.run()), self.heap.geometry.bytes())
     }
 
     /// Reads a record that [`Self::scan`] or [`Self::resolve`] has named, one flipped bit corrected.
@@ -397,7 +444,7 @@ impl Opening {
         };
         let at = Extent::new(slot.off(), RECORD_SIZE as u32);
         let bytes = self.heap.media.bytes(at)?.try_into().expect("a record's size was asked for");
-        let Some(good) = record::correct_single_bit(bytes, slot, self.heap.seal) else {
+        let Some(good) = record::correct_single_bit(bytes, slot, self.heap.seal(slot.run())) else {
             return Err(damaged);
         };
         match self.parse(&good, slot) {
@@ -433,7 +480,7 @@ impl Opening {
                 visit(*found, &self.heap.record(found.slot)?);
                 resolved.accepted += 1;
             }
-            resolved.rejected += tail.records[cut..].iter().filter(|r| r.was_written()).count() as u64;
+            resolved.rejected += tail.records[cut..].iter().filter(|r| r.is_valid()).count() as u64;
             cuts.push(unit.trusted + cut as u32);
         }
         self.erase_rejected(&cuts)?;
@@ -445,8 +492,7 @@ impl Opening {
         for index in unit.trusted..unit.filled {
             let slot = SlotId::new(unit.run, index);
             records.push(match self.heap.slot(slot)? {
-                Slot::Empty => TailRecord::Empty,
-                Slot::Damaged(_) => TailRecord::Torn,
+                Slot::Empty | Slot::Damaged(_) => TailRecord::Invalid,
                 Slot::Record(view) => self.read_tail_record(slot, &view)?,
             });
         }
@@ -466,16 +512,17 @@ impl Opening {
         Ok(if holds { TailRecord::Valid { found, group } } else { TailRecord::DataGone { found, group } })
     }
 
-    /// Clears what is not believed, durably, and only then moves the watermarks past it.
+    /// Clears what is not believed, durably, and only then moves the watermarks past it. What is torn goes as well: the next
+    /// record there could make up for its missing words, torn in turn.
     fn erase_rejected(&mut self, cuts: &[u32]) -> Result<(), HeapError> {
         if self.read_only {
             self.units.iter_mut().zip(cuts).for_each(|(unit, cut)| unit.trusted = *cut);
             return Ok(());
         }
         let mut dirty = Dirty::new();
-        for (unit, cut) in self.units.iter().zip(cuts).filter(|(unit, cut)| unit.filled > **cut) {
+        for (unit, cut) in self.units.iter().zip(cuts).filter(|(unit, cut)| unit.written > **cut) {
             let at = SlotId::new(unit.run, *cut).off();
-            let rejected = Extent::new(at, (unit.filled - cut) * RECORD_SIZE as u32);
+            let rejected = Extent::new(at, (unit.written - cut) * RECORD_SIZE as u32);
             self.heap.media.zero(rejected)?;
             self.heap.media.flush(&mut dirty, Site::Erase, rejected);
         }
@@ -484,6 +531,7 @@ impl Opening {
         for (unit, cut) in self.units.iter_mut().zip(cuts) {
             unit.trusted = *cut;
             unit.filled = *cut;
+            unit.written = *cut;
             let run = self.heap.runs.get(unit.run);
             if run.marked.swap(*cut, Ordering::Relaxed) != *cut {
                 words.push((unit.run, RunWord::Slab { durable: *cut, sealed: *cut == SLOTS_PER_RUN }));
@@ -546,7 +594,8 @@ fn grow_to_media(
         return Ok(());
     }
     // Words of a zone that existed only in part lie in its table already, zero since creation.
-    zero_tables(media, geometry.runs..runs)?;
+    table::zero_tables(media, geometry.runs..runs)?;
+    table::zero_epochs(media, geometry.runs..runs)?;
     notes.push(format!("the region grew from {} to {runs} MiB", geometry.runs));
     geometry.runs = runs;
     geometry.generation += 1;
@@ -561,36 +610,30 @@ struct Tail {
 
 #[derive(Debug)]
 enum TailRecord {
-    Empty,
-    Torn,
+    /// Torn, or never written.
+    Invalid,
     /// Record and data hold.
-    Valid {
-        found: Found,
-        group: Option<Group>,
-    },
+    Valid { found: Found, group: Option<Group> },
     /// The record holds, what it refers to does not: torn, or superseded and used again.
-    DataGone {
-        found: Found,
-        group: Option<Group>,
-    },
+    DataGone { found: Found, group: Option<Group> },
 }
 
 impl TailRecord {
-    fn was_written(&self) -> bool {
-        !matches!(self, Self::Empty)
+    fn is_valid(&self) -> bool {
+        !matches!(self, Self::Invalid)
     }
 
     fn found(&self) -> Option<&Found> {
         match self {
             Self::Valid { found, .. } | Self::DataGone { found, .. } => Some(found),
-            Self::Empty | Self::Torn => None,
+            Self::Invalid => None,
         }
     }
 
     fn group(&self) -> Option<Group> {
         match self {
             Self::Valid { group, .. } | Self::DataGone { group, .. } => *group,
-            Self::Empty | Self::Torn => None,
+            Self::Invalid => None,
         }
     }
 }
@@ -623,7 +666,7 @@ impl Tail {
         let bad = |record: &TailRecord| match record {
             TailRecord::Valid { .. } => false,
             TailRecord::DataGone { found, .. } => !excused(found),
-            TailRecord::Empty | TailRecord::Torn => true,
+            TailRecord::Invalid => true,
         };
         self.whole_groups(self.records[..end].iter().position(bad).unwrap_or(end))
     }

@@ -2,6 +2,8 @@
 
 use crate::free::FreeRuns;
 use crate::layout::{FRAME_SIZE, FRAMES_PER_RUN, RunId, SLOTS_PER_RUN, SlotId};
+use crate::record::Seal;
+use crate::table::Epoch;
 use crate::ticket::Ticket;
 use landfall_media::{Extent, MediaError, RUN_SIZE};
 use parking_lot::Mutex;
@@ -66,6 +68,10 @@ pub struct Run {
     pinned: AtomicU8,
     /// The slab is being given back: its table word must not say slab again (slabs).
     pub(crate) leaving: AtomicU8,
+    /// How often the run has become a slab.
+    epoch: AtomicU32,
+    /// What seals the records of its newest epoch.
+    seal: AtomicU32,
     /// Slots of records that refer to this run (data runs); may name others, and records that moved on since.
     referrers: Mutex<Referrers>,
 }
@@ -150,6 +156,29 @@ impl Live {
 }
 
 impl Run {
+    /// How often the run has become a slab.
+    pub(crate) fn epoch(&self) -> Epoch {
+        Epoch(self.epoch.load(Ordering::Relaxed))
+    }
+
+    /// What seals the records of that epoch.
+    #[inline]
+    pub(crate) fn seal(&self) -> Seal {
+        Seal::from_word(self.seal.load(Ordering::Relaxed))
+    }
+
+    /// The run's epoch is this one from now on. Of a free run only, or while a region is opened: whoever reads a record has
+    /// learnt of it later than this.
+    pub(crate) fn set_epoch(&self, epoch: Epoch, seal: Seal) {
+        self.epoch.store(epoch.0, Ordering::Relaxed);
+        self.seal.store(seal.to_word(), Ordering::Relaxed);
+    }
+
+    /// Slots handed out since the run became a slab.
+    pub fn filled(&self) -> u32 {
+        self.filled.load(Ordering::Relaxed)
+    }
+
     /// A batch of the owner gathers from now on, beginning with slot `first`.
     pub(crate) fn begin_batch(&self, number: u64, first: u32) {
         self.batch.store(GatheringBatch { number, first }.to_word(), Ordering::Release);

@@ -19,8 +19,10 @@ pub const FEATURE_LOGS: u32 = 1;
 pub const FEATURE_SUMS_ONLY: u32 = 2;
 /// Must-know feature: the region may hold records of a PMNet device.
 pub const FEATURE_PMNET: u32 = 4;
+/// Must-know feature: slabs have epochs.
+pub(crate) const FEATURE_EPOCHS: u32 = 8;
 /// Must-know features this code knows.
-const KNOWN_INCOMPATIBLE: u32 = FEATURE_LOGS | FEATURE_SUMS_ONLY | FEATURE_PMNET;
+const KNOWN_INCOMPATIBLE: u32 = FEATURE_LOGS | FEATURE_SUMS_ONLY | FEATURE_PMNET | FEATURE_EPOCHS;
 /// Read-only-if-unknown features this code knows.
 const KNOWN_READ_ONLY: u32 = 0;
 

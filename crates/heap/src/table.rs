@@ -1,9 +1,10 @@
-//! The run table: one word a run, in two copies, telling slabs from everything else.
+//! The run table: one word a run, in two copies, telling slabs from everything else; and the runs' epochs, kept alike.
 //! Byte table and the order of changes: `docs/format/region.md`.
 
 use crate::crc;
-use crate::layout::{RunId, SLOTS_PER_RUN};
+use crate::layout::{EPOCH_OFFSETS, RunId, SLOTS_PER_RUN, TABLE_OFFSETS, ZONE_RUNS};
 use landfall_media::{Dirty, Extent, Media, MediaError, Site};
+use std::ops::Range;
 
 /// What a run is, durably.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,11 +50,47 @@ fn check(low: u32, run: RunId, salt: &[u8; 16]) -> u32 {
     crc::append(seeded, &low.to_le_bytes())
 }
 
+/// How often a run has become a slab: what seals its records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Epoch(pub u32);
+
+impl Epoch {
+    /// Both copies were damaged once: what lies in the run may be of any epoch.
+    pub const UNKNOWN: Self = Self(u32::MAX);
+
+    /// The epoch of the next slab; `None` if the run must be zeroed first, and begin anew with [`Self::FIRST`].
+    pub fn next(self) -> Option<Self> {
+        (self.0 < u32::MAX - 1).then(|| Self(self.0 + 1))
+    }
+
+    /// Of a run that was never a slab before, or holds zeroes.
+    pub const FIRST: Self = Self(1);
+}
+
+/// Encodes an epoch. Zero is zero, so that zeroed words say that no run was ever a slab.
+pub fn encode_epoch(epoch: Epoch, run: RunId, salt: &[u8; 16]) -> u64 {
+    if epoch.0 == 0 {
+        return 0;
+    }
+    u64::from(epoch.0) | u64::from(check_epoch(epoch.0, run, salt)) << 32
+}
+
+/// Decodes an epoch; `None` when its check fails.
+pub fn decode_epoch(word: u64, run: RunId, salt: &[u8; 16]) -> Option<Epoch> {
+    let (low, found) = (word as u32, (word >> 32) as u32);
+    (word == 0 || low != 0 && check_epoch(low, run, salt) == found).then_some(Epoch(low))
+}
+
+fn check_epoch(low: u32, run: RunId, salt: &[u8; 16]) -> u32 {
+    let seeded = crc::append(crc::append(crc::of(salt), &run.0.to_le_bytes()), b"EPOC");
+    crc::append(seeded, &low.to_le_bytes())
+}
+
 /// What one run's two copies say together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ReadWord {
+pub struct ReadWord<W> {
     /// The word to believe; `None` when both copies are damaged.
-    pub word: Option<RunWord>,
+    pub word: Option<W>,
     /// The copies differ or one is damaged: rewrite both before anything else.
     pub repair: bool,
     /// A copy fails its check. (Copies that hold and differ are what a crash between two writes leaves.)
@@ -64,12 +101,27 @@ pub struct ReadWord {
 ///
 /// # Errors
 /// The medium's.
-pub fn read(media: &dyn Media, run: RunId, salt: &[u8; 16]) -> Result<ReadWord, MediaError> {
+pub fn read(media: &dyn Media, run: RunId, salt: &[u8; 16]) -> Result<ReadWord<RunWord>, MediaError> {
+    read_copies(media, run.table_words(), |word| decode(word, run, salt))
+}
+
+/// Reads one run's epoch in the same way.
+///
+/// # Errors
+/// The medium's.
+pub fn read_epoch(media: &dyn Media, run: RunId, salt: &[u8; 16]) -> Result<ReadWord<Epoch>, MediaError> {
+    read_copies(media, run.epoch_words(), |word| decode_epoch(word, run, salt))
+}
+
+fn read_copies<W: Copy + PartialEq>(
+    media: &dyn Media,
+    offsets: [u64; 2],
+    decode: impl Fn(u64) -> Option<W>,
+) -> Result<ReadWord<W>, MediaError> {
     let mut words = [None; 2];
-    for (copy, off) in run.table_words().into_iter().enumerate() {
+    for (copy, off) in offsets.into_iter().enumerate() {
         let bytes = media.bytes(Extent::new(off, 8))?;
-        let word = u64::from_le_bytes(bytes.try_into().expect("eight bytes were asked for"));
-        words[copy] = decode(word, run, salt);
+        words[copy] = decode(u64::from_le_bytes(bytes.try_into().expect("eight bytes were asked for")));
     }
     Ok(ReadWord {
         word: words[0].or(words[1]),
@@ -89,10 +141,66 @@ pub fn write(
     word: RunWord,
     salt: &[u8; 16],
 ) -> Result<(), MediaError> {
-    let bits = encode(word, run, salt);
-    for off in run.table_words() {
+    write_copies(media, dirty, run.table_words(), encode(word, run, salt), Site::RunTable)
+}
+
+/// Stores and flushes both copies of an epoch; the caller fences [`Site::SlabEpochFence`].
+///
+/// # Errors
+/// The medium's.
+pub fn write_epoch(
+    media: &dyn Media,
+    dirty: &mut Dirty,
+    run: RunId,
+    epoch: Epoch,
+    salt: &[u8; 16],
+) -> Result<(), MediaError> {
+    write_copies(media, dirty, run.epoch_words(), encode_epoch(epoch, run, salt), Site::SlabEpoch)
+}
+
+/// Zeroes, durably, the run tables of the zones that begin in `runs`.
+///
+/// # Errors
+/// The medium's.
+pub fn zero_tables(media: &dyn Media, runs: Range<u32>) -> Result<(), MediaError> {
+    zero_words(media, TABLE_OFFSETS, runs, [Site::RunTable, Site::RunTableFence])
+}
+
+/// Zeroes, durably, the epochs of the zones that begin in `runs`.
+///
+/// # Errors
+/// The medium's.
+pub fn zero_epochs(media: &dyn Media, runs: Range<u32>) -> Result<(), MediaError> {
+    zero_words(media, EPOCH_OFFSETS, runs, [Site::SlabEpoch, Site::SlabEpochFence])
+}
+
+fn zero_words(
+    media: &dyn Media,
+    offsets: [u64; 2],
+    runs: Range<u32>,
+    [flush, fence]: [Site; 2],
+) -> Result<(), MediaError> {
+    let mut dirty = Dirty::new();
+    for zone in runs.filter(|run| run.is_multiple_of(ZONE_RUNS)) {
+        for off in offsets {
+            let words = Extent::new(RunId(zone).off() + off, ZONE_RUNS * 8);
+            media.zero(words)?;
+            media.flush(&mut dirty, flush, words);
+        }
+    }
+    media.fence(&mut dirty, fence)
+}
+
+fn write_copies(
+    media: &dyn Media,
+    dirty: &mut Dirty,
+    offsets: [u64; 2],
+    bits: u64,
+    site: Site,
+) -> Result<(), MediaError> {
+    for off in offsets {
         media.store_u64(off, bits)?;
-        media.flush(dirty, Site::RunTable, Extent::new(off, 8));
+        media.flush(dirty, site, Extent::new(off, 8));
     }
     Ok(())
 }
@@ -122,5 +230,36 @@ mod tests {
             }
         }
         assert_eq!(decode(0, RunId(3), &salt), Some(RunWord::NotSlab));
+    }
+
+    /// As in `docs/format/region.md`.
+    #[test]
+    fn the_bits_of_an_epoch_are_frozen() {
+        let check =
+            crc32c::crc32c(&[&[7; 16][..], &9u32.to_le_bytes(), b"EPOC", &3u32.to_le_bytes()].concat());
+        assert_eq!(encode_epoch(Epoch(3), RunId(9), &[7; 16]), u64::from(check) << 32 | 3);
+        assert_eq!(encode_epoch(Epoch(3), RunId(9), &[7; 16]), 0xc500_ba06_0000_0003);
+    }
+
+    #[test]
+    fn epochs_survive_encoding_and_every_flipped_bit_is_noticed() {
+        let salt = [7; 16];
+        for epoch in [Epoch::FIRST, Epoch(0x1234_5678), Epoch::UNKNOWN] {
+            let bits = encode_epoch(epoch, RunId(9), &salt);
+            assert_eq!(decode_epoch(bits, RunId(9), &salt), Some(epoch));
+            assert_eq!(decode_epoch(bits, RunId(10), &salt), None, "a misplaced word is not believed");
+            assert_eq!(decode(bits, RunId(9), &salt), None, "nor is an epoch believed to be a run's word");
+            for bit in 0..64 {
+                assert_eq!(decode_epoch(bits ^ 1 << bit, RunId(9), &salt), None, "bit {bit}");
+            }
+        }
+        assert_eq!(decode_epoch(0, RunId(3), &salt), Some(Epoch(0)));
+    }
+
+    #[test]
+    fn an_epoch_never_comes_again_but_after_zeroes() {
+        assert_eq!(Epoch(0).next(), Some(Epoch::FIRST));
+        assert_eq!(Epoch(u32::MAX - 2).next(), Some(Epoch(u32::MAX - 1)));
+        assert_eq!([Epoch(u32::MAX - 1).next(), Epoch::UNKNOWN.next()], [None, None]);
     }
 }

@@ -7,7 +7,7 @@ use crate::copies::CopyPath;
 use crate::crc;
 use crate::entry::{Entry, Source, total_len};
 use crate::error::HeapError;
-use crate::heap::{Extents, Heap, SpareSlab};
+use crate::heap::{Extents, Heap};
 use crate::layout::{
     GROUP_RECORDS_MAX, KEY_BYTES_MAX, RECORD_SIZE, RunId, SLOTS_PER_RUN, SlotId, VALUE_BYTES_MAX,
 };
@@ -16,6 +16,7 @@ use crate::record::{
     BODY_SIZE, Check, Draft, EXTENT_SIZE, Fields, Group, KeyPlace, Kind, RecordView, ValuePlace,
     encoded_extent,
 };
+use crate::slabs::SpareSlab;
 use crate::superseded::Superseded;
 use crate::ticket::{Gated, Ticket};
 use landfall_media::{CommitMode, Dirty, Extent, LINE_SIZE, MediaError, RUN_SIZE, Site, Sum};
@@ -520,7 +521,7 @@ impl Writer {
         let slab = self.slab.as_mut().expect("ensure_slots has opened a slab");
         let slot = SlotId::new(slab.run, slab.next);
         let run = self.heap.runs.get(slab.run);
-        let bytes = draft.seal(slot, run.durable.load(Ordering::Acquire), self.heap.seal);
+        let bytes = draft.seal(slot, run.durable.load(Ordering::Acquire), run.seal());
         self.heap.media.store(slot.off(), &bytes)?;
         slab.next += 1;
         run.filled.store(slab.next, Ordering::Relaxed);

@@ -143,13 +143,3 @@ fn what_a_full_medium_refuses_is_not_free_and_what_is_kept_still_is() {
     assert!(tend(false), "there is space again");
     assert!(heap.has_room() && heap.take_landing_run().is_some());
 }
-
-#[test]
-fn a_run_that_becomes_a_slab_is_counted_as_zeroed_and_one_that_cannot_is_not() {
-    let (_, heap) = common::heap(SimOptions::default());
-    let before = (heap.zeroed_bytes(), heap.runs().counts().slab);
-    heap.prepare_slab(0).unwrap();
-    assert_eq!((heap.zeroed_bytes(), heap.runs().counts().slab), (before.0 + RUN_SIZE, before.1 + 1));
-    heap.prepare_slab(u32::MAX).unwrap_err();
-    assert_eq!(heap.zeroed_bytes(), before.0 + RUN_SIZE);
-}

@@ -84,10 +84,10 @@ pub enum Site {
     MoveRecord,
     /// The fence before the compactor's moved records replace the old ones.
     MoveCommit,
-    /// Zeroes of a run that is to become a record slab.
-    SlabZero,
-    /// The fence before a zeroed run is declared a slab.
-    SlabZeroFence,
+    /// The epoch of a run that is to become a record slab.
+    SlabEpoch,
+    /// The fence before a run with its next epoch is declared a slab.
+    SlabEpochFence,
     /// A word of the run table.
     RunTable,
     /// The fence after a word of the run table.
@@ -112,8 +112,8 @@ impl Site {
         Self::MoveData,
         Self::MoveRecord,
         Self::MoveCommit,
-        Self::SlabZero,
-        Self::SlabZeroFence,
+        Self::SlabEpoch,
+        Self::SlabEpochFence,
         Self::RunTable,
         Self::RunTableFence,
         Self::Erase,

@@ -190,7 +190,7 @@ fn zeroing_covers_whole_and_partial_runs() {
         {
             let media = reopen(&dir);
             media.zero(extent).expect("in bounds");
-            persist(&*media, extent, Site::SlabZero, Site::SlabZeroFence).expect("durable");
+            persist(&*media, extent, Site::Erase, Site::EraseFence).expect("durable");
         }
         let media = reopen(&dir);
         assert!(media.bytes(extent).expect("readable").iter().all(|byte| *byte == 0));

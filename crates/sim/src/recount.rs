@@ -51,13 +51,19 @@ pub fn recount(engine: &Engine, filling: usize) -> Result<(), Violation> {
 
 fn records(heap: &Heap) -> Result<Vec<Found<'_>>, Violation> {
     let mut found = Vec::new();
-    for (run, _) in heap.runs().iter().filter(|(_, run)| run.used_for() == RunUse::Slab) {
+    for (run, slab) in heap.runs().iter().filter(|(_, run)| run.used_for() == RunUse::Slab) {
         for index in 0..SLOTS_PER_RUN {
             let slot = SlotId::new(run, index);
             match heap.slot(slot)? {
-                Slot::Empty => {}
-                Slot::Record(view) => found.push(Found { slot, view }),
-                Slot::Damaged(what) => return Err(Violation(format!("{slot:?} is damaged: {what}"))),
+                Slot::Record(view) if index < slab.filled() => found.push(Found { slot, view }),
+                Slot::Record(_) => {
+                    return Err(Violation(format!("{slot:?} was not written and has a record")));
+                }
+                Slot::Damaged(what) if index < slab.filled() => {
+                    return Err(Violation(format!("{slot:?} is damaged: {what}")));
+                }
+                // What lay in the run before it became this slab.
+                Slot::Empty | Slot::Damaged(_) => {}
             }
         }
     }

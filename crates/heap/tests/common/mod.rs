@@ -1,7 +1,7 @@
 //! A small region on the simulated medium.
 #![allow(dead_code, reason = "each test file uses its part")]
 
-use landfall_heap::{Entry, Heap, Kind, NewRegion, Opening, Source, create};
+use landfall_heap::{DamagedCopies, Entry, Heap, Kind, NewRegion, Opening, Source, create};
 use landfall_media::RUN_SIZE;
 use landfall_media::sim::{SimMedia, SimOptions};
 use std::sync::Arc;
@@ -11,10 +11,16 @@ pub const RUNS: u64 = 32;
 pub fn heap(options: SimOptions) -> (Arc<SimMedia>, Arc<Heap>) {
     let media = SimMedia::new(RUNS * RUN_SIZE, options);
     create(&*media, &NewRegion { salt: [1; 16], hash_seed: 2, created_ms: 3 }).expect("a new region");
-    let mut opening = Opening::begin(Arc::clone(&media) as _).expect("opens");
-    opening.resolve(&|_: &Heap, _: u64, _: u64| false, |_, _| {}).expect("nothing to settle");
-    let heap = opening.finish().expect("opens");
+    let heap = reopen(&media).0;
     (media, heap)
+}
+
+/// Recovery of a region whose records nobody keeps, and what of its superblock and tables was damaged.
+pub fn reopen(media: &Arc<SimMedia>) -> (Arc<Heap>, DamagedCopies) {
+    let mut opening = Opening::begin(Arc::clone(media) as _).expect("opens");
+    let damaged = opening.damaged_copies.clone();
+    opening.resolve(&|_: &Heap, _: u64, _: u64| false, |_, _| {}).expect("settles");
+    (opening.finish().expect("opens"), damaged)
 }
 
 pub fn put<'a>(heap: &Heap, key: &'a [u8], value: Source<'a>) -> Entry<'a> {

@@ -1,0 +1,191 @@
+//! Slabs: runs that hold records. How a run becomes one, which have room, and how far they are durable.
+//! The order of changes: `docs/format/region.md`.
+
+use crate::error::HeapError;
+use crate::heap::Heap;
+use crate::layout::{RunId, SLOTS_PER_RUN};
+use crate::record::Seal;
+use crate::runs::RunUse;
+use crate::superblock::FEATURE_EPOCHS;
+use crate::table::{self, Epoch, RunWord};
+use landfall_media::{Dirty, Extent, MediaError, RUN_SIZE, Site};
+use smallvec::SmallVec;
+use std::sync::atomic::Ordering;
+
+/// A slab that has room: where, and the next free slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SpareSlab {
+    pub(crate) run: RunId,
+    pub(crate) next: u32,
+}
+
+impl Heap {
+    /// Slabs prepared and waiting for a writer.
+    pub fn spare_slabs(&self) -> usize {
+        self.spare_slabs.lock().len()
+    }
+
+    /// Bytes zeroed on the medium since the region was opened: runs of unknown epoch that became slabs.
+    pub fn zeroed_bytes(&self) -> u64 {
+        self.zeroed_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Turns a free run into an empty slab, durably: its next epoch first, the table word after that one's fence.
+    ///
+    /// # Errors
+    /// [`HeapError::Full`] when no more than `keep` runs are free; the medium's.
+    pub fn prepare_slab(&self, keep: u32) -> Result<(), HeapError> {
+        let run = self.runs.take_free(keep).ok_or(HeapError::Full)?;
+        self.begin_slab(run).map_err(|error| {
+            self.runs.put_unused(run, &error);
+            match error {
+                MediaError::Full { .. } => HeapError::Full,
+                other => other.into(),
+            }
+        })?;
+        self.runs.become_slab(run, 0);
+        self.spare_slabs.lock().push(SpareSlab { run, next: 0 });
+        Ok(())
+    }
+
+    /// Prepares a slab ahead of need, leaving the reserves alone.
+    ///
+    /// # Errors
+    /// As [`Self::prepare_slab`], but having no run to spare is not an error.
+    pub fn prepare_slab_within_reserve(&self) -> Result<(), HeapError> {
+        match self.prepare_slab(self.writer_reserve()) {
+            Err(HeapError::Full) => Ok(()),
+            other => other,
+        }
+    }
+
+    fn begin_slab(&self, run: RunId) -> Result<(), MediaError> {
+        self.take_up_epochs()?;
+        self.media.claim_run(run.off())?;
+        let mut dirty = Dirty::new();
+        let epoch = match self.runs.get(run).epoch().next() {
+            Some(next) => next,
+            None => self.zero_run(run, &mut dirty)?,
+        };
+        self.set_epoch(run, epoch, &mut dirty)?;
+        self.write_words(&[(run, RunWord::Slab { durable: 0, sealed: false })])
+    }
+
+    /// Whatever epoch its bytes are of, they are none's now.
+    fn zero_run(&self, run: RunId, dirty: &mut Dirty) -> Result<Epoch, MediaError> {
+        let whole = Extent::new(run.off(), RUN_SIZE as u32);
+        self.media.zero(whole)?;
+        self.media.flush(dirty, Site::SlabEpoch, whole);
+        self.zeroed_bytes.fetch_add(RUN_SIZE, Ordering::Relaxed);
+        Ok(Epoch::FIRST)
+    }
+
+    /// Gives a run an epoch, durably.
+    pub(crate) fn set_epoch(&self, run: RunId, epoch: Epoch, dirty: &mut Dirty) -> Result<(), MediaError> {
+        table::write_epoch(&*self.media, dirty, run, epoch, &self.geometry.salt)?;
+        self.media.fence(dirty, Site::SlabEpochFence)?;
+        self.runs.get(run).set_epoch(epoch, Seal::new(&self.geometry.salt, epoch.0));
+        Ok(())
+    }
+
+    /// A region of an earlier version gets epochs before its first new slab.
+    fn take_up_epochs(&self) -> Result<(), MediaError> {
+        if self.has_epochs() {
+            return Ok(());
+        }
+        let _table = self.table_lock.lock();
+        if self.has_epochs() {
+            return Ok(());
+        }
+        table::zero_epochs(&*self.media, 0..self.geometry.runs)?;
+        self.require_features(FEATURE_EPOCHS)
+    }
+
+    /// True if the region keeps its runs' epochs.
+    pub(crate) fn has_epochs(&self) -> bool {
+        self.features.load(Ordering::Acquire) & FEATURE_EPOCHS != 0
+    }
+
+    /// Writes run-table words durably.
+    pub(crate) fn write_words(&self, words: &[(RunId, RunWord)]) -> Result<(), MediaError> {
+        let _table = self.table_lock.lock();
+        self.write_words_locked(words)
+    }
+
+    fn write_words_locked(&self, words: &[(RunId, RunWord)]) -> Result<(), MediaError> {
+        let mut dirty = Dirty::new();
+        for (run, word) in words {
+            table::write(&*self.media, &mut dirty, *run, *word, &self.geometry.salt)?;
+        }
+        self.media.fence(&mut dirty, Site::RunTableFence)
+    }
+
+    /// Takes a slab with room for `writer`, preparing one where none waits.
+    pub(crate) fn take_spare_slab(&self, keep: u32, writer: u8) -> Result<SpareSlab, HeapError> {
+        if let Some(spare) = self.pop_spare(writer) {
+            return Ok(spare);
+        }
+        self.prepare_slab(keep)?;
+        self.pop_spare(writer).ok_or(HeapError::Full)
+    }
+
+    /// Owner and list change together, so that the compactor never takes a slab that a writer is taking.
+    fn pop_spare(&self, writer: u8) -> Option<SpareSlab> {
+        let mut spares = self.spare_slabs.lock();
+        let spare = spares.pop()?;
+        self.runs.get(spare.run).owner.store(writer + 1, Ordering::Release);
+        Some(spare)
+    }
+
+    /// Takes a slab away from the writers, for compaction; false if one has it.
+    pub(crate) fn withdraw_spare(&self, run: RunId) -> bool {
+        let mut spares = self.spare_slabs.lock();
+        spares.retain(|spare| spare.run != run);
+        self.runs.get(run).owner.load(Ordering::Acquire) == 0
+    }
+
+    /// Writes the durable marks of slabs that have advanced by at least `step` slots since the last mark.
+    /// Returns how many were written.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub fn mark_slabs(&self, step: u32) -> Result<usize, HeapError> {
+        let slabs = self.runs.iter().filter(|(_, run)| run.used_for() == RunUse::Slab).map(|(id, _)| id);
+        self.mark_where(slabs, |durable, marked| {
+            let full = durable == SLOTS_PER_RUN && marked < durable;
+            full || durable >= marked + step.max(1)
+        })
+    }
+
+    /// Writes the durable marks of some slabs.
+    pub(crate) fn mark(&self, slabs: &[RunId]) -> Result<(), HeapError> {
+        self.mark_where(slabs.iter().copied(), |durable, marked| durable > marked).map(|_| ())
+    }
+
+    /// All under the table's lock: marks only ever rise, and a slab that is being given back gets none.
+    fn mark_where(
+        &self,
+        slabs: impl Iterator<Item = RunId>,
+        is_due: impl Fn(u32, u32) -> bool,
+    ) -> Result<usize, HeapError> {
+        let _table = self.table_lock.lock();
+        let mut words: SmallVec<[(RunId, RunWord); 8]> = SmallVec::new();
+        for id in slabs {
+            let run = self.runs.get(id);
+            let (durable, marked) = (run.durable.load(Ordering::Acquire), run.marked.load(Ordering::Relaxed));
+            if is_due(durable, marked) && run.leaving.load(Ordering::Acquire) == 0 {
+                words.push((id, RunWord::Slab { durable, sealed: durable == SLOTS_PER_RUN }));
+            }
+        }
+        if words.is_empty() {
+            return Ok(0);
+        }
+        self.write_words_locked(&words)?;
+        for (run, word) in &words {
+            if let RunWord::Slab { durable, .. } = word {
+                self.runs.get(*run).marked.store(*durable, Ordering::Release);
+            }
+        }
+        Ok(words.len())
+    }
+}
