@@ -203,7 +203,7 @@ impl Compactor {
         };
         // Only records that recovery trusts without their data may move: move the watermarks first.
         self.heap.mark_slabs(1)?;
-        self.writer.begin_victim(self.heap.runs.get(run).born());
+        self.writer.begin_victim(self.heap.runs.get(run));
         Ok(match used_for {
             RunUse::Slab if !self.heap.withdraw_spare(run) => None,
             RunUse::Slab => Some(Victim::Slab { run, next: 0 }),

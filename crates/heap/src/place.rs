@@ -4,8 +4,12 @@ use crate::copies::CopyPath;
 use crate::error::HeapError;
 use crate::heap::Extents;
 use crate::layout::RunId;
+use crate::space::COMPACTOR_RESERVE_RUNS;
 use crate::writer::Writer;
 use landfall_media::{Extent, RUN_SIZE};
+
+/// Survivors of as many moves are kept apart.
+pub(crate) const STREAMS: usize = 3;
 
 /// The run that a writer places bytes into.
 #[derive(Clone, Copy, Debug)]
@@ -32,7 +36,7 @@ impl Writer {
         let mut rest = bytes;
         while !rest.is_empty() {
             if self.fill.is_none_or(|fill| fill.room() == 0) {
-                self.open_fill()?;
+                self.open_fill(1)?;
             }
             let room = self.fill.map_or(0, Fill::room);
             let (now, later) = rest.split_at(room.min(rest.len()));
@@ -58,7 +62,7 @@ impl Writer {
             });
         }
         if self.fill.is_none_or(|fill| fill.room() < bytes.len()) {
-            self.open_fill()?;
+            self.open_fill(bytes.len())?;
         }
         self.heap.copies.add(path, bytes.len());
         self.fill_with(bytes, held)
@@ -75,17 +79,68 @@ impl Writer {
         Ok(extent)
     }
 
-    fn open_fill(&mut self) -> Result<(), HeapError> {
+    /// From now on the compactor moves what has been moved so often before: what has lived longer goes elsewhere, since it will
+    /// probably go on living longer.
+    pub(crate) fn fill_for(&mut self, moved_before: u8) {
+        let moves = (moved_before + 1).min(STREAMS as u8);
+        if moves != self.moves {
+            self.park_fill();
+            self.moves = moves;
+            self.fill = self.parked[usize::from(moves) - 1].take();
+            if self.fill.is_some() {
+                self.heap.note_compactor_fills(true);
+            }
+        }
+    }
+
+    /// Where the last runs are at stake, space that is there goes before keeping things apart.
+    fn unpark_fill(&mut self, len: usize) -> bool {
+        if !self.is_compactor() || self.heap.runs.free_count() > COMPACTOR_RESERVE_RUNS {
+            return false;
+        }
+        let with_room = |fill: &mut Option<Fill>| fill.take_if(|fill| fill.room() >= len);
+        self.fill = self.parked.iter_mut().find_map(with_room);
+        if self.fill.is_some() {
+            self.heap.note_compactor_fills(true);
+        }
+        self.fill.is_some()
+    }
+
+    fn park_fill(&mut self) {
+        if let Some(fill) = self.fill.take() {
+            self.parked[usize::from(self.moves) - 1] = Some(fill);
+            self.end_run();
+        }
+    }
+
+    /// Opens a run with room for `len` bytes.
+    fn open_fill(&mut self, len: usize) -> Result<(), HeapError> {
         self.close_fill();
+        if self.unpark_fill(len) {
+            return Ok(());
+        }
         let Some(run) = self.heap.take_data_run(self.reserve(self.urgency)) else {
             return Err(self.no_run());
         };
         self.begin_run(run);
+        if self.is_compactor() {
+            self.heap.runs.get(run).set_moves(self.moves);
+        }
         self.fill = Some(Fill { run, used: 0 });
         Ok(())
     }
 
-    pub(crate) fn close_fill(&mut self) {
+    /// Ends what is parked, too: the writer goes.
+    pub(crate) fn close_fills(&mut self) {
+        self.close_fill();
+        for fill in std::mem::take(&mut self.parked).into_iter().flatten() {
+            self.fill = Some(fill);
+            self.heap.note_compactor_fills(true);
+            self.close_fill();
+        }
+    }
+
+    fn close_fill(&mut self) {
         if let Some(fill) = self.fill.take() {
             if self.is_compactor() {
                 self.heap.runs.get(fill.run).pack(fill.used);

@@ -64,6 +64,8 @@ pub struct Run {
     born: AtomicU32,
     /// Bytes that the compactor filled the run with; 0 if somebody else did (data runs).
     packed: AtomicU32,
+    /// How often what lies here has been moved; 0 if it landed here (data runs).
+    moves: AtomicU8,
     /// The slab holds what must not be moved: unreadable slots that may still be named (slabs).
     pinned: AtomicU8,
     /// The slab is being given back: its table word must not say slab again (slabs).
@@ -191,6 +193,16 @@ impl Run {
 
     pub(crate) fn set_use(&self, used_for: RunUse) {
         self.used_for.store(used_for as u8, Ordering::Release);
+    }
+
+    /// How often what lies here has been moved.
+    pub(crate) fn moves(&self) -> u8 {
+        self.moves.load(Ordering::Relaxed)
+    }
+
+    /// The compactor fills the run with what has been moved so often, this time included.
+    pub(crate) fn set_moves(&self, moves: u8) {
+        self.moves.store(moves, Ordering::Relaxed);
     }
 
     /// Bytes that live records refer to.
@@ -347,6 +359,7 @@ impl Runs {
         let state = self.get(run);
         state.born.store(self.taken.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
         state.packed.store(0, Ordering::Relaxed);
+        state.moves.store(0, Ordering::Relaxed);
         Some(run)
     }
 

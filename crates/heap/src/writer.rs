@@ -11,11 +11,12 @@ use crate::heap::{Extents, Heap};
 use crate::layout::{
     GROUP_RECORDS_MAX, KEY_BYTES_MAX, RECORD_SIZE, RunId, SLOTS_PER_RUN, SlotId, VALUE_BYTES_MAX,
 };
-use crate::place::Fill;
+use crate::place::{Fill, STREAMS};
 use crate::record::{
     BODY_SIZE, Check, Draft, EXTENT_SIZE, Fields, Group, KeyPlace, Kind, RecordView, ValuePlace,
     encoded_extent,
 };
+use crate::runs::Run;
 use crate::slabs::SpareSlab;
 use crate::superseded::Superseded;
 use crate::ticket::{Gated, Ticket};
@@ -71,6 +72,10 @@ pub struct Writer {
     batch: u64,
     batch_start: u32,
     pub(crate) fill: Option<Fill>,
+    /// The compactor's other fills, by how often what they take has been moved.
+    pub(crate) parked: [Option<Fill>; STREAMS],
+    /// How often what goes into `fill` has been moved, this time included.
+    pub(crate) moves: u8,
     pub(crate) dirty: Dirty,
     /// Data to flush when the batch ends. Not sooner: every locked instruction in between would wait for
     /// the flushes under way; at the end they overlap.
@@ -109,6 +114,8 @@ impl Writer {
             batch,
             batch_start: 0,
             fill: None,
+            parked: [None; STREAMS],
+            moves: 1,
             dirty: Dirty::new(),
             unflushed: Vec::new(),
             superseded: Superseded::default(),
@@ -242,9 +249,10 @@ impl Writer {
         if self.is_compactor() { HeapError::Full } else { self.wait_or_full(waits) }
     }
 
-    /// The compactor moves what is as old as `born`.
-    pub(crate) fn begin_victim(&mut self, born: u32) {
-        self.born = born;
+    /// The compactor moves what lies in this run.
+    pub(crate) fn begin_victim(&mut self, victim: &Run) {
+        self.born = victim.born();
+        self.fill_for(victim.moves());
     }
 
     /// Makes sure the current slab has `count` free slots; a group, and a batch, lie in one slab.
@@ -721,7 +729,7 @@ impl Drop for Writer {
             self.heap.lanes.abandon(self.id);
         }
         self.close_slab();
-        self.close_fill();
+        self.close_fills();
     }
 }
 

@@ -28,8 +28,9 @@ pub struct Traffic {
     pub received: u64,
     /// Data that were moved.
     pub moved: u64,
-    /// Records, those rewritten included, and the zeroes of their slabs.
+    /// Records, those rewritten included.
     pub records: u64,
+    /// Zeroes of runs that became slabs.
     pub zeroes: u64,
 }
 
@@ -108,7 +109,7 @@ impl Churn {
             received: self.received,
             moved: heap.copies.get(CopyPath::Moved),
             records: (self.sets + self.moved_records) * RECORD_SIZE,
-            zeroes: (self.freed_slabs + u64::from(heap.runs().counts().slab)) * RUN_SIZE,
+            zeroes: heap.zeroed_bytes(),
         }
     }
 
