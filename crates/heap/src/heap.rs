@@ -14,7 +14,7 @@ use crate::space::Space;
 use crate::superblock::{FEATURE_SUMS_ONLY, Geometry};
 use crate::table::RunWord;
 use crate::ticket::{Lanes, Ticket};
-use landfall_media::{CommitMode, Dirty, Extent, Media, MediaError, RUN_SIZE, Site, Standing, Sum, prefetch};
+use landfall_media::{CommitMode, Dirty, Extent, Media, MediaError, Site, Standing, Sum, prefetch};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::borrow::Cow;
@@ -257,10 +257,9 @@ impl Heap {
         }
     }
 
-    /// Touches the memory of a free run, so that whoever takes it meets no page faults. What it holds is nobody's.
+    /// Brings back the memory of a free run, so that whoever takes it meets no page faults.
     fn warm_run(&self, run: RunId) -> Result<Standing, MediaError> {
-        self.media.claim_run(run.off())?;
-        self.media.zero(Extent::new(run.off(), RUN_SIZE as u32))?;
+        self.media.warm_run(run.off())?;
         Ok(Standing::Warm)
     }
 

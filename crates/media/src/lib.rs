@@ -265,6 +265,14 @@ pub trait Media: Send + Sync {
     /// [`MediaError::OutOfBounds`]; [`MediaError::Full`] where the run has no space on the medium, and gets none.
     fn claim_run(&self, run_off: u64) -> Result<(), MediaError>;
 
+    /// The same, with its memory: whoever stores to it next meets no page fault.
+    ///
+    /// # Errors
+    /// As [`Media::claim_run`].
+    fn warm_run(&self, run_off: u64) -> Result<(), MediaError> {
+        self.claim_run(run_off)
+    }
+
     /// Nobody wants what a whole free run holds: where it is not in memory it is not read, and its bytes are
     /// undefined, now and after a crash, until they are stored to. Tells what the run has.
     fn forget_run(&self, run_off: u64) -> Standing {

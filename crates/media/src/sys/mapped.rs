@@ -100,7 +100,11 @@ impl MappedMedia {
     fn back_all(&self, bare: &BareRuns, mut runs: Range<u64>) -> Result<(), MediaError> {
         let file = self.file.lock();
         let full = |source| space_error(&self.path, RUN_SIZE, "allocate a part of the region", source);
-        runs.try_for_each(|run| bare.back(&file, run)).map_err(full)
+        runs.try_for_each(|run| {
+            bare.back(&file, run).map_err(full)?;
+            // Its pages are there: they are entered into the page table all at once.
+            if self.read_only { Ok(()) } else { self.image.populate(run * RUN_SIZE, RUN_SIZE) }
+        })
     }
 
     #[inline]
@@ -201,6 +205,11 @@ impl Media for MappedMedia {
     fn claim_run(&self, run_off: u64) -> Result<(), MediaError> {
         self.image.at(run_off, RUN_SIZE)?;
         self.back(run_off, RUN_SIZE)
+    }
+
+    fn warm_run(&self, run_off: u64) -> Result<(), MediaError> {
+        self.claim_run(run_off)?;
+        self.image.populate(run_off, RUN_SIZE)
     }
 
     fn forget_run(&self, run_off: u64) -> Standing {

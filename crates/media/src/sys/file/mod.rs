@@ -165,6 +165,11 @@ impl Media for FileMedia {
         self.make_writable(run_off, RUN_SIZE)
     }
 
+    fn warm_run(&self, run_off: u64) -> Result<(), MediaError> {
+        self.claim_run(run_off)?;
+        self.image.populate(run_off, RUN_SIZE)
+    }
+
     fn forget_run(&self, run_off: u64) -> Standing {
         match self.image.at(run_off, RUN_SIZE) {
             Ok(_) if self.backing.writable().is_ok() => self.forget(run_off / RUN_SIZE),
