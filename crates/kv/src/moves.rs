@@ -6,7 +6,7 @@ use landfall_heap::{Gone, Kind, Named, Owner, SlotId};
 use std::sync::atomic::Ordering;
 
 /// Records forgotten under one lock: a few microseconds.
-const FORGOTTEN_AT_ONCE: usize = 256;
+const FORGOTTEN_AT_ONCE: usize = 16;
 
 impl Owner for Engine {
     fn begin_move(&self, Named { hash, .. }: Named, slot: SlotId, hold: &mut dyn FnMut()) -> bool {

@@ -5,9 +5,10 @@ use crate::error::KvError;
 use crate::shard::{Lookup, OrderedKey, Shard, ordered_key};
 use crate::txn::Txn;
 use landfall_heap::{Damage, Gated, Item, Tickets};
-use std::collections::BTreeSet;
+use std::cmp::Ordering;
+use std::collections::binary_heap::PeekMut;
 use std::collections::btree_set::Range;
-use std::iter::Peekable;
+use std::collections::{BTreeSet, BinaryHeap};
 use std::ops::Bound;
 
 /// Keys a page holds at most: bounds how long a page keeps the shards locked.
@@ -163,7 +164,30 @@ impl Engine {
             self.visit(&shards[index], query.space, key, now_ms, &mut tickets)
         });
         drop(shards);
-        Ok((filled?.verified(limit), tickets))
+        let page = filled?;
+        Ok((if limit.verify { page.verified() } else { page }, tickets))
+    }
+
+    /// Up to `count` keys of one shard, their spaces in front, after one of them: for who wants all of them, a lock at a time.
+    pub(crate) fn page_of_shard(
+        &self,
+        shard: usize,
+        after: Option<&OrderedKey>,
+        count: usize,
+        now_ms: u64,
+    ) -> Result<Page<'_>, KvError> {
+        let shard = self.shards[shard].lock();
+        let low = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let mut keys = shard.order.range::<OrderedKey, _>((low, Bound::Unbounded));
+        let mut page = Page::default();
+        for key in keys.by_ref().take(count) {
+            // What is found is told to nobody but the operator: it waits for nothing.
+            let found = self.visit(&shard, key[0], &key[1..], now_ms, &mut Tickets::default())?;
+            page.items.extend(found.map(|item| (key.to_vec(), item)));
+            page.last = Some(key.to_vec());
+        }
+        page.last = page.last.filter(|_| keys.next().is_some());
+        Ok(page)
     }
 
     fn visit(
@@ -203,7 +227,7 @@ impl<'e> Txn<'e> {
             Some(_) if staged.contains(&ordered_key(query.space, key)) => Ok(None),
             Some(shard) => engine.visit(shard, query.space, key, now_ms, &mut tickets),
         })?;
-        Ok(Gated::new(page.verified(limit), tickets))
+        Ok(Gated::new(if limit.verify { page.verified() } else { page }, tickets))
     }
 }
 
@@ -238,9 +262,9 @@ fn fill_page<'h>(
 }
 
 impl Page<'_> {
-    /// Checks every value against its checksum, after the locks are gone, if the limit asks for it.
-    fn verified(mut self, limit: PageLimit) -> Self {
-        for (_, item) in self.items.iter_mut().filter(|_| limit.verify) {
+    /// Checks every value against its checksum, after the locks are gone.
+    pub(crate) fn verified(mut self) -> Self {
+        for (_, item) in &mut self.items {
             let Ok(found) = item else { continue };
             let what = match found.verify() {
                 Ok(true) => continue,
@@ -256,27 +280,44 @@ impl Page<'_> {
 /// Merges several orders into one.
 struct Merge<'a> {
     sources: Vec<Source<'a>>,
-    reverse: bool,
+    /// The next key of each source that has one.
+    heads: BinaryHeap<Head<'a>>,
 }
 
 enum Source<'a> {
-    Up(Peekable<Range<'a, OrderedKey>>),
-    Down(Peekable<std::iter::Rev<Range<'a, OrderedKey>>>),
+    Up(Range<'a, OrderedKey>),
+    Down(std::iter::Rev<Range<'a, OrderedKey>>),
 }
 
-impl<'a> Source<'a> {
-    fn peek(&mut self) -> Option<&'a OrderedKey> {
-        match self {
-            Self::Up(keys) => keys.peek().copied(),
-            Self::Down(keys) => keys.peek().copied(),
-        }
-    }
+impl<'a> Iterator for Source<'a> {
+    type Item = &'a OrderedKey;
 
-    fn advance(&mut self) -> Option<&'a OrderedKey> {
+    fn next(&mut self) -> Option<&'a OrderedKey> {
         match self {
             Self::Up(keys) => keys.next(),
             Self::Down(keys) => keys.next(),
         }
+    }
+}
+
+/// The next key of a source. The greatest comes first; of equal keys that of the first source.
+#[derive(PartialEq, Eq)]
+struct Head<'a> {
+    key: &'a OrderedKey,
+    source: usize,
+    reverse: bool,
+}
+
+impl Ord for Head<'_> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let by_key = if self.reverse { self.key.cmp(other.key) } else { other.key.cmp(self.key) };
+        by_key.then(other.source.cmp(&self.source))
+    }
+}
+
+impl PartialOrd for Head<'_> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
     }
 }
 
@@ -288,21 +329,22 @@ impl<'a> Merge<'a> {
     ) -> Self {
         let source = |order: &'a BTreeSet<OrderedKey>| {
             let range = order.range::<OrderedKey, _>((bounds.0.as_ref(), bounds.1.as_ref()));
-            if reverse { Source::Down(range.rev().peekable()) } else { Source::Up(range.peekable()) }
+            if reverse { Source::Down(range.rev()) } else { Source::Up(range) }
         };
-        Self { sources: orders.map(source).collect(), reverse }
+        let mut sources: Vec<_> = orders.map(source).collect();
+        let head =
+            |(source, keys): (usize, &mut Source<'a>)| Some(Head { key: keys.next()?, source, reverse });
+        let heads = sources.iter_mut().enumerate().filter_map(head).collect();
+        Self { sources, heads }
     }
 
     fn next(&mut self) -> Option<(usize, &'a OrderedKey)> {
-        let mut best: Option<(usize, &OrderedKey)> = None;
-        for (index, source) in self.sources.iter_mut().enumerate() {
-            let Some(key) = source.peek() else { continue };
-            let better = best.is_none_or(|(_, known)| if self.reverse { key > known } else { key < known });
-            if better {
-                best = Some((index, key));
-            }
+        let mut head = self.heads.peek_mut()?;
+        let (source, key) = (head.source, head.key);
+        match self.sources[source].next() {
+            Some(next) => head.key = next,
+            None => drop(PeekMut::pop(head)),
         }
-        let (index, _) = best?;
-        self.sources[index].advance().map(|key| (index, key))
+        Some((source, key))
     }
 }

@@ -2,19 +2,18 @@
 
 use crate::engine::Engine;
 use crate::error::KvError;
-use crate::range::{PageLimit, RangeQuery};
-use landfall_heap::{Damage, HeapError};
+use crate::shard::OrderedKey;
+use landfall_heap::{Damage, HeapError, Item};
 
-/// Where a scrub stands.
-#[derive(Clone, Debug)]
+/// Keys looked at under one lock: some microseconds, for which writers of other shards never wait.
+const KEYS_AT_ONCE: usize = 16;
+
+/// Where a scrub stands: it goes through one shard after the other.
+#[derive(Clone, Debug, Default)]
 pub struct ScrubCursor {
-    query: RangeQuery,
-}
-
-impl Default for ScrubCursor {
-    fn default() -> Self {
-        Self { query: RangeQuery::all(0) }
-    }
+    shard: usize,
+    /// The last key of the shard that was looked at.
+    after: Option<OrderedKey>,
 }
 
 /// A damaged key.
@@ -48,35 +47,40 @@ impl Engine {
     /// The medium's.
     pub fn scrub(&self, cursor: &mut ScrubCursor, keys_max: usize, now_ms: u64) -> Result<Scrubbed, KvError> {
         let mut done = Scrubbed::default();
-        let space = cursor.query.space;
-        // What is found is told to nobody but the operator.
-        let limit = PageLimit { keys: keys_max, bytes: usize::MAX, verify: true };
-        let (page, _) = self.ungated_page(&cursor.query, limit, now_ms)?;
-        for (key, item) in page.items {
-            done.keys += 1;
-            match item {
-                Ok(item) => done.bytes += item.len as u64,
-                Err(KvError::Damaged { what }) => done.findings.push(ScrubFinding { space, key, what }),
-                Err(KvError::Heap(HeapError::Media(_))) => {
-                    done.findings.push(ScrubFinding { space, key, what: Damage::Unreadable });
-                }
-                Err(error) => return Err(error),
+        let mut left = keys_max;
+        while left > 0 && !done.wrapped {
+            let count = left.min(KEYS_AT_ONCE);
+            let page = self.page_of_shard(cursor.shard, cursor.after.as_ref(), count, now_ms)?;
+            left -= count;
+            let last = page.last.clone();
+            for (key, item) in page.verified().items {
+                done.take(key, item)?;
             }
-        }
-        match page.last {
-            Some(last) => cursor.query.resume_after(last),
-            None => done.wrapped = cursor.next_space(),
+            cursor.after = last.map(Vec::into_boxed_slice);
+            if cursor.after.is_none() {
+                cursor.shard = (cursor.shard + 1) % self.shards.len();
+                done.wrapped = cursor.shard == 0;
+            }
         }
         Ok(done)
     }
 }
 
-impl ScrubCursor {
-    /// Goes on to the next database; true after the last.
-    fn next_space(&mut self) -> bool {
-        let next = self.query.space + 1;
-        let wrapped = usize::from(next) >= crate::shard::DATABASES;
-        self.query = RangeQuery::all(if wrapped { 0 } else { next });
-        wrapped
+impl Scrubbed {
+    /// A key, its space in front, with its value or what is wrong with it.
+    fn take(&mut self, mut key: Vec<u8>, item: Result<Item<'_>, KvError>) -> Result<(), KvError> {
+        self.keys += 1;
+        let what = match item {
+            Ok(item) => {
+                self.bytes += item.len as u64;
+                return Ok(());
+            }
+            Err(KvError::Damaged { what }) => what,
+            Err(KvError::Heap(HeapError::Media(_))) => Damage::Unreadable,
+            Err(error) => return Err(error),
+        };
+        let space = key.remove(0);
+        self.findings.push(ScrubFinding { space, key, what });
+        Ok(())
     }
 }

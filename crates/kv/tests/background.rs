@@ -10,7 +10,8 @@ use landfall_kv::{Engine, Recovery, ScrubCursor, SetRequest, TxnKey};
 use landfall_media::sim::{SimMedia, SimOptions};
 use landfall_media::{Dirty, Extent, Media, MediaError, MediaKind, RUN_SIZE, Site};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
 
 const RUNS: u64 = 48;
 const VALUE_BYTES: usize = 4000;
@@ -109,6 +110,33 @@ fn a_value_that_cannot_be_read_is_found_by_the_scrub_which_goes_on() {
     }
     assert_eq!((keys, findings.len()), (5, 4), "{findings:?}");
     assert!(findings.iter().all(|found| found.what == Damage::Unreadable), "{findings:?}");
+}
+
+/// A page of keys of every shard kept all workers waiting a thousand times a second.
+#[test]
+fn a_scrub_waits_for_and_keeps_no_more_than_one_shard() {
+    let media = region();
+    let (engine, mut writer) = open(Arc::clone(&media) as _);
+    for key in 0..100_u8 {
+        set(&engine, &mut writer, &[key], b"value");
+    }
+    writer.commit_now().expect("commits");
+    let engine = Arc::new(engine);
+    let scrubs_beside = |key: u8| {
+        let _locked = engine.transaction([TxnKey { space: 0, key: &[key] }], 1);
+        let (scrubbed, engine) = (mpsc::sync_channel(1), Arc::clone(&engine));
+        let done = std::thread::spawn(move || {
+            let keys = engine.scrub(&mut ScrubCursor::default(), 4, 1).map(|done| done.keys);
+            scrubbed.0.send(keys.expect("scrubs"))
+        });
+        let keys = scrubbed.1.recv_timeout(Duration::from_millis(300));
+        (done, keys.is_ok_and(|keys| keys == 4))
+    };
+    let beside: Vec<_> = (0..16).map(scrubs_beside).collect();
+    // It begins with one of four.
+    let free = beside.iter().filter(|(_, scrubbed)| *scrubbed).count();
+    assert!((1..16).contains(&free), "{free} of 16");
+    beside.into_iter().for_each(|(done, _)| done.join().expect("scrubs in the end").unwrap_or_default());
 }
 
 #[test]

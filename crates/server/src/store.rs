@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 pub const REGION_NAME: &str = "region.lf";
 
 /// Shards for each worker: enough that two workers seldom want the same lock.
-const SHARDS_PER_WORKER: usize = 4;
+const SHARDS_PER_WORKER: usize = 16;
 /// How often long work says how far it is.
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 
