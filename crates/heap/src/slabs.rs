@@ -61,6 +61,8 @@ impl Heap {
 
     fn begin_slab(&self, run: RunId) -> Result<(), MediaError> {
         self.take_up_epochs()?;
+        // Space that was never written is written once, here and not by the first batches.
+        self.media.back_run(run.off())?;
         self.media.claim_run(run.off())?;
         let mut dirty = Dirty::new();
         let epoch = match self.runs.get(run).epoch().next() {
