@@ -44,6 +44,9 @@ const REST_MAX: Duration = Duration::from_millis(100);
 /// Writer id of the purger; workers count from 0, the compactor has an id of its own.
 const PURGER_ID: u8 = 253;
 
+/// A key that is scrubbed counts as so many bytes at least: finding it takes as long as checking them.
+const KEY_COST: u64 = 1024;
+
 /// Pause of a job that failed: it does not burn the core with what cannot be done.
 const PAUSE_FAILED: Duration = Duration::from_secs(1);
 
@@ -334,7 +337,7 @@ impl Maintenance {
         if done.wrapped {
             self.scrubs = Scrubs::Logs;
         }
-        self.scrub_debt -= (done.bytes + done.keys * 128).max(4096) as f64;
+        self.scrub_debt -= (done.bytes + done.keys * 128).max(done.keys * KEY_COST).max(4096) as f64;
         let counters = &self.shared.counters;
         count(&counters.scrubbed_keys, done.keys);
         count(&counters.scrubbed_bytes, done.bytes);
