@@ -52,10 +52,10 @@ impl BareRuns {
         self.0[run as usize].store(bare, Ordering::Release);
     }
 
-    /// Gives a run its pages, if it has none.
+    /// Gives a run its pages, if it has none. Where there is no space for all of them it keeps none.
     pub(super) fn back(&self, file: &File, run: u64) -> io::Result<()> {
         if self.is_bare(run) {
-            allocate(file, run)?;
+            allocate(file, run).inspect_err(|_| drop(self.give(file, run)))?;
             self.set(run, false);
         }
         Ok(())
