@@ -18,6 +18,7 @@ mod pace;
 mod process;
 pub mod reply;
 pub mod resp;
+mod scrubber;
 mod server;
 pub mod shared;
 pub mod store;

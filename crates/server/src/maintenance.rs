@@ -1,12 +1,13 @@
 //! Background work on one thread: loading, preparing slabs, moving watermarks, purging expired keys,
 //! compaction, scrubbing. Each in small steps, so that no lock is held for long.
 
+use crate::scrubber::Scrubber;
 use crate::shared::{Shared, count, now_ns};
 use landfall_heap::{
-    CompactGoal, Compacted, Compactor, FreeGoal, HeapError, Owner, OwnerBySpace, RunId, Writer, spaces,
+    CompactGoal, Compacted, Compactor, FreeGoal, HeapError, Owner, OwnerBySpace, Writer, spaces,
 };
-use landfall_kv::{KvError, ScrubCursor};
-use landfall_wal::{LogScrub, WalError};
+use landfall_kv::KvError;
+use landfall_wal::WalError;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,7 +20,7 @@ const PAUSE_BUSY: Duration = Duration::from_micros(500);
 const STEP_BYTES: u64 = 1 << 20;
 /// Compaction steps in a row while too few runs are free.
 const STEPS_MAX: usize = 32;
-/// Keys purged, and keys scrubbed, in one step.
+/// Keys purged in one step.
 const STEP_KEYS: usize = 512;
 /// How often logs are trimmed to what they are set to keep.
 const RETAIN_EVERY: Duration = Duration::from_millis(100);
@@ -43,9 +44,6 @@ const REST_MAX: Duration = Duration::from_millis(100);
 
 /// Writer id of the purger; workers count from 0, the compactor has an id of its own.
 const PURGER_ID: u8 = 253;
-
-/// A key that is scrubbed counts as so many bytes at least: finding it takes as long as checking them.
-const KEY_COST: u64 = 1024;
 
 /// Pause of a job that failed: it does not burn the core with what cannot be done.
 const PAUSE_FAILED: Duration = Duration::from_secs(1);
@@ -108,26 +106,13 @@ impl Failures {
     }
 }
 
-/// What the scrub is at: memory's keys, then its logs, then, where that is something else, the medium.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Scrubs {
-    Keys,
-    Logs,
-    Medium(u32),
-}
-
 /// The background worker.
 pub(crate) struct Maintenance {
     shared: Arc<Shared>,
     compactor: Compactor,
     purger: Writer,
-    scrub: ScrubCursor,
-    /// Where the scrub of logs stands.
-    log_scrub: LogScrub,
-    scrubs: Scrubs,
+    scrubber: Scrubber,
     retained_at: Instant,
-    scrub_debt: f64,
-    scrubbed_at: Instant,
     loading: bool,
     window_began: Instant,
     marked_at: Instant,
@@ -143,13 +128,9 @@ impl Maintenance {
         Self {
             compactor: Compactor::new(Arc::clone(heap)),
             purger: Writer::new(Arc::clone(heap), PURGER_ID),
-            shared: Arc::clone(&shared),
-            scrub: ScrubCursor::default(),
-            log_scrub: LogScrub::default(),
-            scrubs: Scrubs::Keys,
+            scrubber: Scrubber::new(Arc::clone(&shared)),
+            shared,
             retained_at: now,
-            scrub_debt: 0.0,
-            scrubbed_at: now,
             loading: true,
             window_began: now,
             marked_at: now,
@@ -180,7 +161,9 @@ impl Maintenance {
         let purging = self.attempt(Job::Purge, Self::purge);
         let sweeping = self.attempt(Job::KeepLogs, Self::keep_logs);
         let compacting = self.attempt(Job::Compact, Self::compact);
-        self.attempt(Job::Scrub, Self::scrub);
+        if !self.loading {
+            self.attempt(Job::Scrub, |worker| worker.scrubber.step());
+        }
         purging || sweeping || compacting || self.loading
     }
 
@@ -310,78 +293,6 @@ impl Maintenance {
         count(&self.shared.counters.compacted_bytes, done.moved_bytes);
         count(&self.shared.counters.compacted_records, done.moved_records);
         Ok(done)
-    }
-
-    /// Checks what is stored, at the configured rate.
-    fn scrub(&mut self) -> Result<(), KvError> {
-        let rate = self.shared.config.scrub_rate.0 as f64;
-        let since = self.scrubbed_at.elapsed().as_secs_f64();
-        self.scrubbed_at = Instant::now();
-        // Up to a second's worth at once, but for the debt of a run just read.
-        self.scrub_debt = (self.scrub_debt + rate * since).min(rate);
-        if self.loading || self.scrub_debt < 64.0 * 1024.0 {
-            return Ok(());
-        }
-        match self.scrubs {
-            Scrubs::Keys => self.scrub_keys(),
-            Scrubs::Logs => {
-                self.scrub_logs();
-                Ok(())
-            }
-            Scrubs::Medium(run) => self.scrub_medium(run),
-        }
-    }
-
-    fn scrub_keys(&mut self) -> Result<(), KvError> {
-        let done = self.shared.engine.scrub(&mut self.scrub, 64, now_ns() / 1_000_000)?;
-        if done.wrapped {
-            self.scrubs = Scrubs::Logs;
-        }
-        self.scrub_debt -= (done.bytes + done.keys * 128).max(done.keys * KEY_COST).max(4096) as f64;
-        let counters = &self.shared.counters;
-        count(&counters.scrubbed_keys, done.keys);
-        count(&counters.scrubbed_bytes, done.bytes);
-        count(&counters.scrub_findings, done.findings.len() as u64);
-        for finding in &done.findings {
-            let key = String::from_utf8_lossy(&finding.key);
-            tracing::error!(%key, database = finding.space, what = %finding.what, "damaged: not served; write or delete the key to heal it");
-        }
-        Ok(())
-    }
-
-    fn scrub_logs(&mut self) {
-        let done = self.shared.logs.scrub(&mut self.log_scrub, 64);
-        if done.wrapped {
-            let apart = self.shared.engine.heap().has_medium_apart();
-            self.scrubs = if apart { Scrubs::Medium(0) } else { Scrubs::Keys };
-        }
-        self.scrub_debt -= (done.bytes + done.entries * 128).max(4096) as f64;
-        let counters = &self.shared.counters;
-        count(&counters.scrubbed_keys, done.entries);
-        count(&counters.scrubbed_bytes, done.bytes);
-        count(&counters.scrub_findings, done.findings.len() as u64);
-        for (log, offset, what) in &done.findings {
-            tracing::error!(log, offset, %what, "damaged: not served; trim past it");
-        }
-    }
-
-    /// Checks one run of the medium against memory, and writes again what only the medium holds wrong.
-    fn scrub_medium(&mut self, run: u32) -> Result<(), KvError> {
-        let heap = self.shared.engine.heap();
-        let last = run + 1 >= heap.geometry().runs;
-        self.scrubs = if last { Scrubs::Keys } else { Scrubs::Medium(run + 1) };
-        let counters = &self.shared.counters;
-        let done = heap.scrub_medium(RunId(run)).inspect_err(|_| count(&counters.scrub_findings, 1))?;
-        self.scrub_debt -= done.bytes as f64;
-        count(&counters.scrubbed_bytes, done.bytes);
-        count(&counters.scrub_findings, done.damaged.len() as u64);
-        for slot in done.damaged {
-            let view = heap.record(slot).ok();
-            let key = view.as_ref().and_then(|view| heap.key(view).ok()).map(String::from_utf8_lossy);
-            tracing::error!(slot = slot.0, ?key, "damaged on the medium, whole in memory: written again");
-            heap.write_again(slot)?;
-        }
-        Ok(())
     }
 }
 
