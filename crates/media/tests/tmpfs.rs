@@ -1,14 +1,12 @@
 //! Regions on a tmpfs of a test's own, in a mount namespace that goes with the process. Without the right to make one (user
 //! namespaces, or root) these tests are skipped.
 
-mod common;
-
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 
-use common::create;
 use landfall_media::{Media, MediaError, OpenOptions, RUN_SIZE, open};
 
 /// The mount point, in the process that runs on one.
@@ -18,6 +16,7 @@ const MOUNTED: &str = "LANDFALL_TEST_TMPFS";
 const NO_MOUNT: i32 = 77;
 
 /// Runs `case` on a tmpfs with these options: the test `name`, in a process and a namespace of its own.
+#[allow(clippy::print_stderr, reason = "a skipped test says so")]
 fn on_tmpfs(name: &str, options: &str, case: impl FnOnce(&Path)) {
     if let Ok(dir) = std::env::var(MOUNTED) {
         return case(dir.as_ref());
@@ -41,6 +40,12 @@ fn on_tmpfs(name: &str, options: &str, case: impl FnOnce(&Path)) {
     }
 }
 
+/// A region of so many runs.
+fn region(path: &Path, runs: u64) -> Arc<dyn Media> {
+    let options = OpenOptions { create: Some(runs * RUN_SIZE), ..OpenOptions::default() };
+    open(path, &options).expect("created").media
+}
+
 /// Stores a byte in each of these runs.
 fn touch(media: &dyn Media, mut runs: std::ops::Range<u64>) -> Result<(), MediaError> {
     runs.try_for_each(|run| media.store(run * RUN_SIZE, b"x"))
@@ -57,9 +62,7 @@ fn huge_bytes() -> u64 {
 #[test]
 fn a_region_asks_for_huge_pages_and_uses_them() {
     on_tmpfs("a_region_asks_for_huge_pages_and_uses_them", "huge=advise,size=64m", |dir| {
-        let path = dir.join("region");
-        create(&path, 16).expect("created");
-        let media = open(&path, &OpenOptions::default()).expect("opened").media;
+        let media = region(&dir.join("region"), 16);
         touch(&*media, 0..16).expect("there is space");
         assert!(huge_bytes() >= 2 * RUN_SIZE, "{} bytes in huge pages", huge_bytes());
     });
@@ -69,8 +72,7 @@ fn a_region_asks_for_huge_pages_and_uses_them() {
 fn a_run_that_finds_tmpfs_full_is_an_error_and_takes_nothing() {
     on_tmpfs("a_run_that_finds_tmpfs_full_is_an_error_and_takes_nothing", "size=8m", |dir| {
         let (path, other) = (dir.join("region"), dir.join("other"));
-        create(&path, 4).expect("created");
-        let media = open(&path, &OpenOptions::default()).expect("opened").media;
+        let media = region(&path, 4);
         touch(&*media, 0..1).expect("there is space");
         let taken = || fs::metadata(&path).expect("there").blocks() * 512;
         let before = taken();

@@ -165,7 +165,7 @@ mod tests {
         let mut pace = Pace::new(start);
         assert_eq!(pace.due(start, RATE), None, "nothing has come together");
         assert_eq!(pace.due(start + SECOND, RATE), Some(Stage::Keys));
-        pace.spend(3 * RATE as u64);
+        pace.spend(48 << 20);
         assert_eq!(pace.due(start + 2 * SECOND, RATE), None, "in debt");
         assert_eq!(pace.due(start + 4 * SECOND, RATE), Some(Stage::Keys));
         assert_eq!(Pace::new(start).due(start + SECOND, 0.0), None, "no rate: no scrub");
