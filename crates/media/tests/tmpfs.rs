@@ -73,8 +73,9 @@ fn a_run_that_finds_tmpfs_full_is_an_error_and_takes_nothing() {
     on_tmpfs("a_run_that_finds_tmpfs_full_is_an_error_and_takes_nothing", "size=8m", |dir| {
         let (path, other) = (dir.join("region"), dir.join("other"));
         let media = region(&path, 4);
-        touch(&*media, 0..1).expect("there is space");
         let taken = || fs::metadata(&path).expect("there").blocks() * 512;
+        assert_eq!(taken(), 0, "memory is taken with its use");
+        touch(&*media, 0..1).expect("there is space");
         let before = taken();
         // Somebody else takes all but a half of a run.
         let others = 8 * RUN_SIZE - before - RUN_SIZE / 2;

@@ -6,6 +6,7 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -31,7 +32,10 @@ impl BareRuns {
     pub(super) fn open(file: &File, len: u64, runs: u64) -> io::Result<Self> {
         Self::check_space(file, len)?;
         let bare = Self((0..runs).map(|_| AtomicBool::new(false)).collect());
-        find_holes(file, len, |holes| holes.for_each(|run| bare.set(run, true)));
+        find_holes(file, len, |holes| bare.add(holes));
+        if file.metadata()?.blocks() == 0 {
+            return Ok(bare);
+        }
         for run in 0..len / RUN_SIZE {
             // Pages may be reserved where nothing was ever stored.
             if bare.is_bare(run) {
@@ -50,6 +54,11 @@ impl BareRuns {
 
     fn set(&self, run: u64, bare: bool) {
         self.0[run as usize].store(bare, Ordering::Release);
+    }
+
+    /// These runs have no pages.
+    pub(super) fn add(&self, runs: Range<u64>) {
+        runs.for_each(|run| self.set(run, true));
     }
 
     /// Gives a run its pages, if it has none. Where there is no space for all of them it keeps none.

@@ -9,7 +9,8 @@ use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use super::call;
+use super::bare::BareRuns;
+use super::call::{self, magic};
 use super::kind::Found;
 use super::lock::LockedFile;
 use super::open::MediaRequest;
@@ -89,8 +90,9 @@ fn remove(temporary: &Path) {
 }
 
 fn fill(path: &Path, file: &File, capacity: u64, request: MediaRequest) -> Result<(), MediaError> {
-    Found::detect(path, file)?.require(request, path)?;
-    allocate(file, 0, capacity)
+    let found = Found::detect(path, file)?;
+    found.require(request, path)?;
+    extend(file, found, 0, capacity)
         .map_err(|source| space_error(path, capacity, "allocate the region", source))?;
     file.sync_all().map_err(|source| space_error(path, capacity, "sync the new region", source))
 }
@@ -106,6 +108,16 @@ fn publish(path: &Path, temporary: &Path) -> Result<bool, MediaError> {
     let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     File::open(parent).and_then(|dir| dir.sync_all()).map_err(io("sync the region's directory"))?;
     Ok(true)
+}
+
+/// Extends the file by `from..to`, for which there must be space. It is taken at once, but on tmpfs, where it is memory: there
+/// each run takes its own when it is used.
+pub(super) fn extend(file: &File, found: Found, from: u64, to: u64) -> io::Result<()> {
+    if found.fs_type != magic::TMPFS {
+        return allocate(file, from, to);
+    }
+    BareRuns::check_space(file, to)?;
+    file.set_len(to)
 }
 
 /// Allocates `from..to` so that a full disk is found now; writes zeroes where there is no `fallocate`.

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 
 use super::bare::BareRuns;
 use super::call::magic;
-use super::create::{allocate, space_error};
+use super::create::{extend, space_error};
 use super::flush::{FlushInstruction, store_fence};
 use super::image::{ALIGN_DEFAULT, Image, READ_WRITE};
 use super::kind::{Found, caches_are_persistent};
@@ -124,13 +124,14 @@ impl MappedMedia {
     fn extend_file(&self, file: &File, len: u64) -> Result<(), MediaError> {
         let fail = |source| space_error(&self.path, len, "grow the region", source);
         let before = file.metadata().map_err(fail)?.len();
-        if self.bare.is_some() {
-            BareRuns::check_space(file, len).map_err(fail)?;
-        }
-        allocate(file, self.len(), len).and_then(|()| file.sync_all()).map_err(|e| {
+        extend(file, self.found, self.len(), len).and_then(|()| file.sync_all()).map_err(|e| {
             let _ = file.set_len(before);
             fail(e)
-        })
+        })?;
+        if let Some(bare) = &self.bare {
+            bare.add(self.len() / RUN_SIZE..len / RUN_SIZE);
+        }
+        Ok(())
     }
 }
 
