@@ -13,10 +13,11 @@ use crate::error::LogError;
 use crate::{Flow, Identity};
 use index::Index;
 use landfall_heap::{
-    Entry, Extents, FEATURE_PMNET, Heap, HeapError, Kind, SlotId, Source, ValuePlace, Writer, spaces,
+    Entry, Extents, FEATURE_PMNET, Gated, Heap, HeapError, Kind, SlotId, Source, ValuePlace, Writer, spaces,
 };
 use landfall_media::{CommitMode, Dirty, Extent, MediaError};
 use parking_lot::Mutex;
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// The log's writer among those of its region.
@@ -114,9 +115,9 @@ pub struct Stored {
     pub header_at: usize,
 }
 
-/// An update that a fence has to cover.
+/// An update that has been appended.
 #[derive(Clone, Copy, Debug)]
-struct Pending {
+struct Appended {
     identity: Identity,
     slot: SlotId,
 }
@@ -137,14 +138,14 @@ pub struct Log {
     shared: Arc<Shared>,
     writer: Writer,
     limits: Limits,
-    pending: Vec<Pending>,
-    committing: Vec<Pending>,
+    /// Updates to be acknowledged once they are durable, in the order in which they were appended.
+    pending: VecDeque<Gated<Appended>>,
 }
 
 impl Log {
     fn new(shared: Arc<Shared>, limits: Limits) -> Self {
         let writer = Writer::new(Arc::clone(&shared.heap), WRITER_ID);
-        Self { shared, writer, limits, pending: Vec::new(), committing: Vec::new() }
+        Self { shared, writer, limits, pending: VecDeque::new() }
     }
 
     /// The heap below.
@@ -207,7 +208,7 @@ impl Log {
         match self.writer.append(&entry) {
             Ok(slot) => {
                 self.shared.index.lock().insert(identity, slot, packet.len());
-                self.pending.push(Pending { identity, slot });
+                self.pending.push_back(self.writer.gate(Appended { identity, slot }));
                 Ok(Logged::New)
             }
             Err(HeapError::Full) => Ok(Logged::Not(NotLogged::Full)),
@@ -241,7 +242,7 @@ impl Log {
             Some(NotLogged::Full)
         } else if index.session_len(identity) >= limits.session_entries_max {
             Some(NotLogged::SessionFull)
-        } else if self.pending.len() + self.committing.len() >= limits.queue_max {
+        } else if self.pending.len() >= limits.queue_max {
             Some(NotLogged::QueueFull)
         } else {
             None
@@ -260,7 +261,7 @@ impl Log {
 
     /// True if something waits for a fence.
     pub fn has_pending(&self) -> bool {
-        !self.pending.is_empty() || self.writer.has_work()
+        self.writer.has_work()
     }
 
     /// True between [`Self::begin_commit`] and [`Self::finish_commit`].
@@ -290,9 +291,7 @@ impl Log {
         if self.writer.is_committing() {
             return None;
         }
-        let dirty = self.writer.begin_commit()?;
-        self.committing.append(&mut self.pending);
-        Some(dirty)
+        self.writer.begin_commit()
     }
 
     /// The fence has ended. Hands each update that it covers to `durable`, if it is still wanted.
@@ -305,7 +304,14 @@ impl Log {
         mut durable: impl FnMut(Identity),
     ) -> Result<(), LogError> {
         self.writer.finish_commit(outcome)?;
-        for Pending { identity, slot } in self.committing.drain(..) {
+        while let Some(oldest) = self.pending.pop_front() {
+            let Appended { identity, slot } = match oldest.if_durable(&self.shared.heap) {
+                Ok(appended) => appended,
+                Err(later) => {
+                    self.pending.push_front(later);
+                    break;
+                }
+            };
             let is_wanted = self.shared.index.lock().mark_durable(&identity, slot);
             if is_wanted {
                 durable(identity);
