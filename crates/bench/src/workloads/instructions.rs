@@ -20,9 +20,9 @@ use std::path::Path;
 
 /// Requests that are sent before replies are waited for.
 pub(crate) const PIPELINE: usize = 16;
-/// Length of a value, bytes, and keys that requests choose from.
+/// Length of a value, bytes, and keys that are there before and that requests choose from.
 pub(crate) const VALUE_BYTES: usize = 1024;
-pub(crate) const KEYS: u64 = 10_000;
+pub(crate) const KEYS: u64 = 1000;
 /// Pipelines of the shorter and of the longer run; in a quick run.
 const BATCHES: (u32, u32) = (50, 250);
 const QUICK_BATCHES: (u32, u32) = (10, 30);
@@ -32,21 +32,41 @@ const CAPACITY: u64 = 256 << 20;
 #[derive(Clone, Copy, Debug)]
 struct Step {
     stage: &'static str,
-    is_set: bool,
+    request: Request,
     discard: bool,
     flush: &'static str,
 }
 
-const STEPS: [Step; 4] = [
-    Step { stage: "PING: receive, parse, reply", is_set: false, discard: true, flush: "none" },
-    Step { stage: "SET with a value of 1 KiB, stored nowhere", is_set: true, discard: true, flush: "none" },
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Request {
+    Ping,
+    /// Of a key that is there.
+    Overwrite,
+    /// Of a key that is not.
+    Insert,
+}
+
+const STEPS: [Step; 5] = [
+    Step { stage: "PING: receive, parse, reply", request: Request::Ping, discard: true, flush: "none" },
     Step {
-        stage: "allocation, index, record, checksum, commit",
-        is_set: true,
+        stage: "SET with a value of 1 KiB, stored nowhere",
+        request: Request::Overwrite,
+        discard: true,
+        flush: "none",
+    },
+    Step {
+        stage: "index, record, checksum, commit, the old value's release",
+        request: Request::Overwrite,
         discard: false,
         flush: "none",
     },
-    Step { stage: "flush (`clflush`)", is_set: true, discard: false, flush: "clflush" },
+    Step { stage: "flush (`clflush`)", request: Request::Overwrite, discard: false, flush: "clflush" },
+    Step {
+        stage: "a key that is new, instead of one that is there",
+        request: Request::Insert,
+        discard: false,
+        flush: "clflush",
+    },
 ];
 /// The part of the program that only workers execute.
 const PARSER: &str = "resp";
@@ -128,23 +148,34 @@ fn profile(bench: &Bench, valgrind: &Path, step: &Step, batches: u32) -> Result<
     read_profiles(&scratch)
 }
 
+/// Every key once, which both runs have in common, and then what is counted.
 fn send(conn: &mut Conn, step: &Step, batches: u32) -> Result<(), BenchError> {
-    let (value, mut random, mut requests) = (value_of(VALUE_BYTES), Random::new(1), Vec::new());
+    let (value, mut random) = (value_of(VALUE_BYTES), Random::new(1));
+    let mut fresh = 0..;
+    let set = |requests: &mut Vec<u8>, key: u64| encode(requests, &[b"SET", &key_of(key), &value]);
+    for _ in 0..KEYS.div_ceil(PIPELINE as u64) {
+        pipeline(conn, |requests| set(requests, fresh.next().unwrap_or(0)))?;
+    }
     for _ in 0..batches {
         check_stop()?;
-        requests.clear();
-        for _ in 0..PIPELINE {
-            match step.is_set {
-                true => encode(&mut requests, &[b"SET", &key_of(random.below(KEYS)), &value]),
-                false => encode(&mut requests, &[b"PING"]),
-            }
-        }
-        conn.send(&requests)?;
-        for _ in 0..PIPELINE {
-            match conn.reply()? {
-                Reply::Simple(b"OK" | b"PONG") => {}
-                other => return Err(BenchError::reply("landfall", other, "+OK or +PONG")),
-            }
+        pipeline(conn, |requests| match step.request {
+            Request::Ping => encode(requests, &[b"PING"]),
+            Request::Overwrite => set(requests, random.below(KEYS)),
+            Request::Insert => set(requests, fresh.next().unwrap_or(0)),
+        })?;
+    }
+    Ok(())
+}
+
+/// Sends so many requests at once, and waits for their replies.
+fn pipeline(conn: &mut Conn, mut request: impl FnMut(&mut Vec<u8>)) -> Result<(), BenchError> {
+    let mut requests = Vec::new();
+    (0..PIPELINE).for_each(|_| request(&mut requests));
+    conn.send(&requests)?;
+    for _ in 0..PIPELINE {
+        match conn.reply()? {
+            Reply::Simple(b"OK" | b"PONG") => {}
+            other => return Err(BenchError::reply("landfall", other, "+OK or +PONG")),
         }
     }
     Ok(())
