@@ -30,6 +30,7 @@ pub enum Source<'a> {
 }
 
 impl Source<'_> {
+    #[inline]
     pub(crate) fn len(&self) -> u64 {
         match self {
             Self::None => 0,
@@ -63,6 +64,7 @@ pub struct Entry<'a> {
 }
 
 /// Bytes in all of them.
+#[inline]
 pub(crate) fn total_len(extents: &[Extent]) -> u64 {
     extents.iter().map(|extent| u64::from(extent.len())).sum()
 }

@@ -14,7 +14,7 @@ use crate::space::Space;
 use crate::superblock::{FEATURE_SUMS_ONLY, Geometry};
 use crate::table::RunWord;
 use crate::ticket::{Lanes, Ticket};
-use landfall_media::{CommitMode, Dirty, Extent, Media, MediaError, Site, Standing, Sum, prefetch};
+use landfall_media::{CommitMode, Dirty, Extent, Media, MediaError, Site, Standing, Sum, prefetch_at};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::borrow::Cow;
@@ -25,6 +25,9 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// Space of the records that fill slots whose own record is lost.
 const NOWHERE_SPACE: u8 = 254;
+
+/// Of a value so much is fetched ahead, bytes: what comes behind is fetched by the core itself, as it is read in order.
+const PREFETCH_BYTES_MAX: usize = 256;
 
 /// The extents a value or a record refers to.
 pub type Extents = SmallVec<[Extent; 4]>;
@@ -58,12 +61,16 @@ pub enum Integrity {
 /// Shared by all workers. Each worker appends through its own [`crate::Writer`].
 pub struct Heap {
     pub(crate) media: Arc<dyn Media>,
+    /// Where the image begins, for hints alone; 0 where it lies in no memory.
+    image_addr: usize,
     pub(crate) geometry: Geometry,
     pub(crate) runs: Runs,
     /// How far each writer has come.
     pub(crate) lanes: Lanes,
     pub(crate) next_seq: AtomicU64,
     pub(crate) spare_slabs: Mutex<Vec<SpareSlab>>,
+    /// Slabs whose durable mark may rise: writers have taken them, and not all of that is marked.
+    pub(crate) unmarked: Mutex<BTreeSet<RunId>>,
     pub(crate) table_lock: Mutex<()>,
     /// The superblock as it was last written.
     superblock: Mutex<Geometry>,
@@ -101,12 +108,14 @@ impl Heap {
         Self {
             runs: Runs::new(geometry.runs),
             lanes: Lanes::default(),
+            image_addr: media.image().map_or(0, |(addr, _)| addr),
             media,
             geometry,
             superblock: Mutex::new(geometry),
             features: AtomicU32::new(geometry.features),
             next_seq: AtomicU64::new(1),
             spare_slabs: Mutex::new(Vec::new()),
+            unmarked: Mutex::new(BTreeSet::new()),
             table_lock: Mutex::new(()),
             copying: Mutex::new(BTreeMap::new()),
             uncounted: Mutex::new(BTreeSet::new()),
@@ -193,6 +202,7 @@ impl Heap {
     }
 
     /// Hash of a key within a space; seeded by the region, so that clients cannot aim at one bucket.
+    #[inline]
     pub fn hash(&self, space: u8, key: &[u8]) -> u64 {
         let seed = self.geometry.hash_seed ^ u64::from(space).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         xxh3_64_with_seed(key, seed)
@@ -274,6 +284,7 @@ impl Heap {
     ///
     /// # Errors
     /// The medium's.
+    #[inline]
     pub fn slot(&self, slot: SlotId) -> Result<Slot<'_>, MediaError> {
         let bytes = self.media.bytes(Extent::new(slot.off(), RECORD_SIZE as u32))?;
         let bytes = bytes.try_into().expect("a record's size was asked for");
@@ -289,8 +300,20 @@ impl Heap {
     /// Has the record in a slot brought near: it will be read soon.
     #[inline]
     pub fn prefetch(&self, slot: SlotId) {
-        if let Ok(bytes) = self.media.bytes(Extent::new(slot.off(), RECORD_SIZE as u32)) {
-            prefetch(bytes);
+        if self.image_addr != 0 {
+            prefetch_at(self.image_addr + slot.off() as usize, RECORD_SIZE as usize);
+        }
+    }
+
+    /// Has the beginning of the value brought near to which the record in a slot refers, and what counts its references.
+    pub fn prefetch_value(&self, slot: SlotId) {
+        if self.image_addr != 0
+            && let Ok(view) = self.record(slot)
+            && let ValuePlace::Extents(list) = view.value()
+            && let Some(first) = list.iter().next()
+        {
+            self.runs.prefetch_refs(first);
+            prefetch_at(self.image_addr + first.off as usize, PREFETCH_BYTES_MAX.min(first.len() as usize));
         }
     }
 
@@ -298,6 +321,7 @@ impl Heap {
     ///
     /// # Errors
     /// [`HeapError::Damaged`] if it fails its checks; the medium's.
+    #[inline]
     pub fn record(&self, slot: SlotId) -> Result<RecordView<'_>, HeapError> {
         match self.slot(slot)? {
             Slot::Record(view) => Ok(view),
@@ -310,6 +334,7 @@ impl Heap {
     ///
     /// # Errors
     /// The medium's.
+    #[inline]
     pub fn key<'a>(&'a self, view: &RecordView<'a>) -> Result<&'a [u8], MediaError> {
         match view.key() {
             KeyPlace::Inline(bytes) => Ok(bytes),
@@ -396,7 +421,10 @@ impl Heap {
     /// # Errors
     /// The medium's.
     pub fn crc_of(&self, extents: &[Extent]) -> Result<u32, MediaError> {
-        extents.iter().try_fold(0, |crc, extent| Ok(crc::append(crc, self.media.bytes(*extent)?)))
+        match extents {
+            [one] => Ok(crc::of(self.media.bytes(*one)?)),
+            all => all.iter().try_fold(0, |crc, extent| Ok(crc::append(crc, self.media.bytes(*extent)?))),
+        }
     }
 
     /// The value's bytes in one piece, copied together only where they are split.
@@ -496,6 +524,7 @@ impl Heap {
     }
 
     /// The same, for a record whose extents are known.
+    #[inline]
     pub(crate) fn disown_known(&self, slot: SlotId, refers: &[Extent]) {
         self.let_go(slot, refers);
         // A copy begins under the lock of the shard that the superseding write took later.
@@ -517,6 +546,7 @@ impl Heap {
         Some(copy)
     }
 
+    #[inline]
     fn let_go(&self, slot: SlotId, refers: &[Extent]) {
         if self.has_uncounted.load(Ordering::Acquire) {
             self.uncounted.lock().remove(&slot);

@@ -33,6 +33,7 @@ pub enum Kind {
 }
 
 impl Kind {
+    #[inline]
     fn from_u8(byte: u8) -> Option<Self> {
         [Self::Put, Self::Tombstone, Self::Flush, Self::Bound].into_iter().find(|kind| *kind as u8 == byte)
     }
@@ -144,6 +145,7 @@ impl<'a> ExtentList<'a> {
 }
 
 /// An encoded extent: 48-bit offset, 32-bit length, 16-bit one's-complement sum (0: none kept).
+#[inline]
 pub fn encoded_extent(extent: Extent) -> [u8; EXTENT_SIZE] {
     let sum = extent.sum().map_or(0, Sum::to_stored);
     let mut bytes = [0; EXTENT_SIZE];
@@ -153,6 +155,7 @@ pub fn encoded_extent(extent: Extent) -> [u8; EXTENT_SIZE] {
     bytes
 }
 
+#[inline]
 fn decode_extent(bytes: &[u8]) -> Extent {
     let mut off = [0; 8];
     off[..6].copy_from_slice(&bytes[..6]);
@@ -272,6 +275,7 @@ impl Draft {
         extents.iter().for_each(|extent| self.put(&encoded_extent(*extent)));
     }
 
+    #[inline]
     fn set_check(&mut self, check: Check) {
         match check {
             Check::Crc(crc) => self.raw.value_crc.set(crc),
@@ -388,6 +392,7 @@ impl std::fmt::Debug for RecordView<'_> {
 
 impl<'a> RecordView<'a> {
     /// Reads the bytes of slot `slot` of a region of `region_bytes`, trusting none of them.
+    #[inline]
     pub fn parse(
         bytes: &'a [u8; RECORD_SIZE as usize],
         slot: SlotId,
@@ -406,6 +411,7 @@ impl<'a> RecordView<'a> {
         if view.fields_hold(region_bytes) { Slot::Record(view) } else { Slot::Damaged(Damage::RecordFields) }
     }
 
+    #[inline]
     fn fields_hold(&self, region_bytes: u64) -> bool {
         let raw = self.raw;
         let sizes_hold = raw.flags & !FLAGS_KNOWN == 0
@@ -415,6 +421,7 @@ impl<'a> RecordView<'a> {
         sizes_hold && self.places_hold(region_bytes)
     }
 
+    #[inline]
     fn places_hold(&self, region_bytes: u64) -> bool {
         let inside = |e: Extent| e.end() <= region_bytes;
         let key_holds = match self.key() {
@@ -433,16 +440,19 @@ impl<'a> RecordView<'a> {
     }
 
     /// Which system and what it means there.
+    #[inline]
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
     /// Namespace of the key.
+    #[inline]
     pub fn space(&self) -> u8 {
         self.raw.space
     }
 
     /// Version.
+    #[inline]
     pub fn seq(&self) -> u64 {
         self.raw.seq.get()
     }
@@ -453,21 +463,25 @@ impl<'a> RecordView<'a> {
     }
 
     /// Hash of space and key.
+    #[inline]
     pub fn hash(&self) -> u64 {
         self.raw.hash.get()
     }
 
     /// Length of the key, bytes.
+    #[inline]
     pub fn key_len(&self) -> usize {
         self.raw.key_len.get() as usize
     }
 
     /// Length of the value, bytes.
+    #[inline]
     pub fn value_len(&self) -> usize {
         self.raw.value_len.get() as usize
     }
 
     /// What certifies the value.
+    #[inline]
     pub fn check(&self) -> Check {
         if self.raw.flags & FLAG_SUMS_ONLY != 0 { Check::Sums } else { Check::Crc(self.raw.value_crc.get()) }
     }
@@ -478,6 +492,7 @@ impl<'a> RecordView<'a> {
     }
 
     /// Expiry, Unix milliseconds; 0 never.
+    #[inline]
     pub fn expiry_ms(&self) -> u64 {
         self.raw.expiry_ms.get()
     }
@@ -513,6 +528,7 @@ impl<'a> RecordView<'a> {
     }
 
     /// The key, where it is.
+    #[inline]
     pub fn key(&self) -> KeyPlace<'a> {
         let at = self.key_at();
         if self.raw.flags & FLAG_KEY_INLINE != 0 {
@@ -523,6 +539,7 @@ impl<'a> RecordView<'a> {
     }
 
     /// The value, where it is.
+    #[inline]
     pub fn value(&self) -> ValuePlace<'a> {
         let at = self.value_at();
         let bytes = &self.raw.body[at..at + self.value_body_len()];
@@ -535,15 +552,18 @@ impl<'a> RecordView<'a> {
         }
     }
 
+    #[inline]
     fn key_at(&self) -> usize {
         if self.raw.flags & FLAG_GROUP != 0 { GROUP_SIZE } else { 0 }
     }
 
+    #[inline]
     fn value_at(&self) -> usize {
         let key = if self.raw.flags & FLAG_KEY_INLINE != 0 { self.key_len() } else { EXTENT_SIZE };
         self.key_at().saturating_add(key)
     }
 
+    #[inline]
     fn value_body_len(&self) -> usize {
         if self.raw.flags & FLAG_VALUE_INLINE != 0 {
             self.value_len()

@@ -5,7 +5,7 @@ use crate::layout::{FRAME_SIZE, FRAMES_PER_RUN, RunId, SLOTS_PER_RUN, SlotId};
 use crate::record::Seal;
 use crate::table::Epoch;
 use crate::ticket::Ticket;
-use landfall_media::{Extent, MediaError, RUN_SIZE};
+use landfall_media::{Extent, MediaError, RUN_SIZE, prefetch_line};
 use parking_lot::Mutex;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -87,6 +87,7 @@ struct Referrers(Vec<Range<u32>>);
 const REFERRERS_GAP_MAX: u32 = 16;
 
 impl Referrers {
+    #[inline]
     fn note(&mut self, slot: SlotId) {
         match self.0.last_mut() {
             Some(last) if (last.start..=last.end + REFERRERS_GAP_MAX).contains(&slot.0) => {
@@ -241,6 +242,20 @@ impl Run {
             || self.filled.load(Ordering::Relaxed) != self.durable.load(Ordering::Relaxed)
     }
 
+    /// A slab of which not everything that was handed out is marked, or more may be handed out.
+    pub(crate) fn may_be_marked(&self) -> bool {
+        // An owner that is gone has left all that it handed out.
+        let is_owned = self.owner.load(Ordering::Acquire) != 0;
+        let is_behind = self.marked.load(Ordering::Acquire) != self.filled.load(Ordering::Relaxed);
+        self.used_for() == RunUse::Slab && (is_owned || is_behind)
+    }
+
+    /// No slab, or all that is durable in it is marked.
+    pub(crate) fn is_marked(&self) -> bool {
+        self.used_for() != RunUse::Slab
+            || self.marked.load(Ordering::Acquire) == self.durable.load(Ordering::Acquire)
+    }
+
     /// Keeps the compactor away from a slab.
     pub(crate) fn pin(&self) {
         self.pinned.store(1, Ordering::Release);
@@ -298,6 +313,7 @@ impl Runs {
     ///
     /// # Panics
     /// If there is no such run: run numbers come from checked extents and slots.
+    #[inline]
     pub fn get(&self, run: RunId) -> &Run {
         &self.runs[run.0 as usize]
     }
@@ -420,6 +436,7 @@ impl Runs {
     }
 
     /// Adds one reference to every frame that the extent touches.
+    #[inline]
     pub fn hold(&self, extent: Extent) {
         for frame in frames_of(extent) {
             if self.frames[frame].fetch_add(1, Ordering::AcqRel) == 0 {
@@ -447,12 +464,21 @@ impl Runs {
         }
     }
 
+    /// Has what counts the references to an extent's first frame brought near.
+    #[inline]
+    pub(crate) fn prefetch_refs(&self, extent: Extent) {
+        if let Some(count) = self.frames.get((extent.off / FRAME_SIZE) as usize) {
+            prefetch_line(count);
+        }
+    }
+
     /// References to one frame.
     pub fn frame_refs(&self, off: u64) -> u32 {
         self.frames[(off / FRAME_SIZE) as usize].load(Ordering::Acquire)
     }
 
     /// A record now refers to these bytes: counts them live and remembers who refers.
+    #[inline]
     pub(crate) fn refer(&self, extent: Extent, slot: SlotId) {
         self.hold(extent);
         self.add_live(extent);
@@ -460,6 +486,7 @@ impl Runs {
     }
 
     /// A record no longer refers to these bytes.
+    #[inline]
     pub(crate) fn unrefer(&self, extent: Extent) {
         for (run, len) in runs_of(extent) {
             self.get(run).live.fetch_sub(Live::piece(len), Ordering::Relaxed);
@@ -467,6 +494,7 @@ impl Runs {
         self.release(extent);
     }
 
+    #[inline]
     fn add_live(&self, extent: Extent) {
         for (run, len) in runs_of(extent) {
             self.get(run).live.fetch_add(Live::piece(len), Ordering::Relaxed);
@@ -474,6 +502,7 @@ impl Runs {
     }
 
     /// Remembers that `slot` refers into the extent's runs, for the compactor.
+    #[inline]
     pub(crate) fn note_referrer(&self, extent: Extent, slot: SlotId) {
         for (run, _) in runs_of(extent) {
             self.get(run).referrers.lock().note(slot);
@@ -496,11 +525,13 @@ impl Runs {
     }
 
     /// The slot now holds the current version of something.
+    #[inline]
     pub fn slot_live(&self, slot: SlotId) {
         self.get(slot.run()).live_slots.fetch_add(1, Ordering::Relaxed);
     }
 
     /// The slot's record is no longer current.
+    #[inline]
     pub fn slot_dead(&self, slot: SlotId) {
         let before = self.get(slot.run()).live_slots.fetch_sub(1, Ordering::Relaxed);
         debug_assert_ne!(before, 0);
@@ -561,6 +592,7 @@ impl Runs {
     }
 }
 
+#[inline]
 fn frames_of(extent: Extent) -> Range<usize> {
     if extent.is_empty() {
         return 0..0;
@@ -571,6 +603,7 @@ fn frames_of(extent: Extent) -> Range<usize> {
 }
 
 /// The runs an extent touches and how many of its bytes lie in each.
+#[inline]
 fn runs_of(extent: Extent) -> impl Iterator<Item = (RunId, u32)> {
     let mut rest = extent;
     std::iter::from_fn(move || {

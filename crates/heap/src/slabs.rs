@@ -5,7 +5,6 @@ use crate::error::HeapError;
 use crate::heap::Heap;
 use crate::layout::{RunId, SLOTS_PER_RUN};
 use crate::record::Seal;
-use crate::runs::RunUse;
 use crate::superblock::FEATURE_EPOCHS;
 use crate::table::{self, Epoch, RunWord};
 use landfall_media::{Dirty, Extent, MediaError, RUN_SIZE, Site};
@@ -136,6 +135,7 @@ impl Heap {
         let mut spares = self.spare_slabs.lock();
         let spare = spares.pop()?;
         self.runs.get(spare.run).owner.store(writer + 1, Ordering::Release);
+        self.unmarked.lock().insert(spare.run);
         Some(spare)
     }
 
@@ -152,11 +152,21 @@ impl Heap {
     /// # Errors
     /// The medium's.
     pub fn mark_slabs(&self, step: u32) -> Result<usize, HeapError> {
-        let slabs = self.runs.iter().filter(|(_, run)| run.used_for() == RunUse::Slab).map(|(id, _)| id);
-        self.mark_where(slabs, |durable, marked| {
+        // Not under the lock: a writer that takes a slab must not wait for the medium.
+        let slabs: Vec<RunId> = self.unmarked.lock().iter().copied().collect();
+        let done = self.mark_where(slabs.into_iter(), |durable, marked| {
             let full = durable == SLOTS_PER_RUN && marked < durable;
             full || durable >= marked + step.max(1)
-        })
+        })?;
+        self.unmarked.lock().retain(|run| self.runs.get(*run).may_be_marked());
+        debug_assert!(self.all_unmarked_are_known());
+        Ok(done)
+    }
+
+    /// No slab is forgotten whose mark may still rise.
+    fn all_unmarked_are_known(&self) -> bool {
+        let unmarked = self.unmarked.lock();
+        self.runs.iter().all(|(id, run)| unmarked.contains(&id) || run.is_marked())
     }
 
     /// Writes the durable marks of some slabs.

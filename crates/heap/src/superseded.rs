@@ -19,6 +19,7 @@ impl Superseded {
         self.slots.is_empty()
     }
 
+    #[inline]
     pub(crate) fn note(&mut self, slot: SlotId, refers: impl FnOnce(&mut Vec<Extent>)) {
         let before = self.extents.len();
         refers(&mut self.extents);

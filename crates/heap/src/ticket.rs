@@ -121,6 +121,12 @@ impl Tickets {
         self.0.iter().copied()
     }
 
+    /// True if whoever waits for these waits for this one, too.
+    #[inline]
+    pub fn covers(&self, ticket: Ticket) -> bool {
+        self.0.iter().any(|known| known.writer() == ticket.writer() && *known >= ticket)
+    }
+
     /// One ticket more.
     pub fn add(&mut self, ticket: Ticket) {
         match self.0.iter_mut().find(|known| known.writer() == ticket.writer()) {
@@ -147,7 +153,9 @@ impl Tickets {
 
 impl From<Ticket> for Tickets {
     fn from(ticket: Ticket) -> Self {
-        Self(SmallVec::from_slice(&[ticket]))
+        let mut tickets = Self::default();
+        tickets.0.push(ticket);
+        tickets
     }
 }
 

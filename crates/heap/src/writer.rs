@@ -192,10 +192,15 @@ impl Writer {
     /// [`Self::supersede`] of a record that has just been read.
     pub fn supersede_read(&mut self, old: SlotId, view: &RecordView<'_>) {
         self.superseded.note(old, |extents| {
-            self.heap.each_referred(old, view, |extent| extents.push(extent));
+            self.heap.each_referred(old, view, |extent| {
+                // They are released when the batch is durable: what counts them is on its way until then.
+                self.heap.runs.prefetch_refs(extent);
+                extents.push(extent);
+            });
         });
     }
 
+    #[inline]
     fn check_room(&mut self, entries: &[Entry<'_>]) -> Result<(), HeapError> {
         let mut urgency = Urgency::Delete;
         for entry in entries {
@@ -218,12 +223,14 @@ impl Writer {
 
     /// Makes sure that runs are free for the bytes to be placed: a writer that waits for them must be heard once, with all
     /// that it needs.
+    #[inline]
     fn check_runs(&mut self, entries: &[Entry<'_>]) -> Result<(), HeapError> {
         let placed =
             |entry: &Entry<'_>| if let Source::Bytes(bytes) = entry.value { bytes.len() as u64 } else { 0 };
         let runs = entries.iter().map(placed).sum::<u64>() / RUN_SIZE;
         // Where nobody makes space, what fits is found out by trying.
-        let runs = if self.heap.is_cleaned() { u32::try_from(runs).unwrap_or(u32::MAX) } else { 0 };
+        let is_asked = runs > 0 && self.heap.is_cleaned();
+        let runs = if is_asked { u32::try_from(runs).unwrap_or(u32::MAX) } else { 0 };
         if self.heap.runs.free_count().saturating_sub(self.heap.writer_reserve()) > runs {
             return Ok(());
         }
@@ -231,6 +238,7 @@ impl Writer {
         Err(self.wait_or_full(waits))
     }
 
+    #[cold]
     fn wait_or_full(&mut self, waits: bool) -> HeapError {
         let asked = if waits { None } else { self.heap.looks_if_stale() };
         // One look since this was asked first is enough.
@@ -256,6 +264,7 @@ impl Writer {
     }
 
     /// Makes sure the current slab has `count` free slots; a group, and a batch, lie in one slab.
+    #[inline]
     fn ensure_slots(&mut self, count: u32, urgency: Urgency) -> Result<(), HeapError> {
         if self.slab.is_some_and(|slab| SLOTS_PER_RUN - slab.next >= count) {
             return Ok(());
@@ -347,11 +356,13 @@ impl Writer {
     }
 
     /// What makes everything durable that has been appended since the last commit was begun.
+    #[inline]
     pub fn ticket(&self) -> Ticket {
         Ticket::new(self.id, self.batch)
     }
 
     /// A result of what has just been appended: to be shown once that is durable.
+    #[inline]
     pub fn gate<T>(&self, value: T) -> Gated<T> {
         Gated::new(value, self.ticket())
     }
@@ -405,6 +416,7 @@ impl Writer {
     }
 
     /// Brings key and value to where the record will refer to them.
+    #[inline]
     fn place_entry(
         &mut self,
         entry: &Entry<'_>,
@@ -443,6 +455,7 @@ impl Writer {
     }
 
     /// `landed` is what of `extents` is to become durable with the record.
+    #[inline]
     fn place_landed(
         &mut self,
         extents: &[Extent],
@@ -499,6 +512,7 @@ impl Writer {
     }
 
     /// Lets the record refer to `extents`: in its body where they fit, by a stored list elsewhere.
+    #[inline]
     fn refer_to(
         &mut self,
         extents: &[Extent],
@@ -506,7 +520,10 @@ impl Writer {
         draft: &mut Draft,
         pieces: &mut Pieces,
     ) -> Result<(), HeapError> {
-        pieces.refers.extend_from_slice(extents);
+        match extents {
+            [one] => pieces.refers.push(*one),
+            all => pieces.refers.extend_from_slice(all),
+        }
         if extents.len() * EXTENT_SIZE <= draft.room() {
             draft.value_extents(extents, check);
             return Ok(());
@@ -521,10 +538,12 @@ impl Writer {
     }
 
     /// Lets go of what was held until its record referred to it.
+    #[inline]
     fn let_go(&self, pieces: &Pieces) {
         pieces.held.iter().for_each(|extent| self.heap.runs.release(*extent));
     }
 
+    #[inline]
     fn write_record(&mut self, draft: Draft, refers: &[Extent]) -> Result<SlotId, HeapError> {
         let slab = self.slab.as_mut().expect("ensure_slots has opened a slab");
         let slot = SlotId::new(slab.run, slab.next);
@@ -539,6 +558,7 @@ impl Writer {
     }
 
     /// Notes data for the flush at the end of the batch; what landed one after the other is one range.
+    #[inline]
     pub(crate) fn flush_data(&mut self, extent: Extent) {
         match self.unflushed.last_mut() {
             Some(last) if continues(*last, extent) => {
@@ -762,6 +782,7 @@ fn joined(extents: &[Extent]) -> Extents {
     out
 }
 
+#[inline]
 fn too_large(what: &'static str, size: u64, max: u64) -> Result<(), HeapError> {
     if size > max { Err(HeapError::TooLarge { what, size, max }) } else { Ok(()) }
 }

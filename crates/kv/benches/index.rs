@@ -5,7 +5,7 @@
 
 mod candidates;
 
-use candidates::{HashAndSet, Index, Key, Map, Tree, random_keys};
+use candidates::{HashAndSet, Index, Key, Map, TableAndSet, Tree, random_keys};
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use std::hint::black_box;
 use std::time::Duration;
@@ -91,6 +91,6 @@ fn build<I: Index>(criterion: &mut Criterion, keys: &[Key], count: u32) {
 criterion_group! {
     name = index;
     config = Criterion::default().warm_up_time(Duration::from_millis(500)).measurement_time(Duration::from_secs(2));
-    targets = candidate::<HashAndSet>, candidate::<Map>, candidate::<Tree>
+    targets = candidate::<TableAndSet>, candidate::<HashAndSet>, candidate::<Map>, candidate::<Tree>
 }
 criterion_main!(index);

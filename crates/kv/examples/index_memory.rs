@@ -6,7 +6,7 @@
 #[path = "../benches/candidates/mod.rs"]
 mod candidates;
 
-use candidates::{HashAndSet, Index, Map, Tree, random_keys};
+use candidates::{HashAndSet, Index, Map, TableAndSet, Tree, random_keys};
 use std::error::Error;
 use std::process::Command;
 
@@ -25,7 +25,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 #[expect(clippy::print_stdout, reason = "the table is the output")]
 fn parent() -> Result<(), Box<dyn Error>> {
     println!("| index | keys | bytes a key |\n|---|---|---|");
-    for name in [HashAndSet::NAME, Map::NAME, Tree::NAME] {
+    for name in [TableAndSet::NAME, HashAndSet::NAME, Map::NAME, Tree::NAME] {
         for count in COUNTS {
             let mut command = Command::new(std::env::current_exe()?);
             let ended = command.arg(name).arg(count.to_string()).status()?;
@@ -40,6 +40,7 @@ fn parent() -> Result<(), Box<dyn Error>> {
 #[expect(clippy::print_stdout, reason = "a row of the table")]
 fn child(name: &str, count: u32) -> Result<(), Box<dyn Error>> {
     let bytes = match name {
+        TableAndSet::NAME => measure::<TableAndSet>(count)?,
         HashAndSet::NAME => measure::<HashAndSet>(count)?,
         Map::NAME => measure::<Map>(count)?,
         Tree::NAME => measure::<Tree>(count)?,

@@ -105,10 +105,12 @@ impl Engine {
         self.expired.load(Ordering::Relaxed)
     }
 
+    #[inline]
     pub(crate) fn shard_index(&self, hash: u64) -> usize {
         hash as usize & (self.shards.len() - 1)
     }
 
+    #[inline]
     pub(crate) fn shard(&self, hash: u64) -> MutexGuard<'_, Shard> {
         self.shards[self.shard_index(hash)].lock()
     }
@@ -125,8 +127,6 @@ impl Engine {
     pub fn set(&self, writer: &mut Writer, request: &SetRequest<'_>) -> Result<Gated<Written>, KvError> {
         let lookup = Lookup::new(&self.heap, request.space, request.key);
         let mut shard = self.shard(lookup.hash);
-        // The old version is on its way while the new one is checksummed.
-        shard.prefetch(&self.heap, &lookup);
         let value = writer.certified(request.value)?;
         let found = self.find_for_write(&shard, writer, &lookup)?;
         let tomb = if found.current.is_none() { self.tomb_for_write(&shard, writer, &lookup)? } else { None };
@@ -173,6 +173,7 @@ impl Engine {
 
     /// Makes a freshly appended version current, and queues what it replaces to be freed with the batch.
     #[expect(clippy::too_many_arguments, reason = "what was found, and what takes its place")]
+    #[inline]
     pub(crate) fn install(
         &self,
         shard: &mut Shard,
@@ -220,6 +221,7 @@ impl Engine {
     }
 
     /// What a key about to be written holds: none of it, nor its absence, another writer's undurable work.
+    #[inline]
     pub(crate) fn find_for_write<'h>(
         &'h self,
         shard: &Shard,
@@ -242,6 +244,7 @@ impl Engine {
         }
     }
 
+    #[inline]
     pub(crate) fn tomb_for_write(
         &self,
         shard: &Shard,
@@ -255,6 +258,7 @@ impl Engine {
 
     /// What another writer has not made durable yet, a version or an absence, must not be built upon: a crash could take the
     /// cause back and leave the effect.
+    #[inline]
     pub(crate) fn check_mine(&self, pending: Option<Ticket>, writer: &Writer) -> Result<(), KvError> {
         let Some(ticket) = pending else { return Ok(()) };
         self.check_obtainable(ticket)?;

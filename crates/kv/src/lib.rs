@@ -9,16 +9,19 @@
 
 #![forbid(unsafe_code)]
 
+mod ahead;
 mod check;
 mod engine;
 mod error;
 mod expire;
+mod key;
 mod look;
 mod moves;
 mod range;
 mod recover;
 mod scrub;
 mod shard;
+mod table;
 mod tenants;
 mod txn;
 

@@ -2,7 +2,8 @@
 
 use crate::engine::Engine;
 use crate::error::KvError;
-use crate::shard::{Lookup, OrderedKey, Shard, ordered_key};
+use crate::key::OrderedKey;
+use crate::shard::{Lookup, Shard};
 use crate::txn::Txn;
 use landfall_heap::{Damage, Gated, Item, Tickets};
 use std::cmp::Ordering;
@@ -68,15 +69,15 @@ impl RangeQuery {
 
     fn bounds(&self) -> Option<(Bound<OrderedKey>, Bound<OrderedKey>)> {
         let low = match &self.start {
-            Bound::Included(key) => Bound::Included(ordered_key(self.space, key)),
-            Bound::Excluded(key) => Bound::Excluded(ordered_key(self.space, key)),
-            Bound::Unbounded => Bound::Included(ordered_key(self.space, b"")),
+            Bound::Included(key) => Bound::Included(OrderedKey::new(self.space, key)),
+            Bound::Excluded(key) => Bound::Excluded(OrderedKey::new(self.space, key)),
+            Bound::Unbounded => Bound::Included(OrderedKey::new(self.space, b"")),
         };
         let high = match &self.end {
-            Bound::Included(key) => Bound::Included(ordered_key(self.space, key)),
-            Bound::Excluded(key) => Bound::Excluded(ordered_key(self.space, key)),
+            Bound::Included(key) => Bound::Included(OrderedKey::new(self.space, key)),
+            Bound::Excluded(key) => Bound::Excluded(OrderedKey::new(self.space, key)),
             Bound::Unbounded => match self.space.checked_add(1) {
-                Some(next) => Bound::Excluded(ordered_key(next, b"")),
+                Some(next) => Bound::Excluded(OrderedKey::new(next, b"")),
                 None => Bound::Unbounded,
             },
         };
@@ -224,7 +225,7 @@ impl<'e> Txn<'e> {
         let merge = Merge::new(orders, &bounds, query.reverse);
         let page = fill_page(merge, limit, |index, key| match shards.get(index) {
             None => Ok(self.seen(query.space, key)?.item.map(Ok)),
-            Some(_) if staged.contains(&ordered_key(query.space, key)) => Ok(None),
+            Some(_) if staged.contains(&OrderedKey::new(query.space, key)) => Ok(None),
             Some(shard) => engine.visit(shard, query.space, key, now_ms, &mut tickets),
         })?;
         Ok(Gated::new(if limit.verify { page.verified() } else { page }, tickets))

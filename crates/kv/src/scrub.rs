@@ -2,7 +2,7 @@
 
 use crate::engine::Engine;
 use crate::error::KvError;
-use crate::shard::OrderedKey;
+use crate::key::OrderedKey;
 use landfall_heap::{Damage, HeapError, Item};
 
 /// Keys looked at under one lock: some microseconds, for which writers of other shards never wait.
@@ -56,7 +56,7 @@ impl Engine {
             for (key, item) in page.verified().items {
                 done.take(key, item)?;
             }
-            cursor.after = last.map(Vec::into_boxed_slice);
+            cursor.after = last.map(|key| OrderedKey::from(key.as_slice()));
             if cursor.after.is_none() {
                 cursor.shard = (cursor.shard + 1) % self.shards.len();
                 done.wrapped = cursor.shard == 0;

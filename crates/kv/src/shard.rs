@@ -3,64 +3,15 @@
 //! Why two structures: measured in `benches/index.rs`; the numbers are in ARCHITECTURE.md.
 
 use crate::error::KvError;
-use hashbrown::{HashMap, HashTable};
+use crate::key::OrderedKey;
+use crate::table::{COUNT_MAX, Entry, Table, spread, tag};
+use hashbrown::HashMap;
 use landfall_heap::{Heap, HeapError, Kind, RecordView, SlotId, Ticket, Tickets};
 use std::collections::BTreeSet;
 use std::hash::{BuildHasherDefault, Hasher};
 
 /// Databases, as Redis numbers them; further spaces are for composite keys of later types.
 pub const DATABASES: usize = 16;
-
-/// A key in order: its space, then its bytes.
-pub(crate) type OrderedKey = Box<[u8]>;
-
-pub(crate) fn ordered_key(space: u8, key: &[u8]) -> OrderedKey {
-    let mut bytes = Vec::with_capacity(key.len() + 1);
-    bytes.push(space);
-    bytes.extend_from_slice(key);
-    bytes.into_boxed_slice()
-}
-
-/// An index entry: eight bytes a key. The record in `slot` holds the rest.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Entry {
-    /// The tag in the upper bits; below, how many records on the medium, of keys with this tag, are not
-    /// current, as far as the count fits here.
-    bits: u32,
-    pub(crate) slot: SlotId,
-}
-
-/// Bits of an entry's count.
-const COUNT_BITS: u32 = 5;
-/// The highest count an entry holds; the rest is in [`Shard::stale`].
-const COUNT_MAX: u32 = (1 << COUNT_BITS) - 1;
-
-impl Entry {
-    fn tag(self) -> u32 {
-        self.bits >> COUNT_BITS
-    }
-
-    fn count(self) -> u32 {
-        self.bits & COUNT_MAX
-    }
-
-    /// Counts one stale record more, if there is room for it.
-    fn count_one(&mut self) -> bool {
-        let has_room = self.count() < COUNT_MAX;
-        self.bits += u32::from(has_room);
-        has_room
-    }
-}
-
-/// The bits of a key hash that the index keeps; the shard number comes from the others.
-fn tag(hash: u64) -> u32 {
-    (hash >> (32 + COUNT_BITS)) as u32
-}
-
-/// Spreads a tag over the bits that hashbrown looks at.
-fn spread(tag: u32) -> u64 {
-    u64::from(tag).wrapping_mul(0x9e37_79b9_7f4a_7c15)
-}
 
 /// Key hashes are already uniform: they hash to themselves.
 #[derive(Default)]
@@ -124,9 +75,9 @@ pub(crate) struct Expiry {
 /// One shard of the index. Not shared: the engine locks it.
 #[derive(Debug, Default)]
 pub(crate) struct Shard {
-    pub(crate) table: HashTable<Entry>,
+    pub(crate) table: Table,
     /// Current records that are not keys: tombstones, and flush marks.
-    pub(crate) tombs: HashTable<Entry>,
+    pub(crate) tombs: Table,
     pub(crate) order: BTreeSet<OrderedKey>,
     /// The keys that expire, in order of time.
     expiry: BTreeSet<Expiry>,
@@ -157,23 +108,16 @@ pub(crate) struct Shard {
 impl Shard {
     /// An empty shard with room for some keys.
     pub(crate) fn with_room(keys: usize) -> Self {
-        Self { table: HashTable::with_capacity(keys), ..Self::default() }
+        Self { table: Table::with_room(keys), ..Self::default() }
     }
 
     /// Gives back room that was not needed.
     pub(crate) fn shrink(&mut self) {
-        self.table.shrink_to_fit(|entry| spread(entry.tag()));
-    }
-
-    /// Has the record brought near that a lookup will read, most likely.
-    pub(crate) fn prefetch(&self, heap: &Heap, lookup: &Lookup<'_>) {
-        let tag = tag(lookup.hash);
-        if let Some(entry) = self.table.find(spread(tag), |entry| entry.tag() == tag) {
-            heap.prefetch(entry.slot);
-        }
+        self.table.shrink();
     }
 
     /// The current version of a key, expired or not.
+    #[inline]
     pub(crate) fn find<'h>(&self, heap: &'h Heap, lookup: &Lookup<'_>) -> Result<Option<Hit<'h>>, KvError> {
         if !self.damaged.is_empty()
             && let Some(what) = self.damaged.get(&lookup.hash)
@@ -232,6 +176,7 @@ impl Shard {
     }
 
     /// Puts a key's new version in place of `old`.
+    #[inline]
     pub(crate) fn put(
         &mut self,
         lookup: &Lookup<'_>,
@@ -246,7 +191,7 @@ impl Shard {
             }
             None => {
                 self.insert(lookup.hash, new);
-                if self.order.insert(ordered_key(lookup.space, lookup.key)) {
+                if self.order.insert(OrderedKey::new(lookup.space, lookup.key)) {
                     self.count(lookup.space, 1);
                 }
                 self.set_expiry(lookup.space, lookup.hash, 0, expiry_ms);
@@ -257,7 +202,7 @@ impl Shard {
     /// Takes a key out; its tombstone is current from now on.
     pub(crate) fn bury(&mut self, lookup: &Lookup<'_>, tomb: SlotId, old: SlotId, old_expiry: u64) {
         self.remove_key(lookup.hash, old);
-        self.order.remove(&ordered_key(lookup.space, lookup.key));
+        self.order.remove(&OrderedKey::new(lookup.space, lookup.key));
         self.count(lookup.space, -1);
         self.set_expiry(lookup.space, lookup.hash, old_expiry, 0);
         self.add_tomb(lookup.hash, tomb);
@@ -291,7 +236,7 @@ impl Shard {
 
     /// Ends a key that has no readable version: its tombstone is current from now on.
     pub(crate) fn bury_unreadable(&mut self, lookup: &Lookup<'_>, tomb: SlotId) {
-        if self.order.remove(&ordered_key(lookup.space, lookup.key)) {
+        if self.order.remove(&OrderedKey::new(lookup.space, lookup.key)) {
             self.count(lookup.space, -1);
         }
         self.add_tomb(lookup.hash, tomb);
@@ -299,12 +244,12 @@ impl Shard {
 
     pub(crate) fn insert(&mut self, hash: u64, slot: SlotId) {
         let count = self.take_spilled(hash, COUNT_MAX);
-        insert(&mut self.table, hash, slot, count);
+        self.table.insert(Entry::new(tag(hash), count, slot));
     }
 
     pub(crate) fn add_tomb(&mut self, hash: u64, slot: SlotId) {
         let count = self.take_spilled(hash, COUNT_MAX);
-        insert(&mut self.tombs, hash, slot, count);
+        self.tombs.insert(Entry::new(tag(hash), count, slot));
     }
 
     /// Takes out whatever is current in `slot`, key or tombstone, without any other count changing.
@@ -333,6 +278,7 @@ impl Shard {
     }
 
     /// A key of this hash expired at `old_ms`, and does at `new_ms` now; 0: never.
+    #[inline]
     pub(crate) fn set_expiry(&mut self, space: u8, hash: u64, old_ms: u64, new_ms: u64) {
         if old_ms != 0 {
             self.drop_expiry(Expiry { due_ms: old_ms, hash, space });
@@ -374,7 +320,7 @@ impl Shard {
     /// One stale record more.
     pub(crate) fn add_stale(&mut self, hash: u64) {
         self.stale_total += 1;
-        let has_room = |entry: &Entry| entry.tag() == tag(hash) && entry.count() < COUNT_MAX;
+        let has_room = |entry: &Entry| entry.count() < COUNT_MAX;
         if !self.entry_mut(hash, has_room).is_some_and(Entry::count_one) {
             self.spill(hash, 1);
         }
@@ -382,8 +328,8 @@ impl Shard {
 
     /// One stale record fewer; true when none of the tag is left.
     pub(crate) fn drop_stale(&mut self, hash: u64) -> bool {
-        if let Some(entry) = self.entry_mut(hash, |entry| entry.tag() == tag(hash) && entry.count() > 0) {
-            entry.bits -= 1;
+        if let Some(entry) = self.entry_mut(hash, |entry| entry.count() > 0) {
+            entry.discount_one();
         } else if self.take_spilled(hash, 1) == 0 {
             return false;
         }
@@ -393,8 +339,7 @@ impl Shard {
 
     /// True while the medium holds records of this tag that are not current.
     pub(crate) fn has_stale(&self, hash: u64) -> bool {
-        self.has_entry(hash, |entry| entry.tag() == tag(hash) && entry.count() > 0)
-            || self.stale.contains_key(&spread(tag(hash)))
+        self.has_entry(hash, |entry| entry.count() > 0) || self.stale.contains_key(&spread(tag(hash)))
     }
 
     fn spill(&mut self, hash: u64, count: u32) {
@@ -418,18 +363,19 @@ impl Shard {
         taken
     }
 
+    /// An entry of this hash's tag, key or tombstone.
     fn entry_mut(&mut self, hash: u64, is_it: impl Fn(&Entry) -> bool) -> Option<&mut Entry> {
-        let spread = spread(tag(hash));
-        match self.table.find_mut(spread, &is_it) {
+        let tag = tag(hash);
+        match self.table.find_mut(tag, &is_it) {
             Some(entry) => Some(entry),
-            None => self.tombs.find_mut(spread, is_it),
+            None => self.tombs.find_mut(tag, is_it),
         }
     }
 
-    /// True if an entry of this hash, key or tombstone, is the one.
+    /// True if an entry of this hash's tag, key or tombstone, is the one.
     fn has_entry(&self, hash: u64, is_it: impl Fn(&Entry) -> bool) -> bool {
-        let spread = spread(tag(hash));
-        self.table.find(spread, &is_it).is_some() || self.tombs.find(spread, is_it).is_some()
+        let tag = tag(hash);
+        self.table.of(tag).chain(self.tombs.of(tag)).any(|entry| is_it(&entry))
     }
 
     /// True when `slot` holds the current version of something with this hash.
@@ -439,7 +385,7 @@ impl Shard {
 
     /// True when something with this hash's tag, key or tombstone, is current.
     pub(crate) fn has_tag(&self, hash: u64) -> bool {
-        self.has_entry(hash, |entry| entry.tag() == tag(hash))
+        self.has_entry(hash, |_| true)
     }
 
     /// Points the entry for `old` at `new`; false if `old` is not current.
@@ -449,9 +395,10 @@ impl Shard {
     }
 
     /// The same for a newer version of a key: `old` is stale from now on.
+    #[inline]
     fn supersede(&mut self, hash: u64, old: SlotId, new: SlotId) {
         self.stale_total += 1;
-        let entry = self.table.find_mut(spread(tag(hash)), |entry| entry.slot == old);
+        let entry = self.table.find_mut(tag(hash), |entry| entry.slot == old);
         let is_counted = entry.is_some_and(|entry| {
             entry.slot = new;
             entry.count_one()
@@ -463,12 +410,12 @@ impl Shard {
 
     /// Slots of keys with this hash: one, unless hashes collide.
     pub(crate) fn slots_of(&self, hash: u64) -> impl Iterator<Item = SlotId> + '_ {
-        self.table.iter_hash(spread(tag(hash))).filter(move |e| e.tag() == tag(hash)).map(|e| e.slot)
+        self.table.of(tag(hash)).map(|entry| entry.slot)
     }
 
     /// Slots of tombstones with this hash.
     pub(crate) fn tombs_of(&self, hash: u64) -> impl Iterator<Item = SlotId> + '_ {
-        self.tombs.iter_hash(spread(tag(hash))).filter(move |e| e.tag() == tag(hash)).map(|e| e.slot)
+        self.tombs.of(tag(hash)).map(|entry| entry.slot)
     }
 
     /// Forgets a tombstone that nothing on the medium needs any more. Its own record is stale from now on.
@@ -477,57 +424,40 @@ impl Shard {
         self.dropped_seq = self.dropped_seq.max(seq);
     }
 
-    /// About how many bytes of DRAM the shard takes, keys included.
+    /// About how many bytes of DRAM the shard takes, long keys' bytes not included.
     pub(crate) fn memory_bytes(&self) -> u64 {
-        let entries = (self.table.capacity() + self.tombs.capacity()) as u64 * 9;
+        let entries = self.table.memory_bytes() + self.tombs.memory_bytes();
         let keys: u64 = self.order.len() as u64 * 24;
         let stale = self.stale.capacity() as u64 * 17;
         entries + keys + stale + self.expiry.len() as u64 * 24
     }
 }
 
-fn insert(table: &mut HashTable<Entry>, hash: u64, slot: SlotId, count: u32) {
-    let entry = Entry { bits: tag(hash) << COUNT_BITS | count, slot };
-    table.insert_unique(spread(entry.tag()), entry, |entry| spread(entry.tag()));
-}
-
 /// Takes an entry out; the stale records it counted.
-fn remove(table: &mut HashTable<Entry>, hash: u64, slot: SlotId) -> u32 {
-    let found = table.find_entry(spread(tag(hash)), |entry| entry.slot == slot);
-    found.map_or(0, |entry| entry.remove().0.count())
+fn remove(table: &mut Table, hash: u64, slot: SlotId) -> u32 {
+    table.remove(tag(hash), slot).map_or(0, Entry::count)
 }
 
 /// Looks a key up; an entry whose record cannot be read and that may be the key's is an error.
+#[inline]
 fn find_in<'h>(
-    table: &HashTable<Entry>,
+    table: &Table,
     heap: &'h Heap,
     lookup: &Lookup<'_>,
     kind: Kind,
 ) -> Result<Option<Hit<'h>>, KvError> {
-    let tag = tag(lookup.hash);
     let mut failed: Option<HeapError> = None;
-    let mut hit = None;
-    table.find(spread(tag), |entry| {
-        if entry.tag() != tag {
-            return false;
-        }
+    for entry in table.of(tag(lookup.hash)) {
         match matches(heap, entry.slot, lookup, kind) {
-            Ok(found) => {
-                hit = found.map(|view| Hit { slot: entry.slot, view });
-                hit.is_some()
-            }
-            Err(error) => {
-                failed = Some(error);
-                false
-            }
+            Ok(Some(view)) => return Ok(Some(Hit { slot: entry.slot, view })),
+            Ok(None) => {}
+            Err(error) => failed = Some(error),
         }
-    });
-    match (hit, failed) {
-        (None, Some(error)) => Err(error.into()),
-        (hit, _) => Ok(hit),
     }
+    failed.map_or(Ok(None), |error| Err(error.into()))
 }
 
+#[inline]
 fn matches<'h>(
     heap: &'h Heap,
     slot: SlotId,

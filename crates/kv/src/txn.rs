@@ -6,8 +6,9 @@
 
 use crate::engine::{Engine, Found, tombstone};
 use crate::error::KvError;
+use crate::key::OrderedKey;
 use crate::look::{Seen, verify};
-use crate::shard::{ByHash, Lookup, OrderedKey, Shard, ordered_key};
+use crate::shard::{ByHash, Lookup, Shard};
 use landfall_heap::{Entry, Extents, Gated, Heap, Item, Kind, SlotId, Source, Ticket, Tickets, Writer};
 use landfall_media::Extent;
 use parking_lot::MutexGuard;
@@ -163,7 +164,7 @@ impl<'e> Txn<'e> {
     /// What the transaction itself has staged of a database, deletions included.
     pub(crate) fn staged_keys(&self, space: u8) -> impl Iterator<Item = OrderedKey> + '_ {
         let here = self.staged.iter().filter(move |staged| staged.space == space);
-        here.map(move |staged| ordered_key(space, &staged.key))
+        here.map(move |staged| OrderedKey::new(space, &staged.key))
     }
 
     pub(crate) fn parts(&self) -> (&'e Engine, Vec<&Shard>, u64) {

@@ -204,3 +204,26 @@ fn reader_that_takes_what_it_is_sent_steadily_is_not_cut() {
         assert_eq!(server.metric("landfall_timeouts_total"), 0.0);
     }
 }
+
+/// Several commands are parsed before their turn; one of them may take the rights away that they were parsed with.
+#[test]
+fn whoever_resets_in_a_pipeline_is_held_to_the_limits_of_strangers_at_once() {
+    let place = Place::new();
+    let (server, _client) = guarded(&place, &[]);
+    let mut stream = raw(server.resp);
+    stream.write_all(b"AUTH secret\r\n").unwrap();
+    // Until it is trusted, a connection is received in small portions, of which none holds the last command.
+    for _ in 0..10 {
+        let mut done = [0; 5];
+        stream.read_exact(&mut done).unwrap();
+        stream.write_all(b"*3\r\n$3\r\nSET\r\n$1\r\nb\r\n$100000\r\n").unwrap();
+        stream.write_all(&[b'b'; 100_000]).unwrap();
+        stream.write_all(b"\r\n").unwrap();
+    }
+    stream.read_exact(&mut [0; 5]).unwrap();
+    let mut pipelined = b"*1\r\n$4\r\nPING\r\n*1\r\n$5\r\nRESET\r\n*2\r\n$3\r\nGET\r\n$20000\r\n".to_vec();
+    pipelined.extend(b"a".repeat(20_000));
+    pipelined.extend_from_slice(b"\r\n");
+    let words = last_words(stream, &pipelined);
+    assert_eq!(words, "+PONG\r\n+RESET\r\n-ERR Protocol error: unauthenticated bulk length\r\n");
+}

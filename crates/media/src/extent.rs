@@ -166,6 +166,12 @@ impl<'a> Chain<'a> {
         (rest, at)
     }
 
+    /// The first segment's bytes; none where nothing has been received.
+    #[inline]
+    pub fn first(&self) -> &'a [u8] {
+        self.segments.first().map_or(&[], |segment| segment.bytes)
+    }
+
     /// The bytes from offset `at` to the end of their segment; none where nothing has been received.
     #[inline]
     pub fn head_at(&self, at: usize) -> &'a [u8] {

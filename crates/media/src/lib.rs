@@ -19,7 +19,9 @@ pub use batch::Batch;
 pub use error::MediaError;
 pub use extent::{Chain, Extent, Segment};
 pub use sum::Sum;
-pub use sys::{FlushInstruction, MediaRequest, OpenOptions, Opened, open, prefetch};
+pub use sys::{
+    FlushInstruction, MediaRequest, OpenOptions, Opened, open, prefetch, prefetch_at, prefetch_line,
+};
 
 use smallvec::SmallVec;
 

@@ -178,6 +178,19 @@ impl Parser {
         Ok(true)
     }
 
+    /// Parses the command that starts at stream offset `from`, remembering nothing of it; false where that takes more: the
+    /// command is not whole, or unusual, or an earlier call has seen a part of it. [`Parser::next_into`] tells which.
+    #[inline]
+    pub fn look_into(&self, chain: &Chain<'_>, from: usize, command: &mut Command) -> bool {
+        command.args.clear();
+        if self.has_begun() {
+            return false;
+        }
+        let len = self.usual(&Stream::new(chain, from), from, command);
+        command.end = from + len.unwrap_or(0);
+        len.is_some()
+    }
+
     /// The usual command, whole, contiguous but for the end of its last argument, every count canonical and within
     /// the limits: its length. `None`, with no argument taken, says nothing about the command but that it is not so.
     #[inline]
@@ -208,6 +221,12 @@ impl Parser {
             at = end + CRLF_LEN;
         }
         (count as usize <= self.limits.args_max).then_some(at)
+    }
+
+    /// Something of the next command has been seen, and is remembered.
+    #[inline]
+    fn has_begun(&self) -> bool {
+        (self.pos, self.scanned, self.wanted) != (0, 0, 1)
     }
 
     /// Forgets the finished command.
@@ -454,36 +473,30 @@ impl Sigil {
     }
 }
 
+/// Digits of the longest count that is usual.
+const SHORT_DIGITS_MAX: usize = 7;
+
 /// The usual count line, whole, canonical and small: the count and the line's length. `None` says nothing
 /// about the line but that it is not so.
-///
-/// Eight bytes at once: the digits before the first other byte are shifted to the upper end of a word, then
-/// added up in pairs, fours and eights.
 #[inline(always)]
 fn short_count(line: &[u8], sigil: Sigil) -> Option<(u32, usize)> {
-    const ONES: u64 = 0x0101_0101_0101_0101;
-    let &[first, ref digits @ ..] = line.first_chunk::<9>()?;
-    if first != sigil.byte() {
+    let (first, digits) = line.split_first()?;
+    if *first != sigil.byte() {
         return None;
     }
-    let values = u64::from_le_bytes(*digits) ^ (ONES * u64::from(b'0'));
-    // The high bit of each byte that is no digit.
-    let others = (((values & (ONES * 0x7f)) + ONES * (0x80 - 10)) | values) & (ONES * 0x80);
-    let len = others.trailing_zeros() as usize / 8;
+    let (mut count, mut len) = (0, 0);
+    for byte in digits.iter().take(SHORT_DIGITS_MAX) {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 {
+            break;
+        }
+        count = count * 10 + u32::from(digit);
+        len += 1;
+    }
     // A leading zero is not canonical: the slow path says what it means.
-    if len == 0 || len == 8 || (len > 1 && digits[0] == b'0') {
-        return None;
-    }
-    let at = 1 + len;
-    if line.get(at..at + CRLF_LEN)? != b"\r\n" {
-        return None;
-    }
-    let shifted = values << (64 - 8 * len);
-    let pairs = shifted.wrapping_mul(10).wrapping_add(shifted >> 8);
-    let fours = (pairs & 0x0000_00ff_0000_00ff).wrapping_mul(100 + (1_000_000 << 32));
-    let eights = ((pairs >> 16) & 0x0000_00ff_0000_00ff).wrapping_mul(1 + (10_000 << 32));
-    let count = (fours.wrapping_add(eights) >> 32) as u32;
-    Some((count, at + CRLF_LEN))
+    let is_canonical = len == 1 || (len > 1 && digits[0] != b'0');
+    let is_whole = digits.get(len..len + CRLF_LEN) == Some(b"\r\n");
+    (is_canonical && is_whole).then_some((count, 1 + len + CRLF_LEN))
 }
 
 #[cfg(test)]
@@ -508,6 +521,8 @@ mod tests {
             "*1\r\n......",
             "$1",
             "$1 \r\n.....",
+            "",
+            "$",
         ] {
             assert_eq!(short_count(line.as_bytes(), Sigil::Bulk), None, "{line:?}");
         }

@@ -3,7 +3,7 @@
 mod support;
 
 use landfall_media::{Chain, Segment};
-use landfall_resp::{Limits, Parser, ProtocolError};
+use landfall_resp::{Command, Limits, Parser, ProtocolError};
 use support::{encode, parse};
 
 fn chain_of(bytes: &[u8], check: impl FnOnce(&Chain<'_>)) {
@@ -34,6 +34,28 @@ fn arrays_of_bulk_strings_are_commands() {
 #[test]
 fn commands_may_be_pipelined_in_both_forms() {
     assert_commands(b"PING\r\n*1\r\n$4\r\nQUIT\r\nget k\n", &[&["PING"], &["QUIT"], &["get", "k"]]);
+}
+
+#[test]
+fn a_look_ahead_sees_whole_usual_commands_and_remembers_nothing() {
+    let mut parser = Parser::new(Limits::default());
+    let mut command = Command::default();
+    let bytes = b"*2\r\n$3\r\nGET\r\n$1\r\na\r\n*1\r\n$4\r\nPING\r\nPING\r\n*1\r\n$4\r\nPI";
+    chain_of(bytes, |chain| {
+        assert!(parser.look_into(chain, 0, &mut command));
+        assert_eq!((command.args.len(), command.end), (2, 20));
+        assert!(parser.look_into(chain, 20, &mut command), "whatever was looked at before");
+        assert_eq!((command.args.len(), command.end), (1, 34));
+        assert!(!parser.look_into(chain, 34, &mut command), "inline commands are not usual");
+        assert!(!parser.look_into(chain, 40, &mut command), "it is not whole");
+        assert!(parser.look_into(chain, 0, &mut command));
+        // What has begun is remembered, and taken by whoever remembers it.
+        assert_eq!(parser.next(chain, 40), Ok(None));
+        assert!(!parser.look_into(chain, 0, &mut command));
+    });
+    let mut stranger = Parser::new(Limits::default());
+    stranger.set_authenticated(false);
+    chain_of(bytes, |chain| assert!(!stranger.look_into(chain, 0, &mut command)));
 }
 
 #[test]

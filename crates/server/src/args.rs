@@ -18,6 +18,7 @@ pub enum Arg<'a> {
 
 impl<'a> Arg<'a> {
     /// Length, bytes.
+    #[inline]
     pub fn len(&self) -> usize {
         match self {
             Self::Stream(_, range, _) => range.len(),
@@ -41,6 +42,7 @@ impl<'a> Arg<'a> {
     }
 
     /// The value as a write takes it: by reference where it lies in frames. `extents` is scratch space.
+    #[inline]
     pub fn source<'s>(&self, extents: &'s mut Extents) -> Source<'s>
     where
         'a: 's,

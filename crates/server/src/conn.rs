@@ -6,13 +6,13 @@ use crate::config::Config;
 use crate::context::{Context, Outcome, Tail};
 use crate::http::{AwaitedBody, HttpSession};
 use crate::landing::{Inbox, Landing};
+use crate::lookahead::Lookahead;
 use crate::pace::Pace;
 use crate::reply::Outbox;
 use crate::resp::Session;
 use crate::shared::count;
 use landfall_heap::{Heap, Until, Writer};
 use landfall_media::{Chain, MediaError};
-use landfall_resp::Command;
 use landfall_sockets::ConnId;
 use std::ops::Range;
 
@@ -36,7 +36,7 @@ const UNAUTHENTICATED: &str = "too much was sent without authenticating";
 
 /// Which protocol a connection speaks.
 pub(crate) enum Speaks {
-    Resp { parser: landfall_resp::Parser, session: Session, command: Command },
+    Resp { parser: landfall_resp::Parser, session: Session },
     Http { parser: landfall_http::Parser, session: HttpSession },
 }
 
@@ -208,7 +208,7 @@ impl Conn {
     }
 
     /// Executes what has arrived, up to the pipeline limit. True if more could be executed at once.
-    pub(crate) fn execute(&mut self, core: &mut Core<'_>) -> bool {
+    pub(crate) fn execute(&mut self, core: &mut Core<'_>, lookahead: &mut Lookahead) -> bool {
         let heap = core.shared.engine.heap().clone();
         let passed = self.passing.min(self.inbox.len());
         self.inbox.consume(&heap, passed);
@@ -221,7 +221,7 @@ impl Conn {
             return false;
         }
         let outcome = match self.goes_on(&heap) {
-            Ok(true) => self.execute_whole(core, &heap),
+            Ok(true) => self.execute_whole(core, lookahead, &heap),
             Ok(false) => {
                 self.check_room(core, &heap, 0, self.inbox.len());
                 Ok(false)
@@ -254,16 +254,22 @@ impl Conn {
     }
 
     /// Executes what has been received, command after command. True if more could be executed at once.
-    fn execute_whole(&mut self, core: &mut Core<'_>, heap: &Heap) -> Result<bool, MediaError> {
+    fn execute_whole(
+        &mut self,
+        core: &mut Core<'_>,
+        lookahead: &mut Lookahead,
+        heap: &Heap,
+    ) -> Result<bool, MediaError> {
         let segments = self.inbox.segments(heap, 0)?;
         let (mut chain, mut from) = (Chain::new(&segments), 0);
         let (received, mut left) = (chain.len(), core.shared.config.max_pipeline);
         let mut known_crc = self.ahead.as_ref().and_then(Ahead::known);
+        lookahead.forget();
         while left > 0 && self.may_execute(&core.shared.config) && !self.is_streaming() {
             left -= 1;
             core.tail = self.tail.take();
             core.known_crc = known_crc.take();
-            match self.step(core, heap, &chain, from) {
+            match self.step(core, lookahead, heap, &chain, from) {
                 Step::Executed(end) => (chain, from) = chain.skip_to(end),
                 Step::NeedMore(end) => {
                     // Of empty commands there may be more than were skipped.
@@ -386,12 +392,20 @@ impl Conn {
         false
     }
 
-    fn step(&mut self, core: &mut Core<'_>, heap: &Heap, chain: &Chain<'_>, from: usize) -> Step {
+    fn step(
+        &mut self,
+        core: &mut Core<'_>,
+        lookahead: &mut Lookahead,
+        heap: &Heap,
+        chain: &Chain<'_>,
+        from: usize,
+    ) -> Step {
         match &mut self.speaks {
-            Speaks::Resp { parser, session, command } => {
-                match parser.next_into(chain, from, command) {
-                    Ok(true) => {}
-                    Ok(false) => {
+            Speaks::Resp { parser, session } => {
+                let next = lookahead.next(parser, chain, from, &core.shared.engine, session.database());
+                let command = match next {
+                    Ok(Some(command)) => command,
+                    Ok(None) => {
                         let from = from + parser.take_skipped();
                         return self.check_room(core, heap, from, chain.len());
                     }
@@ -402,12 +416,17 @@ impl Conn {
                         count(&core.shared.counters.errors, 1);
                         return Step::End(chain.len());
                     }
-                }
+                };
                 let mut reply = self.outbox.begin(heap, core.round);
                 let outcome =
                     session.execute(&mut core.context(self.id, self.arrival_ns), command, chain, &mut reply);
+                let step = settle(reply, outcome, command.end);
+                if !session.is_authenticated() {
+                    // Others are held to narrower limits than those that the next commands were parsed with.
+                    lookahead.forget();
+                }
                 parser.set_authenticated(session.is_authenticated());
-                settle(reply, outcome, command.end)
+                step
             }
             Speaks::Http { parser, session } => match parser.next(chain, from) {
                 Ok(landfall_http::Progress::NeedMore) => self.check_room(core, heap, from, chain.len()),
@@ -540,6 +559,7 @@ impl Core<'_> {
     }
 }
 
+#[inline]
 fn settle(reply: crate::reply::Reply<'_>, outcome: Outcome, end: usize) -> Step {
     match outcome {
         Outcome::Done => {

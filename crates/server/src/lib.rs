@@ -13,6 +13,7 @@ pub mod cursors;
 pub mod http;
 mod landing;
 pub mod logs;
+mod lookahead;
 mod maintenance;
 mod pace;
 mod process;

@@ -71,13 +71,14 @@ impl Outbox {
     }
 
     /// Begins a reply; commit round `round` is under way.
+    #[inline]
     pub fn begin<'a>(&'a mut self, heap: &'a Heap, round: u64) -> Reply<'a> {
         if self.queue.is_empty() {
             let out = self.spare.pop().unwrap_or_default();
             self.queue.push_back(Batch { out, barriers: Tickets::default(), round });
         }
-        let bytes_start = self.queue.back().map_or(0, |batch| batch.out.bytes.len());
-        let parts_start = self.queue.back().map_or(0, |batch| batch.out.parts.len());
+        let (bytes_start, parts_start) =
+            self.queue.back().map_or((0, 0), |batch| (batch.out.bytes.len(), batch.out.parts.len()));
         let waits = Tickets::default();
         Reply { outbox: self, heap, round, bytes_start, parts_start, waits, stored: 0, finished: false }
     }
@@ -208,6 +209,7 @@ impl Reply<'_> {
     }
 
     /// Bytes written so far.
+    #[inline]
     pub fn len(&self) -> usize {
         let bytes = self.outbox.queue.back().map_or(0, |batch| batch.out.bytes.len());
         bytes - self.bytes_start + self.stored
@@ -248,39 +250,47 @@ impl Reply<'_> {
 
     /// Ends the reply. If it waits for something that the replies before it do not, it starts a batch. An
     /// empty reply has nothing to wait with.
+    #[inline]
     pub fn finish(mut self) {
-        if self.is_empty() {
+        let len = self.len();
+        if len == 0 {
             return;
         }
         self.finished = true;
-        self.outbox.bytes += self.len();
+        self.outbox.bytes += len;
         if !self.waits.is_empty() {
             self.apply_waits();
         }
     }
 
+    #[inline]
     fn apply_waits(&mut self) {
         let waits = std::mem::take(&mut self.waits);
         let round = self.round;
         let (bytes_start, parts_start) = (self.bytes_start, self.parts_start);
-        let spare = self.outbox.spare.pop();
         let batch = self.outbox.queue.back_mut().expect("begin has made sure of a batch");
         let first = bytes_start == 0 && parts_start == 0;
         if first || batch.round == round && !batch.barriers.is_empty() {
             batch.round = round;
             batch.barriers.add_all(&waits);
-            self.outbox.spare.extend(spare);
             return;
         }
-        let out = split(&mut batch.out, bytes_start, parts_start, spare.unwrap_or_default());
+        let spare = self.outbox.spare.pop().unwrap_or_default();
+        let out = split(&mut batch.out, bytes_start, parts_start, spare);
         self.outbox.queue.push_back(Batch { out, barriers: waits, round });
     }
 }
 
 impl Gate for Reply<'_> {
+    #[inline]
     fn hold_until(&mut self, tickets: &Tickets) {
-        for ticket in tickets.iter().filter(|ticket| !self.heap.is_durable(*ticket)) {
-            self.waits.add(ticket);
+        // Replies leave in order: what those before it wait for it need not wait for itself.
+        let before = self.outbox.queue.back().map(|batch| &batch.barriers);
+        for ticket in tickets.iter() {
+            let is_awaited = before.is_some_and(|before| before.covers(ticket));
+            if !is_awaited && !self.heap.is_durable(ticket) {
+                self.waits.add(ticket);
+            }
         }
     }
 }

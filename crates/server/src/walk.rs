@@ -21,9 +21,18 @@ impl<'a> Walk<'a> {
         Self { whole: chain, left: Cell::new((chain, 0)) }
     }
 
+    /// The bytes of a range that lies in the first piece: most commands lie in one.
+    #[inline]
+    pub(crate) fn first(&self, range: &Range<usize>) -> Option<&'a [u8]> {
+        self.whole.first().get(range.start..range.end)
+    }
+
     /// A chain that begins near a range of the stream, and where in it the range lies.
     #[inline]
     pub(crate) fn at(&self, range: &Range<usize>) -> (Chain<'a>, Range<usize>) {
+        if range.end <= self.whole.first().len() {
+            return (self.whole, range.start..range.end);
+        }
         let (left, before) = self.left.get();
         let (from, before) = if range.start < before { (self.whole, 0) } else { (left, before) };
         let (left, start) = from.skip_to(range.start - before);

@@ -14,6 +14,7 @@ use crate::config::Config;
 use crate::conn::{Conn, Core, Park, Speaks};
 use crate::http::HttpSession;
 use crate::landing::{Aside, Landing};
+use crate::lookahead::Lookahead;
 use crate::resp::Session;
 use crate::shared::{COMMIT_BOUNDS_US, Shared, count, now_ns};
 use crate::tails::Tails;
@@ -87,6 +88,7 @@ pub(crate) struct Worker {
     transport: Box<dyn Transport>,
     landing: Landing,
     writer: Writer,
+    lookahead: Lookahead,
     conns: Conns,
     events: Vec<Event>,
     /// Connections to service this round.
@@ -121,6 +123,7 @@ impl Worker {
             id,
             transport,
             writer,
+            lookahead: Lookahead::default(),
             conns: Conns::default(),
             events: Vec::new(),
             touched: Vec::new(),
@@ -308,14 +311,14 @@ impl Worker {
     /// Executes what the touched connections have sent: first what is short, then as much as a round may.
     fn execute_touched(&mut self) {
         let (mut touched, mut long) = (std::mem::take(&mut self.touched), std::mem::take(&mut self.long));
-        let (mut core, conns) = self.core_and_conns();
+        let (mut core, lookahead, conns) = self.core_and_conns();
         touched.retain(|id| match conns.get_mut(id) {
             Some(conn) if conn.inbox.len() > SHORT_BYTES => {
                 long.push_back(*id);
                 false
             }
             Some(conn) => {
-                execute(conn, &mut core);
+                execute(conn, &mut core, lookahead);
                 true
             }
             None => false,
@@ -325,7 +328,7 @@ impl Worker {
         let has_space = || heap.runs().free_count() >= heap.clean_below();
         while let Some(id) = long.pop_front() {
             if let Some(conn) = conns.get_mut(&id) {
-                execute(conn, &mut core);
+                execute(conn, &mut core, lookahead);
                 touched.push(id);
             }
             // Where space is short, what has landed goes first: until it is executed, it takes the place of what is stored.
@@ -338,7 +341,7 @@ impl Worker {
     }
 
     /// What commands are executed with, beside the connections that sent them.
-    fn core_and_conns(&mut self) -> (Core<'_>, &mut Conns) {
+    fn core_and_conns(&mut self) -> (Core<'_>, &mut Lookahead, &mut Conns) {
         let core = Core {
             shared: &self.shared,
             writer: &mut self.writer,
@@ -348,7 +351,7 @@ impl Worker {
             tail: None,
             known_crc: None,
         };
-        (core, &mut self.conns)
+        (core, &mut self.lookahead, &mut self.conns)
     }
 
     /// Sends what may leave, pauses and resumes receiving, closes what is done. Connections with commands
@@ -650,8 +653,8 @@ impl Worker {
 }
 
 /// Executes what a connection has sent.
-fn execute(conn: &mut Conn, core: &mut Core<'_>) {
-    conn.touched = conn.execute(core);
+fn execute(conn: &mut Conn, core: &mut Core<'_>, lookahead: &mut Lookahead) {
+    conn.touched = conn.execute(core, lookahead);
     let holds = conn.holds();
     admission::note(&core.shared.counters, conn.held, holds);
     conn.held = holds;
@@ -672,7 +675,7 @@ fn speaks_resp(shared: &Shared, id: ConnId, worker: usize, peer: Option<SocketAd
     let session = Session::new(shared, id, worker, peer);
     let mut parser = landfall_resp::Parser::new(limits);
     parser.set_authenticated(session.is_authenticated());
-    Speaks::Resp { parser, session, command: landfall_resp::Command::default() }
+    Speaks::Resp { parser, session }
 }
 
 fn speaks_http(shared: &Shared) -> Speaks {

@@ -3,7 +3,15 @@
 //! A key is 16 bytes with a space byte in front where it is ordered, as in the shard. A slot number stands for the
 //! record; records hold the keys, as they do on the medium.
 
+#[path = "../../src/key.rs"]
+#[allow(unused_imports, reason = "its tests are the engine's")]
+mod key;
+#[path = "../../src/table.rs"]
+#[allow(dead_code, unused_imports, reason = "the engine uses the rest, and its tests are the engine's")]
+mod table;
+
 use hashbrown::HashTable;
+use landfall_heap::SlotId;
 use scc::{Guard, TreeIndex};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -66,6 +74,60 @@ fn last_byte(key: &[u8]) -> u64 {
 }
 
 /// What the engine uses: eight bytes a key by hash, and the keys in order beside it.
+pub struct TableAndSet {
+    table: table::Table,
+    order: BTreeSet<key::OrderedKey>,
+}
+
+/// No record lies in slot 0.
+fn slot_id(slot: u32) -> SlotId {
+    SlotId(slot + 1)
+}
+
+impl TableAndSet {
+    fn put(&mut self, key: &Key, slot: u32) {
+        self.table.insert(table::Entry::new(table::tag(hash(key)), 0, slot_id(slot)));
+    }
+}
+
+impl Index for TableAndSet {
+    const NAME: &'static str = "Table + BTreeSet";
+
+    fn build(records: &Records) -> Self {
+        let mut index = Self { table: table::Table::with_room(records.len()), order: BTreeSet::new() };
+        (0..).zip(records).for_each(|(slot, key)| index.put(key, slot));
+        index.order = records.iter().map(|key| key::OrderedKey::new(0, key)).collect();
+        index
+    }
+
+    fn get(&self, records: &Records, key: &Key) -> Option<u32> {
+        let mut slots = self.table.of(table::tag(hash(key))).map(|entry| entry.slot.0 - 1);
+        slots.find(|slot| records[*slot as usize] == *key)
+    }
+
+    fn insert(&mut self, _records: &Records, key: &Key, slot: u32) {
+        self.put(key, slot);
+        self.order.insert(key::OrderedKey::new(0, key));
+    }
+
+    fn overwrite(&mut self, records: &Records, key: &Key, slot: u32) {
+        let tag = table::tag(hash(key));
+        let away = SlotId(slot.wrapping_add(2));
+        if let Some(entry) = self.table.find_mut(tag, |entry| records[entry.slot.0 as usize - 1] == *key) {
+            entry.slot = away;
+        }
+        if let Some(entry) = self.table.find_mut(tag, |entry| entry.slot == away) {
+            entry.slot = slot_id(slot);
+        }
+    }
+
+    fn scan(&self, first: &Key, count: usize) -> u64 {
+        let first = key::OrderedKey::new(0, first);
+        self.order.range::<[u8], _>(from(&first)).take(count).map(|key| last_byte(key)).sum()
+    }
+}
+
+/// The same over a library's table, which keeps its control bytes apart.
 pub struct HashAndSet {
     table: HashTable<(u32, u32)>,
     order: BTreeSet<Box<[u8]>>,

@@ -1,6 +1,6 @@
 //! Keys of a shard on their way into their order.
 
-use crate::shard::OrderedKey;
+use crate::key::OrderedKey;
 use std::collections::BTreeSet;
 
 /// Keys with their spaces, one after the other in one buffer: sorting them there spares the caches, and the

@@ -52,6 +52,12 @@ impl BareRuns {
         self.0[run as usize].load(Ordering::Acquire)
     }
 
+    /// True for a run of the region that has its pages.
+    #[inline]
+    pub(super) fn is_backed(&self, run: u64) -> bool {
+        self.0.get(run as usize).is_some_and(|bare| !bare.load(Ordering::Acquire))
+    }
+
     fn set(&self, run: u64, bare: bool) {
         self.0[run as usize].store(bare, Ordering::Release);
     }

@@ -94,6 +94,14 @@ impl MappedMedia {
     #[inline]
     fn back(&self, off: u64, len: u64) -> Result<(), MediaError> {
         let Some(bare) = &self.bare else { return Ok(()) };
+        let run = off / RUN_SIZE;
+        if off % RUN_SIZE + len <= RUN_SIZE && bare.is_backed(run) {
+            return Ok(());
+        }
+        self.back_bare(bare, off, len)
+    }
+
+    fn back_bare(&self, bare: &BareRuns, off: u64, len: u64) -> Result<(), MediaError> {
         let end = off.saturating_add(len).min(self.image.len()).div_ceil(RUN_SIZE);
         if (off / RUN_SIZE..end).any(|run| bare.is_bare(run)) {
             return self.back_all(bare, off / RUN_SIZE..end);

@@ -29,5 +29,5 @@ pub use flush::FlushInstruction;
 pub(crate) use image::Image;
 pub(crate) use mapped::grows;
 pub use open::{MediaRequest, OpenOptions, Opened, open};
-pub use prefetch::prefetch;
+pub use prefetch::{prefetch, prefetch_at, prefetch_line};
 pub(crate) use words::total_of_words;

@@ -7,8 +7,22 @@ const LINE: usize = 64;
 /// Has the core begin to fetch `bytes`, so that what is done meanwhile hides the time it takes. Only a hint.
 #[inline]
 pub fn prefetch(bytes: &[u8]) {
-    for line in bytes.chunks(LINE) {
-        // SAFETY: a prefetch reads nothing and faults on nothing; the address lies in a borrowed slice.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
+    prefetch_at(bytes.as_ptr().addr(), bytes.len());
+}
+
+/// [`prefetch`] of the cache line in which a value begins.
+#[inline]
+pub fn prefetch_line<T>(value: &T) {
+    prefetch_at(std::ptr::from_ref(value).addr(), 1);
+}
+
+/// [`prefetch`] of the `len` bytes at an address. Where there is nothing it does no harm.
+#[inline]
+pub fn prefetch_at(addr: usize, len: usize) {
+    let mut line = addr / LINE * LINE;
+    while line < addr + len {
+        // SAFETY: a prefetch reads nothing and faults on nothing, whatever the address.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::without_provenance(line)) };
+        line += LINE;
     }
 }

@@ -69,6 +69,8 @@ pub(crate) fn parse_arriving_at(
 struct Feed {
     parser: Parser,
     command: Command,
+    /// What a look ahead has seen.
+    looked: Command,
     /// Offset in the whole stream that the parser is to go on from.
     position: usize,
     outcome: Outcome,
@@ -79,7 +81,8 @@ struct Feed {
 impl Feed {
     fn new(limits: Limits) -> Self {
         let outcome = Outcome { commands: Vec::new(), end: 0, error: None };
-        Self { parser: Parser::new(limits), command: Command::default(), position: 0, outcome, work: 0 }
+        let (command, looked) = (Command::default(), Command::default());
+        Self { parser: Parser::new(limits), command, looked, position: 0, outcome, work: 0 }
     }
 
     /// Parses what the chain over `bytes` holds; `dropped` bytes came before it.
@@ -91,7 +94,10 @@ impl Feed {
         let chain = Chain::new(&segments);
         while self.outcome.error.is_none() {
             let from = self.position - dropped;
-            match self.parser.next_into(&chain, from, &mut self.command) {
+            let looked = self.parser.look_into(&chain, from, &mut self.looked);
+            let next = self.parser.next_into(&chain, from, &mut self.command);
+            assert!(!looked || next == Ok(true) && self.looked == self.command, "a look sees something else");
+            match next {
                 Ok(true) => {
                     self.work += self.command.end - from;
                     self.accept(&chain, dropped);

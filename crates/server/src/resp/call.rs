@@ -277,8 +277,9 @@ pub(super) fn too_many_keys() -> Fail {
 }
 
 /// Where a key lies, if it is long enough to be kept there.
-pub(super) fn key_place(arg: &Arg<'_>) -> Option<Extent> {
-    if arg.len() < LONG_KEY_MIN { None } else { arg.place() }
+#[inline]
+pub(super) fn key_place(words: Words<'_>, index: usize) -> Option<Extent> {
+    if words.len_of(index) < LONG_KEY_MIN { None } else { words.arg(index).place() }
 }
 
 /// Stages a value: by reference where it lies in frames and is not tiny.

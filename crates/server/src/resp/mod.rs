@@ -145,6 +145,11 @@ impl Session {
         self.state.protocol
     }
 
+    /// Which database the client has selected.
+    pub fn database(&self) -> u8 {
+        self.state.database
+    }
+
     /// True once the client may execute commands.
     pub fn is_authenticated(&self) -> bool {
         self.state.authenticated

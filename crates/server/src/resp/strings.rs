@@ -80,11 +80,11 @@ fn set(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
 
 /// Stores a word, whatever the key held: the fast path, one record by reference.
 fn put(call: &mut Call<'_, '_, '_>, value_index: usize, expiry_ms: u64) -> Result<(), Fail> {
-    let (key_arg, value) = (call.words.arg(1), call.words.arg(value_index));
+    let value = call.words.arg(value_index);
     let key = call.word(1);
     let space = call.database();
     if let Some(txn) = call.txn.as_deref_mut() {
-        stage(txn, space, &key, key_place(&key_arg), &value, expiry_ms);
+        stage(txn, space, &key, key_place(call.words, 1), &value, expiry_ms);
         return call.ok();
     }
     if call.ctx.shared.config.discard {
@@ -99,7 +99,7 @@ fn put(call: &mut Call<'_, '_, '_>, value_index: usize, expiry_ms: u64) -> Resul
     let request = SetRequest {
         space,
         key: &key,
-        key_at: key_place(&key_arg),
+        key_at: key_place(call.words, 1),
         value: value.source(&mut scratch),
         expiry_ms,
         arrival_ns: call.ctx.arrival_ns,
@@ -120,7 +120,7 @@ fn set_conditionally(call: &mut Call<'_, '_, '_>, options: ValueOptions) -> Resu
         };
         if stored {
             let expiry = expiry_after(options.expiry, old.as_ref());
-            stage(txn, space, &key, key_place(&words.arg(1)), &words.arg(2), expiry);
+            stage(txn, space, &key, key_place(words, 1), &words.arg(2), expiry);
         }
         Ok((old, stored))
     })?;
@@ -145,7 +145,7 @@ fn setnx(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
     let stored = call.update(&[&key], |txn, space| {
         let absent = txn.peek(space, &key)?.is_none();
         if absent {
-            stage(txn, space, &key, key_place(&words.arg(1)), &words.arg(2), 0);
+            stage(txn, space, &key, key_place(words, 1), &words.arg(2), 0);
         }
         Ok(absent)
     })?;
@@ -166,7 +166,7 @@ fn getset(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
     let (key, words) = (call.word(1), call.words);
     let old = call.update(&[&key], |txn, space| {
         let old = txn.read(space, &key)?;
-        stage(txn, space, &key, key_place(&words.arg(1)), &words.arg(2), 0);
+        stage(txn, space, &key, key_place(words, 1), &words.arg(2), 0);
         Ok(old)
     })?;
     call.reply_value(old)
@@ -263,7 +263,7 @@ fn set_pairs(call: &mut Call<'_, '_, '_>, keys: &[Cow<'_, [u8]>], only_new: bool
         }
         for (index, key) in keys.iter().enumerate() {
             let at = 1 + 2 * index;
-            stage(txn, space, key, key_place(&words.arg(at)), &words.arg(at + 1), 0);
+            stage(txn, space, key, key_place(words, at), &words.arg(at + 1), 0);
         }
         Ok(true)
     })

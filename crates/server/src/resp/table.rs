@@ -234,7 +234,11 @@ pub(super) fn find(name: &[u8]) -> Option<&'static Spec> {
     let mut place = home(fold(name));
     loop {
         let spec = SPECS.get(usize::from(INDEX[place]))?;
-        if spec.name.as_bytes().eq_ignore_ascii_case(name) {
+        // Names are short: a loop over their bytes is done before a comparison of blocks has begun.
+        let own = spec.name.as_bytes();
+        if own.len() == name.len()
+            && own.iter().zip(name).all(|(own, byte)| *own == byte.to_ascii_lowercase())
+        {
             return Some(spec);
         }
         place = (place + 1) % INDEX_LEN;

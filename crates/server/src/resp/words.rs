@@ -63,6 +63,7 @@ impl<'a> Words<'a> {
     }
 
     /// One word as an argument; the arity check has made sure that there is one.
+    #[inline]
     pub(super) fn arg(&self, index: usize) -> Arg<'a> {
         match self {
             Self::Landed { command, walk, known_crc } => match &command.args[index] {
@@ -80,16 +81,29 @@ impl<'a> Words<'a> {
     }
 
     /// One word's bytes; copied only where they are split over segments.
+    #[inline]
     pub(super) fn bytes(&self, index: usize) -> Cow<'a, [u8]> {
         match self {
             Self::Landed { command, walk, .. } => match &command.args[index] {
-                landfall_resp::Arg::Stream(range) => {
-                    let (chain, place) = walk.at(range);
-                    chain.gather(place)
-                }
+                landfall_resp::Arg::Stream(range) => match walk.first(range) {
+                    Some(bytes) => Cow::Borrowed(bytes),
+                    None => {
+                        let (chain, place) = walk.at(range);
+                        chain.gather(place)
+                    }
+                },
                 landfall_resp::Arg::Owned(bytes) => Cow::Borrowed(bytes),
             },
             Self::Queued { .. } => self.arg(index).bytes(),
+        }
+    }
+
+    /// Length of a word, bytes.
+    #[inline]
+    pub(super) fn len_of(&self, index: usize) -> usize {
+        match self {
+            Self::Landed { command, .. } => command.args[index].len(),
+            Self::Queued { .. } => self.arg(index).len(),
         }
     }
 

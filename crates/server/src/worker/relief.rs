@@ -55,7 +55,7 @@ impl Worker {
     /// Refuses a connection's unfinished request.
     fn refuse(&mut self, id: ConnId, refuse: fn(&mut Conn, &mut Core<'_>, &Heap)) {
         let heap = Arc::clone(&self.heap);
-        let (mut core, conns) = self.core_and_conns();
+        let (mut core, _, conns) = self.core_and_conns();
         if let Some(conn) = conns.get_mut(&id) {
             refuse(conn, &mut core, &heap);
             admission::note(&core.shared.counters, conn.held, Held::default());
