@@ -35,7 +35,7 @@ pub(crate) const LISTENER_HTTP: u32 = 1;
 
 /// How often timeouts are looked at.
 const TICK: Duration = Duration::from_millis(100);
-/// How long a round lingers for more requests when several clients are active.
+/// How long a round lingers for more requests when several clients are active, where a commit is a fence.
 const LINGER: Duration = Duration::from_micros(80);
 /// Connections that have sent more than this wait, within a round, for those that have sent less, bytes.
 const SHORT_BYTES: usize = 4 << 10;
@@ -193,18 +193,17 @@ impl Worker {
     }
 
     /// How to wait: not at all while commands are left over; a little longer when many clients are active,
-    /// so that their requests are handled, committed and answered together. Clients whose replies wait for
-    /// a commit are not expected to send: without others, the commit's end is what is waited for.
+    /// so that their requests are handled, committed and answered together. Where a commit waits for a device,
+    /// requests gather meanwhile anyway, and lingering would keep its end, and readers, waiting.
     fn wait(&self) -> Wait {
         let is_idle = self.touched.is_empty() && self.long.is_empty();
         let timeout = if is_idle { self.tails.timeout(TICK) } else { Duration::ZERO };
         let active = self.active_before.max(self.active).min(self.conns.len());
-        let expected = active.saturating_sub(self.waiting.len());
-        let events_min = u32::try_from(expected / 2).unwrap_or(u32::MAX).max(1);
+        let lingers = active > 2 && self.heap.media().commit_mode() == CommitMode::Immediate;
         Wait {
             timeout: Some(timeout),
-            events_min,
-            linger: if expected > 2 { LINGER } else { Duration::ZERO },
+            events_min: if lingers { u32::try_from(active / 2).unwrap_or(u32::MAX) } else { 1 },
+            linger: if lingers { LINGER } else { Duration::ZERO },
         }
     }
 
