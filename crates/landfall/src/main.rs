@@ -2,6 +2,7 @@
 
 mod check;
 mod demo;
+mod log;
 mod pmnet;
 mod serve;
 mod stats;
@@ -47,8 +48,7 @@ fn main() -> ExitCode {
         Command::Demo(args) => demo::run(&args),
         Command::Bench(args) => {
             // Its own servers say here what goes wrong.
-            let log = tracing_subscriber::fmt().with_max_level(tracing::Level::WARN);
-            log.with_writer(std::io::stderr).with_target(false).init();
+            log::to_stderr().with_max_level(tracing::Level::WARN).with_target(false).init();
             landfall_bench::run(&args)
         }
     }

@@ -30,10 +30,12 @@ pub struct Config {
     pub receive_window: u32,
     /// Bytes queued for sending at which [`crate::Stack::is_writable`] becomes false.
     pub send_queue: usize,
-    /// Frames that all connections together may hold for data that arrived out of order, or that the
-    /// application has not taken.
+    /// Bytes that data behind holes may occupy, all connections together. Beyond, the connection that keeps most drops what
+    /// is furthest from its hole.
+    pub waiting_bytes_max: usize,
+    /// Frames that all connections together may hold for applications that are paused.
     pub waiting_frames_max: usize,
-    /// The same for one connection.
+    /// Frames that one connection may hold for its application, and pieces behind holes, together.
     pub waiting_frames_per_connection: usize,
     /// Data that waits for a hole to be filled for longer than this is copied out of its frames.
     pub set_aside_after: Duration,
@@ -77,6 +79,7 @@ impl Config {
             time_wait_max: 16_384,
             receive_window: 1 << 20,
             send_queue: 1 << 20,
+            waiting_bytes_max: 32 << 20,
             waiting_frames_max: 16_384,
             waiting_frames_per_connection: 2048,
             set_aside_after: Duration::from_millis(500),

@@ -109,9 +109,10 @@ fn a_neighbour_is_asked_for_three_times_and_given_up_with_everything_that_was_qu
 #[test]
 fn a_hardware_address_told_long_ago_is_asked_for_again() {
     let mut host = host();
-    host.deliver(NOW, &arp(1, (&PEER_MAC, [10, 0, 0, 2]), [10, 0, 0, 1]));
-    sent(&mut host, NOW);
     let to = |port| SocketAddr::new(address(1), port);
+    host.stack.connect(NOW, to(79), address(1)).unwrap();
+    host.deliver(NOW, &arp(2, (&PEER_MAC, [10, 0, 0, 2]), [10, 0, 0, 1]));
+    sent(&mut host, NOW);
     host.stack.connect(NOW, to(80), address(1)).unwrap();
     assert_eq!(word(&sent(&mut host, NOW)[0], 12), 0x0800, "known: the SYN goes out at once");
     let later = NOW + Duration::from_secs(3600);
@@ -120,6 +121,49 @@ fn a_hardware_address_told_long_ago_is_asked_for_again() {
     let moved = [2, 0, 0, 0, 0, 99];
     host.deliver(later, &arp(2, (&moved, [10, 0, 0, 2]), [10, 0, 0, 1]));
     assert_eq!(sent(&mut host, later)[0][..6], moved);
+}
+
+#[test]
+fn what_nobody_asked_for_is_not_believed() {
+    let mut host = host();
+    let attacker = [2, 0, 0, 0, 6, 66];
+    let forged = |host: &mut Host| {
+        // Answers, questions and announcements; datagrams.
+        for operation in [2, 1] {
+            host.deliver(NOW, &arp(operation, (&attacker, [10, 0, 0, 2]), [10, 0, 0, 1]));
+        }
+        let (ours, peer) = (address_v6(0), address_v6(1));
+        let mut advertised = icmp_v6(peer, ours, 255, &advertisement(peer, attacker));
+        advertised[6..12].copy_from_slice(&attacker);
+        host.deliver(NOW, &advertised);
+        let mut asked = icmp_v6(peer, group(ours), 255, &solicitation(ours));
+        asked[6..12].copy_from_slice(&attacker);
+        host.deliver(NOW, &asked);
+        let mut datagram = udp(SocketAddr::new(address(1), 9), SocketAddr::new(address(0), 53), b"", None);
+        datagram[6..12].copy_from_slice(&attacker);
+        host.deliver(NOW, &datagram);
+        while let Some(event) = host.stack.poll_event() {
+            host.take(&event);
+        }
+        sent(host, NOW);
+    };
+    host.stack.bind_udp(53);
+    for peer in [address(1), address_v6(1)] {
+        forged(&mut host);
+        host.stack.connect(NOW, SocketAddr::new(peer, 80), peer).unwrap();
+        let question = sent(&mut host, NOW).remove(0);
+        assert!(word(&question, 12) == 0x0806 || question[54] == 135, "{peer} is asked for");
+        let answer = match peer {
+            IpAddr::V4(_) => arp(2, (&PEER_MAC, [10, 0, 0, 2]), [10, 0, 0, 1]),
+            IpAddr::V6(_) => icmp_v6(peer, address_v6(0), 255, &advertisement(peer, PEER_MAC)),
+        };
+        host.deliver(NOW, &answer);
+        assert_eq!(sent(&mut host, NOW)[0][..6], PEER_MAC);
+        // Nor does it change what was told.
+        forged(&mut host);
+        host.stack.connect(NOW, SocketAddr::new(peer, 81), peer).unwrap();
+        assert_eq!(sent(&mut host, NOW)[0][..6], PEER_MAC);
+    }
 }
 
 #[test]

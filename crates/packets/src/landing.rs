@@ -168,6 +168,11 @@ impl Landing {
         self.pool.sort_landed(frames);
     }
 
+    /// Bytes of a chunk: one packet each.
+    pub fn chunk(&self) -> u64 {
+        self.chunk
+    }
+
     /// True if packets land in the region itself.
     pub fn is_in_region(&self) -> bool {
         self.zone.is_none()

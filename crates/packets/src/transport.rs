@@ -173,13 +173,13 @@ impl PacketTransport {
 
     /// Takes packets that have arrived; how many there were.
     fn take_packets(&mut self, frames: &mut dyn Frames) -> usize {
-        let (mut taken, mut continues) = (0, false);
+        let mut taken = 0;
         let pushed = self.stack.stats().pushed;
         while taken < BATCH_PACKETS
             && self.stack.stats().pushed - pushed < BATCH_PUSHES
             && self.receive(taken == 0) > 0
         {
-            taken += self.take_portion(&mut continues, frames);
+            taken += self.take_portion(frames);
         }
         taken
     }
@@ -197,7 +197,7 @@ impl PacketTransport {
     }
 
     /// Takes the packets that were fetched; how many there were.
-    fn take_portion(&mut self, continues: &mut bool, frames: &mut dyn Frames) -> usize {
+    fn take_portion(&mut self, frames: &mut dyn Frames) -> usize {
         let now = now();
         if now.since(self.clock_offset.1) > CLOCKS_EVERY {
             self.clock_offset = (unix_ns() - monotonic_ns(), now);
@@ -210,12 +210,11 @@ impl PacketTransport {
                 prefetch(frames.bytes(Extent::new(next.addr, next.len)));
             }
             // Packets in several parts do not fit the MTU that was checked: none of them is whole.
-            if !*continues && !packet.continues {
-                self.take_one(now, frames, packet);
-            } else {
+            if packet.is_part {
                 self.landing.discard(packet, frames);
+            } else {
+                self.take_one(now, frames, packet);
             }
-            *continues = packet.continues;
         }
         self.received = packets;
         self.received.len()
@@ -238,7 +237,7 @@ impl PacketTransport {
         frames.hold(packet);
         let forwarded = self.flows.forward(self.worker, &tuple, Stray { packet, arrival_ns });
         if forwarded == Forwarded::Nobody {
-            self.stack.refuse(&Memory(frames), packet);
+            self.stack.refuse(now, &Memory(frames), packet);
         }
         if forwarded == Forwarded::Yes {
             self.passed_on += 1;
@@ -254,9 +253,10 @@ impl PacketTransport {
         }
         let strays = self.flows.collect(self.worker);
         for stray in &strays {
-            let outcome = self.stack.receive(now(), &mut Memory(frames), stray.packet, stray.arrival_ns);
+            let now = now();
+            let outcome = self.stack.receive(now, &mut Memory(frames), stray.packet, stray.arrival_ns);
             if let Received::Stray(_) = outcome {
-                self.stack.refuse(&Memory(frames), stray.packet);
+                self.stack.refuse(now, &Memory(frames), stray.packet);
             }
             frames.release(stray.packet);
         }
@@ -508,6 +508,10 @@ impl Transport for PacketTransport {
         None
     }
 
+    fn lands_apart(&self) -> u64 {
+        self.landing.chunk()
+    }
+
     fn unsent(&self, conn: ConnId) -> Option<usize> {
         Some(self.stack.queued(landfall_net::ConnId(conn.0)))
     }
@@ -594,6 +598,7 @@ fn counters(stack: &Stack, socket: Option<&Socket>) -> Vec<(&'static str, u64)> 
         ("half_open", half_open as u64),
         ("time_wait", time_wait as u64),
         ("waiting_frames", stack.waiting_frames() as u64),
+        ("waiting_bytes", stack.waiting_bytes() as u64),
     ];
     if let Some(kernel) = socket.and_then(|socket| socket.statistics().ok()) {
         out.push(("kernel_dropped_no_chunk", kernel.fill_ring_empty));

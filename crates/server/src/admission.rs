@@ -26,7 +26,7 @@ const ALLOWANCE_RATE: u64 = 16 << 10;
 /// Who holds something.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Held {
-    /// Bytes received of what is not complete.
+    /// Bytes of the region that are kept from others by what is received and not complete.
     pub(crate) bytes: u64,
     /// The client has authenticated, or need not.
     pub(crate) is_authenticated: bool,

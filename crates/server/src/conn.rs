@@ -128,11 +128,12 @@ enum Step {
 }
 
 impl Conn {
-    pub(crate) fn new(id: ConnId, speaks: Speaks, now_ms: u64) -> Self {
+    /// `apart`: as of [`Inbox::new`].
+    pub(crate) fn new(id: ConnId, speaks: Speaks, apart: u64, now_ms: u64) -> Self {
         Self {
             id,
             speaks,
-            inbox: Inbox::default(),
+            inbox: Inbox::new(apart),
             outbox: Outbox::default(),
             park: None,
             sending: false,
@@ -339,7 +340,7 @@ impl Conn {
             // What it waits for may not come for an hour.
             Some(park) => matches!(park, Park::Log(_)),
         };
-        let bytes = if waits && !self.closing { self.inbox.len() as u64 } else { 0 };
+        let bytes = if waits && !self.closing { self.inbox.pinned() } else { 0 };
         Held { bytes, is_authenticated }
     }
 

@@ -4,6 +4,7 @@ use landfall_heap::{CopyPath, FRAME_SIZE, Heap};
 use landfall_media::{Extent, MediaError, RUN_SIZE, Segment, Sum};
 use landfall_sockets::Frames;
 use smallvec::SmallVec;
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// Pieces of a stream as a parser takes them.
@@ -101,11 +102,24 @@ fn sum_of_rest(heap: &Heap, whole: Extent, count: usize) -> Option<Sum> {
     Some(sum.of_part(bytes, count..bytes.len()))
 }
 
+/// A piece of what was received.
+#[derive(Clone, Copy, Debug)]
+struct Piece {
+    extent: Extent,
+    /// It was copied out of the landing run in which it came, to others.
+    is_aside: bool,
+}
+
 /// What a connection has received and not yet consumed: held extents, in stream order.
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
-    extents: std::collections::VecDeque<Extent>,
+    pieces: VecDeque<Piece>,
     len: usize,
+    /// Bytes of the region that the pieces keep from others.
+    pinned: u64,
+    /// Bytes that the transport lands each packet in: nothing else uses them while the packet is held. 0: packets land behind
+    /// each other.
+    apart: u64,
     /// Where the latest listing began.
     mark: Mark,
     /// Leading extents that have been looked at for moving the smallest aside, and all.
@@ -145,12 +159,27 @@ impl Inbox {
     }
 
     pub(crate) fn extent(&self, index: usize) -> Option<Extent> {
-        self.extents.get(index).copied()
+        self.pieces.get(index).map(|piece| piece.extent)
+    }
+
+    /// An inbox for packets that land `apart` bytes from each other, or behind each other (0).
+    pub(crate) fn new(apart: u64) -> Self {
+        Self { apart, ..Self::default() }
+    }
+
+    /// Bytes of the region that are kept from others: a packet of one byte may keep a frame.
+    pub(crate) fn pinned(&self) -> u64 {
+        self.pinned
+    }
+
+    fn pinned_by(&self, piece: Piece) -> u64 {
+        let len = u64::from(piece.extent.len());
+        if piece.is_aside || self.apart == 0 { len } else { len.next_multiple_of(self.apart) }
     }
 
     /// Pieces that the bytes lie in.
     pub(crate) fn pieces(&self) -> usize {
-        self.extents.len()
+        self.pieces.len()
     }
 
     /// What has been received from byte `from` on, where it lies. Listing from further and further on, as more arrives,
@@ -158,27 +187,27 @@ impl Inbox {
     pub(crate) fn segments<'h>(&mut self, heap: &'h Heap, from: usize) -> Result<Segments<'h>, MediaError> {
         let mark = self.find(from);
         let mut skip = from - mark.start;
-        let segment = |extent: &Extent| {
+        let segment = |Piece { extent, .. }: &Piece| {
             let bytes = heap.media().bytes(*extent)?;
             let skip = std::mem::take(&mut skip);
             let sum = extent.sum().filter(|_| skip == 0);
             Ok(Segment { addr: extent.off + skip as u64, bytes: bytes.get(skip..).unwrap_or_default(), sum })
         };
-        self.extents.range(mark.extent..).map(segment).collect()
+        self.pieces.range(mark.extent..).map(segment).collect()
     }
 
     /// The extent that byte `from` lies in, or the end.
     fn find(&mut self, from: usize) -> Mark {
         let mut mark = if from < self.mark.start { Mark::default() } else { self.mark };
-        while let Some(extent) = self.extents.get(mark.extent)
+        while let Some(Piece { extent, .. }) = self.pieces.get(mark.extent)
             && mark.start + extent.len() as usize <= from
         {
             mark = Mark { extent: mark.extent + 1, start: mark.start + extent.len() as usize };
         }
         // The last extent may still grow.
-        let end = mark.extent == self.extents.len();
-        if end && let Some(last) = self.extents.back() {
-            mark = Mark { extent: mark.extent - 1, start: mark.start - last.len() as usize };
+        let end = mark.extent == self.pieces.len();
+        if end && let Some(last) = self.pieces.back() {
+            mark = Mark { extent: mark.extent - 1, start: mark.start - last.extent.len() as usize };
         }
         self.mark = mark;
         mark
@@ -186,18 +215,30 @@ impl Inbox {
 
     /// Appends bytes that are held once. Neighbours become one extent, whose shared frame needs one hold.
     pub(crate) fn push(&mut self, heap: &Heap, extent: Extent) {
+        self.push_piece(heap, Piece { extent, is_aside: false });
+    }
+
+    fn push_piece(&mut self, heap: &Heap, piece: Piece) {
+        let extent = piece.extent;
         self.len += extent.len() as usize;
-        match self.extents.back_mut() {
-            Some(last) if last.end() == extent.off && last.len().checked_add(extent.len()).is_some() => {
-                if !extent.off.is_multiple_of(FRAME_SIZE) {
-                    heap.runs().release(Extent::new(extent.off, 1));
-                }
-                last.grow(extent.len());
-                let looked_at = self.extents.len() - 1;
-                self.aside = self.aside.map(|aside| aside.min(looked_at));
-            }
-            _ => self.extents.push_back(extent),
+        let Some(last) = self.pieces.back().copied().filter(|last| joins(*last, piece)) else {
+            self.pinned += self.pinned_by(piece);
+            return self.pieces.push_back(piece);
+        };
+        if !extent.off.is_multiple_of(FRAME_SIZE) {
+            heap.runs().release(Extent::new(extent.off, 1));
         }
+        let mut grown = last;
+        grown.extent.grow(extent.len());
+        self.replace(self.pieces.len() - 1, grown);
+        let looked_at = self.pieces.len() - 1;
+        self.aside = self.aside.map(|aside| aside.min(looked_at));
+    }
+
+    fn replace(&mut self, index: usize, piece: Piece) {
+        let before = self.pinned_by(self.pieces[index]);
+        self.pinned = self.pinned - before + self.pinned_by(piece);
+        self.pieces[index] = piece;
     }
 
     /// Drops the first `count` bytes, releasing the frames that hold no later ones.
@@ -205,32 +246,34 @@ impl Inbox {
         self.len -= count;
         self.mark = Mark::default();
         while count > 0 {
-            let front = self.extents.front_mut().expect("no more is consumed than was received");
+            let piece = *self.pieces.front().expect("no more is consumed than was received");
+            let front = piece.extent;
             if front.len() as usize <= count {
                 count -= front.len() as usize;
-                heap.runs().release(*front);
-                self.extents.pop_front();
+                heap.runs().release(front);
+                self.pinned -= self.pinned_by(piece);
+                self.pieces.pop_front();
                 self.aside = self.aside.map(|aside| aside.saturating_sub(1));
                 continue;
             }
             let rest = Extent::new(front.off + count as u64, front.len() - count as u32)
-                .with_sum(sum_of_rest(heap, *front, count));
+                .with_sum(sum_of_rest(heap, front, count));
             let first_kept = rest.off / FRAME_SIZE * FRAME_SIZE;
             if first_kept > front.off {
                 heap.runs().release(Extent::new(front.off, (first_kept - front.off) as u32));
             }
-            *front = rest;
+            self.replace(0, Piece { extent: rest, ..piece });
             count = 0;
         }
     }
 
     /// Moves pieces that this has not been asked about before out of landing runs.
     pub(crate) fn set_aside(&mut self, landing: &mut Landing, what: Aside) -> Result<(), MediaError> {
-        for index in self.aside[what as usize]..self.extents.len() {
-            let extent = self.extents[index];
+        for index in self.aside[what as usize]..self.pieces.len() {
+            let extent = self.pieces[index].extent;
             if u64::from(extent.len()) <= what.len_max() {
                 let Some(copy) = landing.set_aside(extent)? else { break };
-                self.extents[index] = copy;
+                self.replace(index, Piece { extent: copy, is_aside: true });
             }
             self.aside[what as usize] = index + 1;
         }
@@ -241,12 +284,13 @@ impl Inbox {
     pub(crate) fn gather(&mut self, landing: &mut Landing) -> Result<(), MediaError> {
         let heap = Arc::clone(&landing.heap);
         self.mark = Mark::default();
-        let (mut rest, len) = (std::mem::take(&mut self.extents), std::mem::take(&mut self.len));
-        self.aside = [0; 2];
+        let (mut rest, len) = (std::mem::take(&mut self.pieces), std::mem::take(&mut self.len));
+        (self.aside, self.pinned) = ([0; 2], 0);
         let mut outcome = Ok(());
-        while let Some(extent) = rest.pop_front() {
-            let moved = if outcome.is_ok() { landing.set_aside(extent) } else { Ok(None) };
-            self.push(&heap, *moved.as_ref().ok().and_then(Option::as_ref).unwrap_or(&extent));
+        while let Some(piece) = rest.pop_front() {
+            let moved = if outcome.is_ok() { landing.set_aside(piece.extent) } else { Ok(None) };
+            let copy = moved.as_ref().ok().copied().flatten().map(|extent| Piece { extent, is_aside: true });
+            self.push_piece(&heap, copy.unwrap_or(piece));
             outcome = outcome.and(moved.map(|_| ()));
         }
         debug_assert_eq!(self.len, len, "nothing is lost");
@@ -256,6 +300,13 @@ impl Inbox {
     pub(crate) fn clear(&mut self, heap: &Heap) {
         self.consume(heap, self.len);
     }
+}
+
+/// True if the later of two pieces lies right behind the earlier one, and both keep the like from others.
+fn joins(last: Piece, next: Piece) -> bool {
+    last.is_aside == next.is_aside
+        && last.extent.end() == next.extent.off
+        && last.extent.len().checked_add(next.extent.len()).is_some()
 }
 
 #[cfg(test)]
@@ -309,10 +360,28 @@ mod tests {
                 let from = place.index(model.len() + 1);
                 prop_assert_eq!(listed(&mut inbox, &heap, from), &model[from..]);
                 prop_assert_eq!(listed(&mut inbox, &heap, 0), &model[..]);
-                prop_assert_eq!(inbox.len(), model.len());
+                prop_assert_eq!((inbox.len(), inbox.pinned()), (model.len(), model.len() as u64));
             }
             inbox.clear(&heap);
         }
+    }
+
+    #[test]
+    fn single_bytes_that_landed_apart_keep_a_frame_each_until_they_are_moved() {
+        let heap = heap();
+        let mut landing = Landing::new(Arc::clone(&heap));
+        let mut at = heap.take_landing_run().unwrap();
+        let mut inbox = Inbox::new(FRAME_SIZE);
+        for _ in 0..100 {
+            receive(&heap, &mut inbox, &mut at, 1, false);
+        }
+        assert_eq!((inbox.len(), inbox.pinned()), (100, 100 * FRAME_SIZE));
+        inbox.consume(&heap, 10);
+        assert_eq!(inbox.pinned(), 90 * FRAME_SIZE);
+        inbox.set_aside(&mut landing, Aside::Smallest).unwrap();
+        assert_eq!((inbox.len(), inbox.pinned()), (90, 90));
+        inbox.clear(&heap);
+        assert_eq!(inbox.pinned(), 0);
     }
 
     #[test]

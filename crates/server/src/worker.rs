@@ -235,7 +235,7 @@ impl Worker {
         } else {
             speaks_resp(&shared, id, self.id, peer)
         };
-        let mut conn = Box::new(Conn::new(id, speaks, self.now_ns / 1_000_000));
+        let mut conn = Box::new(Conn::new(id, speaks, self.transport.lands_apart(), self.now_ns / 1_000_000));
         // Who comes while the server stops does not hold it up.
         conn.closing = shared.is_stopping();
         if clients > shared.config.max_clients as u64 {

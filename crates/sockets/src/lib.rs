@@ -166,6 +166,12 @@ pub trait Transport {
     /// emptied buffers come back at once.
     fn send(&mut self, frames: &mut dyn Frames, conn: ConnId, out: Outgoing) -> Option<Outgoing>;
 
+    /// Bytes from the beginning of one packet's landing space to that of another: nobody else uses what a short packet leaves
+    /// of it. 0: what arrives lands behind what arrived before.
+    fn lands_apart(&self) -> u64 {
+        0
+    }
+
     /// Bytes of the reply being sent that the connection has not taken yet; `None` where nobody knows. A reader that is
     /// slow is told from one that has stopped by whether they become fewer.
     fn unsent(&self, conn: ConnId) -> Option<usize> {

@@ -54,7 +54,8 @@ fn packets_larger_than_a_chunk_arrive_in_parts_that_say_so() {
             let part = receive(&mut socket, 1)[0];
             frame.extend(memory.read(part.addr, part.len));
             socket.fill([part.addr].into_iter());
-            if !part.continues {
+            assert_eq!(part.is_part, size + 42 > 1792, "{size}: also the last part is one");
+            if frame.len() >= payload.len() + 42 {
                 break;
             }
         }
@@ -76,7 +77,7 @@ fn one_chunk_of_4096_holds_a_packet_of_a_large_mtu() {
     steering.set_socket(0, &socket).unwrap();
     send(&pair, &[9; 3372]);
     let packet = receive(&mut socket, 1)[0];
-    assert_eq!((packet.addr, packet.len, packet.continues), (64 + 256, 3414, false));
+    assert_eq!((packet.addr, packet.len, packet.is_part), (64 + 256, 3414, false));
     assert_eq!(memory.read(packet.addr + 42, 3372), [9; 3372]);
 }
 
@@ -138,6 +139,8 @@ fn an_empty_fill_ring_drops_and_is_counted() {
     while socket.statistics().unwrap().fill_ring_empty < 3 {
         assert!(started.elapsed() < PATIENCE, "{:?}", socket.statistics());
     }
+    let statistics = socket.statistics().unwrap();
+    assert_eq!((statistics.fill_ring_empty, statistics.rx_dropped), (3, 0), "each is counted once");
 }
 
 #[test]

@@ -33,7 +33,7 @@ fn datagrams_of_a_kernel_peer_land_in_the_area_byte_for_byte() {
     }
     for (n, packet) in (0u8..).zip(receive(&mut socket, 50)) {
         assert_eq!(packet.addr, u64::from(n) * CHUNK + u64::from(umem.landing()));
-        assert!(!packet.continues && packet.stamp_ns == 0);
+        assert!(!packet.is_part && packet.stamp_ns == 0);
         let bytes = memory.read(packet.addr, packet.len);
         assert_eq!(bytes[42..43 + usize::from(n)], vec![n; usize::from(n) + 1]);
         assert_eq!(bytes[6..12], pair.peer_interface.mac);

@@ -16,8 +16,8 @@ pub struct Received {
     pub len: u32,
     /// When the steering program saw it, nanoseconds of `CLOCK_MONOTONIC`; 0 if it left no stamp.
     pub stamp_ns: u64,
-    /// The next one received is a further part of the same packet.
-    pub continues: bool,
+    /// It is no whole packet: the one received before, or the next one, is another part of it.
+    pub is_part: bool,
 }
 
 /// A piece of a packet to transmit. It may start anywhere in a chunk and may not reach into the next.
@@ -53,7 +53,8 @@ pub enum NotTaken {
 /// What the kernel counted for a socket since it was opened, packets or descriptors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// Packets dropped for other reasons than those below.
+    /// Packets dropped for other reasons than those below. The kernel counts a packet that finds no chunk here, too; that is
+    /// taken off.
     pub rx_dropped: u64,
     /// Chunk addresses in the fill ring that lay outside the UMEM.
     pub rx_invalid: u64,
@@ -61,7 +62,8 @@ pub struct Statistics {
     pub tx_invalid: u64,
     /// Packets dropped because the receive ring was full: receive more often.
     pub rx_ring_full: u64,
-    /// Packets dropped because the fill ring was empty: fill more.
+    /// Packets dropped because the fill ring was empty: fill more. Where the driver lands packets itself (zero-copy), times
+    /// that it found the ring empty.
     pub fill_ring_empty: u64,
     /// Times the transmit ring was found empty.
     pub tx_ring_empty: u64,

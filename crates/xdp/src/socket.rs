@@ -96,6 +96,8 @@ pub struct Socket {
     queue: u32,
     zero_copy: bool,
     stamps: Arc<Stamps>,
+    /// The part received last was not its packet's last one.
+    is_inside: bool,
 }
 
 /// How to tell a stamp from other bytes: see [`crate::Steering::set_socket`].
@@ -148,6 +150,7 @@ impl Socket {
             queue,
             zero_copy,
             stamps: Arc::default(),
+            is_inside: false,
         })
     }
 
@@ -170,13 +173,15 @@ impl Socket {
     pub fn receive(&mut self, max: u32, into: &mut Vec<Received>) -> u32 {
         let cookie = self.stamps.cookie.load(Ordering::Relaxed);
         let area = self.umem.area();
+        let is_inside = &mut self.is_inside;
         self.rx.take(max, |descriptor| {
             let stamp_ns = match cookie {
                 0 => 0,
                 _ => area.words_before(descriptor.addr).map_or(0, |words| stamp(words, cookie)),
             };
             let continues = descriptor.options & libc::XDP_PKT_CONTD != 0;
-            into.push(Received { addr: descriptor.addr, len: descriptor.len, stamp_ns, continues });
+            let is_part = std::mem::replace(is_inside, continues) || continues;
+            into.push(Received { addr: descriptor.addr, len: descriptor.len, stamp_ns, is_part });
         })
     }
 
@@ -287,7 +292,7 @@ impl Socket {
         let told = self.raw.counters();
         let told = told.map_err(|source| XdpError::from_io(&self.interface, "read statistics", source))?;
         Ok(Statistics {
-            rx_dropped: told.rx_dropped,
+            rx_dropped: told.rx_dropped.saturating_sub(told.rx_fill_ring_empty_descs),
             rx_invalid: told.rx_invalid_descs,
             tx_invalid: told.tx_invalid_descs,
             rx_ring_full: told.rx_ring_full,

@@ -30,7 +30,7 @@ impl LogArgs {
     pub(super) fn start(&self) {
         let filter = tracing_subscriber::EnvFilter::try_new(&self.log_level)
             .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
-        let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+        let log = crate::log::to_stderr().with_env_filter(filter);
         match self.log_format.as_str() {
             "json" => log.json().init(),
             _ => log.with_target(false).init(),

@@ -106,7 +106,9 @@ impl Stack {
                 let (to, mac) = if from.is_unspecified() {
                     (Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1), [0x33, 0x33, 0, 0, 0, 1])
                 } else {
-                    self.learnt(now, from.into(), ends.0);
+                    if self.asks_for(from.into()) {
+                        self.learnt(now, from.into(), ends.0);
+                    }
                     (from, ends.0)
                 };
                 let solicited = if from.is_unspecified() {

@@ -46,10 +46,10 @@ impl Stack {
     }
 
     /// Answers a stray segment that no stack knows: with a reset (RFC 9293, 3.10.7.1).
-    pub fn refuse(&mut self, frames: &dyn Frames, packet: Extent) {
+    pub fn refuse(&mut self, now: Instant, frames: &dyn Frames, packet: Extent) {
         let bytes = frames.bytes(packet);
         let outcome =
-            self.parse(bytes, packet.off, 0).map(|arrival| arrival.map(|a| self.refuse_segment(&a)));
+            self.parse(bytes, packet.off, 0).map(|arrival| arrival.map(|a| self.refuse_segment(now, &a)));
         if let Err(reason) | Ok(Some(Err(reason))) = outcome {
             self.stats.drop(reason);
         }
@@ -92,7 +92,7 @@ impl Stack {
             }
             PROTOCOL_UDP => {
                 let datagram = super::udp::parse(&arrival)?;
-                self.receive_datagram(now, frames, &datagram)
+                self.receive_datagram(frames, &datagram)
             }
             PROTOCOL_ICMP => {
                 let message = arrival.ip.payload.to_vec();
@@ -126,6 +126,10 @@ impl Stack {
             EthernetProtocol::Arp => return Ok(None),
             _ => return Err(Drop::Protocol),
         };
+        // Nobody but us has our addresses (RFC 1122, 3.2.1.3): an answer would go to ourselves.
+        if self.config.addresses.contains(&ip.from) {
+            return Err(Drop::Malformed);
+        }
         // Groups, of the link (RFC 1122, 3.3.6) or of IP (RFC 9293, 3.9.2.3), concern neighbour discovery only.
         let alone = frame.dst_addr().is_unicast() && self.config.addresses.contains(&ip.to);
         let discovery = ip.protocol == PROTOCOL_ICMPV6 && self.is_ours(ip.to);

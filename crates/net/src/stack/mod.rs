@@ -4,6 +4,7 @@ mod icmp;
 mod ingress;
 mod latest;
 mod neighbours;
+mod reordered;
 mod table;
 mod tcp;
 mod udp;
@@ -24,6 +25,7 @@ use core::net::{IpAddr, SocketAddr};
 use landfall_media::{Extent, Sum};
 use latest::Latest;
 use neighbours::Neighbours;
+use reordered::Reordered;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use table::Table;
@@ -109,7 +111,9 @@ pub struct Stack {
     /// Length at which it is looked through.
     timers_clean_at: usize,
     stats: Stats,
-    waiting_frames: usize,
+    /// Frames that wait for paused applications.
+    held_back: usize,
+    reordered: Reordered,
     limits: Limits,
     cookies_until: Option<Instant>,
     next_port: u16,
@@ -163,7 +167,8 @@ impl Stack {
             timers: BinaryHeap::new(),
             timers_clean_at: TIMERS_CLEAN_MIN,
             stats: Stats::default(),
-            waiting_frames: 0,
+            held_back: 0,
+            reordered: Reordered::default(),
             limits: Limits {
                 second: 0,
                 challenges: CHALLENGES_PER_SECOND,
@@ -439,9 +444,15 @@ impl Stack {
         (self.table.len(), self.backlog.len(), self.time_wait.len())
     }
 
-    /// Frames that wait for a hole to be filled or for the application.
+    /// Pieces of streams that wait for a hole to be filled or for the application: a frame each, but for small ones behind
+    /// holes.
     pub fn waiting_frames(&self) -> usize {
-        self.waiting_frames
+        self.held_back + self.reordered.kept().pieces
+    }
+
+    /// Bytes that data behind holes occupy.
+    pub fn waiting_bytes(&self) -> usize {
+        self.reordered.kept().bytes
     }
 
     /// Ends everything: peers get resets, every frame is given back. What [`Self::poll_transmit`] then fills is the
@@ -485,7 +496,7 @@ impl Stack {
         work: impl FnOnce(&mut Tcb, &mut Context<'_>) -> T,
     ) -> T {
         let Some(tcb) = self.table.get_mut(id) else { return T::default() };
-        let before = tcb.waiting_frames();
+        let before = (tcb.held_back(), tcb.reordered());
         let mut context = Context {
             now,
             id,
@@ -493,12 +504,14 @@ impl Stack {
             frames,
             events: &mut self.events,
             stats: &mut self.stats,
-            waiting_frames: self.waiting_frames,
+            held_back: self.held_back,
             challenges_left: &mut self.limits.challenges,
             replies: &mut self.control,
         };
         let out = work(tcb, &mut context);
-        self.waiting_frames = self.waiting_frames + tcb.waiting_frames() - before;
+        let after = (tcb.held_back(), tcb.reordered());
+        self.held_back = self.held_back + after.0 - before.0;
+        self.reordered.note(id, before.1, after.1);
         out
     }
 

@@ -28,8 +28,10 @@ const BROADCAST: Mac = [0xff; 6];
 
 #[derive(Debug, Default)]
 pub(super) struct Neighbours {
-    /// Hardware addresses, and when they were told last.
+    /// Hardware addresses that were asked for, and when they were told last.
     known: BTreeMap<IpAddr, (Mac, Instant)>,
+    /// Hardware addresses from which datagrams came: what answers them goes back the way they came.
+    senders: BTreeMap<IpAddr, Mac>,
     asked: BTreeMap<IpAddr, Asked>,
 }
 
@@ -41,8 +43,18 @@ struct Asked {
 }
 
 impl Neighbours {
+    /// Where a datagram for an address goes.
     pub(super) fn get(&self, address: IpAddr) -> Option<Mac> {
-        self.known.get(&address).map(|(mac, _)| *mac)
+        let known = || self.known.get(&address).map(|(mac, _)| *mac);
+        self.senders.get(&address).copied().or_else(known)
+    }
+
+    /// A datagram came from an address. Connections are not opened by what it tells: it may be forged.
+    pub(super) fn note_sender(&mut self, address: IpAddr, mac: Mac) {
+        if self.senders.len() >= KNOWN_MAX && !self.senders.contains_key(&address) {
+            self.senders.pop_first();
+        }
+        self.senders.insert(address, mac);
     }
 
     /// The same, unless it was told so long ago that it may have changed (RFC 1122, 2.3.2.1).
@@ -90,7 +102,9 @@ impl Stack {
         if !mac.is_unicast() {
             return Err(Drop::Malformed);
         }
-        self.learnt(now, from.into(), mac.0);
+        if self.asks_for(from.into()) {
+            self.learnt(now, from.into(), mac.0);
+        }
         if operation == ArpOperation::Request {
             self.send_arp(ArpOperation::Reply, target, mac.0, from);
         }
@@ -169,8 +183,9 @@ impl Stack {
         }
     }
 
-    /// True if an answer is of use: nobody else's is believed (RFC 4861, 7.2.5).
+    /// True if we wait for an answer. What nobody asked for is not believed, whether it claims to be an answer, a question
+    /// or an announcement: anybody could divert what we send (RFC 826 and RFC 4861, 7.2.3 would take it).
     pub(super) fn asks_for(&self, address: IpAddr) -> bool {
-        self.neighbours.asked.contains_key(&address) || self.neighbours.known.contains_key(&address)
+        self.neighbours.asked.contains_key(&address)
     }
 }

@@ -57,10 +57,16 @@ impl Stack {
         segment: Segment,
     ) {
         self.with(now, frames, conn, |tcb, context| {
-            // The way back follows the way here: routers change.
-            tcb.path.remote_mac = from_mac;
+            let before = tcb.progress();
+            let is_repeated = tcb.is_repeated_in_need(&segment);
             tcb.receive(context, segment);
+            // Routers change, so the way back follows the way here. Only whoever knows the connection's numbers can advance
+            // it: a forged segment does not divert what is sent.
+            if is_repeated || tcb.progress() != before {
+                tcb.path.remote_mac = from_mac;
+            }
         });
+        self.bound_reordered(now, frames);
     }
 
     /// A segment of no connection, or of one that is half open or over.
@@ -97,7 +103,7 @@ impl Stack {
         if self.flows.is_some() {
             return Ok(Received::Stray(path.tuple));
         }
-        self.answer_stray(&path, &segment)?;
+        self.answer_stray(now, &path, &segment)?;
         Ok(Received::Done)
     }
 
@@ -183,6 +189,11 @@ impl Stack {
         }
         if !completes(&half, &segment, &self.config) {
             let bad_ack = segment.flags.ack && segment.ack != half.iss + 1;
+            // The peer may have been answered with a cookie, too, while there was no room.
+            if bad_ack && self.accept_cookie(now, frames, path, segment) {
+                self.backlog.remove(&path.tuple);
+                return Ok(Received::Done);
+            }
             if bad_ack {
                 self.reset(path, &segment);
             }
@@ -207,7 +218,7 @@ impl Stack {
         path: &Path,
         segment: Segment,
     ) -> bool {
-        let expected = self.cookies_until.is_some_and(|until| now <= until);
+        let expected = self.expects_cookies(now);
         let plain_ack = segment.flags.ack && !segment.flags.syn && !segment.flags.rst;
         let Some(tag) = self.tag_of(path.tuple.local.port()) else { return false };
         if !expected || !plain_ack || self.table.is_full() {
@@ -224,6 +235,11 @@ impl Stack {
         true
     }
 
+    /// True while a cookie that was sent may come back.
+    fn expects_cookies(&self, now: Instant) -> bool {
+        self.cookies_until.is_some_and(|until| now <= until)
+    }
+
     fn accept(&mut self, now: Instant, frames: &mut dyn Frames, tcb: Tcb, tag: u32, segment: Segment) {
         let remote = tcb.path.tuple.remote;
         let id = self.insert(tcb);
@@ -232,16 +248,21 @@ impl Stack {
     }
 
     /// A stray segment that is given back to us: nobody knows it.
-    pub(super) fn refuse_segment(&mut self, arrival: &Arrival<'_>) -> Result<(), Drop> {
+    pub(super) fn refuse_segment(&mut self, now: Instant, arrival: &Arrival<'_>) -> Result<(), Drop> {
         let addressed = parse(arrival)?;
         let path = self.path_back(arrival, &addressed);
-        self.answer_stray(&path, &addressed.segment)
+        self.answer_stray(now, &path, &addressed.segment)
     }
 
     /// A segment that belongs to nothing (RFC 9293, 3.10.7.1).
-    fn answer_stray(&mut self, path: &Path, segment: &Segment) -> Result<(), Drop> {
+    fn answer_stray(&mut self, now: Instant, path: &Path, segment: &Segment) -> Result<(), Drop> {
+        let listens = self.tag_of(path.tuple.local.port()).is_some();
+        // Only the first segment proves a cookie. What comes behind a first one that was lost must not be refused: the peer
+        // sends the first one again.
+        let may_follow_cookie =
+            listens && segment.len() > 0 && !segment.flags.syn && self.expects_cookies(now);
         // Where the kernel shares the address, only ports that we listen on are ours to answer for.
-        if self.config.owns_addresses || self.tag_of(path.tuple.local.port()).is_some() {
+        if (self.config.owns_addresses || listens) && !may_follow_cookie {
             self.reset(path, segment);
         }
         Err(if segment.flags.syn { Drop::NoListener } else { Drop::NoConnection })

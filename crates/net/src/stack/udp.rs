@@ -9,7 +9,6 @@ use crate::frames::Frames;
 use crate::ip;
 use crate::packet::{BYTES_MAX, Packet, PacketBuilder};
 use crate::stats::Drop;
-use crate::time::Instant;
 use core::net::{IpAddr, SocketAddr};
 use landfall_media::{Extent, Sum};
 use smoltcp::wire::UdpPacket;
@@ -94,14 +93,13 @@ impl Outgoing {
 impl Stack {
     pub(super) fn receive_datagram(
         &mut self,
-        now: Instant,
         frames: &mut dyn Frames,
         datagram: &Datagram,
     ) -> Result<Received, Drop> {
         if !self.udp_ports.contains(&datagram.to.port()) {
             return Err(Drop::NoListener);
         }
-        self.neighbours.learn(now, datagram.from.ip(), datagram.mac);
+        self.neighbours.note_sender(datagram.from.ip(), datagram.mac);
         frames.hold(datagram.extent);
         self.events.push_back(Event::Datagram {
             port: datagram.to.port(),

@@ -40,6 +40,7 @@ use crate::stats::Stats;
 use crate::time::Instant;
 use congestion::Congestion;
 use queue::{Offset, TransmitQueue};
+pub(crate) use reassembly::Kept;
 use reassembly::Reassembly;
 use rtt::Rtt;
 use segment::Payload;
@@ -214,8 +215,8 @@ pub(crate) struct Context<'a> {
     pub(crate) frames: &'a mut dyn Frames,
     pub(crate) events: &'a mut VecDeque<Event>,
     pub(crate) stats: &'a mut Stats,
-    /// Frames that wait for a hole to be filled or for the application, all connections together.
-    pub(crate) waiting_frames: usize,
+    /// Frames that wait for paused applications, all connections together.
+    pub(crate) held_back: usize,
     /// Challenges that may still be sent in this second (RFC 5961, 7).
     pub(crate) challenges_left: &'a mut u32,
     /// Segments of no connection that wait to be sent.
@@ -237,9 +238,14 @@ impl Tcb {
         self.queue.len()
     }
 
-    /// Frames held for data that nobody has taken yet.
-    pub(crate) fn waiting_frames(&self) -> usize {
-        self.reassembly.frames() + self.held_back.len()
+    /// Frames that wait for the application, which is paused.
+    pub(crate) fn held_back(&self) -> usize {
+        self.held_back.len()
+    }
+
+    /// What waits for a hole to be filled.
+    pub(crate) fn reordered(&self) -> Kept {
+        self.reassembly.kept()
     }
 
     /// True when data may be queued.
@@ -314,6 +320,23 @@ impl Tcb {
         let options = if self.timestamps.is_some() { emit::TIMESTAMPS_LEN as u16 } else { 0 };
         // RFC 9293, 3.7.1: the peer's MSS does not count options.
         u32::from(self.mss_peer.min(self.mtu.saturating_sub(headers)).saturating_sub(options).max(64))
+    }
+
+    /// How far both streams have come: what was received in order, and what the peer has acknowledged.
+    pub(crate) fn progress(&self) -> (Seq, Seq) {
+        (self.rcv_nxt, self.snd_una)
+    }
+
+    /// True for what a peer sends that waits for what was lost on a way that is no more: exactly what it has sent last, with
+    /// exactly the acknowledgement that it has sent last, after a timeout of ours. It does not advance the connection, but
+    /// takes knowledge of both numbers.
+    pub(crate) fn is_repeated_in_need(&self, segment: &segment::Segment) -> bool {
+        let flags = segment.flags;
+        self.rtt.has_backed_off()
+            && flags.ack
+            && !flags.rst
+            && segment.ack == self.snd_una
+            && segment.seq + segment.len() == self.rcv_nxt
     }
 
     /// TSval of a segment sent now: milliseconds (RFC 7323, 5.4).

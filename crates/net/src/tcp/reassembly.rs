@@ -12,6 +12,12 @@ use std::time::Duration;
 pub(crate) const BLOCKS_MAX: usize = 3;
 /// Pieces no longer than this are gathered when they wait long: more of their frame is wasted than used.
 const ASIDE_MAX: u32 = 1024;
+/// Pieces no longer than this are gathered at once, so that a piece costs what it carries, and not a frame.
+const SMALL_MAX: u32 = 256;
+/// Bytes that a piece in a frame of its own counts at least: nothing else lands in the rest of its frame.
+const FRAME_BYTES: usize = 2048;
+/// Bytes that a piece counts beside what it carries: its entry here.
+const ENTRY_BYTES: usize = 64;
 
 /// A range of received sequence numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +38,29 @@ impl Waiting {
     fn end(&self) -> Seq {
         self.start + self.payload.extent.len()
     }
+
+    /// Bytes that it occupies.
+    fn bytes(&self) -> usize {
+        let len = self.payload.extent.len() as usize;
+        ENTRY_BYTES + if self.aside { len } else { len.max(FRAME_BYTES) }
+    }
+
+    /// Copies it out of its frame; false where there is no space for that.
+    fn set_aside(&mut self, frames: &mut dyn Frames) -> bool {
+        let copy = frames.set_aside(self.payload.extent);
+        if let Some(copy) = copy {
+            (self.payload.extent, self.aside) = (copy, true);
+        }
+        copy.is_some()
+    }
+}
+
+/// What is kept behind holes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Kept {
+    pub(crate) pieces: usize,
+    /// Bytes of memory, rather than of the stream.
+    pub(crate) bytes: usize,
 }
 
 /// What has arrived after the next byte expected.
@@ -39,6 +68,8 @@ impl Waiting {
 pub(crate) struct Reassembly {
     /// In stream order, without overlaps.
     waiting: VecDeque<Waiting>,
+    /// Bytes that `waiting` occupies.
+    bytes: usize,
     /// The latest arrival, for the first block reported (RFC 2018, 4).
     latest: Option<Seq>,
 }
@@ -48,30 +79,36 @@ impl Reassembly {
         self.waiting.is_empty()
     }
 
-    /// Frames held, more or less: each piece came in one.
-    pub(crate) fn frames(&self) -> usize {
-        self.waiting.len()
+    /// What is kept.
+    pub(crate) fn kept(&self) -> Kept {
+        Kept { pieces: self.waiting.len(), bytes: self.bytes }
     }
 
-    /// Keeps what of a segment was not there yet, holding its frames. True if anything was new.
+    /// Keeps what of a segment was not there yet, holding its frames; how many bytes of small pieces were copied out of
+    /// them at once. `None` if nothing was new.
     pub(crate) fn insert(
         &mut self,
         now: Instant,
         start: Seq,
         payload: Payload,
         frames: &mut dyn Frames,
-    ) -> bool {
+    ) -> Option<u64> {
         self.latest = Some(start);
         let end = start + payload.extent.len();
         let mut at = start;
         let mut index = self.waiting.partition_point(|kept| kept.end().le(start));
-        let mut new = false;
+        let (mut new, mut copied) = (false, 0);
         while at.lt(end) {
             let gap_end = self.waiting.get(index).map_or(end, |kept| kept.start.min(end));
             if at.lt(gap_end) {
                 let part = payload.part(at.past(start), gap_end.past(at), frames);
                 frames.hold(part.extent);
-                self.waiting.insert(index, Waiting { start: at, payload: part, arrived: now, aside: false });
+                let mut kept = Waiting { start: at, payload: part, arrived: now, aside: false };
+                if part.extent.len() <= SMALL_MAX && kept.set_aside(frames) {
+                    copied += u64::from(part.extent.len());
+                }
+                self.bytes += kept.bytes();
+                self.waiting.insert(index, kept);
                 new = true;
                 index += 1;
             }
@@ -79,7 +116,15 @@ impl Reassembly {
             at = at.max(kept.end());
             index += 1;
         }
-        new
+        new.then_some(copied)
+    }
+
+    /// Drops the piece that is furthest from the first hole.
+    pub(crate) fn drop_furthest(&mut self, frames: &mut dyn Frames) {
+        if let Some(kept) = self.waiting.pop_back() {
+            self.bytes -= kept.bytes();
+            frames.release(kept.payload.extent);
+        }
     }
 
     /// Takes the piece that continues the stream at `next`, cut to what is new; its hold passes on.
@@ -89,6 +134,7 @@ impl Reassembly {
                 return None;
             }
             self.waiting.pop_front();
+            self.bytes -= first.bytes();
             if next.lt(first.end()) {
                 let skip = next.past(first.start);
                 let rest = first.payload.part(skip, first.payload.extent.len() - skip, frames);
@@ -143,10 +189,12 @@ impl Reassembly {
             if kept.aside || kept.payload.extent.len() > ASIDE_MAX || now.since(kept.arrived) < after {
                 continue;
             }
-            let Some(copy) = frames.set_aside(kept.payload.extent) else { break };
-            copied += u64::from(copy.len());
-            kept.payload.extent = copy;
-            kept.aside = true;
+            let before = kept.bytes();
+            if !kept.set_aside(frames) {
+                break;
+            }
+            copied += u64::from(kept.payload.extent.len());
+            self.bytes = self.bytes + kept.bytes() - before;
         }
         copied
     }
@@ -154,6 +202,6 @@ impl Reassembly {
     /// Lets go of everything; the peer sends it again (RFC 2018, 8: a receiver may change its mind).
     pub(crate) fn clear(&mut self, frames: &mut dyn Frames) {
         self.waiting.drain(..).for_each(|kept| frames.release(kept.payload.extent));
-        self.latest = None;
+        (self.bytes, self.latest) = (0, None);
     }
 }

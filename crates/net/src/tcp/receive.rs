@@ -6,9 +6,10 @@ use super::seq::Seq;
 use super::timers::DELAYED_ACK;
 use super::{Ack, Context, Ended, State, Tcb};
 use crate::event::Event;
+use crate::frames::Frames;
 use crate::stats::Drop;
 
-/// Window offered while all connections together keep as many frames as they may.
+/// Window offered while all paused connections together keep half of the frames that they may.
 const WINDOW_UNDER_PRESSURE: u32 = 16 << 10;
 
 impl Tcb {
@@ -35,7 +36,7 @@ impl Tcb {
         if segment.seq != self.rcv_nxt {
             return self.receive_after_hole(context, segment);
         }
-        if self.paused && self.keeps_too_much(context) {
+        if self.paused && self.holds_back_too_much(context) {
             self.ack = Ack::Now;
             return Err(Drop::TooMuchWaiting);
         }
@@ -77,11 +78,13 @@ impl Tcb {
     fn receive_after_hole(&mut self, context: &mut Context<'_>, segment: &Segment) -> Result<(), Drop> {
         // RFC 5681, 4.2: tell at once what is missing.
         self.ack = Ack::Now;
-        if self.keeps_too_much(context) {
+        if self.pieces() >= context.config.waiting_frames_per_connection {
             return Err(Drop::TooMuchWaiting);
         }
-        if self.reassembly.insert(context.now, segment.seq, segment.payload, context.frames) {
+        let kept = self.reassembly.insert(context.now, segment.seq, segment.payload, context.frames);
+        if let Some(copied) = kept {
             context.stats.out_of_order += 1;
+            context.stats.set_aside_bytes += copied;
             self.arm_aside(context);
         } else {
             // Its FIN may still be news.
@@ -90,10 +93,20 @@ impl Tcb {
         Ok(())
     }
 
-    /// True if this connection, or all of them together, keep as many frames as they may.
-    fn keeps_too_much(&self, context: &Context<'_>) -> bool {
-        self.waiting_frames() >= context.config.waiting_frames_per_connection
-            || context.waiting_frames >= context.config.waiting_frames_max
+    /// Pieces that nobody has taken yet.
+    fn pieces(&self) -> usize {
+        self.held_back() + self.reassembly.kept().pieces
+    }
+
+    /// True if this connection, or all of them together, keep as many frames for paused applications as they may.
+    fn holds_back_too_much(&self, context: &Context<'_>) -> bool {
+        self.pieces() >= context.config.waiting_frames_per_connection
+            || context.held_back >= context.config.waiting_frames_max
+    }
+
+    /// Drops the data behind holes that are furthest from the first one.
+    pub(crate) fn drop_furthest(&mut self, frames: &mut dyn Frames) {
+        self.reassembly.drop_furthest(frames);
     }
 
     /// The window that a segment tells of. It is closed while a paused application leaves no frame for what may
@@ -101,7 +114,7 @@ impl Tcb {
     /// bytes would otherwise retransmit in vain until it gives up. What it had been promised is still taken once
     /// there is room.
     pub(super) fn window_to_tell(&mut self, context: &Context<'_>) -> u32 {
-        self.told_full = self.paused && self.keeps_too_much(context);
+        self.told_full = self.paused && self.holds_back_too_much(context);
         if self.told_full { 0 } else { self.rcv_edge.past(self.rcv_nxt) }
     }
 
@@ -169,7 +182,7 @@ impl Tcb {
 
     /// Right edge of the window to offer: it never moves back (RFC 9293, 3.8.6).
     pub(super) fn window_to_offer(&self, context: &Context<'_>) -> Seq {
-        let pressed = context.waiting_frames >= context.config.waiting_frames_max / 2;
+        let pressed = context.held_back >= context.config.waiting_frames_max / 2;
         let most = context.config.receive_window;
         let full = if pressed { WINDOW_UNDER_PRESSURE.min(most) } else { most };
         let room = full.saturating_sub(self.held_back_bytes);

@@ -12,11 +12,13 @@ pub struct Arena {
     max: usize,
     next: usize,
     pub set_aside: u64,
+    /// Where the next bytes that are set aside go.
+    gathered: Option<u64>,
 }
 
 impl Arena {
     pub fn new(frames: usize) -> Self {
-        Self { bytes: Vec::new(), refs: Vec::new(), max: frames, next: 0, set_aside: 0 }
+        Self { bytes: Vec::new(), refs: Vec::new(), max: frames, next: 0, set_aside: 0, gathered: None }
     }
 
     /// A free frame, held once.
@@ -46,6 +48,21 @@ impl Arena {
         let off = self.take()? + skip;
         self.bytes[off as usize..off as usize + bytes.len()].copy_from_slice(bytes);
         Some(Extent::new(off, bytes.len() as u32))
+    }
+
+    /// Puts bytes behind others that were gathered; held once.
+    fn gather(&mut self, bytes: &[u8]) -> Option<Extent> {
+        let fits = |at: &u64| at % FRAME > 0 && at % FRAME + bytes.len() as u64 <= FRAME;
+        let Some(at) = self.gathered.filter(fits) else {
+            let copy = self.store(0, bytes)?;
+            self.gathered = Some(copy.end());
+            return Some(copy);
+        };
+        let copy = Extent::new(at, bytes.len() as u32);
+        self.bytes[at as usize..copy.end() as usize].copy_from_slice(bytes);
+        self.hold(copy);
+        self.gathered = Some(copy.end());
+        Some(copy)
     }
 
     /// Frames that somebody holds.
@@ -83,6 +100,7 @@ impl Frames for Arena {
             if self.refs[frame] == 0 {
                 // Whoever reads it later reads nonsense.
                 let at = frame * FRAME as usize;
+                self.gathered = self.gathered.filter(|gathered| *gathered as usize / FRAME as usize != frame);
                 self.bytes[at..at + FRAME as usize].fill(0xdd);
             }
         }
@@ -90,7 +108,7 @@ impl Frames for Arena {
 
     fn set_aside(&mut self, extent: Extent) -> Option<Extent> {
         let bytes = self.bytes(extent).to_vec();
-        let copy = self.store(0, &bytes)?;
+        let copy = self.gather(&bytes)?;
         self.release(extent);
         self.set_aside += u64::from(extent.len());
         Some(copy)

@@ -206,6 +206,13 @@ impl Seg {
         self.option_list().into_iter().find(|(kind, _)| *kind == 8).map(|(_, v)| (long(&v, 0), long(&v, 4)))
     }
 
+    /// Ranges that a selective acknowledgement reports (RFC 2018).
+    pub fn sack_blocks(&self) -> Vec<(u32, u32)> {
+        let option = self.option_list().into_iter().find(|(kind, _)| *kind == 5);
+        let blocks = option.map_or(Vec::new(), |(_, bytes)| bytes);
+        blocks.chunks_exact(8).map(|block| (long(block, 0), long(block, 4))).collect()
+    }
+
     pub fn has(&self, flags: u8) -> bool {
         self.flags & flags == flags
     }

@@ -161,7 +161,7 @@ impl Nic {
     fn pass(&mut self, lane: usize, packet: &Received) {
         let frames = &mut self.frames;
         let landing = &mut self.lanes[lane].2;
-        if packet.continues {
+        if packet.is_part {
             landing.discard(packet, frames);
             return self.engine.status.dropped(1);
         }

@@ -36,7 +36,7 @@ impl Station {
 
     /// A packet has come in.
     pub(super) fn land(&mut self, lane: &mut Lane, packet: &Received) -> Option<Landed> {
-        let at = if packet.continues {
+        let at = if packet.is_part {
             // A part of a packet that is longer than a chunk: the interfaces' MTU forbids it.
             lane.landing.discard(packet, &mut self.frames);
             None
