@@ -4,7 +4,7 @@ mod support;
 
 use landfall_media::sim::{SimMedia, SimOptions};
 use landfall_pmnet::device::{
-    Action, Arrival, CacheConfig, Codec, Device, DeviceConfig, ServerState, Verdict,
+    Action, Arrival, CacheConfig, Codec, Device, DeviceConfig, ServerState, Side, Verdict,
 };
 use landfall_pmnet::log::Limits;
 use landfall_pmnet::wire::{Body, FIRST_BYPASS, Packet, Role, kind};
@@ -46,28 +46,28 @@ impl Bench {
         Self::over(SimMedia::from_image(self.media.crash_image_seeded(5), SimOptions::default()), config)
     }
 
-    fn arrive(&mut self, from: SocketAddr, to: SocketAddr, bytes: &[u8]) -> Verdict {
+    fn arrive(&mut self, side: Side, (from, to): (SocketAddr, SocketAddr), bytes: &[u8]) -> Verdict {
         let heap = Arc::clone(self.device.log().heap());
         let packet = self.landing.land(&heap, bytes);
-        let arrival = Arrival { from, to, payload: bytes, packet, header_at: 0, arrival_ns: 1 };
+        let arrival = Arrival { side, from, to, payload: bytes, packet, header_at: 0, arrival_ns: 1 };
         let verdict = self.device.handle(&arrival, self.now);
         heap.runs().release(packet);
         verdict
     }
 
     fn up(&mut self, flow: Flow, bytes: &[u8]) -> Verdict {
-        self.arrive(flow.client, flow.server, bytes)
+        self.arrive(Side::Clients, (flow.client, flow.server), bytes)
     }
 
     fn down(&mut self, flow: Flow, bytes: &[u8]) -> Verdict {
-        self.arrive(flow.server, flow.client, bytes)
+        self.arrive(Side::Server, (flow.server, flow.client), bytes)
     }
 
     fn sent(&mut self) -> Vec<Sent> {
         let mut sent = Vec::new();
         while let Some(action) = self.device.poll_action() {
             sent.push(match action {
-                Action::Datagram { from, to, payload } => Sent::Made { from, to, bytes: payload },
+                Action::Datagram { from, to, payload, .. } => Sent::Made { from, to, bytes: payload },
                 Action::Logged { stored, .. } => {
                     let bytes = self.device.log().bytes_of(&stored).unwrap();
                     self.device.sent(&stored);
@@ -242,6 +242,39 @@ fn what_a_device_does_not_know_it_forwards() {
     }
     bench.device.commit().unwrap();
     assert_eq!(bench.sent(), []);
+}
+
+#[test]
+fn what_only_servers_say_is_not_believed_from_the_clients_side() {
+    let mut bench = Bench::new(DeviceConfig { heartbeat_every: 10 * MS, ..quiet() });
+    bench.up(flow(1), &update(&identity(1, 1, 1), 60));
+    bench.device.commit().unwrap();
+    bench.sent();
+    let nonce = 77 ^ 3_u64.rotate_left(17);
+    let reply =
+        Body::HeartbeatReply { nonce, role: Role::Server, number: 0, declines: false, incarnation: 9 };
+    let forged = [
+        Packet::new(1, 1, Body::ServerAck),
+        Packet::new(1, 1, Body::Response(b"done")),
+        Packet::new(1, 0, Body::Recover { incarnation: 8 }),
+        Packet::new(1, 1, Body::Retransmit { count: 1 }),
+        Packet::new(0, 0, reply),
+    ];
+    let Flow { client, server } = flow(1);
+    for packet in forged {
+        let verdict = bench.arrive(Side::Clients, (server, client), &packet.to_bytes());
+        assert_eq!(verdict, Verdict::Forward, "{packet:?}");
+        bench.wait(Duration::ZERO);
+        assert!(bench.device.log().contains(&identity(1, 1, 1)), "{packet:?}");
+        assert_eq!(bench.sent(), [], "{packet:?}");
+    }
+    assert_eq!(bench.device.servers().next(), Some((server, ServerState::Unknown)));
+    // Nor are updates from the server's side.
+    bench.arrive(Side::Server, (client, server), &update(&identity(1, 1, 2), 60));
+    assert!(!bench.device.log().contains(&identity(1, 1, 2)));
+    assert_eq!(bench.device.stats().wrong_side, 6);
+    bench.down(flow(1), &Packet::new(1, 1, Body::ServerAck).to_bytes());
+    assert!(bench.device.log().is_empty());
 }
 
 #[test]

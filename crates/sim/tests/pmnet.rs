@@ -68,6 +68,11 @@ fn devices_that_leave_out_a_flush_or_a_fence_are_caught() {
 }
 
 #[test]
+fn a_device_that_believes_a_confirmation_from_the_clients_side_is_caught() {
+    assert_caught(Broken::SidesConfused);
+}
+
+#[test]
 fn a_server_that_confirms_what_is_not_committed_is_caught() {
     assert_caught(Broken::ServerConfirmsEarly);
 }

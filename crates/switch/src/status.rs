@@ -59,6 +59,11 @@ impl Status {
             ("packets_total", "PMNet packets that came to this process", stats.packets),
             ("passed_total", "PMNet packets that went on in the kernel", shown.passed),
             ("malformed_total", "Packets that could not be understood", stats.malformed),
+            (
+                "wrong_side_total",
+                "Packets that came in at a side where nobody sends their type: not believed",
+                stats.wrong_side,
+            ),
             ("dropped_total", "Packets dropped: wrong checksum, or nowhere to send them", shown.drops),
             ("updates_total", "Updates that arrived, repetitions included", stats.updates),
             ("logged_total", "Updates that went into the log", stats.logged),

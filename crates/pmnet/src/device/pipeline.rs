@@ -1,7 +1,7 @@
 //! The three stages, for one packet.
 
 use super::joint::Heard;
-use super::table::{self, Access, Egress, Ingress, Row};
+use super::table::{self, Access, Egress, Ingress, Row, Side};
 use super::{ACTIONS_MAX, Action, Arrival, Device, Verdict, acknowledgement};
 use crate::log::{Logged, NotLogged};
 use crate::wire::{Body, Packet, Role};
@@ -30,6 +30,10 @@ impl Device {
             return Verdict::Forward;
         };
         let row = table::matching(packet.header.kind);
+        if !row.ingress.counts_from(arrival.side) {
+            self.stats.wrong_side += 1;
+            return Verdict::Forward;
+        }
         let flow = ingress(row, arrival);
         let found = self.access(row, flow, &packet, arrival, now);
         self.egress(row, found, &packet, arrival)
@@ -88,7 +92,7 @@ impl Device {
                     self.stats.cache_hits += 1;
                     let body = Body::CacheResponse(&response);
                     let bytes = Packet::new(session, seq, body).to_bytes();
-                    self.datagram(flow.server, flow.client, bytes);
+                    self.datagram(Side::Clients, (flow.server, flow.client), bytes);
                     Found::All
                 })
             }
@@ -243,7 +247,7 @@ impl Device {
             incarnation: self.config.incarnation,
         };
         let bytes = Packet::new(packet.header.session, packet.header.seq, reply).to_bytes();
-        self.datagram(arrival.to, arrival.from, bytes);
+        self.datagram(arrival.side, (arrival.to, arrival.from), bytes);
     }
 }
 

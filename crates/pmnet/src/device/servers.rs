@@ -1,7 +1,7 @@
 //! Servers, as heartbeats show them. A device has no address: it asks in the name of a client whose packets pass, and takes
 //! the replies to its own questions out of the stream.
 
-use super::{Device, DeviceConfig};
+use super::{Device, DeviceConfig, Side};
 use crate::wire::{Body, Packet, Role};
 use crate::{Flow, Instant};
 use core::net::SocketAddr;
@@ -103,7 +103,7 @@ impl Device {
             self.servers.asked = self.servers.asked.wrapping_add(1);
             let body = Body::Heartbeat { nonce, role: Role::Device, number };
             let bytes = Packet::new(0, self.servers.asked, body).to_bytes();
-            self.datagram(via, server, bytes);
+            self.datagram(Side::Server, (via, server), bytes);
         }
     }
 

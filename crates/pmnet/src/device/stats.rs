@@ -10,6 +10,8 @@ pub struct DeviceStats {
     pub packets: u64,
     /// Packets that could not be understood; forwarded.
     pub malformed: u64,
+    /// Packets that came in at the side from which their type does not count; forwarded.
+    pub wrong_side: u64,
     /// Updates, repetitions included.
     pub updates: u64,
     /// Updates that went into the log.

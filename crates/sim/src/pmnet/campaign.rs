@@ -238,6 +238,9 @@ impl Draw {
         for _ in 0..self.rng.below(3) {
             faults.push(Fault::ClientCrash { client: self.rng.below(clients as u64) as usize });
         }
+        for _ in 0..self.rng.below(3) {
+            faults.push(Fault::Forgery { client: self.rng.below(clients as u64) as usize });
+        }
         for _ in 0..self.rng.below(4) {
             let hop = self.rng.between(0, devices);
             let (up, down) = self.pick(&[(true, true), (true, false), (false, true)]);
@@ -269,6 +272,7 @@ impl Draw {
             faults.push((crash, Fault::DeviceCrash { device, down: self.millis(1, 20), inside }));
         }
         for client in 0..clients {
+            faults.push((crash - Duration::from_micros(500), Fault::Forgery { client }));
             let late = Duration::from_micros(self.rng.below(500));
             faults.push((crash + late, Fault::ClientCrash { client }));
         }

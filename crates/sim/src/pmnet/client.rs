@@ -154,6 +154,11 @@ impl ClientNode {
         self.pump(fabric, history)
     }
 
+    /// The number of its session.
+    pub(super) fn number(&self) -> u16 {
+        self.name.0
+    }
+
     pub(super) fn is_done(&self) -> bool {
         self.client.is_none()
     }

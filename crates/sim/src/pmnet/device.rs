@@ -8,10 +8,9 @@ use crate::violation::Violation;
 use landfall_heap::{Heap, NewRegion};
 use landfall_media::sim::{SimMedia, SimOptions};
 use landfall_media::{Dirty, Extent, Media, RUN_SIZE, Site};
-use landfall_pmnet::device::{Action, Arrival, Device, DeviceConfig, DeviceStats, Verdict, table};
+use landfall_pmnet::device::{Action, Arrival, Device, DeviceConfig, DeviceStats, Side, Verdict, table};
 use landfall_pmnet::log::{Keeper, Limits, Log};
 use landfall_pmnet::{Identity, Instant, LogError};
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -86,7 +85,6 @@ pub(super) struct DeviceNode {
     number: usize,
     /// No other one comes after it.
     last: bool,
-    server: SocketAddr,
     setup: DeviceSetup,
     broken: Option<Broken>,
     media: Arc<SimMedia>,
@@ -117,7 +115,6 @@ impl DeviceNode {
     /// A device with an empty log.
     pub(super) fn new(
         (number, last): (usize, bool),
-        server: SocketAddr,
         setup: DeviceSetup,
         broken: Option<Broken>,
         fabric: &mut Fabric,
@@ -126,7 +123,6 @@ impl DeviceNode {
         let mut node = Self {
             number,
             last,
-            server,
             setup,
             broken,
             media: Arc::clone(&media),
@@ -310,7 +306,8 @@ impl DeviceNode {
             fabric.enter(Core::Device(self.number), |costs| costs.take);
         }
         let Some(running) = &mut self.running else { return };
-        let verdict = running.take(&self.setup, &datagram, fabric);
+        let side = side(self.broken, way, &datagram);
+        let verdict = running.take(&self.setup, side, &datagram, fabric);
         if self.is_frozen() {
             return;
         }
@@ -338,10 +335,9 @@ impl DeviceNode {
     /// Sends what the device wants sent, and has it fence what waits for that.
     fn act(&mut self, fabric: &mut Fabric) {
         while let Some(action) = self.running.as_mut().and_then(|running| running.device.poll_action()) {
-            if let Some(datagram) = self.datagram(action)
+            if let Some((way, datagram)) = self.datagram(action)
                 && !self.is_frozen()
             {
-                let way = if datagram.to == self.server { Way::Up } else { Way::Down };
                 self.send(way, datagram, fabric);
             }
         }
@@ -353,15 +349,18 @@ impl DeviceNode {
         }
     }
 
-    fn datagram(&mut self, action: Action) -> Option<Datagram> {
+    fn datagram(&mut self, action: Action) -> Option<(Way, Datagram)> {
         let device = &mut self.running.as_mut()?.device;
         match action {
-            Action::Datagram { from, to, payload } => Some(Datagram::new(from, to, payload)),
+            Action::Datagram { towards, from, to, payload } => {
+                let way = if towards == Side::Server { Way::Up } else { Way::Down };
+                Some((way, Datagram::new(from, to, payload)))
+            }
             Action::Logged { identity, stored } => {
                 let bytes = device.log().bytes_of(&stored).ok()?;
                 device.sent(&stored);
                 let payload = bytes[stored.header_at..].to_vec();
-                Some(Datagram::new(identity.flow.client, identity.flow.server, payload))
+                Some((Way::Up, Datagram::new(identity.flow.client, identity.flow.server, payload)))
             }
         }
     }
@@ -411,7 +410,7 @@ impl DeviceNode {
 
 impl Running {
     /// Lands a packet and shows it to the device. Without a frame it is sent on without being looked at.
-    fn take(&mut self, setup: &DeviceSetup, datagram: &Datagram, fabric: &mut Fabric) -> Verdict {
+    fn take(&mut self, setup: &DeviceSetup, side: Side, datagram: &Datagram, fabric: &mut Fabric) -> Verdict {
         let mut bytes = Vec::new();
         if setup.framed {
             bytes.extend((0..BELOW).map(|_| fabric.rng.draw() as u8));
@@ -423,6 +422,7 @@ impl Running {
             return Verdict::Forward;
         };
         let arrival = Arrival {
+            side,
             from: datagram.from,
             to: datagram.to,
             payload: &datagram.payload,
@@ -433,6 +433,18 @@ impl Running {
         let verdict = self.device.handle(&arrival, fabric.now);
         heap.runs().release(packet);
         verdict
+    }
+}
+
+/// Where a packet comes in; with that wrong, where its type belongs.
+fn side(broken: Option<Broken>, way: Way, datagram: &Datagram) -> Side {
+    let came_in = if way == Way::Up { Side::Clients } else { Side::Server };
+    let kind = datagram.payload.first().copied().unwrap_or_default();
+    match broken {
+        Some(Broken::SidesConfused) if !table::matching(kind).ingress.counts_from(came_in) => {
+            came_in.across()
+        }
+        _ => came_in,
     }
 }
 

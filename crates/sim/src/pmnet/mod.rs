@@ -21,6 +21,7 @@
 //!   have it; replicas stop, or are replaced by empty ones. A batch is refused and nothing of it applied.
 //! - **Clients** are forgotten, and others start in their place from the same address, with session numbers drawn
 //!   from few.
+//! - **Strangers** on the clients' side send in the server's name what only a server sends, of sessions that are open.
 //!
 //! The server's application is a model (registers, counters, journals; batches are atomic), not the key-value engine.
 //!
@@ -84,6 +85,8 @@ pub enum Broken {
     RowForgotten,
     /// The application commits a bypass's effect without its row.
     BypassRowForgotten,
+    /// Devices believe what only servers send from whichever side it comes.
+    SidesConfused,
     /// Read caches do not know that updates change registers.
     CacheMissesUpdates,
     /// Read caches do not know that additions change counters.
@@ -147,6 +150,11 @@ pub enum Fault {
     /// A client is forgotten, and another one starts in its place.
     ClientCrash {
         /// Which.
+        client: usize,
+    },
+    /// A stranger on the clients' side speaks in the server's name.
+    Forgery {
+        /// To which client, and about its session.
         client: usize,
     },
     /// A link is cut.

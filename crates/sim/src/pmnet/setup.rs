@@ -89,6 +89,8 @@ pub struct PmnetSummary {
     pub replica_crashes: u64,
     /// Clients forgotten.
     pub client_crashes: u64,
+    /// Times that a stranger spoke in the server's name.
+    pub forgeries: u64,
     /// Clients that gave up.
     pub gave_up: u64,
     /// Links cut for a while.
@@ -121,6 +123,7 @@ impl Add for PmnetSummary {
             fail_overs: self.fail_overs + other.fail_overs,
             replica_crashes: self.replica_crashes + other.replica_crashes,
             client_crashes: self.client_crashes + other.client_crashes,
+            forgeries: self.forgeries + other.forgeries,
             gave_up: self.gave_up + other.gave_up,
             partitions: self.partitions + other.partitions,
             traffic: self.traffic + other.traffic,

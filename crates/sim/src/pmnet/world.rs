@@ -69,7 +69,7 @@ impl PmnetWorld {
             .zip(setup.devices)
             .map(|(number, device)| {
                 let place = (number, number == last);
-                DeviceNode::new(place, server_address(), device, setup.broken, &mut fabric)
+                DeviceNode::new(place, device, setup.broken, &mut fabric)
             })
             .collect::<Result<_, _>>()?;
         let client = |(number, workload)| {

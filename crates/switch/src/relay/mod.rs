@@ -12,7 +12,7 @@ use crate::status::Status;
 use crate::sys::Receiver;
 use landfall_media::Extent;
 use landfall_packets::Pool;
-use landfall_pmnet::device::{Action, Arrival, DeviceConfig, Verdict};
+use landfall_pmnet::device::{Action, Arrival, DeviceConfig, Side, Verdict};
 use landfall_pmnet::log::Limits;
 use landfall_sockets::{Frames, Poller, Waker};
 use landfall_spin::Spin;
@@ -201,7 +201,7 @@ impl Relay {
         for (index, chunk, from, len) in self.receive(self.front.as_raw_fd())? {
             let packet = self.hold(chunk, len);
             if self.open_path(from) {
-                let verdict = self.handle(from, self.server, packet, len);
+                let verdict = self.handle(Side::Clients, (from, self.server), packet, len);
                 if verdict == Verdict::Forward {
                     self.forward_to_server(from, packet, index, len);
                 }
@@ -217,7 +217,7 @@ impl Relay {
         let Some((socket, client)) = self.upstreams.at(upstream) else { return Ok(()) };
         for (index, chunk, from, len) in self.receive(socket)? {
             let packet = self.hold(chunk, len);
-            if self.handle(from, client, packet, len) == Verdict::Forward {
+            if self.handle(Side::Server, (from, client), packet, len) == Verdict::Forward {
                 let bytes = self.bytes(packet, index, len);
                 if self.front.send_to(&bytes, client).is_err() {
                     self.engine.status.dropped(1);
@@ -240,14 +240,21 @@ impl Relay {
     }
 
     /// A packet that is longer than a frame is no update that could be logged.
-    fn handle(&mut self, from: SocketAddr, to: SocketAddr, packet: Extent, len: usize) -> Verdict {
+    fn handle(
+        &mut self,
+        side: Side,
+        (from, to): (SocketAddr, SocketAddr),
+        packet: Extent,
+        len: usize,
+    ) -> Verdict {
         if len > CHUNK_BYTES as usize {
             self.engine.device.count_too_long();
             return Verdict::Forward;
         }
         let frames = self.frames.clone();
         let payload = frames.bytes(packet);
-        let arrival = Arrival { from, to, payload, packet, header_at: 0, arrival_ns: Clock::unix_ns() };
+        let arrival_ns = Clock::unix_ns();
+        let arrival = Arrival { side, from, to, payload, packet, header_at: 0, arrival_ns };
         self.engine.device.handle(&arrival, self.engine.clock.now())
     }
 
@@ -303,7 +310,7 @@ impl Relay {
     fn act(&mut self) {
         while let Some(action) = self.engine.device.poll_action() {
             match action {
-                Action::Datagram { from, to, payload } if to == self.server => {
+                Action::Datagram { towards: Side::Server, from, payload, .. } => {
                     self.upstreams.send(&from, &payload);
                 }
                 Action::Datagram { to, payload, .. } => {

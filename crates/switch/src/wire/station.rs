@@ -2,12 +2,12 @@
 
 use super::frame::{self, Frame, Unfit};
 use super::neighbours::Neighbours;
-use super::{Lane, SERVER};
+use super::{Lane, SERVER, at};
 use crate::engine::Engine;
 use crate::error::SwitchError;
 use crate::frames::HeapFrames;
 use landfall_media::Extent;
-use landfall_pmnet::device::{Verdict, table};
+use landfall_pmnet::device::{Side, Verdict, table};
 use landfall_pmnet::log::Stored;
 use landfall_sockets::Frames;
 use landfall_xdp::Received;
@@ -59,23 +59,23 @@ impl Station {
         for Landed { at, sent } in landed {
             *sent = Frame::parse(frames.bytes(*at)).is_ok_and(|frame| table::goes_on(frame.payload));
             if *sent {
-                self.forward(lane, *at, SERVER)?;
+                self.forward(lane, *at, Side::Server)?;
             }
         }
         Ok(lane.departures[SERVER].kick(&mut lane.sockets[SERVER], &mut self.frames)?)
     }
 
     /// A packet that came in on `side` is looked at, and passed on or kept.
-    pub(super) fn pass(&mut self, lane: &mut Lane, landed: Landed, side: usize) -> Result<(), SwitchError> {
+    pub(super) fn pass(&mut self, lane: &mut Lane, landed: Landed, side: Side) -> Result<(), SwitchError> {
         let Landed { at, sent } = landed;
         if self.look(at, side) == Verdict::Forward && !sent {
-            self.forward(lane, at, 1 - side)?;
+            self.forward(lane, at, side.across())?;
         }
         lane.landing.done(at.off, &mut self.frames);
         Ok(())
     }
 
-    fn look(&mut self, at: Extent, side: usize) -> Verdict {
+    fn look(&mut self, at: Extent, side: Side) -> Verdict {
         let shown = show(&mut self.engine, &mut self.neighbours, &self.frames, at, side);
         shown.unwrap_or_else(|| {
             self.complain();
@@ -92,8 +92,8 @@ impl Station {
     }
 
     /// Sends a frame of the region on.
-    fn forward(&mut self, lane: &mut Lane, frame: Extent, side: usize) -> Result<(), SwitchError> {
-        let (departures, socket) = (&mut lane.departures[side], &mut lane.sockets[side]);
+    fn forward(&mut self, lane: &mut Lane, frame: Extent, towards: Side) -> Result<(), SwitchError> {
+        let (departures, socket) = (&mut lane.departures[at(towards)], &mut lane.sockets[at(towards)]);
         if !departures.has_room(socket, &mut self.frames)?
             || !departures.send_stored(frame, socket, &mut self.frames)
         {
@@ -106,17 +106,14 @@ impl Station {
     pub(super) fn send(
         &mut self,
         lane: &mut Lane,
-        from: SocketAddr,
-        to: SocketAddr,
+        towards: Side,
+        (from, to): (SocketAddr, SocketAddr),
         payload: &[u8],
     ) -> Result<(), SwitchError> {
-        let (source, destination) = (self.neighbours.find(&from.ip()), self.neighbours.find(&to.ip()));
-        let made = source.zip(destination).and_then(|(source, destination)| {
-            let bytes = frame::make((source.mac, destination.mac), from, to, payload)?;
-            Some((destination.side, bytes))
-        });
-        match made {
-            Some((side, bytes)) => self.send_bytes(lane, &bytes, side),
+        let source = self.neighbours.find(towards.across(), &from.ip());
+        let ends = source.zip(self.neighbours.find(towards, &to.ip()));
+        match ends.and_then(|ends| frame::make(ends, from, to, payload)) {
+            Some(bytes) => self.send_bytes(lane, &bytes, towards),
             None => {
                 self.engine.status.dropped(1);
                 Ok(())
@@ -124,8 +121,8 @@ impl Station {
         }
     }
 
-    fn send_bytes(&mut self, lane: &mut Lane, bytes: &[u8], side: usize) -> Result<(), SwitchError> {
-        let (departures, socket) = (&mut lane.departures[side], &mut lane.sockets[side]);
+    fn send_bytes(&mut self, lane: &mut Lane, bytes: &[u8], towards: Side) -> Result<(), SwitchError> {
+        let (departures, socket) = (&mut lane.departures[at(towards)], &mut lane.sockets[at(towards)]);
         if !departures.has_room(socket, &mut self.frames)?
             || !departures.send_bytes(bytes, socket, &mut self.frames)
         {
@@ -143,10 +140,9 @@ impl Station {
             return Ok(());
         };
         self.neighbours.recall(&frame);
-        let side = self.neighbours.find(&frame.to.ip()).map_or(SERVER, |server| server.side);
         match stored.extents.as_slice() {
-            [one] => self.forward(lane, *one, side),
-            _ => self.send_bytes(lane, &bytes, side),
+            [one] => self.forward(lane, *one, Side::Server),
+            _ => self.send_bytes(lane, &bytes, Side::Server),
         }
     }
 }
@@ -158,7 +154,7 @@ pub(super) fn show(
     neighbours: &mut Neighbours,
     frames: &HeapFrames,
     at: Extent,
-    side: usize,
+    side: Side,
 ) -> Option<Verdict> {
     let frame = match Frame::parse(frames.bytes(at)) {
         Ok(frame) => frame,
@@ -170,5 +166,5 @@ pub(super) fn show(
     };
     neighbours.learn(&frame, side);
     let packet = at.with_len((frame.payload_at + frame.payload.len()) as u32);
-    Some(engine.device.handle(&frame.arrival(packet), engine.clock.now()))
+    Some(engine.device.handle(&frame.arrival(side, packet), engine.clock.now()))
 }
