@@ -134,6 +134,7 @@ impl Device {
             region,
             limits: landfall_pmnet::log::Limits::default(),
             device,
+            key: None,
             metrics: None,
         })
         .unwrap();

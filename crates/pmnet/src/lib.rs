@@ -8,10 +8,12 @@
 //! - [`Client`]: a session's end at the client: order, fragments, acknowledgements, repetition.
 //! - [`Server`]: all sessions of a server: order, applied exactly once, answers.
 //! - [`cache`]: a device's read cache, and what it must know of requests.
+//! - [`auth`]: optional tags, with which nobody without the key is believed.
 //! - [`wire`]: the packets. Byte tables, and who does what with which: `docs/format/pmnet.md`.
 
 #![forbid(unsafe_code)]
 
+pub mod auth;
 pub mod cache;
 pub mod client;
 pub mod device;

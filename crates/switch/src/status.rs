@@ -59,6 +59,7 @@ impl Status {
             ("packets_total", "PMNet packets that came to this process", stats.packets),
             ("passed_total", "PMNet packets that went on in the kernel", shown.passed),
             ("malformed_total", "Packets that could not be understood", stats.malformed),
+            ("unauthentic_total", "Packets whose seal did not fit: not believed", stats.unauthentic),
             (
                 "wrong_side_total",
                 "Packets that came in at a side where nobody sends their type: not believed",

@@ -50,6 +50,7 @@ fn config(dir: &Path, server: SocketAddr, ports: u16) -> RelayConfig {
         },
         limits: Limits::default(),
         device: DeviceConfig { number: Some(0), heartbeat_every: Duration::ZERO, ..DeviceConfig::default() },
+        key: None,
         metrics: None,
     }
 }

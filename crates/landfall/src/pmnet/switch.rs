@@ -1,13 +1,14 @@
 //! `landfall pmnet switch`.
 
 use super::members::{ChainArgs, ChainError, keep, register};
-use super::options::{BadValue, LogArgs, parse_ports, stop_flag};
+use super::options::{BadValue, KeyArgs, LogArgs, parse_ports, stop_flag};
 use crate::{fail, sys};
 use clap::Args;
 use landfall_members::Role;
 use landfall_pmnet::PORTS;
 use landfall_pmnet::device::{CacheConfig, Codec, DeviceConfig};
 use landfall_pmnet::log::Limits;
+use landfall_pmnet_io::runtime::KeyFileError;
 use landfall_server::config::{Size, parse_media, parse_spin, parse_xdp_mode};
 use landfall_switch::relay::{Relay, RelayConfig};
 use landfall_switch::wire::{Nic, NicConfig, Wire, WireConfig};
@@ -101,6 +102,8 @@ pub(crate) struct SwitchArgs {
     #[arg(long, value_name = "ADDR:PORT")]
     metrics: Option<SocketAddr>,
     #[command(flatten)]
+    key: KeyArgs,
+    #[command(flatten)]
     log: LogArgs,
 }
 
@@ -113,6 +116,8 @@ enum RunError {
     Chain(#[from] ChainError),
     #[error(transparent)]
     Config(#[from] landfall_server::config::ConfigError),
+    #[error(transparent)]
+    Key(#[from] KeyFileError),
     #[error(transparent)]
     Value(#[from] BadValue),
     #[error("signals: {0}")]
@@ -237,6 +242,7 @@ impl SwitchArgs {
             region: self.region()?,
             limits: self.limits(),
             device: self.device(),
+            key: self.key.key()?,
             metrics: self.metrics,
         })
     }
@@ -252,6 +258,7 @@ impl SwitchArgs {
             region: self.region()?,
             limits: self.limits(),
             device: self.device(),
+            key: self.key.key()?,
             metrics: self.metrics,
         })
     }

@@ -1,7 +1,9 @@
 //! Many sessions over one socket.
 
+use super::key::{guard, unix_ns, without_seal};
 use super::socket::{self, DATAGRAM_BYTES_MAX, RECEIVE_MAX, RuntimeError};
 use super::{Clock, random};
+use landfall_pmnet::auth::{Ends, Guard, Key};
 use landfall_pmnet::client::{ClientError, ClientStats, Devices, Event, RequestId};
 use landfall_pmnet::wire::{Header, Refusal};
 use landfall_pmnet::{Client, ClientConfig, Instant};
@@ -30,6 +32,10 @@ struct Open {
 /// Sessions of one client with one server, which share a socket and so an address.
 pub struct Sessions {
     socket: UdpSocket,
+    /// Seals what is sent, and opens what arrives.
+    guard: Guard,
+    /// Its own address, and the server's port.
+    ends: (SocketAddr, u16),
     config: ClientConfig,
     /// Devices that must acknowledge, if they are not those of the settings.
     chain: Option<Devices>,
@@ -42,6 +48,7 @@ pub struct Sessions {
     next: u64,
     buffer: Vec<u8>,
     unsent: u64,
+    unauthentic: u64,
 }
 
 impl std::fmt::Debug for Sessions {
@@ -51,7 +58,8 @@ impl std::fmt::Debug for Sessions {
 }
 
 impl Sessions {
-    /// A socket for sessions with `server`. With no `bind`, the kernel chooses address and port.
+    /// A socket for sessions with `server`. With no `bind`, the kernel chooses address and port. With a `key` only what is sealed
+    /// with it is believed.
     ///
     /// # Errors
     /// [`RuntimeError::Bind`].
@@ -59,13 +67,19 @@ impl Sessions {
         server: SocketAddr,
         bind: Option<SocketAddr>,
         config: ClientConfig,
+        key: Option<&Key>,
     ) -> Result<Self, RuntimeError> {
         let any: SocketAddr = if server.is_ipv6() { ([0_u16; 8], 0).into() } else { ([0_u8; 4], 0).into() };
         let socket = socket::open(bind.unwrap_or(any))?;
         socket.connect(server).map_err(|source| RuntimeError::Bind { address: server, source })?;
+        let local = socket.local_addr().map_err(|source| RuntimeError::Bind { address: server, source })?;
+        let guard = guard(key)?;
+        let mtu = without_seal(config.mtu, &guard);
         Ok(Self {
             socket,
-            config: ClientConfig { ipv6: server.is_ipv6(), ..config },
+            guard,
+            ends: (local, server.port()),
+            config: ClientConfig { ipv6: server.is_ipv6(), mtu, ..config },
             chain: None,
             clock: Clock::default(),
             open: BTreeMap::new(),
@@ -75,6 +89,7 @@ impl Sessions {
             next: 0,
             buffer: vec![0; DATAGRAM_BYTES_MAX],
             unsent: 0,
+            unauthentic: 0,
         })
     }
 
@@ -185,7 +200,12 @@ impl Sessions {
                 Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => continue,
                 Err(_) => break,
             };
-            let bytes = &self.buffer[..len];
+            let (bytes, unix_ns) = (&self.buffer[..len], unix_ns(&self.guard));
+            let (client, port) = self.ends;
+            let Ok(bytes) = self.guard.open(Ends::to_client(client, port), unix_ns, bytes) else {
+                self.unauthentic += 1;
+                continue;
+            };
             let id = Header::parse(bytes).ok().and_then(|header| self.numbers.get(&header.session));
             if let Some((id, open)) = id.and_then(|id| Some((*id, self.open.get_mut(id)?))) {
                 open.client.handle_datagram(bytes, now);
@@ -226,7 +246,9 @@ impl Sessions {
 
     fn flush(&mut self, id: SessionId) {
         let Some(open) = self.open.get_mut(&id) else { return };
-        while let Some(bytes) = open.client.poll_transmit() {
+        let (client, port) = self.ends;
+        while let Some(mut bytes) = open.client.poll_transmit() {
+            self.guard.seal(Ends::to_server(client, port), unix_ns(&self.guard), &mut bytes);
             if let Err(error) = self.socket.send(&bytes) {
                 self.unsent += 1;
                 if !socket::is_loss(&error) {
@@ -301,6 +323,11 @@ impl Sessions {
     /// Datagrams that the kernel did not take.
     pub fn unsent(&self) -> u64 {
         self.unsent
+    }
+
+    /// Datagrams whose seal did not fit.
+    pub fn unauthentic(&self) -> u64 {
+        self.unauthentic
     }
 
     /// The address that servers see.

@@ -271,6 +271,12 @@ impl Device {
         *self.stats.not_logged.entry(NotLogged::TooLong).or_default() += 1;
     }
 
+    /// A packet's seal does not fit: it was not shown to the device.
+    pub fn count_unauthentic(&mut self) {
+        self.stats.packets += 1;
+        self.stats.unauthentic += 1;
+    }
+
     fn datagram(&mut self, towards: Side, (from, to): (SocketAddr, SocketAddr), payload: Vec<u8>) {
         if self.actions.len() < ACTIONS_MAX {
             self.actions.push_back(Action::Datagram { towards, from, to, payload });

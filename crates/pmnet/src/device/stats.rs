@@ -12,6 +12,8 @@ pub struct DeviceStats {
     pub malformed: u64,
     /// Packets that came in at the side from which their type does not count; forwarded.
     pub wrong_side: u64,
+    /// Packets whose seal did not fit, where a key is shared; nothing was done with them.
+    pub unauthentic: u64,
     /// Updates, repetitions included.
     pub updates: u64,
     /// Updates that went into the log.

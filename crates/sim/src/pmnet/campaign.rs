@@ -10,6 +10,7 @@ use super::world::PmnetWorld;
 use super::{Broken, Fault};
 use crate::rng::Rng;
 use crate::violation::Violation;
+use landfall_pmnet::auth::Key;
 use landfall_pmnet::cache;
 use landfall_pmnet::client::ClientConfig;
 use landfall_pmnet::device::{CacheConfig, DeviceConfig};
@@ -53,6 +54,10 @@ impl PmnetCampaign {
     }
 }
 
+fn key() -> Option<Key> {
+    Key::from_hex("000102030405060708090a0b0c0d0e0f")
+}
+
 /// Draws what a system is made of.
 struct Draw {
     rng: Rng,
@@ -70,10 +75,20 @@ impl Draw {
             devices: (0..devices).map(|_| self.device(broken)).collect(),
             server: self.server(replicas, mtu),
             links: (0..=devices).map(|_| [self.link(), self.link()]).collect(),
+            key: self.key(broken),
             faults: self.faults((clients, devices, replicas), span, broken.is_some()),
             broken,
             costs: None,
         }
+    }
+
+    /// Seals keep late copies of bypasses out: what is found by these is found without.
+    fn key(&mut self, broken: Option<Broken>) -> Option<Key> {
+        let is_keyed = match broken {
+            Some(broken) => broken == Broken::SealsUnchecked,
+            None => self.rng.one_in(2),
+        };
+        is_keyed.then(key).flatten()
     }
 
     fn pick<T: Copy>(&mut self, from: &[T]) -> T {

@@ -1,16 +1,18 @@
 //! A device's node: a real [`Device`] over a real log on a simulated medium, and the frames in which packets land.
 
-use super::Broken;
 use super::costs::Core;
 use super::fabric::{Datagram, Fabric, Happening, Way};
+use super::{Broken, guard};
 use crate::rng::Rng;
 use crate::violation::Violation;
 use landfall_heap::{Heap, NewRegion};
 use landfall_media::sim::{SimMedia, SimOptions};
 use landfall_media::{Dirty, Extent, Media, RUN_SIZE, Site};
+use landfall_pmnet::auth::{Ends, Guard, Key};
 use landfall_pmnet::device::{Action, Arrival, Device, DeviceConfig, DeviceStats, Side, Verdict, table};
 use landfall_pmnet::log::{Keeper, Limits, Log};
 use landfall_pmnet::{Identity, Instant, LogError};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -70,6 +72,7 @@ impl Landing {
 #[derive(Debug)]
 struct Running {
     device: Device,
+    guard: Guard,
     keeper: Keeper,
     landing: Landing,
     /// The batch whose fence is under way.
@@ -86,6 +89,7 @@ pub(super) struct DeviceNode {
     /// No other one comes after it.
     last: bool,
     setup: DeviceSetup,
+    key: Option<Key>,
     broken: Option<Broken>,
     media: Arc<SimMedia>,
     running: Option<Running>,
@@ -116,6 +120,7 @@ impl DeviceNode {
     pub(super) fn new(
         (number, last): (usize, bool),
         setup: DeviceSetup,
+        key: Option<Key>,
         broken: Option<Broken>,
         fabric: &mut Fabric,
     ) -> Result<Self, Violation> {
@@ -124,6 +129,7 @@ impl DeviceNode {
             number,
             last,
             setup,
+            key,
             broken,
             media: Arc::clone(&media),
             running: None,
@@ -151,6 +157,7 @@ impl DeviceNode {
         let device = Device::new(config, log, fabric.now);
         self.running = Some(Running {
             device,
+            guard: guard(self.key.as_ref(), fabric.rng.draw()),
             keeper,
             landing: Landing::default(),
             dirty: None,
@@ -306,8 +313,7 @@ impl DeviceNode {
             fabric.enter(Core::Device(self.number), |costs| costs.take);
         }
         let Some(running) = &mut self.running else { return };
-        let side = side(self.broken, way, &datagram);
-        let verdict = running.take(&self.setup, side, &datagram, fabric);
+        let verdict = running.take(&self.setup, self.broken, (way, &datagram), fabric);
         if self.is_frozen() {
             return;
         }
@@ -335,7 +341,7 @@ impl DeviceNode {
     /// Sends what the device wants sent, and has it fence what waits for that.
     fn act(&mut self, fabric: &mut Fabric) {
         while let Some(action) = self.running.as_mut().and_then(|running| running.device.poll_action()) {
-            if let Some((way, datagram)) = self.datagram(action)
+            if let Some((way, datagram)) = self.datagram(fabric.now, action)
                 && !self.is_frozen()
             {
                 self.send(way, datagram, fabric);
@@ -349,18 +355,32 @@ impl DeviceNode {
         }
     }
 
-    fn datagram(&mut self, action: Action) -> Option<(Way, Datagram)> {
+    fn sealed(
+        &mut self,
+        now: Instant,
+        towards: Side,
+        (from, to): (SocketAddr, SocketAddr),
+        mut payload: Vec<u8>,
+    ) -> Datagram {
+        if let Some(running) = &mut self.running {
+            running.guard.seal(Ends::of(towards, from, to), now.nanos(), &mut payload);
+        }
+        Datagram::new(from, to, payload)
+    }
+
+    fn datagram(&mut self, now: Instant, action: Action) -> Option<(Way, Datagram)> {
         let device = &mut self.running.as_mut()?.device;
         match action {
             Action::Datagram { towards, from, to, payload } => {
                 let way = if towards == Side::Server { Way::Up } else { Way::Down };
-                Some((way, Datagram::new(from, to, payload)))
+                Some((way, self.sealed(now, towards, (from, to), payload)))
             }
             Action::Logged { identity, stored } => {
                 let bytes = device.log().bytes_of(&stored).ok()?;
                 device.sent(&stored);
                 let payload = bytes[stored.header_at..].to_vec();
-                Some((Way::Up, Datagram::new(identity.flow.client, identity.flow.server, payload)))
+                let ends = (identity.flow.client, identity.flow.server);
+                Some((Way::Up, self.sealed(now, Side::Server, ends, payload)))
             }
         }
     }
@@ -409,14 +429,29 @@ impl DeviceNode {
 }
 
 impl Running {
-    /// Lands a packet and shows it to the device. Without a frame it is sent on without being looked at.
-    fn take(&mut self, setup: &DeviceSetup, side: Side, datagram: &Datagram, fabric: &mut Fabric) -> Verdict {
+    /// Lands a packet and shows it to the device. Without a frame, or where its seal does not fit, it is sent on without being
+    /// looked at.
+    fn take(
+        &mut self,
+        setup: &DeviceSetup,
+        broken: Option<Broken>,
+        (way, datagram): (Way, &Datagram),
+        fabric: &mut Fabric,
+    ) -> Verdict {
+        let side = side(broken, way, datagram);
+        let towards = if way == Way::Up { Side::Server } else { Side::Clients };
+        let ends = Ends::of(towards, datagram.from, datagram.to);
+        let payload = match self.guard.open(ends, fabric.now.nanos(), &datagram.payload) {
+            Ok(payload) => payload,
+            Err(_) if broken == Some(Broken::SealsUnchecked) => &datagram.payload,
+            Err(_) => return Verdict::Forward,
+        };
         let mut bytes = Vec::new();
         if setup.framed {
             bytes.extend((0..BELOW).map(|_| fabric.rng.draw() as u8));
         }
         let header_at = bytes.len();
-        bytes.extend_from_slice(&datagram.payload);
+        bytes.extend_from_slice(payload);
         let heap = Arc::clone(self.device.log().heap());
         let Some(packet) = self.landing.land(&heap, &bytes, setup.frame_bytes) else {
             return Verdict::Forward;
@@ -425,7 +460,7 @@ impl Running {
             side,
             from: datagram.from,
             to: datagram.to,
-            payload: &datagram.payload,
+            payload,
             packet,
             header_at,
             arrival_ns: fabric.now.nanos(),

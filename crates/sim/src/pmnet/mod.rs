@@ -21,7 +21,8 @@
 //!   have it; replicas stop, or are replaced by empty ones. A batch is refused and nothing of it applied.
 //! - **Clients** are forgotten, and others start in their place from the same address, with session numbers drawn
 //!   from few.
-//! - **Strangers** on the clients' side send in the server's name what only a server sends, of sessions that are open.
+//! - **Strangers** on the clients' side send in the server's name what only a server sends, of sessions that are open. Where clients,
+//!   devices and server share a key, strangers do so on the server's side, too, and send updates in clients' names.
 //!
 //! The server's application is a model (registers, counters, journals; batches are atomic), not the key-value engine.
 //!
@@ -70,6 +71,7 @@ pub use store::Held;
 pub use world::{Load, PmnetWorld, Timed, measure};
 
 use landfall_media::Site;
+use landfall_pmnet::auth::{Guard, Key};
 use std::time::Duration;
 
 /// What can be wrong with a system on purpose: the oracle must notice each.
@@ -87,6 +89,8 @@ pub enum Broken {
     BypassRowForgotten,
     /// Devices believe what only servers send from whichever side it comes.
     SidesConfused,
+    /// Devices believe packets without a seal, though there is a key.
+    SealsUnchecked,
     /// Read caches do not know that updates change registers.
     CacheMissesUpdates,
     /// Read caches do not know that additions change counters.
@@ -100,6 +104,11 @@ impl Broken {
     pub(crate) fn is_in_caches(self) -> bool {
         matches!(self, Self::CacheMissesUpdates | Self::CacheMissesAdditions | Self::CacheConfusesKeys)
     }
+}
+
+/// A node's guard, with what all of them share.
+fn guard(key: Option<&Key>, sender: u64) -> Guard {
+    key.map_or_else(Guard::default, |key| Guard::new(key.clone(), sender))
 }
 
 /// Something that happens to a part of the system, and passes.

@@ -7,6 +7,7 @@ use super::fabric::{Faults, Traffic};
 use super::oracle::Judged;
 use super::server::ServerSetup;
 use super::{Broken, Fault};
+use landfall_pmnet::auth::Key;
 use landfall_pmnet::client::ClientConfig;
 use landfall_pmnet::device::DeviceConfig;
 use landfall_pmnet::log::Limits;
@@ -29,6 +30,8 @@ pub struct Setup {
     pub server: ServerSetup,
     /// What each hop does to packets: up, down.
     pub links: Vec<[Faults; 2]>,
+    /// What clients, devices and server share, if anything.
+    pub key: Option<Key>,
     /// Faults, and when they come.
     pub faults: Vec<(Duration, Fault)>,
     /// What is wrong with the system: the oracle must notice.
@@ -65,6 +68,7 @@ impl Setup {
                 refuses: 0,
             },
             links: vec![[Faults::default(); 2]; devices + 1],
+            key: None,
             faults: Vec::new(),
             broken: None,
             costs: None,

@@ -12,6 +12,7 @@ use crate::status::Status;
 use crate::sys::Receiver;
 use landfall_media::Extent;
 use landfall_packets::Pool;
+use landfall_pmnet::auth::{Ends, Key};
 use landfall_pmnet::device::{Action, Arrival, DeviceConfig, Side, Verdict};
 use landfall_pmnet::log::Limits;
 use landfall_sockets::{Frames, Poller, Waker};
@@ -52,6 +53,8 @@ pub struct RelayConfig {
     pub limits: Limits,
     /// The device.
     pub device: DeviceConfig,
+    /// What it shares with clients and server, if anything.
+    pub key: Option<Key>,
     /// Where `/metrics` is served.
     pub metrics: Option<SocketAddr>,
 }
@@ -60,6 +63,8 @@ pub struct RelayConfig {
 pub struct Relay {
     engine: Engine,
     front: UdpSocket,
+    /// Port of it.
+    front_port: u16,
     upstreams: Upstreams,
     poller: Poller,
     waker: Waker,
@@ -87,7 +92,7 @@ impl Relay {
         let mut poller = Poller::new().map_err(SwitchError::system("epoll_create1"))?;
         poller.watch_as(front.as_raw_fd(), FRONT).map_err(SwitchError::system("watching a socket"))?;
         poller.watch_edges(waker.descriptor()).map_err(SwitchError::system("watching an eventfd"))?;
-        let engine = Engine::open(&config.region, config.limits, config.device, &waker)?;
+        let engine = Engine::open(&config.region, config.limits, config.device, config.key.as_ref(), &waker)?;
         let mut upstreams = Upstreams::new(config.server, config.upstream_ports.clone());
         for (flow, port) in engine.device.log().paths() {
             upstreams.reopen(flow, port, &mut poller)?;
@@ -98,9 +103,12 @@ impl Relay {
             source: std::io::Error::other("its memory cannot be reached by the kernel"),
         })?;
         let metrics = engine.serve_metrics(config.metrics)?;
+        let address =
+            front.local_addr().map_err(SwitchError::system("asking for the address that was bound"))?;
         Ok(Self {
             engine,
             front,
+            front_port: address.port(),
             upstreams,
             poller,
             waker,
@@ -199,31 +207,39 @@ impl Relay {
 
     fn receive_from_clients(&mut self) -> Result<(), SwitchError> {
         for (index, chunk, from, len) in self.receive(self.front.as_raw_fd())? {
-            let packet = self.hold(chunk, len);
-            if self.open_path(from) {
+            let held = self.hold(chunk, len);
+            let ends = Ends::to_server(from, self.front_port);
+            if let Some((packet, len)) = self.unseal(ends, held, index, len)
+                && self.open_path(from)
+            {
                 let verdict = self.handle(Side::Clients, (from, self.server), packet, len);
                 if verdict == Verdict::Forward {
-                    self.forward_to_server(from, packet, index, len);
+                    let bytes = self.bytes(packet, index, len).into_owned();
+                    self.send_to_server(&from, bytes);
                 }
             } else {
                 self.engine.status.dropped(1);
             }
-            self.let_go(chunk, packet);
+            self.let_go(chunk, held);
         }
         Ok(())
     }
 
     fn receive_from_server(&mut self, upstream: usize) -> Result<(), SwitchError> {
-        let Some((socket, client)) = self.upstreams.at(upstream) else { return Ok(()) };
+        let Some((socket, client, local)) = self.upstreams.at(upstream) else { return Ok(()) };
         for (index, chunk, from, len) in self.receive(socket)? {
-            let packet = self.hold(chunk, len);
-            if self.handle(Side::Server, (from, client), packet, len) == Verdict::Forward {
-                let bytes = self.bytes(packet, index, len);
-                if self.front.send_to(&bytes, client).is_err() {
-                    self.engine.status.dropped(1);
+            let held = self.hold(chunk, len);
+            let ends = Ends::to_client(local, self.server.port());
+            match self.unseal(ends, held, index, len) {
+                Some((packet, len)) => {
+                    if self.handle(Side::Server, (from, client), packet, len) == Verdict::Forward {
+                        let bytes = self.bytes(packet, index, len).into_owned();
+                        self.send_to_client(client, bytes);
+                    }
                 }
+                None => self.engine.status.dropped(1),
             }
-            self.let_go(chunk, packet);
+            self.let_go(chunk, held);
         }
         Ok(())
     }
@@ -232,6 +248,24 @@ impl Relay {
         let packet = Extent::new(chunk, len.min(CHUNK_BYTES as usize) as u32);
         self.frames.hold(packet);
         packet
+    }
+
+    /// What of a packet is in front of its seal, and its length. `None` if the seal does not fit.
+    fn unseal(&mut self, ends: Ends, packet: Extent, index: usize, len: usize) -> Option<(Extent, usize)> {
+        if !self.engine.guard.is_keyed() {
+            return Some((packet, len));
+        }
+        let bytes = self.bytes(packet, index, len).into_owned();
+        match self.engine.guard.open(ends, Clock::unix_ns(), &bytes) {
+            Ok(opened) => {
+                let within = opened.len().min(packet.len() as usize);
+                Some((packet.with_len(within as u32), opened.len()))
+            }
+            Err(_) => {
+                self.engine.device.count_unauthentic();
+                None
+            }
+        }
     }
 
     fn let_go(&mut self, chunk: u64, packet: Extent) {
@@ -291,9 +325,22 @@ impl Relay {
         self.engine.device.commit().is_ok()
     }
 
-    fn forward_to_server(&mut self, client: SocketAddr, packet: Extent, index: usize, len: usize) {
-        let bytes = self.bytes(packet, index, len);
-        if !self.upstreams.send(&client, &bytes) {
+    /// Sends in a client's name.
+    fn send_to_server(&mut self, client: &SocketAddr, mut bytes: Vec<u8>) {
+        let sent = self.upstreams.of(client).is_some_and(|(upstream, local)| {
+            let ends = Ends::to_server(local, self.server.port());
+            self.engine.guard.seal(ends, Clock::unix_ns(), &mut bytes);
+            upstream.send(&bytes)
+        });
+        if !sent {
+            self.engine.status.dropped(1);
+        }
+    }
+
+    fn send_to_client(&mut self, client: SocketAddr, mut bytes: Vec<u8>) {
+        let ends = Ends::to_client(client, self.front_port);
+        self.engine.guard.seal(ends, Clock::unix_ns(), &mut bytes);
+        if self.front.send_to(&bytes, client).is_err() {
             self.engine.status.dropped(1);
         }
     }
@@ -311,14 +358,12 @@ impl Relay {
         while let Some(action) = self.engine.device.poll_action() {
             match action {
                 Action::Datagram { towards: Side::Server, from, payload, .. } => {
-                    self.upstreams.send(&from, &payload);
+                    self.send_to_server(&from, payload);
                 }
-                Action::Datagram { to, payload, .. } => {
-                    let _ = self.front.send_to(&payload, to);
-                }
+                Action::Datagram { to, payload, .. } => self.send_to_client(to, payload),
                 Action::Logged { identity, stored } => {
                     if let Ok(bytes) = self.engine.device.log().bytes_of(&stored) {
-                        self.upstreams.send(&identity.flow.client, &bytes);
+                        self.send_to_server(&identity.flow.client, bytes);
                     }
                     self.engine.device.sent(&stored);
                 }

@@ -10,9 +10,23 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::ops::RangeInclusive;
 use std::os::fd::{AsRawFd, RawFd};
 
-struct Upstream {
+/// One client's.
+pub(super) struct Upstream {
     client: SocketAddr,
     socket: UdpSocket,
+    /// Its own address, towards the server.
+    local: SocketAddr,
+}
+
+impl Upstream {
+    /// False if it could not be sent.
+    pub(super) fn send(&self, bytes: &[u8]) -> bool {
+        match self.socket.send(bytes) {
+            // The server's port was closed when the packet before arrived.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => self.socket.send(bytes).is_ok(),
+            sent => sent.is_ok(),
+        }
+    }
 }
 
 /// All of them.
@@ -35,10 +49,10 @@ impl Upstreams {
         self.by_client.contains_key(client)
     }
 
-    /// The descriptor and client of a socket.
-    pub(super) fn at(&self, index: usize) -> Option<(RawFd, SocketAddr)> {
+    /// The descriptor of a socket, its client, and its own address.
+    pub(super) fn at(&self, index: usize) -> Option<(RawFd, SocketAddr, SocketAddr)> {
         let upstream = self.all.get(index)?.as_ref()?;
-        Some((upstream.socket.as_raw_fd(), upstream.client))
+        Some((upstream.socket.as_raw_fd(), upstream.client, upstream.local))
     }
 
     /// A socket for a client from before, on the port of before.
@@ -83,7 +97,8 @@ impl Upstreams {
         let free = self.all.iter().position(Option::is_none);
         let index = free.unwrap_or(self.all.len());
         poller.watch_as(socket.as_raw_fd(), index as u64 + 1)?;
-        let upstream = Some(Upstream { client, socket });
+        let local = socket.local_addr()?;
+        let upstream = Some(Upstream { client, socket, local });
         match free {
             Some(index) => self.all[index] = upstream,
             None => self.all.push(upstream),
@@ -98,17 +113,10 @@ impl Upstreams {
         }
     }
 
-    /// Sends in a client's name; false if it could not be sent.
-    pub(super) fn send(&self, client: &SocketAddr, bytes: &[u8]) -> bool {
-        let upstream = self.by_client.get(client).and_then(|index| self.all[*index].as_ref());
-        let Some(upstream) = upstream else { return false };
-        match upstream.socket.send(bytes) {
-            // The server's port was closed when the packet before arrived.
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                upstream.socket.send(bytes).is_ok()
-            }
-            sent => sent.is_ok(),
-        }
+    /// A client's socket, and its own address.
+    pub(super) fn of(&self, client: &SocketAddr) -> Option<(&Upstream, SocketAddr)> {
+        let upstream = self.all[*self.by_client.get(client)?].as_ref()?;
+        Some((upstream, upstream.local))
     }
 
     pub(super) fn complain(&mut self, error: &io::Error) {

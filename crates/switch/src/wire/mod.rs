@@ -16,6 +16,7 @@ use crate::error::SwitchError;
 use crate::frames::HeapFrames;
 use crate::status::Status;
 use landfall_packets::{Departures, Landing, LandingMemory, Mode};
+use landfall_pmnet::auth::Key;
 use landfall_pmnet::device::{Action, DeviceConfig, Side};
 use landfall_pmnet::log::Limits;
 use landfall_sockets::{Poller, Waker};
@@ -71,6 +72,8 @@ pub struct WireConfig {
     pub limits: Limits,
     /// The device.
     pub device: DeviceConfig,
+    /// What it shares with clients and servers, if anything.
+    pub key: Option<Key>,
     /// Where `/metrics` is served.
     pub metrics: Option<SocketAddr>,
 }
@@ -112,7 +115,7 @@ impl Wire {
         let sides = [Interface::find(&config.clients)?, Interface::find(&config.server)?];
         let waker = Waker::new().map_err(SwitchError::system("making an eventfd"))?;
         let mut poller = new_poller(&waker)?;
-        let engine = Engine::open(&config.region, config.limits, config.device, &waker)?;
+        let engine = Engine::open(&config.region, config.limits, config.device, config.key.as_ref(), &waker)?;
         let heap = Arc::clone(engine.device.log().heap());
         let queues = sides[0].queues().min(sides[1].queues()).max(1);
         heap.reserve_landing(queues);
@@ -213,10 +216,10 @@ impl Wire {
             any = true;
             match action {
                 Action::Datagram { towards, from, to, payload } => {
-                    self.station.send(lane, towards, (from, to), &payload)?;
+                    self.station.send(lane, towards, (from, to), payload)?;
                 }
-                Action::Logged { stored, .. } => {
-                    self.station.send_again(lane, &stored)?;
+                Action::Logged { identity, stored } => {
+                    self.station.send_again(lane, &identity, &stored)?;
                     self.station.engine.device.sent(&stored);
                 }
             }

@@ -4,6 +4,7 @@
 //! packets go.
 
 use super::frame::{Frame, Mac};
+use landfall_pmnet::Flow;
 use landfall_pmnet::device::Side;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -65,9 +66,9 @@ impl Neighbours {
     }
 
     /// A frame of the log, which came from the clients' side once.
-    pub(super) fn recall(&mut self, frame: &Frame<'_>) {
-        self.clients.guess(frame.from.ip(), frame.source);
-        self.servers.guess(frame.to.ip(), frame.destination);
+    pub(super) fn recall(&mut self, flow: Flow, (source, destination): (Mac, Mac)) {
+        self.clients.guess(flow.client.ip(), source);
+        self.servers.guess(flow.server.ip(), destination);
     }
 
     /// The hardware address of an internet address on `side`.

@@ -5,16 +5,17 @@
 
 use super::frame::{self, ETHERNET_BYTES, Frame};
 use super::neighbours::Neighbours;
-use super::station::show;
+use super::station::{again, show, take};
 use super::steering::wanted;
 use super::{BATCH, CLIENTS, WAIT_MAX, WireConfig, new_poller, rest};
-use crate::engine::{Driver, Engine};
+use crate::engine::{Clock, Driver, Engine};
 use crate::error::SwitchError;
 use crate::frames::HeapFrames;
 use crate::status::Status;
 use crate::sys::{Sniffer, Tun};
 use landfall_media::Extent;
 use landfall_packets::{Departures, Landing, LandingMemory};
+use landfall_pmnet::auth::Ends;
 use landfall_pmnet::device::{Action, Side, Verdict};
 use landfall_sockets::{Frames, Poller, Waker};
 use landfall_spin::Spin;
@@ -64,7 +65,7 @@ impl Nic {
         let interface = Interface::find(interface)?;
         let waker = Waker::new().map_err(SwitchError::system("making an eventfd"))?;
         let mut poller = new_poller(&waker)?;
-        let engine = Engine::open(&wire.region, wire.limits, wire.device, &waker)?;
+        let engine = Engine::open(&wire.region, wire.limits, wire.device, wire.key.as_ref(), &waker)?;
         let heap = Arc::clone(engine.device.log().heap());
         let queues = interface.queues();
         heap.reserve_landing(queues);
@@ -185,8 +186,7 @@ impl Nic {
             any = true;
             let Ok(frame) = Frame::parse_own(&bytes[..got]) else { continue };
             // Nothing of the server's side is logged: the packet need not lie in the region.
-            let arrival = frame.arrival(Side::Server, Extent::default());
-            self.engine.device.handle(&arrival, self.engine.clock.now());
+            take(&mut self.engine, &frame, Extent::default(), Side::Server);
         }
         self.outgoing = bytes;
         Ok(any)
@@ -207,21 +207,36 @@ impl Nic {
             any = true;
             match action {
                 Action::Datagram { towards: Side::Server, from, to, payload } => {
+                    let payload = self.sealed(Side::Server, (from, to), payload);
                     match frame::make(([0; 6], [0; 6]), from, to, &payload) {
                         Some(bytes) => self.deliver(&bytes),
                         None => self.engine.status.dropped(1),
                     }
                 }
-                Action::Datagram { from, to, payload, .. } => self.send(from, to, &payload)?,
-                Action::Logged { stored, .. } => {
-                    if let Ok(bytes) = self.engine.device.log().bytes_of(&stored) {
-                        self.deliver(&bytes);
+                Action::Datagram { from, to, payload, .. } => {
+                    let payload = self.sealed(Side::Clients, (from, to), payload);
+                    self.send(from, to, &payload)?;
+                }
+                Action::Logged { identity, stored } => {
+                    match again(&mut self.engine, &identity, &stored) {
+                        Some(again) => self.deliver(&again.bytes),
+                        None => self.engine.status.dropped(1),
                     }
                     self.engine.device.sent(&stored);
                 }
             }
         }
         Ok(any)
+    }
+
+    fn sealed(
+        &mut self,
+        towards: Side,
+        (from, to): (SocketAddr, SocketAddr),
+        mut payload: Vec<u8>,
+    ) -> Vec<u8> {
+        self.engine.guard.seal(Ends::of(towards, from, to), Clock::unix_ns(), &mut payload);
+        payload
     }
 
     fn send(&mut self, from: SocketAddr, to: SocketAddr, payload: &[u8]) -> Result<(), SwitchError> {

@@ -1,12 +1,14 @@
 //! What a device on the wire does with one packet, whichever queue it came from.
 
-use super::frame::{self, Frame, Unfit};
+use super::frame::{self, ETHERNET_BYTES, Frame, Mac, Unfit};
 use super::neighbours::Neighbours;
 use super::{Lane, SERVER, at};
-use crate::engine::Engine;
+use crate::engine::{Clock, Engine};
 use crate::error::SwitchError;
 use crate::frames::HeapFrames;
 use landfall_media::Extent;
+use landfall_pmnet::Identity;
+use landfall_pmnet::auth::Ends;
 use landfall_pmnet::device::{Side, Verdict, table};
 use landfall_pmnet::log::Stored;
 use landfall_sockets::Frames;
@@ -108,11 +110,12 @@ impl Station {
         lane: &mut Lane,
         towards: Side,
         (from, to): (SocketAddr, SocketAddr),
-        payload: &[u8],
+        mut payload: Vec<u8>,
     ) -> Result<(), SwitchError> {
+        self.engine.guard.seal(Ends::of(towards, from, to), Clock::unix_ns(), &mut payload);
         let source = self.neighbours.find(towards.across(), &from.ip());
         let ends = source.zip(self.neighbours.find(towards, &to.ip()));
-        match ends.and_then(|ends| frame::make(ends, from, to, payload)) {
+        match ends.and_then(|ends| frame::make(ends, from, to, &payload)) {
             Some(bytes) => self.send_bytes(lane, &bytes, towards),
             None => {
                 self.engine.status.dropped(1);
@@ -132,19 +135,46 @@ impl Station {
     }
 
     /// Sends the frame of an update to its server again.
-    pub(super) fn send_again(&mut self, lane: &mut Lane, stored: &Stored) -> Result<(), SwitchError> {
-        let Ok(bytes) = self.engine.device.log().bytes_of(stored) else { return Ok(()) };
-        let Ok(frame) = Frame::parse(&bytes) else {
-            // It was logged by a relay, without headers.
+    pub(super) fn send_again(
+        &mut self,
+        lane: &mut Lane,
+        identity: &Identity,
+        stored: &Stored,
+    ) -> Result<(), SwitchError> {
+        let Some(Again { bytes, macs, is_whole }) = again(&mut self.engine, identity, stored) else {
             self.engine.status.dropped(1);
             return Ok(());
         };
-        self.neighbours.recall(&frame);
+        self.neighbours.recall(identity.flow, macs);
         match stored.extents.as_slice() {
-            [one] => self.forward(lane, *one, Side::Server),
+            [one] if is_whole => self.forward(lane, *one, Side::Server),
             _ => self.send_bytes(lane, &bytes, Side::Server),
         }
     }
+}
+
+/// An update of the log, as it is to be sent.
+pub(super) struct Again {
+    /// Its frame.
+    pub(super) bytes: Vec<u8>,
+    macs: (Mac, Mac),
+    /// It is the frame that was received.
+    is_whole: bool,
+}
+
+/// The frame of an update; made anew where it has been stored without its seal, or needs one. `None` for what a relay has logged,
+/// without headers.
+pub(super) fn again(engine: &mut Engine, identity: &Identity, stored: &Stored) -> Option<Again> {
+    let bytes = engine.device.log().bytes_of(stored).ok()?;
+    let (destination, rest) = bytes.split_first_chunk::<6>()?;
+    let macs = (*rest.first_chunk::<6>()?, *destination);
+    if !engine.guard.is_keyed() && Frame::parse(&bytes).is_ok() {
+        return Some(Again { bytes, macs, is_whole: true });
+    }
+    let mut payload = bytes.get(stored.header_at..).filter(|_| stored.header_at > ETHERNET_BYTES)?.to_vec();
+    let (from, to) = (identity.flow.client, identity.flow.server);
+    engine.guard.seal(Ends::of(Side::Server, from, to), Clock::unix_ns(), &mut payload);
+    Some(Again { bytes: frame::make(macs, from, to, &payload)?, macs, is_whole: false })
 }
 
 /// Shows a packet that lies in `at`, and came in on `side`, to the device. `None`: its checksum is wrong, so that it is dropped, and
@@ -165,6 +195,18 @@ pub(super) fn show(
         }
     };
     neighbours.learn(&frame, side);
-    let packet = at.with_len((frame.payload_at + frame.payload.len()) as u32);
-    Some(engine.device.handle(&frame.arrival(side, packet), engine.clock.now()))
+    Some(take(engine, &frame, at, side))
+}
+
+/// Shows a datagram to the device, without its seal, if that fits. Otherwise it is sent on: it is for hosts to drop it, and other
+/// services may use the ports.
+pub(super) fn take(engine: &mut Engine, frame: &Frame<'_>, at: Extent, side: Side) -> Verdict {
+    let ends = Ends::of(side.across(), frame.from, frame.to);
+    let Ok(payload) = engine.guard.open(ends, Clock::unix_ns(), frame.payload) else {
+        engine.device.count_unauthentic();
+        return Verdict::Forward;
+    };
+    let packet = at.with_len((frame.payload_at + payload.len()) as u32);
+    let frame = Frame { payload, ..*frame };
+    engine.device.handle(&frame.arrival(side, packet), engine.clock.now())
 }

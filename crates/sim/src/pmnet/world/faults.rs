@@ -78,7 +78,8 @@ impl PmnetWorld {
         Ok(())
     }
 
-    /// All that a server says of a session's updates, from the clients' side.
+    /// All that a server says of a session's updates, from the clients' side; where there is a key, from the server's side, too,
+    /// and an update in the client's name.
     fn forge(&mut self, client: usize) {
         const LAST: u32 = FIRST_BYPASS - 1;
         let client = &self.clients[client];
@@ -90,7 +91,18 @@ impl PmnetWorld {
         ] {
             let bytes = Packet::new(client.number(), seq, body).to_bytes();
             let datagram = Datagram::new(server_address(), client.address, bytes);
+            if self.is_keyed {
+                let (hop, datagram) = (self.devices.len(), datagram.clone());
+                self.fabric.after(Duration::ZERO, Happening::Arrive { hop, way: Way::Down, datagram });
+            }
             self.fabric.after(Duration::ZERO, Happening::Arrive { hop: 0, way: Way::Up, datagram });
+        }
+        if self.is_keyed {
+            for seq in 1..10 {
+                let bytes = Packet::new(client.number(), seq, Body::Update(b"forged")).to_bytes();
+                let datagram = Datagram::new(client.address, server_address(), bytes);
+                self.fabric.after(Duration::ZERO, Happening::Arrive { hop: 0, way: Way::Up, datagram });
+            }
         }
     }
 
