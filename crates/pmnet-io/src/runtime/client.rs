@@ -11,9 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// Draws of a number that is free before giving up.
-const DRAWS_MAX: usize = 1000;
-/// Sessions that a socket may have: beyond this, free numbers are hard to draw.
+/// Sessions that a socket may have: beyond this, free numbers are far apart.
 const SESSIONS_MAX: usize = 32768;
 /// Draws of another number after a server's refusal.
 const RESTARTS_MAX: u32 = 16;
@@ -46,6 +44,8 @@ pub struct Sessions {
     /// Sessions that may have something to send or to tell.
     touched: BTreeSet<SessionId>,
     next: u64,
+    /// Number of the next session: each is used again as late as can be, when the server has long kept its row.
+    next_number: u16,
     buffer: Vec<u8>,
     unsent: u64,
     unauthentic: u64,
@@ -87,6 +87,7 @@ impl Sessions {
             timers: BTreeSet::new(),
             touched: BTreeSet::new(),
             next: 0,
+            next_number: (random()? >> 48) as u16,
             buffer: vec![0; DATAGRAM_BYTES_MAX],
             unsent: 0,
             unauthentic: 0,
@@ -112,14 +113,17 @@ impl Sessions {
         Ok(id)
     }
 
-    fn draw(&self) -> Result<(u16, u64), RuntimeError> {
-        for _ in 0..if self.open.len() < SESSIONS_MAX { DRAWS_MAX } else { 0 } {
-            let number = (random()? >> 48) as u16;
-            if !self.numbers.contains_key(&number) {
-                return Ok((number, random()?));
-            }
+    /// A number that no session of this socket has, and a nonce.
+    fn draw(&mut self) -> Result<(u16, u64), RuntimeError> {
+        if self.open.len() >= SESSIONS_MAX {
+            return Err(RuntimeError::Sessions { max: SESSIONS_MAX });
         }
-        Err(RuntimeError::Sessions { max: SESSIONS_MAX })
+        while self.numbers.contains_key(&self.next_number) {
+            self.next_number = self.next_number.wrapping_add(1);
+        }
+        let number = self.next_number;
+        self.next_number = number.wrapping_add(1);
+        Ok((number, random()?))
     }
 
     /// Queues an update.

@@ -157,7 +157,7 @@ impl DeviceNode {
         let device = Device::new(config, log, fabric.now);
         self.running = Some(Running {
             device,
-            guard: guard(self.key.as_ref(), fabric.rng.draw()),
+            guard: guard(self.key.as_ref(), || fabric.rng.draw()),
             keeper,
             landing: Landing::default(),
             dirty: None,

@@ -106,9 +106,9 @@ impl Broken {
     }
 }
 
-/// A node's guard, with what all of them share.
-fn guard(key: Option<&Key>, sender: u64) -> Guard {
-    key.map_or_else(Guard::default, |key| Guard::new(key.clone(), sender))
+/// A node's guard, with what all of them share; what it draws is drawn only then.
+fn guard(key: Option<&Key>, sender: impl FnOnce() -> u64) -> Guard {
+    key.map_or_else(Guard::default, |key| Guard::new(key.clone(), sender()))
 }
 
 /// Something that happens to a part of the system, and passes.

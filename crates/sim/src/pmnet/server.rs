@@ -106,7 +106,7 @@ impl ServerNode {
         let held = self.store.held();
         let rows: Vec<SessionRow> = held.rows.values().copied().collect();
         let (config, incarnation) = (self.setup.config.clone(), fabric.rng.draw());
-        self.guard = guard(self.key.as_ref(), incarnation);
+        self.guard = guard(self.key.as_ref(), || incarnation);
         self.running = Some(Server::new(config, incarnation, rows, held.floor, fabric.now));
         self.go_on(fabric)
     }

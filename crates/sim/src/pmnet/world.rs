@@ -79,7 +79,7 @@ impl PmnetWorld {
             ClientNode::new(
                 number,
                 addresses,
-                guard(setup.key.as_ref(), number as u64),
+                guard(setup.key.as_ref(), || number as u64),
                 setup.client.clone(),
                 workload,
             )
