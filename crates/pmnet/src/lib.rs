@@ -5,6 +5,7 @@
 //!
 //! - [`device::Device`]: the pipeline between clients and servers.
 //! - [`log::Log`]: updates in persistent memory, by identity.
+//! - [`paths::Paths`]: a relay's ports for clients, and when they are given back.
 //! - [`Client`]: a session's end at the client: order, fragments, acknowledgements, repetition.
 //! - [`Server`]: all sessions of a server: order, applied exactly once, answers.
 //! - [`cache`]: a device's read cache, and what it must know of requests.
@@ -20,6 +21,7 @@ pub mod device;
 mod error;
 mod identity;
 pub mod log;
+pub mod paths;
 mod pieces;
 pub mod server;
 pub mod wire;

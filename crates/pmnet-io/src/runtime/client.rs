@@ -10,11 +10,15 @@ use landfall_pmnet::{Client, ClientConfig, Instant};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
 
 /// Sessions that a socket may have: beyond this, free numbers are far apart.
 const SESSIONS_MAX: usize = 32768;
 /// Draws of another number after a server's refusal.
 const RESTARTS_MAX: u32 = 16;
+
+/// After so long without a packet a heartbeat is sent: a relay keeps its port for this client.
+const KEEP_ALIVE: Duration = Duration::from_secs(60);
 
 /// Names a session of a [`Sessions`]; never given twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -47,6 +51,7 @@ pub struct Sessions {
     /// Number of the next session: each is used again as late as can be, when the server has long kept its row.
     next_number: u16,
     buffer: Vec<u8>,
+    sent_at: Instant,
     unsent: u64,
     unauthentic: u64,
 }
@@ -89,6 +94,7 @@ impl Sessions {
             next: 0,
             next_number: (random()? >> 48) as u16,
             buffer: vec![0; DATAGRAM_BYTES_MAX],
+            sent_at: Instant::default(),
             unsent: 0,
             unauthentic: 0,
         })
@@ -189,6 +195,7 @@ impl Sessions {
     /// As [`Self::turn`].
     pub fn send(&mut self, into: &mut Vec<(SessionId, Event)>) -> Result<(), RuntimeError> {
         self.expire();
+        self.keep_alive();
         while let Some(id) = self.touched.pop_first() {
             self.serve(id, into)?;
         }
@@ -230,6 +237,20 @@ impl Sessions {
         }
     }
 
+    fn keep_alive(&mut self) {
+        let now = self.clock.now();
+        if now.since(self.sent_at) >= KEEP_ALIVE
+            && let Some((id, open)) = self.open.first_key_value()
+        {
+            let id = *id;
+            let nonce = u64::from(open.number);
+            self.sent_at = now;
+            if let Ok(client) = self.touch(id) {
+                client.heartbeat(nonce);
+            }
+        }
+    }
+
     fn serve(&mut self, id: SessionId, into: &mut Vec<(SessionId, Event)>) -> Result<(), RuntimeError> {
         let Some(open) = self.open.get_mut(&id) else { return Ok(()) };
         while let Some(event) = open.client.poll_event() {
@@ -251,8 +272,10 @@ impl Sessions {
     fn flush(&mut self, id: SessionId) {
         let Some(open) = self.open.get_mut(&id) else { return };
         let (client, port) = self.ends;
+        let now = self.clock.now();
         while let Some(mut bytes) = open.client.poll_transmit() {
             self.guard.seal(Ends::to_server(client, port), unix_ns(&self.guard), &mut bytes);
+            self.sent_at = now;
             if let Err(error) = self.socket.send(&bytes) {
                 self.unsent += 1;
                 if !socket::is_loss(&error) {

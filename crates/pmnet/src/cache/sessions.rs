@@ -74,7 +74,7 @@ impl Row {
         }
     }
 
-    fn may_go(&self) -> bool {
+    pub(super) fn may_go(&self) -> bool {
         self.in_flight == 0 && self.all_until.is_none()
     }
 }
@@ -122,6 +122,15 @@ impl<S: Copy + Ord> Sessions<S> {
             ..Row::default()
         };
         self.insert(session, row);
+    }
+
+    /// Sessions that are known, of these.
+    pub(super) fn names(&self, names: std::ops::RangeInclusive<S>) -> Vec<S> {
+        self.clock.keys(names)
+    }
+
+    pub(super) fn remove(&mut self, session: S) {
+        self.clock.remove(&session);
     }
 
     fn insert(&mut self, session: S, row: Row) -> Option<()> {

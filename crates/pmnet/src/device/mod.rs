@@ -195,6 +195,16 @@ impl Device {
         &mut self.log
     }
 
+    /// A client's path is given back: false if there is none, or its updates are in the log. Another client may have the port, and
+    /// the client another port: what is known of its sessions is forgotten.
+    pub fn remove_path(&mut self, flow: Flow) -> bool {
+        let removed = self.log.remove_path(&flow);
+        if let Some(reads) = self.reads.as_mut().filter(|_| removed) {
+            reads.forget_client(flow);
+        }
+        removed
+    }
+
     /// What it has counted.
     pub fn stats(&self) -> &DeviceStats {
         &self.stats

@@ -163,6 +163,26 @@ impl Index {
         self.paths.iter().map(|(flow, path)| (*flow, path.port)).collect()
     }
 
+    /// True if updates of a client are there.
+    pub(super) fn has_entries(&self, flow: &Flow) -> bool {
+        let all = (*flow, 0)..=(*flow, u16::MAX);
+        self.sessions.range(all).any(|(_, session)| !session.entries.is_empty())
+    }
+
+    /// The path is forgotten, with what is known of the client's sessions. `None` if there is none, or updates are there.
+    pub(super) fn remove_path(&mut self, flow: &Flow) -> Option<SlotId> {
+        if self.has_entries(flow) {
+            return None;
+        }
+        let path = self.paths.remove(flow)?;
+        for session in
+            self.sessions.range((*flow, 0)..=(*flow, u16::MAX)).map(|(key, _)| *key).collect::<Vec<_>>()
+        {
+            self.sessions.remove(&session);
+        }
+        Some(path.slot)
+    }
+
     pub(super) fn path_count(&self) -> usize {
         self.paths.len()
     }

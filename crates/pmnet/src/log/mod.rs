@@ -51,7 +51,7 @@ impl Default for Limits {
             sessions_max: 1 << 16,
             queue_max: 1024,
             packet_bytes_max: 2048,
-            paths_max: 4096,
+            paths_max: 1 << 16,
         }
     }
 }
@@ -120,6 +120,25 @@ pub struct Stored {
 struct Appended {
     identity: Identity,
     slot: SlotId,
+}
+
+/// The `aux` of an entry's record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Aux {
+    /// Bytes in front of the PMNet header.
+    header_at: u16,
+    /// The relay's port from which the update is sent on; 0 for another device's.
+    port: u16,
+}
+
+impl Aux {
+    fn of(aux: u32) -> Self {
+        Self { header_at: aux as u16, port: (aux >> 16) as u16 }
+    }
+
+    fn to_u32(self) -> u32 {
+        u32::from(self.port) << 16 | u32::from(self.header_at)
+    }
 }
 
 /// What the log and its keeper share.
@@ -203,7 +222,7 @@ impl Log {
             value: Source::Landed { extents: &[packet], crc: None },
             arrival_ns,
             expiry_ms: 0,
-            aux: header_at as u32,
+            aux: Aux { header_at: header_at as u16, port: self.path(&identity.flow).unwrap_or(0) }.to_u32(),
         };
         match self.writer.append(&entry) {
             Ok(slot) => {
@@ -256,7 +275,7 @@ impl Log {
         let view = heap.record(slot)?;
         let known = heap.value_bytes(slot, &view)?;
         let new = heap.media().bytes(packet)?;
-        Ok(known.get(view.aux() as usize..) == new.get(header_at..))
+        Ok(known.get(Aux::of(view.aux()).header_at.into()..) == new.get(header_at..))
     }
 
     /// True if something waits for a fence.
@@ -410,7 +429,7 @@ impl Log {
                     ValuePlace::Inline(bytes) => bytes.to_vec(),
                     _ => Vec::new(),
                 };
-                Ok(Some(Stored { extents, inline, header_at: view.aux() as usize }))
+                Ok(Some(Stored { extents, inline, header_at: Aux::of(view.aux()).header_at.into() }))
             }
             Err(HeapError::Damaged { .. }) => Ok(None),
             Err(error) => Err(error.into()),
@@ -437,6 +456,19 @@ impl Log {
     /// The port from which a client's packets are sent on, if it has one.
     pub fn path(&self, flow: &Flow) -> Option<u16> {
         self.shared.index.lock().path(flow)
+    }
+
+    /// True if updates of a client are in the log: its path stays.
+    pub fn has_entries(&self, flow: &Flow) -> bool {
+        self.shared.index.lock().has_entries(flow)
+    }
+
+    /// Forgets a client's port, for another client to have. False if there is none, or updates of the client are in the log.
+    /// Writes nothing: see `docs/format/pmnet.md`, "Removing".
+    pub fn remove_path(&mut self, flow: &Flow) -> bool {
+        let Some(slot) = self.shared.index.lock().remove_path(flow) else { return false };
+        self.shared.heap.drop_record(slot);
+        true
     }
 
     /// Every such port.

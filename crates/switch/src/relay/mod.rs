@@ -15,6 +15,9 @@ use landfall_packets::Pool;
 use landfall_pmnet::auth::{Ends, Key};
 use landfall_pmnet::device::{Action, Arrival, DeviceConfig, Side, Verdict};
 use landfall_pmnet::log::Limits;
+use landfall_pmnet::paths::{Admission, PathLimits, Paths, admission};
+use landfall_pmnet::wire::{Body, Packet, Refusal};
+use landfall_pmnet::{Flow, Instant};
 use landfall_sockets::{Frames, Poller, Waker};
 use landfall_spin::Spin;
 use std::net::{SocketAddr, UdpSocket};
@@ -29,6 +32,10 @@ use upstream::Upstreams;
 const BATCH: usize = 32;
 /// Bytes of the memory that a datagram lands in: a frame.
 const CHUNK_BYTES: u64 = 2048;
+/// Paths that are given back between two looks for packets.
+const CLOSED_MAX: usize = 64;
+/// Pause between two looks at all paths for one to give up.
+const PRESSED_EVERY: Duration = Duration::from_secs(1);
 /// Longest wait, so that a stop is noticed and counts are shown.
 const WAIT_MAX: Duration = Duration::from_millis(100);
 /// Name of the clients' socket with the poller; upstream sockets count from 1.
@@ -45,6 +52,8 @@ pub struct RelayConfig {
     pub server: SocketAddr,
     /// Ports to send clients' packets on from, one each.
     pub upstream_ports: RangeInclusive<u16>,
+    /// When they are given back.
+    pub paths: PathLimits,
     /// How long to look for packets before waiting; `Duration::MAX`: never wait.
     pub spin: Duration,
     /// The region.
@@ -66,6 +75,9 @@ pub struct Relay {
     /// Port of it.
     front_port: u16,
     upstreams: Upstreams,
+    paths: Paths,
+    /// When no port was left, last.
+    pressed_at: Option<Instant>,
     poller: Poller,
     waker: Waker,
     pool: Pool,
@@ -94,9 +106,13 @@ impl Relay {
         poller.watch_edges(waker.descriptor()).map_err(SwitchError::system("watching an eventfd"))?;
         let engine = Engine::open(&config.region, config.limits, config.device, config.key.as_ref(), &waker)?;
         let mut upstreams = Upstreams::new(config.server, config.upstream_ports.clone());
+        let mut paths = Paths::new(config.paths);
         for (flow, port) in engine.device.log().paths() {
-            upstreams.reopen(flow, port, &mut poller)?;
+            if upstreams.reopen(flow, port, &mut poller)? {
+                paths.restored(flow.client, engine.clock.now());
+            }
         }
+        engine.status.count_paths(|counts| counts.open = paths.len() as u64);
         let heap = Arc::clone(engine.device.log().heap());
         let image = heap.media().image().ok_or_else(|| SwitchError::System {
             what: "landing packets in the region",
@@ -110,6 +126,8 @@ impl Relay {
             front,
             front_port: address.port(),
             upstreams,
+            paths,
+            pressed_at: None,
             poller,
             waker,
             pool: Pool::new(CHUNK_BYTES, BATCH as u32),
@@ -210,7 +228,7 @@ impl Relay {
             let held = self.hold(chunk, len);
             let ends = Ends::to_server(from, self.front_port);
             if let Some((packet, len)) = self.unseal(ends, held, index, len)
-                && self.open_path(from)
+                && self.admit(from, packet, index, len)
             {
                 let verdict = self.handle(Side::Clients, (from, self.server), packet, len);
                 if verdict == Verdict::Forward {
@@ -232,6 +250,8 @@ impl Relay {
             let ends = Ends::to_client(local, self.server.port());
             match self.unseal(ends, held, index, len) {
                 Some((packet, len)) => {
+                    let now = self.engine.clock.now();
+                    self.paths.told(&client, self.frames.bytes(packet), now);
                     if self.handle(Side::Server, (from, client), packet, len) == Verdict::Forward {
                         let bytes = self.bytes(packet, index, len).into_owned();
                         self.send_to_client(client, bytes);
@@ -292,12 +312,41 @@ impl Relay {
         self.engine.device.handle(&arrival, self.engine.clock.now())
     }
 
-    /// A client's way to the server; false if there is no port left for it.
-    fn open_path(&mut self, client: SocketAddr) -> bool {
+    /// Whether a client has a path, or its packet gets it one.
+    fn admit(&mut self, client: SocketAddr, packet: Extent, index: usize, len: usize) -> bool {
         if self.upstreams.has(&client) {
+            self.paths.heard(&client, self.engine.clock.now());
             return true;
         }
-        let opened = self.upstreams.open(client, &mut self.poller);
+        let admission = admission(&self.bytes(packet, index, len));
+        if admission == Admission::Opens {
+            return self.open_path(client);
+        }
+        self.engine.status.count_paths(|counts| counts.strangers += 1);
+        if let Admission::Refused { session, seq } = admission {
+            let refusal = Packet::new(session, seq, Body::SessionRefused(Refusal::Unknown));
+            self.send_to_client(client, refusal.to_bytes());
+        }
+        false
+    }
+
+    /// A client's way to the server; false if there is no port left for it.
+    fn open_path(&mut self, client: SocketAddr) -> bool {
+        let is_open = self.try_path(client);
+        let open = self.paths.len() as u64;
+        self.engine.status.count_paths(|counts| {
+            counts.open = open;
+            counts.opened += u64::from(is_open);
+            counts.refused += u64::from(!is_open);
+        });
+        is_open
+    }
+
+    fn try_path(&mut self, client: SocketAddr) -> bool {
+        let mut opened = self.upstreams.open(client, &mut self.poller);
+        if opened.is_err() && self.give_up_path() {
+            opened = self.upstreams.open(client, &mut self.poller);
+        }
         let (flow, port) = match opened {
             Ok(opened) => opened,
             Err(error) => {
@@ -311,9 +360,45 @@ impl Relay {
             log.set_path(flow, port, Clock::unix_ns()).is_ok_and(|there_was_room| there_was_room);
         if !remembered || !self.settle() {
             self.upstreams.close(&client);
+            self.upstreams
+                .complain(&std::io::Error::other("the log has no room for the ports of more clients"));
             return false;
         }
+        self.paths.opened(client, self.engine.clock.now());
         true
+    }
+
+    /// Paths that are of no use any more are given back.
+    fn close_paths(&mut self) {
+        let (now, server) = (self.engine.clock.now(), self.server);
+        for _ in 0..CLOSED_MAX {
+            let log = self.engine.device.log();
+            let Some(client) =
+                self.paths.expired(now, |client| log.has_entries(&Flow { client: *client, server }))
+            else {
+                return;
+            };
+            self.close_path(client);
+        }
+    }
+
+    /// The path that has been silent for longest, if that is long. Looks at all paths: at most once a second.
+    fn give_up_path(&mut self) -> bool {
+        let (now, server) = (self.engine.clock.now(), self.server);
+        if self.pressed_at.is_some_and(|last| now.since(last) < PRESSED_EVERY) {
+            return false;
+        }
+        self.pressed_at = Some(now);
+        let log = self.engine.device.log();
+        let silent = self.paths.give_up(now, |client| log.has_entries(&Flow { client: *client, server }));
+        silent.map(|client| self.close_path(client)).is_some()
+    }
+
+    fn close_path(&mut self, client: SocketAddr) {
+        self.engine.device.remove_path(Flow { client, server: self.server });
+        self.upstreams.close(&client);
+        let open = self.paths.len() as u64;
+        self.engine.status.count_paths(|counts| (counts.open, counts.closed) = (open, counts.closed + 1));
     }
 
     /// Waits until everything appended is durable.
@@ -391,6 +476,7 @@ impl Driver for Relay {
             self.engine.collect();
         }
         self.engine.keep_up();
+        self.close_paths();
         self.act();
         self.pool.sort_landed(&mut self.frames);
         Ok(())

@@ -9,6 +9,10 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::ops::RangeInclusive;
 use std::os::fd::{AsRawFd, RawFd};
+use std::time::{Duration, Instant};
+
+/// Pause between two complaints.
+const COMPLAIN_EVERY: Duration = Duration::from_secs(60);
 
 /// One client's.
 pub(super) struct Upstream {
@@ -36,13 +40,13 @@ pub(super) struct Upstreams {
     next_port: u16,
     all: Vec<Option<Upstream>>,
     by_client: BTreeMap<SocketAddr, usize>,
-    complained: bool,
+    complained: Option<Instant>,
 }
 
 impl Upstreams {
     pub(super) fn new(server: SocketAddr, ports: RangeInclusive<u16>) -> Self {
         let next_port = *ports.start();
-        Self { server, ports, next_port, all: Vec::new(), by_client: BTreeMap::new(), complained: false }
+        Self { server, ports, next_port, all: Vec::new(), by_client: BTreeMap::new(), complained: None }
     }
 
     pub(super) fn has(&self, client: &SocketAddr) -> bool {
@@ -55,15 +59,16 @@ impl Upstreams {
         Some((upstream.socket.as_raw_fd(), upstream.client, upstream.local))
     }
 
-    /// A socket for a client from before, on the port of before.
-    pub(super) fn reopen(&mut self, flow: Flow, port: u16, poller: &mut Poller) -> Result<(), SwitchError> {
+    /// A socket for a client from before, on the port of before. False if it is another server's client.
+    pub(super) fn reopen(&mut self, flow: Flow, port: u16, poller: &mut Poller) -> Result<bool, SwitchError> {
         if flow.server != self.server {
             tracing::warn!(client = %flow.client, server = %flow.server, "the log knows a client of another server: its updates wait until the relay is started for that one");
-            return Ok(());
+            return Ok(false);
         }
         let socket = self.connect(port);
         let socket = socket.map_err(|source| SwitchError::PortTaken { client: flow.client, port, source })?;
-        self.add(flow.client, socket, poller).map_err(SwitchError::system("watching a socket"))
+        self.add(flow.client, socket, poller).map_err(SwitchError::system("watching a socket"))?;
+        Ok(true)
     }
 
     /// A socket for a new client, and the port that it got.
@@ -120,8 +125,9 @@ impl Upstreams {
     }
 
     pub(super) fn complain(&mut self, error: &io::Error) {
-        if !std::mem::replace(&mut self.complained, true) {
-            tracing::error!(%error, "a client is not served: give the relay more --upstream-ports");
+        if self.complained.is_none_or(|since| since.elapsed() >= COMPLAIN_EVERY) {
+            self.complained = Some(Instant::now());
+            tracing::error!(%error, "clients are not served: give the relay more --upstream-ports, or a shorter --path-idle");
         }
     }
 }
