@@ -7,7 +7,7 @@ use landfall_pmnet::device::{
     Action, Arrival, CacheConfig, Codec, Device, DeviceConfig, ServerState, Side, Verdict,
 };
 use landfall_pmnet::log::Limits;
-use landfall_pmnet::wire::{Body, FIRST_BYPASS, Packet, Role, kind};
+use landfall_pmnet::wire::{Body, FIRST_BYPASS, Packet, Refusal, Role, kind};
 use landfall_pmnet::{Flow, Instant};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -275,6 +275,59 @@ fn what_only_servers_say_is_not_believed_from_the_clients_side() {
     assert_eq!(bench.device.stats().wrong_side, 6);
     bench.down(flow(1), &Packet::new(1, 1, Body::ServerAck).to_bytes());
     assert!(bench.device.log().is_empty());
+}
+
+fn refused(seq: u32, why: Refusal) -> Vec<u8> {
+    Packet::new(1, seq, Body::SessionRefused(why)).to_bytes()
+}
+
+#[test]
+fn updates_of_a_session_that_the_server_does_not_know_leave_the_log() {
+    let mut bench = Bench::new(quiet());
+    for seq in [1, 2] {
+        bench.up(flow(1), &update(&identity(1, 1, seq), 60));
+    }
+    bench.device.commit().unwrap();
+    bench.down(flow(1), &refused(1, Refusal::InUse));
+    bench.up(flow(1), &refused(1, Refusal::Unknown));
+    assert_eq!(bench.device.log().len(), 2, "another reason; the clients' side");
+    assert_eq!(bench.down(flow(1), &refused(1, Refusal::Unknown)), Verdict::Forward);
+    assert!(
+        !bench.device.log().contains(&identity(1, 1, 1)) && bench.device.log().contains(&identity(1, 1, 2))
+    );
+    // After a crash it may be there again, and goes again.
+    let mut bench = bench.restarted(quiet());
+    for seq in [1, 2] {
+        bench.down(flow(1), &refused(seq, Refusal::Unknown));
+    }
+    assert!(bench.device.log().is_empty());
+}
+
+#[test]
+fn what_was_acknowledged_in_a_session_that_a_server_took_stays_though_it_is_refused() {
+    let mut bench = Bench::new(quiet());
+    start(&mut bench, flow(1));
+    bench.up(flow(1), &update(&identity(1, 1, 1), 60));
+    bench.up(flow(2), &update(&identity(2, 1, 1), 60));
+    start(&mut bench, flow(2));
+    bench.up(flow(2), &update(&identity(2, 1, 2), 60));
+    // A server also confirms numbers at or below its floor, of sessions that it does not know.
+    for seq in [1, 2] {
+        bench.up(flow(3), &update(&identity(3, 1, seq), 60));
+    }
+    bench.down(flow(3), &Packet::new(1, 1, Body::ServerAck).to_bytes());
+    bench.device.commit().unwrap();
+    let refuse = |bench: &mut Bench| {
+        for (client, seq) in [(1, 1), (2, 1), (2, 2), (3, 1), (3, 2)] {
+            bench.down(flow(client), &refused(seq, Refusal::Unknown));
+        }
+        bench.device.log().identities(|_| true)
+    };
+    let kept = [identity(1, 1, 1), identity(2, 1, 1), identity(2, 1, 2)];
+    assert_eq!(refuse(&mut bench), kept);
+    // Nor is that forgotten in a crash: the server may have lost its state, and get it back.
+    let mut bench = bench.restarted(quiet());
+    assert_eq!(refuse(&mut bench), kept);
 }
 
 #[test]

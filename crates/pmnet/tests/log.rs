@@ -5,7 +5,7 @@ mod support;
 use landfall_media::Media;
 use landfall_media::sim::{SimMedia, SimOptions};
 use landfall_pmnet::Identity;
-use landfall_pmnet::log::{Limits, Log, Logged, NotLogged};
+use landfall_pmnet::log::{Limits, Log, Logged, NotLogged, Standing};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -110,6 +110,7 @@ fn a_full_region_takes_updates_again_once_some_are_removed() {
     let mut seq = 0;
     loop {
         seq += 1;
+        log.raise(flow(1), (seq >> 12) as u16, Standing::Heard);
         let logged = append(&mut log, &mut landing, identity(1, (seq >> 12) as u16, seq), 1800);
         log.commit(|_| {}).unwrap();
         if logged == Logged::Not(NotLogged::Full) {
@@ -352,4 +353,25 @@ fn ports_are_given_and_given_back_without_filling_the_log() {
 #[ignore = "takes minutes"]
 fn a_million_ports_are_given_and_given_back_without_filling_the_log() {
     many_ports(1_000_000);
+}
+
+#[test]
+fn sessions_that_no_server_knows_have_a_part_of_the_log() {
+    let media = blank(false);
+    let limits = Limits { client_unknown_max: 3, unknown_max: 5, ..Limits::default() };
+    let (mut log, mut landing) = (open(&media, limits), Landing::default());
+    let mut full = |log: &mut Log, client, session, seq| {
+        append(log, &mut landing, identity(client, session, seq), 40) == Logged::Not(NotLogged::Unknown)
+    };
+    assert!((1..=3).all(|seq| !full(&mut log, 1, seq as u16, seq)), "whatever their sessions");
+    assert!(full(&mut log, 1, 9, 1));
+    assert!(
+        (1..=2).all(|seq| !full(&mut log, 2, 1, seq)) && full(&mut log, 2, 1, 3) && full(&mut log, 3, 1, 1)
+    );
+    // A session that a server knows is not counted, nor what it had in the log before.
+    log.raise(flow(1), 1, Standing::Heard);
+    assert!((1..=9).all(|seq| !full(&mut log, 1, 1, 10 + seq)));
+    assert!(!full(&mut log, 3, 1, 1) && full(&mut log, 3, 1, 2));
+    log.remove_upto(flow(3), 1, 1, |_| {});
+    assert!(!full(&mut log, 3, 1, 2), "a server-ACK says something, too");
 }

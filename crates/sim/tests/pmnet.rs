@@ -78,6 +78,11 @@ fn a_device_that_believes_what_bears_no_seal_is_caught() {
 }
 
 #[test]
+fn a_device_that_does_not_hear_of_refused_sessions_is_caught() {
+    assert_caught(Broken::RefusalsUnheard);
+}
+
+#[test]
 fn a_server_that_confirms_what_is_not_committed_is_caught() {
     assert_caught(Broken::ServerConfirmsEarly);
 }

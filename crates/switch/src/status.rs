@@ -103,6 +103,11 @@ impl Status {
             ("fences_total", "Fences", stats.fences),
             ("server_acks_total", "Server-ACKs", stats.server_acks),
             ("removed_total", "Updates removed from the log", stats.removed),
+            (
+                "removed_refused_total",
+                "Updates removed as the server does not know their sessions",
+                stats.removed_refused,
+            ),
             ("retransmissions_total", "Retransmission requests of servers", stats.retransmissions),
             (
                 "retransmissions_answered_total",

@@ -57,6 +57,10 @@ impl Process {
         Self { child: command.spawn().unwrap(), lines: Vec::new() }
     }
 
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// The address in a start-up line.
     pub(crate) fn address(&self, what: &str) -> SocketAddr {
         let prefix = format!("{what}: ");

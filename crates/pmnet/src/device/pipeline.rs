@@ -3,8 +3,8 @@
 use super::joint::Heard;
 use super::table::{self, Access, Egress, Ingress, Row, Side};
 use super::{ACTIONS_MAX, Action, Arrival, Device, Verdict, acknowledgement};
-use crate::log::{Logged, NotLogged};
-use crate::wire::{Body, Packet, Role};
+use crate::log::{Logged, NotLogged, Standing};
+use crate::wire::{Body, FIRST_BYPASS, Packet, Refusal, Role};
 use crate::{Flow, Identity, Instant};
 
 /// Updates that one request of a server has sent again at once.
@@ -61,6 +61,9 @@ impl Device {
                     reads.response(flow, packet, Some(response));
                 }
                 let identity = Identity { flow, session, seq };
+                if seq < FIRST_BYPASS {
+                    self.log.raise(flow, session, Standing::Heard);
+                }
                 if self.log.remove(&identity) {
                     self.stats.removed += 1;
                     self.resend.removed(&identity);
@@ -82,6 +85,23 @@ impl Device {
             Access::TellCache => {
                 if let Some(reads) = &mut self.reads {
                     reads.told(flow, packet);
+                }
+                Found::Missed
+            }
+            Access::Started => {
+                self.log.raise(flow, session, Standing::Started);
+                if let Some(reads) = &mut self.reads {
+                    reads.told(flow, packet);
+                }
+                Found::Missed
+            }
+            Access::RemoveRefused => {
+                let identity = Identity { flow, session, seq };
+                let is_unknown = packet.body == Body::SessionRefused(Refusal::Unknown);
+                if is_unknown && self.log.refused(&identity) {
+                    self.stats.removed_refused += 1;
+                    self.resend.removed(&identity);
+                    self.joint.removed(&identity);
                 }
                 Found::Missed
             }

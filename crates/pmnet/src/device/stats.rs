@@ -32,6 +32,8 @@ pub struct DeviceStats {
     pub server_acks: u64,
     /// Updates that were removed.
     pub removed: u64,
+    /// Updates that were removed as the server does not know their sessions.
+    pub removed_refused: u64,
     /// Retransmission requests, and those answered from the log alone.
     pub retransmissions: u64,
     /// See [`Self::retransmissions`].

@@ -63,6 +63,10 @@ pub enum Access {
     ReadCache,
     /// Tells the read cache.
     TellCache,
+    /// Notes that the server has taken the session; tells the read cache.
+    Started,
+    /// Removes the update with the packet's number, unless its session was taken by a server.
+    RemoveRefused,
     /// Joins it with this device's own acknowledgement, once that may leave.
     Join,
 }
@@ -178,7 +182,14 @@ pub const TABLE: &[Row] = &[
         Access::TellCache,
         Egress::Forward,
     ),
-    row(kind::SESSION_STARTED, "session started", Ingress::FromServer, Access::TellCache, Egress::Forward),
+    row(kind::SESSION_STARTED, "session started", Ingress::FromServer, Access::Started, Egress::Forward),
+    row(
+        kind::SESSION_REFUSED,
+        "session refused",
+        Ingress::FromServer,
+        Access::RemoveRefused,
+        Egress::Forward,
+    ),
     row(kind::SESSION_ENDED, "session ended", Ingress::FromServer, Access::TellCache, Egress::Forward),
     row(kind::HEARTBEAT, "heartbeat", Ingress::Any, Access::None, Egress::ReplyAndForward),
     row(

@@ -4,7 +4,7 @@
 //! never acknowledged: it is no damage, and cuts off nothing behind it.
 
 use super::index::Index;
-use super::{Aux, Limits, Log, Shared};
+use super::{Aux, Limits, Log, Shared, Standing};
 use crate::error::LogError;
 use crate::{Flow, Identity};
 use landfall_heap::{Found, Heap, HeapError, Judge, Opening, RecordView, Slot, SlotId, spaces};
@@ -136,7 +136,7 @@ fn adopt(opening: &Opening, records: &Records, recovered: &mut Recovered) -> Res
     recovered.paths = index.path_count() as u64;
     let heap = opening.heap();
     for (identity, newest) in &records.updates {
-        let Aux { port, .. } = Aux::of(newest.aux);
+        let Aux { port, not_started, .. } = Aux::of(newest.aux);
         if port != 0 && index.path(&identity.flow) != Some(port) {
             recovered.strays += 1;
             continue;
@@ -145,6 +145,9 @@ fn adopt(opening: &Opening, records: &Records, recovered: &mut Recovered) -> Res
         match heap.verify_value(newest.slot, &view).and_then(|_| opening.adopt(newest.slot, &view)) {
             Ok(()) => {
                 index.insert(*identity, newest.slot, view.value_len() as u32);
+                if !not_started {
+                    index.raise(identity.flow, identity.session, Standing::Started, usize::MAX);
+                }
                 index.mark_durable(identity, newest.slot);
                 recovered.entries += 1;
                 recovered.bytes += view.value_len() as u64;

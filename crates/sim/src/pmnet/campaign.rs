@@ -256,6 +256,9 @@ impl Draw {
         for _ in 0..self.rng.below(3) {
             faults.push(Fault::Forgery { client: self.rng.below(clients as u64) as usize });
         }
+        for _ in 0..self.rng.below(3) {
+            faults.push(Fault::Junk { client: self.rng.below(clients as u64) as usize });
+        }
         for _ in 0..self.rng.below(4) {
             let hop = self.rng.between(0, devices);
             let (up, down) = self.pick(&[(true, true), (true, false), (false, true)]);

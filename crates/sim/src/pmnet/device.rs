@@ -11,6 +11,7 @@ use landfall_media::{Dirty, Extent, Media, RUN_SIZE, Site};
 use landfall_pmnet::auth::{Ends, Guard, Key};
 use landfall_pmnet::device::{Action, Arrival, Device, DeviceConfig, DeviceStats, Side, Verdict, table};
 use landfall_pmnet::log::{Keeper, Limits, Log};
+use landfall_pmnet::wire::kind;
 use landfall_pmnet::{Identity, Instant, LogError};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -438,6 +439,10 @@ impl Running {
         (way, datagram): (Way, &Datagram),
         fabric: &mut Fabric,
     ) -> Verdict {
+        if broken == Some(Broken::RefusalsUnheard) && datagram.payload.first() == Some(&kind::SESSION_REFUSED)
+        {
+            return Verdict::Forward;
+        }
         let side = side(broken, way, datagram);
         let towards = if way == Way::Up { Side::Server } else { Side::Clients };
         let ends = Ends::of(towards, datagram.from, datagram.to);

@@ -22,7 +22,8 @@
 //! - **Clients** are forgotten, and others start in their place from the same address, with session numbers drawn
 //!   from few.
 //! - **Strangers** on the clients' side send in the server's name what only a server sends, of sessions that are open. Where clients,
-//!   devices and server share a key, strangers do so on the server's side, too, and send updates in clients' names.
+//!   devices and server share a key, strangers do so on the server's side, too, and send updates in clients' names. They also send updates
+//!   of sessions that never began.
 //!
 //! The server's application is a model (registers, counters, journals; batches are atomic), not the key-value engine.
 //!
@@ -89,6 +90,8 @@ pub enum Broken {
     BypassRowForgotten,
     /// Devices believe what only servers send from whichever side it comes.
     SidesConfused,
+    /// Devices do not hear that a server does not know a session.
+    RefusalsUnheard,
     /// Devices believe packets without a seal, though there is a key.
     SealsUnchecked,
     /// Read caches do not know that updates change registers.
@@ -164,6 +167,11 @@ pub enum Fault {
     /// A stranger on the clients' side speaks in the server's name.
     Forgery {
         /// To which client, and about its session.
+        client: usize,
+    },
+    /// A stranger sends updates of a session that never began.
+    Junk {
+        /// From the address of which client.
         client: usize,
     },
     /// A link is cut.

@@ -69,6 +69,10 @@ impl PmnetWorld {
                 self.summary.forgeries += 1;
                 self.forge(client);
             }
+            Fault::Junk { client } => {
+                self.summary.forgeries += 1;
+                self.send_junk(client);
+            }
             Fault::Partition { hop, up, down, lasts } => {
                 self.summary.partitions += 1;
                 fabric.cut(hop, up, down);
@@ -76,6 +80,15 @@ impl PmnetWorld {
             }
         }
         Ok(())
+    }
+
+    /// Updates of a session that no client ever has.
+    fn send_junk(&mut self, client: usize) {
+        for seq in [0, 1, 2, 5000] {
+            let bytes = Packet::new(u16::MAX, seq, Body::Update(b"junk")).to_bytes();
+            let datagram = Datagram::new(self.clients[client].address, server_address(), bytes);
+            self.fabric.after(Duration::ZERO, Happening::Arrive { hop: 0, way: Way::Up, datagram });
+        }
     }
 
     /// All that a server says of a session's updates, from the clients' side; where there is a key, from the server's side, too,
