@@ -331,6 +331,26 @@ fn what_was_acknowledged_in_a_session_that_a_server_took_stays_though_it_is_refu
 }
 
 #[test]
+fn a_server_is_asked_in_the_name_of_a_client_that_has_a_path() {
+    let mut bench = Bench::new(DeviceConfig { heartbeat_every: 10 * MS, ..quiet() });
+    for client in [1, 2] {
+        bench.device.log_mut().set_path(flow(client), 600 + client, 1).unwrap();
+        bench.up(flow(client), &update(&identity(client, 1, 1), 60));
+    }
+    bench.device.commit().unwrap();
+    bench.sent();
+    bench.down(flow(2), &Packet::new(1, 1, Body::ServerAck).to_bytes());
+    assert!(!bench.device.remove_path(flow(1)) && bench.device.remove_path(flow(2)));
+    bench.wait(10 * MS);
+    let asked: Vec<Sent> = bench.sent();
+    assert!(matches!(&asked[..], [Sent::Made { from, .. }] if *from == flow(1).client), "{asked:?}");
+    bench.down(flow(1), &Packet::new(1, 1, Body::ServerAck).to_bytes());
+    assert!(bench.device.remove_path(flow(1)));
+    bench.wait(10 * MS);
+    assert_eq!((bench.sent(), bench.device.servers().next()), (vec![], None));
+}
+
+#[test]
 fn another_devices_acknowledgement_passes() {
     let mut bench = Bench::new(quiet());
     assert_eq!(bench.down(flow(1), &Packet::new(1, 1, Body::PmnetAck).to_bytes()), Verdict::Forward);

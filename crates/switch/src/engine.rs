@@ -212,6 +212,7 @@ fn report(recovered: &Recovered, took: Duration) {
         bytes = recovered.bytes,
         paths = recovered.paths,
         gone = recovered.gone,
+        strays = recovered.strays,
         rejected = recovered.rejected,
         ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
         "log recovered"

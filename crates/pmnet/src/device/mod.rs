@@ -198,11 +198,16 @@ impl Device {
     /// A client's path is given back: false if there is none, or its updates are in the log. Another client may have the port, and
     /// the client another port: what is known of its sessions is forgotten.
     pub fn remove_path(&mut self, flow: Flow) -> bool {
-        let removed = self.log.remove_path(&flow);
-        if let Some(reads) = self.reads.as_mut().filter(|_| removed) {
+        if !self.log.remove_path(&flow) {
+            return false;
+        }
+        let log = &self.log;
+        let other = || log.paths().into_iter().find(|(other, _)| other.server == flow.server);
+        self.servers.gone(flow, || other().map(|(other, _)| other.client));
+        if let Some(reads) = &mut self.reads {
             reads.forget_client(flow);
         }
-        removed
+        true
     }
 
     /// What it has counted.

@@ -48,6 +48,17 @@ impl Servers {
         }
     }
 
+    /// Packets of a client pass no more: its server is asked in the name of another one, or not at all if there is none.
+    pub(super) fn gone(&mut self, flow: Flow, other: impl FnOnce() -> Option<SocketAddr>) {
+        let Some(server) = self.known.get_mut(&flow.server).filter(|server| server.via == flow.client) else {
+            return;
+        };
+        match other() {
+            Some(client) => server.via = client,
+            None => drop(self.known.remove(&flow.server)),
+        }
+    }
+
     pub(super) fn states(&self) -> impl Iterator<Item = (SocketAddr, ServerState)> + '_ {
         self.known.iter().map(|(address, server)| (*address, server.state))
     }
