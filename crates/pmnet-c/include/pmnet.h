@@ -100,6 +100,11 @@ typedef struct PMNet_client_options {
     uint32_t spin;
     /* Zero. */
     uint32_t reserved;
+    /*
+     * A file with the key that clients, devices and server share, or NULL: 32 hexadecimal digits, readable by its owner alone.
+     * With it, only packets that are sealed with the key are believed.
+     */
+    const char *key_file;
 } PMNet_client_options;
 
 /*
@@ -259,6 +264,11 @@ typedef struct PMNet_server_options {
      * PMNET_SPIN_ALWAYS. Being woken takes some 25 us: with a core to spare, 50 is a good value.
      */
     uint32_t spin;
+    /*
+     * A file with the key that clients, devices and server share, or NULL: 32 hexadecimal digits, readable by its owner alone.
+     * With it, only packets that are sealed with the key are believed.
+     */
+    const char *key_file;
 } PMNet_server_options;
 
 /*

@@ -112,6 +112,8 @@ pub struct ClientOptions {
     pub spin: u32,
     /// Zero.
     pub reserved: u32,
+    /// A path, or null.
+    pub key_file: *const c_char,
 }
 
 /// `PMNet_server_options`.
@@ -136,6 +138,8 @@ pub struct ServerOptions {
     pub foreign: u32,
     /// Microseconds, or [`SPIN_ALWAYS`].
     pub spin: u32,
+    /// A path, or null.
+    pub key_file: *const c_char,
 }
 
 /// `PMNet_request`.

@@ -2,7 +2,7 @@
 
 use crate::abi::Code;
 use landfall_pmnet::client::ClientError;
-use landfall_pmnet_io::runtime::{RuntimeError, SessionError};
+use landfall_pmnet_io::runtime::{KeyFileError, RuntimeError, SessionError};
 
 /// Why a call fails.
 #[derive(Debug, thiserror::Error)]
@@ -30,6 +30,9 @@ pub(crate) enum CallError {
     /// Blame: a caller that is newer than the library.
     #[error("the options set fields that this version does not know")]
     UnknownOptions,
+    /// Blame: whoever has made the file.
+    #[error(transparent)]
+    Key(#[from] KeyFileError),
     /// Blame: whoever stored it.
     #[error("row {index} of those given is no session's row")]
     Row {
@@ -120,6 +123,7 @@ impl CallError {
             | Self::Address { .. }
             | Self::Range { .. }
             | Self::UnknownOptions
+            | Self::Key(_)
             | Self::Row { .. } => Code::Argument,
             Self::NotQueued { .. }
             | Self::NotWaiting { .. }

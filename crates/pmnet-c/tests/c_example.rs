@@ -134,6 +134,8 @@ impl Device {
             region,
             limits: landfall_pmnet::log::Limits::default(),
             device,
+            paths: landfall_pmnet::paths::PathLimits::default(),
+            key: None,
             metrics: None,
         })
         .unwrap();

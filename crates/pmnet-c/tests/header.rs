@@ -106,9 +106,9 @@ fn structures_and_numbers_are_those_of_the_header() {
         return;
     }
     let mut program = "#include <pmnet.h>\n".to_owned();
-    layout!(program, "PMNet_client_options", ClientOptions: size bind mtu window requests_max give_up_ms spin reserved);
+    layout!(program, "PMNet_client_options", ClientOptions: size bind mtu window requests_max give_up_ms spin reserved key_file);
     layout!(program, "PMNet_server_options", ServerOptions:
-        size rows rows_count floor mtu sessions_max batch_max foreign spin);
+        size rows rows_count floor mtu sessions_max batch_max foreign spin key_file);
     layout!(program, "PMNet_request", Request:
         id kind lost bytes len key row evicted evicted_count floor behind);
     let codes = Code::ALL.map(|code| (code.name().to_str().unwrap(), i64::from(code.number())));

@@ -9,7 +9,7 @@ use landfall_heap::NewRegion;
 use landfall_media::sim::{SimMedia, SimOptions};
 use landfall_media::{Extent, RUN_SIZE};
 use landfall_pmnet::client::Event;
-use landfall_pmnet::device::{Action, Arrival, Device, DeviceConfig, Verdict};
+use landfall_pmnet::device::{Action, Arrival, Device, DeviceConfig, Side, Verdict};
 use landfall_pmnet::log::{Limits, Log};
 use landfall_pmnet::{Client, ClientConfig, Flow, Instant, Server, ServerConfig, Work};
 use std::error::Error;
@@ -32,8 +32,9 @@ impl Path {
         heap.media().store(packet.off, payload)?;
         heap.runs().hold(packet);
         let Flow { client, server } = self.flow;
-        let (from, to) = if to_server { (client, server) } else { (server, client) };
-        let arrival = Arrival { from, to, payload, packet, header_at: 0, arrival_ns: 0 };
+        let (side, from, to) =
+            if to_server { (Side::Clients, client, server) } else { (Side::Server, server, client) };
+        let arrival = Arrival { side, from, to, payload, packet, header_at: 0, arrival_ns: 0 };
         let verdict = self.device.handle(&arrival, self.now);
         heap.runs().release(packet);
         self.device.commit()?;

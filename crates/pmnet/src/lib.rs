@@ -5,19 +5,23 @@
 //!
 //! - [`device::Device`]: the pipeline between clients and servers.
 //! - [`log::Log`]: updates in persistent memory, by identity.
+//! - [`paths::Paths`]: a relay's ports for clients, and when they are given back.
 //! - [`Client`]: a session's end at the client: order, fragments, acknowledgements, repetition.
 //! - [`Server`]: all sessions of a server: order, applied exactly once, answers.
 //! - [`cache`]: a device's read cache, and what it must know of requests.
+//! - [`auth`]: optional tags, with which nobody without the key is believed.
 //! - [`wire`]: the packets. Byte tables, and who does what with which: `docs/format/pmnet.md`.
 
 #![forbid(unsafe_code)]
 
+pub mod auth;
 pub mod cache;
 pub mod client;
 pub mod device;
 mod error;
 mod identity;
 pub mod log;
+pub mod paths;
 mod pieces;
 pub mod server;
 pub mod wire;

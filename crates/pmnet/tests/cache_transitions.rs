@@ -367,3 +367,19 @@ fn the_highest_number_does_no_harm() {
     cache.server_ack('a', u32::MAX);
     assert_eq!(cache.updates_in_flight(), 0);
 }
+
+#[test]
+fn a_session_with_the_number_of_one_that_has_ended_costs_no_values() {
+    let mut cache = cache();
+    logged(&mut cache, id('a', 0), b"k", b"1");
+    cache.server_ack('a', 0);
+    // The numbers in between were never used.
+    cache.session_started('b', 9, 9);
+    cache.server_ack('b', 8);
+    assert_eq!(value(&mut cache, b"k"), Some(b"1".to_vec()));
+    logged(&mut cache, id('b', 9), b"k", b"2");
+    assert_eq!(value(&mut cache, b"k"), Some(b"2".to_vec()), "its updates are new");
+    // A late copy of the same packet changes nothing: the update is still in flight.
+    cache.session_started('b', 9, 9);
+    assert_eq!(cache.state(b"k"), State::Pending);
+}

@@ -4,10 +4,10 @@ mod support;
 
 use landfall_media::sim::{SimMedia, SimOptions};
 use landfall_pmnet::device::{
-    Action, Arrival, CacheConfig, Codec, Device, DeviceConfig, ServerState, Verdict,
+    Action, Arrival, CacheConfig, Codec, Device, DeviceConfig, ServerState, Side, Verdict,
 };
 use landfall_pmnet::log::Limits;
-use landfall_pmnet::wire::{Body, FIRST_BYPASS, Packet, Role, kind};
+use landfall_pmnet::wire::{Body, FIRST_BYPASS, Packet, Refusal, Role, kind};
 use landfall_pmnet::{Flow, Instant};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -46,28 +46,28 @@ impl Bench {
         Self::over(SimMedia::from_image(self.media.crash_image_seeded(5), SimOptions::default()), config)
     }
 
-    fn arrive(&mut self, from: SocketAddr, to: SocketAddr, bytes: &[u8]) -> Verdict {
+    fn arrive(&mut self, side: Side, (from, to): (SocketAddr, SocketAddr), bytes: &[u8]) -> Verdict {
         let heap = Arc::clone(self.device.log().heap());
         let packet = self.landing.land(&heap, bytes);
-        let arrival = Arrival { from, to, payload: bytes, packet, header_at: 0, arrival_ns: 1 };
+        let arrival = Arrival { side, from, to, payload: bytes, packet, header_at: 0, arrival_ns: 1 };
         let verdict = self.device.handle(&arrival, self.now);
         heap.runs().release(packet);
         verdict
     }
 
     fn up(&mut self, flow: Flow, bytes: &[u8]) -> Verdict {
-        self.arrive(flow.client, flow.server, bytes)
+        self.arrive(Side::Clients, (flow.client, flow.server), bytes)
     }
 
     fn down(&mut self, flow: Flow, bytes: &[u8]) -> Verdict {
-        self.arrive(flow.server, flow.client, bytes)
+        self.arrive(Side::Server, (flow.server, flow.client), bytes)
     }
 
     fn sent(&mut self) -> Vec<Sent> {
         let mut sent = Vec::new();
         while let Some(action) = self.device.poll_action() {
             sent.push(match action {
-                Action::Datagram { from, to, payload } => Sent::Made { from, to, bytes: payload },
+                Action::Datagram { from, to, payload, .. } => Sent::Made { from, to, bytes: payload },
                 Action::Logged { stored, .. } => {
                     let bytes = self.device.log().bytes_of(&stored).unwrap();
                     self.device.sent(&stored);
@@ -242,6 +242,112 @@ fn what_a_device_does_not_know_it_forwards() {
     }
     bench.device.commit().unwrap();
     assert_eq!(bench.sent(), []);
+}
+
+#[test]
+fn what_only_servers_say_is_not_believed_from_the_clients_side() {
+    let mut bench = Bench::new(DeviceConfig { heartbeat_every: 10 * MS, ..quiet() });
+    bench.up(flow(1), &update(&identity(1, 1, 1), 60));
+    bench.device.commit().unwrap();
+    bench.sent();
+    let nonce = 77 ^ 3_u64.rotate_left(17);
+    let reply =
+        Body::HeartbeatReply { nonce, role: Role::Server, number: 0, declines: false, incarnation: 9 };
+    let forged = [
+        Packet::new(1, 1, Body::ServerAck),
+        Packet::new(1, 1, Body::Response(b"done")),
+        Packet::new(1, 0, Body::Recover { incarnation: 8 }),
+        Packet::new(1, 1, Body::Retransmit { count: 1 }),
+        Packet::new(0, 0, reply),
+    ];
+    let Flow { client, server } = flow(1);
+    for packet in forged {
+        let verdict = bench.arrive(Side::Clients, (server, client), &packet.to_bytes());
+        assert_eq!(verdict, Verdict::Forward, "{packet:?}");
+        bench.wait(Duration::ZERO);
+        assert!(bench.device.log().contains(&identity(1, 1, 1)), "{packet:?}");
+        assert_eq!(bench.sent(), [], "{packet:?}");
+    }
+    assert_eq!(bench.device.servers().next(), Some((server, ServerState::Unknown)));
+    // Nor are updates from the server's side.
+    bench.arrive(Side::Server, (client, server), &update(&identity(1, 1, 2), 60));
+    assert!(!bench.device.log().contains(&identity(1, 1, 2)));
+    assert_eq!(bench.device.stats().wrong_side, 6);
+    bench.down(flow(1), &Packet::new(1, 1, Body::ServerAck).to_bytes());
+    assert!(bench.device.log().is_empty());
+}
+
+fn refused(seq: u32, why: Refusal) -> Vec<u8> {
+    Packet::new(1, seq, Body::SessionRefused(why)).to_bytes()
+}
+
+#[test]
+fn updates_of_a_session_that_the_server_does_not_know_leave_the_log() {
+    let mut bench = Bench::new(quiet());
+    for seq in [1, 2] {
+        bench.up(flow(1), &update(&identity(1, 1, seq), 60));
+    }
+    bench.device.commit().unwrap();
+    bench.down(flow(1), &refused(1, Refusal::InUse));
+    bench.up(flow(1), &refused(1, Refusal::Unknown));
+    assert_eq!(bench.device.log().len(), 2, "another reason; the clients' side");
+    assert_eq!(bench.down(flow(1), &refused(1, Refusal::Unknown)), Verdict::Forward);
+    assert!(
+        !bench.device.log().contains(&identity(1, 1, 1)) && bench.device.log().contains(&identity(1, 1, 2))
+    );
+    // After a crash it may be there again, and goes again.
+    let mut bench = bench.restarted(quiet());
+    for seq in [1, 2] {
+        bench.down(flow(1), &refused(seq, Refusal::Unknown));
+    }
+    assert!(bench.device.log().is_empty());
+}
+
+#[test]
+fn what_was_acknowledged_in_a_session_that_a_server_took_stays_though_it_is_refused() {
+    let mut bench = Bench::new(quiet());
+    start(&mut bench, flow(1));
+    bench.up(flow(1), &update(&identity(1, 1, 1), 60));
+    bench.up(flow(2), &update(&identity(2, 1, 1), 60));
+    start(&mut bench, flow(2));
+    bench.up(flow(2), &update(&identity(2, 1, 2), 60));
+    // A server also confirms numbers at or below its floor, of sessions that it does not know.
+    for seq in [1, 2] {
+        bench.up(flow(3), &update(&identity(3, 1, seq), 60));
+    }
+    bench.down(flow(3), &Packet::new(1, 1, Body::ServerAck).to_bytes());
+    bench.device.commit().unwrap();
+    let refuse = |bench: &mut Bench| {
+        for (client, seq) in [(1, 1), (2, 1), (2, 2), (3, 1), (3, 2)] {
+            bench.down(flow(client), &refused(seq, Refusal::Unknown));
+        }
+        bench.device.log().identities(|_| true)
+    };
+    let kept = [identity(1, 1, 1), identity(2, 1, 1), identity(2, 1, 2)];
+    assert_eq!(refuse(&mut bench), kept);
+    // Nor is that forgotten in a crash: the server may have lost its state, and get it back.
+    let mut bench = bench.restarted(quiet());
+    assert_eq!(refuse(&mut bench), kept);
+}
+
+#[test]
+fn a_server_is_asked_in_the_name_of_a_client_that_has_a_path() {
+    let mut bench = Bench::new(DeviceConfig { heartbeat_every: 10 * MS, ..quiet() });
+    for client in [1, 2] {
+        bench.device.log_mut().set_path(flow(client), 600 + client, 1).unwrap();
+        bench.up(flow(client), &update(&identity(client, 1, 1), 60));
+    }
+    bench.device.commit().unwrap();
+    bench.sent();
+    bench.down(flow(2), &Packet::new(1, 1, Body::ServerAck).to_bytes());
+    assert!(!bench.device.remove_path(flow(1)) && bench.device.remove_path(flow(2)));
+    bench.wait(10 * MS);
+    let asked: Vec<Sent> = bench.sent();
+    assert!(matches!(&asked[..], [Sent::Made { from, .. }] if *from == flow(1).client), "{asked:?}");
+    bench.down(flow(1), &Packet::new(1, 1, Body::ServerAck).to_bytes());
+    assert!(bench.device.remove_path(flow(1)));
+    bench.wait(10 * MS);
+    assert_eq!((bench.sent(), bench.device.servers().next()), (vec![], None));
 }
 
 #[test]

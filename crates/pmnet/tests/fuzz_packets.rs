@@ -4,7 +4,7 @@ mod support;
 
 use bolero::TypeGenerator;
 use landfall_pmnet::Instant;
-use landfall_pmnet::device::{Action, Arrival, CacheConfig, Codec, Device, DeviceConfig};
+use landfall_pmnet::device::{Action, Arrival, CacheConfig, Codec, Device, DeviceConfig, Side};
 use landfall_pmnet::log::Limits;
 use landfall_pmnet::wire::{Body, Packet};
 use std::net::SocketAddr;
@@ -64,14 +64,15 @@ impl World {
     fn arrive(&mut self, up: bool, client: u8, bytes: &[u8]) {
         let flow = flow(u16::from(client % 3));
         let (from, to) = if up { (flow.client, flow.server) } else { (flow.server, flow.client) };
-        self.pass(from, to, bytes);
+        let side = if up { Side::Clients } else { Side::Server };
+        self.pass(side, (from, to), bytes);
     }
 
-    fn pass(&mut self, from: SocketAddr, to: SocketAddr, bytes: &[u8]) {
+    fn pass(&mut self, side: Side, (from, to): (SocketAddr, SocketAddr), bytes: &[u8]) {
         let heap = Arc::clone(self.device.log().heap());
         let bytes = &bytes[..bytes.len().min(2048)];
         let packet = self.landing.land(&heap, bytes);
-        let arrival = Arrival { from, to, payload: bytes, packet, header_at: 0, arrival_ns: 1 };
+        let arrival = Arrival { side, from, to, payload: bytes, packet, header_at: 0, arrival_ns: 1 };
         self.device.handle(&arrival, self.now);
         heap.runs().release(packet);
     }
@@ -131,7 +132,7 @@ fn fuzz_any_packets_through_a_device() {
         world.device.commit().unwrap();
         for session in world.device.log().sessions() {
             let ack = Packet::new(session.session, u32::MAX, Body::ServerAck).to_bytes();
-            world.pass(session.flow.server, session.flow.client, &ack);
+            world.pass(Side::Server, (session.flow.server, session.flow.client), &ack);
         }
         assert_eq!((world.device.log().len(), world.device.log().bytes()), (0, 0));
         assert_eq!(world.device.log().heap().runs().live_bytes(), 0, "frames are held for nobody");

@@ -5,7 +5,7 @@ mod support;
 use landfall_media::Media;
 use landfall_media::sim::{SimMedia, SimOptions};
 use landfall_pmnet::Identity;
-use landfall_pmnet::log::{Limits, Log, Logged, NotLogged};
+use landfall_pmnet::log::{Limits, Log, Logged, NotLogged, Standing};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -110,6 +110,7 @@ fn a_full_region_takes_updates_again_once_some_are_removed() {
     let mut seq = 0;
     loop {
         seq += 1;
+        log.raise(flow(1), (seq >> 12) as u16, Standing::Heard);
         let logged = append(&mut log, &mut landing, identity(1, (seq >> 12) as u16, seq), 1800);
         log.commit(|_| {}).unwrap();
         if logged == Logged::Not(NotLogged::Full) {
@@ -287,4 +288,90 @@ fn a_log_without_its_flushes_is_caught() {
         });
         assert!(lost, "nothing was lost without {site:?}");
     }
+}
+
+/// Client 1 has a port, then client 2 has it and client 1 another one: what is found after a crash is sent on from the port that it
+/// was sent on from before, or not at all.
+#[test]
+fn ports_that_are_given_back_are_given_again_and_no_update_changes_its_port() {
+    let media = blank(false);
+    let (mut log, mut landing) = (open(&media, Limits::default()), Landing::default());
+    let old = identity(1, 7, 5);
+    log.set_path(flow(1), 600, 1).unwrap();
+    append(&mut log, &mut landing, old, 300);
+    log.commit(|_| {}).unwrap();
+    assert!(!log.remove_path(&flow(1)), "its update is in the log");
+    log.remove_upto(flow(1), 7, 5, |_| {});
+    assert!(log.remove_path(&flow(1)) && !log.remove_path(&flow(1)));
+    let again = |media: &Arc<SimMedia>| {
+        open(&SimMedia::from_image(media.crash_image_seeded(3), SimOptions::default()), Limits::default())
+    };
+    // Removing writes nothing: the path is there after a crash, and the update is confirmed once more.
+    let found = again(&media);
+    assert_eq!((found.paths(), found.contains(&old)), (vec![(flow(1), 600)], true));
+    log.set_path(flow(2), 600, 1).unwrap();
+    log.set_path(flow(1), 601, 1).unwrap();
+    let new = identity(1, 7, 1);
+    assert_eq!(append(&mut log, &mut landing, new, 300), Logged::New, "another session");
+    log.commit(|_| {}).unwrap();
+    let found = again(&media);
+    assert_eq!(found.paths(), [(flow(1), 601), (flow(2), 600)]);
+    assert_eq!((found.contains(&old), found.contains(&new)), (false, true));
+}
+
+fn many_ports(count: u32) {
+    let media = blank(false);
+    let (mut log, mut landing) = (open(&media, Limits::default()), Landing::default());
+    let mut keeper = log.keeper();
+    let mut free = Vec::new();
+    for number in 0..count {
+        let flow = flow((number % 20_000) as u16);
+        let identity = Identity { flow, session: 1, seq: 1 };
+        assert!(log.set_path(flow, 600 + (number % 100) as u16, 1).unwrap(), "{number}");
+        assert_eq!(append(&mut log, &mut landing, identity, 40), Logged::New, "{number}");
+        log.commit(|_| {}).unwrap();
+        log.remove_upto(flow, 1, 1, |_| {});
+        assert!(log.remove_path(&flow));
+        if number % 64 == 0 {
+            keeper.step().unwrap();
+        }
+        if number % (count / 10) == 0 {
+            free.push(log.heap().runs().free_count());
+        }
+    }
+    assert!(log.paths().is_empty() && log.is_empty());
+    assert!(free.iter().skip(2).all(|now| now + 4 >= free[2]), "it does not fill up: {free:?}");
+}
+
+#[test]
+fn ports_are_given_and_given_back_without_filling_the_log() {
+    many_ports(20_000);
+}
+
+/// Soak: `cargo test --release -p landfall-pmnet --test log -- --ignored a_million`.
+#[test]
+#[ignore = "takes minutes"]
+fn a_million_ports_are_given_and_given_back_without_filling_the_log() {
+    many_ports(1_000_000);
+}
+
+#[test]
+fn sessions_that_no_server_knows_have_a_part_of_the_log() {
+    let media = blank(false);
+    let limits = Limits { client_unknown_max: 3, unknown_max: 5, ..Limits::default() };
+    let (mut log, mut landing) = (open(&media, limits), Landing::default());
+    let mut full = |log: &mut Log, client, session, seq| {
+        append(log, &mut landing, identity(client, session, seq), 40) == Logged::Not(NotLogged::Unknown)
+    };
+    assert!((1..=3).all(|seq| !full(&mut log, 1, seq as u16, seq)), "whatever their sessions");
+    assert!(full(&mut log, 1, 9, 1));
+    assert!(
+        (1..=2).all(|seq| !full(&mut log, 2, 1, seq)) && full(&mut log, 2, 1, 3) && full(&mut log, 3, 1, 1)
+    );
+    // A session that a server knows is not counted, nor what it had in the log before.
+    log.raise(flow(1), 1, Standing::Heard);
+    assert!((1..=9).all(|seq| !full(&mut log, 1, 1, 10 + seq)));
+    assert!(!full(&mut log, 3, 1, 1) && full(&mut log, 3, 1, 2));
+    log.remove_upto(flow(3), 1, 1, |_| {});
+    assert!(!full(&mut log, 3, 1, 2), "a server-ACK says something, too");
 }

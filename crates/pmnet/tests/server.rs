@@ -133,11 +133,52 @@ fn a_session_starts_once_its_row_is_committed() {
 #[test]
 fn a_number_that_is_or_was_in_use_is_refused() {
     let mut peer = Peer::with_rows(ServerConfig::default(), &[row(3, FIRST_BYPASS), ended(8, 4)], 0);
-    for (session, nonce) in [(SESSION, NONCE + 1), (8, NONCE), (8, 1)] {
+    for (session, nonce) in [(SESSION, NONCE + 1), (8, ended(8, 4).nonce)] {
         peer.hear_in(session, 0, Body::SessionStart { nonce });
         let bytes = peer.one_sent();
         assert_eq!(Packet::parse(&bytes).unwrap().body, Body::SessionRefused(Refusal::InUse), "{session}");
     }
+}
+
+#[test]
+fn the_number_of_a_session_that_has_ended_is_given_again_above_all_that_it_used() {
+    let mut peer = Peer::with_rows(ServerConfig::default(), &[ended(8, 4)], 0);
+    peer.hear_in(8, 0, Body::SessionStart { nonce: 77 });
+    let Work::Row { ticket, row, evicted, floor } = peer.work() else { panic!("a row") };
+    assert_eq!((row.key, row.nonce, row.update, row.ended), (key(8), 77, 5, false));
+    assert_eq!((evicted, floor), (vec![], 5), "the row of before is replaced");
+    peer.commit(ticket);
+    peer.sent();
+    // The end of the session of before comes late.
+    peer.hear_in(8, 4, Body::SessionEnd);
+    assert_eq!((peer.server.poll_work(), peer.sent()), (None, vec![]));
+}
+
+#[test]
+fn a_beginning_with_a_number_of_before_that_fails_leaves_the_old_row() {
+    let mut peer = Peer::with_rows(ServerConfig::default(), &[ended(8, 4)], 0);
+    peer.hear_in(8, 0, Body::SessionStart { nonce: 77 });
+    let work = peer.work();
+    peer.server.failed(work.ticket());
+    peer.hear_in(8, 4, Body::Update(b"set"));
+    assert_eq!(peer.sent(), [(kind::SERVER_ACK, 4)]);
+}
+
+/// One client with one address: its sessions are as many as there are numbers, thrice.
+#[test]
+fn sessions_that_begin_and_end_for_ever_are_never_refused() {
+    let mut peer = Peer::with_rows(ServerConfig { sessions_max: 70_000, ..ServerConfig::default() }, &[], 0);
+    for session in (0..=u16::MAX).cycle().take(3 << 16) {
+        peer.hear_in(session, 0, Body::SessionStart { nonce: peer.server.stats().server_acks + 9 });
+        let Work::Row { ticket, row, .. } = peer.work() else { panic!("{session} is refused") };
+        peer.commit(ticket);
+        peer.hear_in(session, row.update, Body::SessionEnd);
+        let work = peer.work();
+        peer.commit(work.ticket());
+        peer.sent();
+    }
+    let stats = peer.server.stats();
+    assert_eq!((stats.refused, stats.sessions), (0, 1 << 16));
 }
 
 #[test]

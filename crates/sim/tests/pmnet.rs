@@ -17,7 +17,7 @@ const FROM_CACHE_MIN: u64 = 200;
 /// Acknowledgements that devices of chains join in these.
 const JOINED_MIN: u64 = 100;
 /// Seeds that may pass before something wrong is noticed.
-const CANARY_SEEDS_MAX: u64 = 60;
+const CANARY_SEEDS_MAX: u64 = 150;
 
 #[test]
 fn nothing_reported_durable_is_lost_and_nothing_is_applied_twice_or_out_of_order() {
@@ -65,6 +65,21 @@ fn devices_that_leave_out_a_flush_or_a_fence_are_caught() {
     for site in [Site::Data, Site::Record, Site::Commit] {
         assert_caught(Broken::DeviceSkips(site));
     }
+}
+
+#[test]
+fn a_device_that_believes_a_confirmation_from_the_clients_side_is_caught() {
+    assert_caught(Broken::SidesConfused);
+}
+
+#[test]
+fn a_device_that_believes_what_bears_no_seal_is_caught() {
+    assert_caught(Broken::SealsUnchecked);
+}
+
+#[test]
+fn a_device_that_does_not_hear_of_refused_sessions_is_caught() {
+    assert_caught(Broken::RefusalsUnheard);
 }
 
 #[test]

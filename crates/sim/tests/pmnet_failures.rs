@@ -432,7 +432,7 @@ fn packets_that_arrive_twice_are_applied_once() -> Outcome {
 /// two, of which the device next to the server has a cache. Devices do not send again by themselves.
 fn cached_chain() -> Setup {
     let mut setup = Setup::calm(2, 2, 0);
-    let reads = Workload { requests: 60, session_requests: 1, bypasses: 100, gets: 100, ..Workload::NONE };
+    let reads = Workload { requests: 200, session_requests: 1, bypasses: 100, gets: 100, ..Workload::NONE };
     setup.clients[1] = Workload { pause_us: 500, ..reads };
     setup.devices.iter_mut().for_each(|device| device.config.resend_after = millis(10_000));
     setup.devices[1].config.cache = Some(cache_config());

@@ -4,6 +4,7 @@ use crate::error::SwitchError;
 use crate::status::Status;
 use landfall_media::{Dirty, FlushInstruction, Media, MediaError, MediaRequest, Site};
 use landfall_pmnet::Instant;
+use landfall_pmnet::auth::{Guard, Key};
 use landfall_pmnet::device::{Device, DeviceConfig};
 use landfall_pmnet::log::{Keeper, Limits, Log, Recovered};
 use landfall_server::store::{open_region, random};
@@ -63,17 +64,21 @@ pub(crate) struct Engine {
     pub(crate) device: Device,
     pub(crate) clock: Clock,
     pub(crate) status: Arc<Status>,
+    /// Seals what is sent, and opens what arrives.
+    pub(crate) guard: Guard,
     committer: Option<Committer>,
     keeper: Option<KeeperThread>,
     complained: bool,
 }
 
 impl Engine {
-    /// Opens the region and the log in it. `waker` ends the driver's wait when a fence is done.
+    /// Opens the region and the log in it. `waker` ends the driver's wait when a fence is done; `key` is what the device shares
+    /// with its clients and servers, if anything.
     pub(crate) fn open(
         region: &RegionConfig,
         limits: Limits,
         config: DeviceConfig,
+        key: Option<&Key>,
         waker: &Waker,
     ) -> Result<Self, SwitchError> {
         let begun = std::time::Instant::now();
@@ -88,7 +93,11 @@ impl Engine {
         let incarnation = u64::from_le_bytes(random()?);
         let status = Arc::new(Status::new(recovered.entries));
         let device = Device::new(DeviceConfig { incarnation, ..config }, log, clock.now());
-        Ok(Self { device, clock, status, committer, keeper: Some(keeper), complained: false })
+        let guard = match key {
+            Some(key) => Guard::new(key.clone(), u64::from_le_bytes(random()?)),
+            None => Guard::default(),
+        };
+        Ok(Self { device, clock, status, guard, committer, keeper: Some(keeper), complained: false })
     }
 
     /// Makes what was logged durable, or begins to: then [`Self::collect`] is called when the waker says so.
@@ -203,6 +212,7 @@ fn report(recovered: &Recovered, took: Duration) {
         bytes = recovered.bytes,
         paths = recovered.paths,
         gone = recovered.gone,
+        strays = recovered.strays,
         rejected = recovered.rejected,
         ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
         "log recovered"

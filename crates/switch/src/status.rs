@@ -22,6 +22,22 @@ struct Shown {
     cached: (usize, usize),
     passed: u64,
     drops: u64,
+    paths: PathCounts,
+}
+
+/// A relay's paths.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct PathCounts {
+    /// Now.
+    pub(crate) open: u64,
+    /// So far.
+    pub(crate) opened: u64,
+    /// Given back.
+    pub(crate) closed: u64,
+    /// Clients that got none, as there was no port or no room.
+    pub(crate) refused: u64,
+    /// Packets of clients without a path that begin no session.
+    pub(crate) strangers: u64,
 }
 
 impl Status {
@@ -40,6 +56,10 @@ impl Status {
         shown.free_runs = device.log().heap().runs().free_count();
     }
 
+    pub(crate) fn count_paths(&self, count: impl FnOnce(&mut PathCounts)) {
+        count(&mut self.shown.lock().paths);
+    }
+
     pub(crate) fn dropped(&self, packets: u64) {
         self.shown.lock().drops += packets;
     }
@@ -54,12 +74,27 @@ impl Status {
         text.gauge("free_bytes", "Bytes of free runs of the region", u64::from(shown.free_runs) << 20);
         text.gauge("cached_values", "Values in the read cache", shown.cached.0 as u64);
         text.gauge("cached_bytes", "Bytes of these, and of their keys", shown.cached.1 as u64);
+        text.gauge("paths", "Clients that have a port of the relay", shown.paths.open);
         text.gauge("recovered_entries", "Updates found in the log at the start", self.recovered);
         text.counters([
             ("packets_total", "PMNet packets that came to this process", stats.packets),
             ("passed_total", "PMNet packets that went on in the kernel", shown.passed),
             ("malformed_total", "Packets that could not be understood", stats.malformed),
+            ("unauthentic_total", "Packets whose seal did not fit: not believed", stats.unauthentic),
+            (
+                "wrong_side_total",
+                "Packets that came in at a side where nobody sends their type: not believed",
+                stats.wrong_side,
+            ),
             ("dropped_total", "Packets dropped: wrong checksum, or nowhere to send them", shown.drops),
+            ("paths_opened_total", "Ports given to clients", shown.paths.opened),
+            ("paths_closed_total", "Ports given back", shown.paths.closed),
+            ("paths_refused_total", "Clients that got no port, as none was free", shown.paths.refused),
+            (
+                "strangers_total",
+                "Packets of clients without a port that begin no session",
+                shown.paths.strangers,
+            ),
             ("updates_total", "Updates that arrived, repetitions included", stats.updates),
             ("logged_total", "Updates that went into the log", stats.logged),
             ("repeated_total", "Updates that were in the log already", stats.repeated),
@@ -68,6 +103,11 @@ impl Status {
             ("fences_total", "Fences", stats.fences),
             ("server_acks_total", "Server-ACKs", stats.server_acks),
             ("removed_total", "Updates removed from the log", stats.removed),
+            (
+                "removed_refused_total",
+                "Updates removed as the server does not know their sessions",
+                stats.removed_refused,
+            ),
             ("retransmissions_total", "Retransmission requests of servers", stats.retransmissions),
             (
                 "retransmissions_answered_total",

@@ -3,7 +3,8 @@
 use landfall_media::{MediaRequest, RUN_SIZE};
 use landfall_pmnet::device::DeviceConfig;
 use landfall_pmnet::log::Limits;
-use landfall_pmnet::wire::{Body, Packet, kind};
+use landfall_pmnet::paths::PathLimits;
+use landfall_pmnet::wire::{Body, FIRST_BYPASS, Packet, Refusal, kind};
 use landfall_switch::RegionConfig;
 use landfall_switch::relay::{Relay, RelayConfig};
 use std::collections::BTreeSet;
@@ -50,6 +51,8 @@ fn config(dir: &Path, server: SocketAddr, ports: u16) -> RelayConfig {
         },
         limits: Limits::default(),
         device: DeviceConfig { number: Some(0), heartbeat_every: Duration::ZERO, ..DeviceConfig::default() },
+        paths: PathLimits::default(),
+        key: None,
         metrics: None,
     }
 }
@@ -166,4 +169,56 @@ fn long_and_foreign_packets_are_forwarded_both_ways_and_not_acknowledged() {
         assert_eq!(receive(&client).0, bytes);
     }
     eventually("nothing logged", || relay.metric("packets_total") >= 5 && relay.metric("logged_total") == 0);
+}
+
+/// A session that begins and ends; false if the client gets no answer.
+fn short_session(relay: SocketAddr, server: &UdpSocket) -> bool {
+    let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+    client.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    let (first_update, first_bypass) = (1, FIRST_BYPASS);
+    let started = Body::SessionStarted { nonce: 1, first_update, first_bypass, incarnation: 1 };
+    for (ask, answer) in [(Body::SessionStart { nonce: 1 }, started), (Body::SessionEnd, Body::SessionEnded)]
+    {
+        client.send_to(&Packet::new(7, 0, ask).to_bytes(), relay).unwrap();
+        let Ok((_, from)) = server.recv_from(&mut [0; 100]) else { return false };
+        server.send_to(&Packet::new(7, 0, answer).to_bytes(), from).unwrap();
+        if client.recv(&mut [0; 100]).is_err() {
+            return false;
+        }
+    }
+    true
+}
+
+#[test]
+fn ports_of_sessions_that_have_ended_are_given_to_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = host();
+    server.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    let mut config = config(dir.path(), server.local_addr().unwrap(), 21_400);
+    config.paths.linger = Duration::from_millis(1);
+    let relay = start(&config);
+    // There are 21 ports.
+    for number in 0..200 {
+        let begun = Instant::now();
+        while !short_session(relay.address, &server) {
+            assert!(begun.elapsed() < Duration::from_secs(20), "client {number} gets no port");
+        }
+    }
+    eventually("all ports are given back", || relay.metric("paths") == 0);
+    assert!(relay.metric("paths_closed_total") >= 200);
+    drop(relay);
+    start(&config);
+}
+
+#[test]
+fn junk_gets_no_port_and_a_session_that_cannot_be_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let (client, server) = (host(), host());
+    let relay = start(&config(dir.path(), server.local_addr().unwrap(), 21_500));
+    for bytes in [b"junk".to_vec(), vec![], Packet::new(7, 1, Body::ServerAck).to_bytes(), update(5)] {
+        client.send_to(&bytes, relay.address).unwrap();
+    }
+    assert_eq!(receive(&client).0, Packet::new(7, 5, Body::SessionRefused(Refusal::Unknown)).to_bytes());
+    eventually("four strangers", || relay.metric("strangers_total") == 4);
+    assert_eq!(relay.metric("paths"), 0);
 }

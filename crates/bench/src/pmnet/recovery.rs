@@ -148,7 +148,7 @@ impl Filler {
     fn start(entries: u64) -> Result<Self, BenchError> {
         let config = ClientConfig { devices: 1, ..ClientConfig::default() };
         let at = Course::at_server(PMNET_PORT);
-        let mut sessions = Sessions::new(at, None, config).map_err(failed)?;
+        let mut sessions = Sessions::new(at, None, config, None).map_err(failed)?;
         let (mut left, mut rest) = (BTreeMap::new(), entries);
         while rest > 0 {
             let of_session = rest.min(SESSION_UPDATES);

@@ -2,11 +2,11 @@
 
 use super::counts;
 use super::members::{ChainArgs, ChainError, follow};
-use super::options::{LogArgs, MetricsArgs, SidecarEnd, run_side_car, stop_flag};
+use super::options::{KeyArgs, LogArgs, MetricsArgs, SidecarEnd, run_side_car, stop_flag};
 use crate::{fail, sys};
 use clap::Args;
 use landfall_pmnet_io::redis::client::{SidecarConfig, SidecarError, SidecarReport, run as run_sidecar};
-use landfall_pmnet_io::runtime::Published;
+use landfall_pmnet_io::runtime::{KeyFileError, Published};
 use landfall_server::config::{Size, parse_spin};
 use landfall_switch::SwitchError;
 use std::net::SocketAddr;
@@ -60,6 +60,8 @@ pub(crate) struct ClientArgs {
     #[arg(long, value_name = "SIZE", default_value = "1MiB")]
     max_request: Size,
     #[command(flatten)]
+    key: KeyArgs,
+    #[command(flatten)]
     metrics: MetricsArgs,
     #[command(flatten)]
     log: LogArgs,
@@ -74,6 +76,8 @@ enum RunError {
     Chain(#[from] ChainError),
     #[error(transparent)]
     Config(#[from] landfall_server::config::ConfigError),
+    #[error(transparent)]
+    Key(#[from] KeyFileError),
     #[error(transparent)]
     Metrics(#[from] SwitchError),
     #[error("signals: {0}")]
@@ -120,6 +124,7 @@ impl ClientArgs {
         config.client.devices = self.devices;
         config.client.window = self.window;
         config.client.mtu = self.mtu;
+        config.key = self.key.key()?;
         config.bind = self.bind;
         config.spin = parse_spin(&self.spin)?;
         config.typed_early = self.typed_early;

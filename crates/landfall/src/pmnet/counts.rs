@@ -23,6 +23,7 @@ pub(super) fn client(report: &SidecarReport) -> String {
         ("from_cache_total", "Responses from a device's cache", report.from_cache),
         ("sessions_lost_total", "Sessions that failed or were refused", report.sessions_lost),
         ("unsent_total", "Datagrams that the kernel did not take", report.unsent),
+        ("unauthentic_total", "Datagrams whose seal did not fit", report.unauthentic),
     ]);
     text.into()
 }
@@ -38,6 +39,7 @@ pub(super) fn server(network: &ServerReport, redis: &RedisReport) -> String {
         ("batches_total", "Batches executed", network.batches),
         ("work_total", "Pieces of work in them", network.work),
         ("unsent_total", "Datagrams that the kernel did not take", network.unsent),
+        ("unauthentic_total", "Datagrams whose seal did not fit", network.unauthentic),
         ("applied_total", "Updates committed", stats.applied),
         ("bypasses_total", "Bypasses answered", stats.bypasses),
         ("duplicates_total", "Packets that had arrived before", stats.duplicates),

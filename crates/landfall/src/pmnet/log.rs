@@ -4,7 +4,7 @@ use super::options::BadValue;
 use crate::fail;
 use clap::Args;
 use landfall_pmnet::LogError;
-use landfall_pmnet::log::{Limits, Log, SessionEntries};
+use landfall_pmnet::log::{Limits, Log, SessionEntries, Standing};
 use landfall_server::config::{ConfigError, parse_media};
 use landfall_server::store::{StoreError, open_region};
 use std::path::PathBuf;
@@ -81,6 +81,12 @@ fn name(entries: &SessionEntries) -> String {
 }
 
 fn show(entries: &SessionEntries) -> String {
-    let SessionEntries { flow, first, last, count, bytes, .. } = entries;
-    format!("{} to {}: numbers {first} to {last}, {count} updates, {bytes} bytes", name(entries), flow.server)
+    let SessionEntries { flow, first, last, count, bytes, standing, .. } = entries;
+    let known =
+        if *standing == Standing::Unknown { "; no server has said anything of the session" } else { "" };
+    format!(
+        "{} to {}: numbers {first} to {last}, {count} updates, {bytes} bytes{known}",
+        name(entries),
+        flow.server
+    )
 }

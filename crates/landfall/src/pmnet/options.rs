@@ -2,9 +2,12 @@
 
 use crate::sys;
 use clap::Args;
+use landfall_pmnet::auth::Key;
+use landfall_pmnet_io::runtime::{KeyFileError, read_key};
 use landfall_switch::{SwitchError, metrics};
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -64,6 +67,21 @@ pub(super) enum SidecarEnd<E: std::error::Error + 'static> {
     Thread(std::io::Error),
     #[error("the side-car's thread has panicked")]
     Panicked,
+}
+
+/// What clients, devices and server share.
+#[derive(Clone, Debug, Args)]
+pub(super) struct KeyArgs {
+    /// File with a key that clients, devices and server share: 32 hexadecimal digits, readable by its owner alone. Packets are
+    /// sealed with it, and others not believed. Without it whoever reaches the network can speak for any of them
+    #[arg(long, value_name = "FILE")]
+    key_file: Option<PathBuf>,
+}
+
+impl KeyArgs {
+    pub(super) fn key(&self) -> Result<Option<Key>, KeyFileError> {
+        self.key_file.as_deref().map(read_key).transpose()
+    }
 }
 
 /// Where a side-car serves its counts.

@@ -2,12 +2,12 @@
 
 use super::counts;
 use super::members::{ChainArgs, ChainError, keep, register};
-use super::options::{LogArgs, MetricsArgs, SidecarEnd, run_side_car, stop_flag};
+use super::options::{KeyArgs, LogArgs, MetricsArgs, SidecarEnd, run_side_car, stop_flag};
 use crate::fail;
 use clap::Args;
 use landfall_members::Role;
 use landfall_pmnet_io::redis::server::{ServerSideConfig, ServerSideReports, run as run_sidecar};
-use landfall_pmnet_io::runtime::RuntimeError;
+use landfall_pmnet_io::runtime::{KeyFileError, RuntimeError};
 use landfall_server::config::parse_spin;
 use landfall_switch::SwitchError;
 use std::net::SocketAddr;
@@ -53,6 +53,8 @@ pub(crate) struct ServerArgs {
     #[arg(long, value_name = "MICROSECONDS", default_value = "0")]
     spin: String,
     #[command(flatten)]
+    key: KeyArgs,
+    #[command(flatten)]
     metrics: MetricsArgs,
     #[command(flatten)]
     log: LogArgs,
@@ -67,6 +69,8 @@ enum RunError {
     Chain(#[from] ChainError),
     #[error(transparent)]
     Config(#[from] landfall_server::config::ConfigError),
+    #[error(transparent)]
+    Key(#[from] KeyFileError),
     #[error(transparent)]
     Metrics(#[from] SwitchError),
     #[error("signals: {0}")]
@@ -114,6 +118,7 @@ impl ServerArgs {
         let password = self.password_file.as_deref().map(crate::serve::read_password).transpose()?;
         let mut config = ServerSideConfig::new(self.listen, self.redis);
         config.options.spin = parse_spin(&self.spin)?;
+        config.options.key = self.key.key()?;
         config.options.batch_max = self.batch.max(1);
         config.user = self.user;
         config.password = password;

@@ -1,13 +1,15 @@
 //! `landfall pmnet switch`.
 
 use super::members::{ChainArgs, ChainError, keep, register};
-use super::options::{BadValue, LogArgs, parse_ports, stop_flag};
+use super::options::{BadValue, KeyArgs, LogArgs, parse_ports, stop_flag};
 use crate::{fail, sys};
 use clap::Args;
 use landfall_members::Role;
 use landfall_pmnet::PORTS;
 use landfall_pmnet::device::{CacheConfig, Codec, DeviceConfig};
 use landfall_pmnet::log::Limits;
+use landfall_pmnet::paths::PathLimits;
+use landfall_pmnet_io::runtime::KeyFileError;
 use landfall_server::config::{Size, parse_media, parse_spin, parse_xdp_mode};
 use landfall_switch::relay::{Relay, RelayConfig};
 use landfall_switch::wire::{Nic, NicConfig, Wire, WireConfig};
@@ -45,6 +47,10 @@ pub(crate) struct SwitchArgs {
     /// Ports to send clients' packets on from, one each, remembered from start to start
     #[arg(long, value_name = "FIRST-LAST", default_value = "20000-29999", value_parser = parse_ports)]
     upstream_ports: RangeInclusive<u16>,
+    /// Give a client's port back when nothing was heard of it for so many seconds, and none of its updates is in the log; the port
+    /// of one whose sessions have ended is given back after ten. Where none is left, silence of an hour suffices
+    #[arg(long, value_name = "SECONDS", default_value_t = 86_400, value_parser = clap::value_parser!(u64).range(60..=31_536_000))]
+    path_idle: u64,
     /// Directory of the region (created if absent), or a DAX device
     #[arg(long, value_name = "DIR", default_value = "landfall-pmnet")]
     dir: PathBuf,
@@ -101,6 +107,8 @@ pub(crate) struct SwitchArgs {
     #[arg(long, value_name = "ADDR:PORT")]
     metrics: Option<SocketAddr>,
     #[command(flatten)]
+    key: KeyArgs,
+    #[command(flatten)]
     log: LogArgs,
 }
 
@@ -113,6 +121,8 @@ enum RunError {
     Chain(#[from] ChainError),
     #[error(transparent)]
     Config(#[from] landfall_server::config::ConfigError),
+    #[error(transparent)]
+    Key(#[from] KeyFileError),
     #[error(transparent)]
     Value(#[from] BadValue),
     #[error("signals: {0}")]
@@ -233,10 +243,12 @@ impl SwitchArgs {
             listen: self.listen,
             server,
             upstream_ports: self.upstream_ports.clone(),
+            paths: PathLimits { idle: Duration::from_secs(self.path_idle), ..PathLimits::default() },
             spin: parse_spin(&self.spin)?,
             region: self.region()?,
             limits: self.limits(),
             device: self.device(),
+            key: self.key.key()?,
             metrics: self.metrics,
         })
     }
@@ -252,6 +264,7 @@ impl SwitchArgs {
             region: self.region()?,
             limits: self.limits(),
             device: self.device(),
+            key: self.key.key()?,
             metrics: self.metrics,
         })
     }

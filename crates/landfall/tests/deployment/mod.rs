@@ -57,6 +57,10 @@ impl Process {
         Self { child: command.spawn().unwrap(), lines: Vec::new() }
     }
 
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// The address in a start-up line.
     pub(crate) fn address(&self, what: &str) -> SocketAddr {
         let prefix = format!("{what}: ");
@@ -118,6 +122,8 @@ pub(crate) struct Net {
     /// Of each device, the interfaces towards the clients and towards the server.
     sides: Vec<[String; 2]>,
     pub(crate) place: tempfile::TempDir,
+    /// Flags that every part of the deployment gets.
+    pub(crate) flags: Vec<String>,
     /// Where devices have their regions.
     memory: tempfile::TempDir,
 }
@@ -166,13 +172,14 @@ impl Net {
             server_interface,
             sides,
             place,
+            flags: Vec::new(),
             memory: temporary("/dev/shm").ok()?,
         })
     }
 
     fn command(&self, host: &Host, arguments: &[&str]) -> Command {
         let mut command = host.command(binary().to_str().unwrap());
-        command.args(arguments);
+        command.args(arguments).args(&self.flags);
         command
     }
 

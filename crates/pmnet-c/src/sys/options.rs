@@ -4,8 +4,10 @@ use super::{bytes, text};
 use crate::abi::{ClientOptions, ROW_BYTES, SPIN_ALWAYS, ServerOptions};
 use crate::client::address;
 use crate::error::CallError;
+use landfall_pmnet::auth::Key;
 use landfall_pmnet::{SessionRow, wire};
 use landfall_pmnet_io::runtime::{self, SessionOptions};
+use std::ffi::c_char;
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -27,13 +29,13 @@ const BATCH: u32 = 64;
 /// `repr(C)` with a `usize` first, no padding, and every pattern of bits is a value.
 unsafe trait Settings: Copy {}
 
-// SAFETY: integers and a pointer, which may have any value; padding is excluded below.
+// SAFETY: integers and pointers, which may have any value; padding is excluded below.
 unsafe impl Settings for ClientOptions {}
 // SAFETY: as above.
 unsafe impl Settings for ServerOptions {}
 
-const _: () = assert!(size_of::<ClientOptions>() == 2 * size_of::<usize>() + 6 * size_of::<u32>());
-const _: () = assert!(size_of::<ServerOptions>() == 3 * size_of::<usize>() + 6 * size_of::<u32>());
+const _: () = assert!(size_of::<ClientOptions>() == 3 * size_of::<usize>() + 6 * size_of::<u32>());
+const _: () = assert!(size_of::<ServerOptions>() == 4 * size_of::<usize>() + 6 * size_of::<u32>());
 
 /// What the caller has set; fields that it does not know are zero. `None` for a null pointer.
 ///
@@ -91,6 +93,8 @@ pub(super) unsafe fn client(
         to.client.give_up = Duration::from_millis(from.give_up_ms.into());
     }
     to.spin = spin(from.spin);
+    // SAFETY: promised by the caller.
+    to.key = unsafe { key(from.key_file)? };
     Ok(to)
 }
 
@@ -113,6 +117,8 @@ pub(super) unsafe fn server(
     to.server.foreign = from.foreign != 0;
     to.spin = spin(from.spin);
     // SAFETY: promised by the caller.
+    to.key = unsafe { key(from.key_file)? };
+    // SAFETY: promised by the caller.
     let rows = unsafe { rows(from.rows, from.rows_count)? };
     Ok((to, rows, from.floor))
 }
@@ -127,6 +133,17 @@ unsafe fn rows(from: *const u8, count: usize) -> Result<Vec<SessionRow>, CallErr
     let bytes = unsafe { bytes(from.cast(), len, "options.rows")? };
     let row = |(index, row): (usize, &[u8])| SessionRow::from_bytes(row).ok_or(CallError::Row { index });
     bytes.chunks_exact(ROW_BYTES).enumerate().map(row).collect()
+}
+
+/// # Safety
+/// The pointer is null or points to a string.
+unsafe fn key(file: *const c_char) -> Result<Option<Key>, CallError> {
+    if file.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: promised by the caller.
+    let file = unsafe { text(file, "options.key_file")? };
+    Ok(Some(runtime::read_key(file.as_ref())?))
 }
 
 fn spin(micros: u32) -> Duration {
@@ -165,8 +182,17 @@ mod tests {
 
     fn zeroed() -> ClientOptions {
         let size = size_of::<ClientOptions>();
-        let bind = null();
-        ClientOptions { size, bind, mtu: 0, window: 0, requests_max: 0, give_up_ms: 0, spin: 0, reserved: 0 }
+        ClientOptions {
+            size,
+            bind: null(),
+            mtu: 0,
+            window: 0,
+            requests_max: 0,
+            give_up_ms: 0,
+            spin: 0,
+            reserved: 0,
+            key_file: null(),
+        }
     }
 
     fn open(options: &ClientOptions) -> Result<SessionOptions, CallError> {
@@ -221,6 +247,7 @@ mod tests {
             ClientOptions { requests_max: 65537, ..good },
             ClientOptions { reserved: 1, ..good },
             ClientOptions { bind: c"nowhere".as_ptr(), ..good },
+            ClientOptions { key_file: c"/nowhere".as_ptr(), ..good },
         ] {
             assert!(open(&bad).is_err(), "{bad:?}");
         }

@@ -1,20 +1,24 @@
 //! Many sessions over one socket.
 
+use super::key::{guard, unix_ns, without_seal};
 use super::socket::{self, DATAGRAM_BYTES_MAX, RECEIVE_MAX, RuntimeError};
 use super::{Clock, random};
+use landfall_pmnet::auth::{Ends, Guard, Key};
 use landfall_pmnet::client::{ClientError, ClientStats, Devices, Event, RequestId};
 use landfall_pmnet::wire::{Header, Refusal};
 use landfall_pmnet::{Client, ClientConfig, Instant};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
 
-/// Draws of a number that is free before giving up.
-const DRAWS_MAX: usize = 1000;
-/// Sessions that a socket may have: beyond this, free numbers are hard to draw.
+/// Sessions that a socket may have: beyond this, free numbers are far apart.
 const SESSIONS_MAX: usize = 32768;
 /// Draws of another number after a server's refusal.
 const RESTARTS_MAX: u32 = 16;
+
+/// After so long without a packet a heartbeat is sent: a relay keeps its port for this client.
+const KEEP_ALIVE: Duration = Duration::from_secs(60);
 
 /// Names a session of a [`Sessions`]; never given twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -30,6 +34,10 @@ struct Open {
 /// Sessions of one client with one server, which share a socket and so an address.
 pub struct Sessions {
     socket: UdpSocket,
+    /// Seals what is sent, and opens what arrives.
+    guard: Guard,
+    /// Its own address, and the server's port.
+    ends: (SocketAddr, u16),
     config: ClientConfig,
     /// Devices that must acknowledge, if they are not those of the settings.
     chain: Option<Devices>,
@@ -40,8 +48,12 @@ pub struct Sessions {
     /// Sessions that may have something to send or to tell.
     touched: BTreeSet<SessionId>,
     next: u64,
+    /// Number of the next session: each is used again as late as can be, when the server has long kept its row.
+    next_number: u16,
     buffer: Vec<u8>,
+    sent_at: Instant,
     unsent: u64,
+    unauthentic: u64,
 }
 
 impl std::fmt::Debug for Sessions {
@@ -51,7 +63,8 @@ impl std::fmt::Debug for Sessions {
 }
 
 impl Sessions {
-    /// A socket for sessions with `server`. With no `bind`, the kernel chooses address and port.
+    /// A socket for sessions with `server`. With no `bind`, the kernel chooses address and port. With a `key` only what is sealed
+    /// with it is believed.
     ///
     /// # Errors
     /// [`RuntimeError::Bind`].
@@ -59,13 +72,19 @@ impl Sessions {
         server: SocketAddr,
         bind: Option<SocketAddr>,
         config: ClientConfig,
+        key: Option<&Key>,
     ) -> Result<Self, RuntimeError> {
         let any: SocketAddr = if server.is_ipv6() { ([0_u16; 8], 0).into() } else { ([0_u8; 4], 0).into() };
         let socket = socket::open(bind.unwrap_or(any))?;
         socket.connect(server).map_err(|source| RuntimeError::Bind { address: server, source })?;
+        let local = socket.local_addr().map_err(|source| RuntimeError::Bind { address: server, source })?;
+        let guard = guard(key)?;
+        let mtu = without_seal(config.mtu, &guard);
         Ok(Self {
             socket,
-            config: ClientConfig { ipv6: server.is_ipv6(), ..config },
+            guard,
+            ends: (local, server.port()),
+            config: ClientConfig { ipv6: server.is_ipv6(), mtu, ..config },
             chain: None,
             clock: Clock::default(),
             open: BTreeMap::new(),
@@ -73,8 +92,11 @@ impl Sessions {
             timers: BTreeSet::new(),
             touched: BTreeSet::new(),
             next: 0,
+            next_number: (random()? >> 48) as u16,
             buffer: vec![0; DATAGRAM_BYTES_MAX],
+            sent_at: Instant::default(),
             unsent: 0,
+            unauthentic: 0,
         })
     }
 
@@ -97,14 +119,17 @@ impl Sessions {
         Ok(id)
     }
 
-    fn draw(&self) -> Result<(u16, u64), RuntimeError> {
-        for _ in 0..if self.open.len() < SESSIONS_MAX { DRAWS_MAX } else { 0 } {
-            let number = (random()? >> 48) as u16;
-            if !self.numbers.contains_key(&number) {
-                return Ok((number, random()?));
-            }
+    /// A number that no session of this socket has, and a nonce.
+    fn draw(&mut self) -> Result<(u16, u64), RuntimeError> {
+        if self.open.len() >= SESSIONS_MAX {
+            return Err(RuntimeError::Sessions { max: SESSIONS_MAX });
         }
-        Err(RuntimeError::Sessions { max: SESSIONS_MAX })
+        while self.numbers.contains_key(&self.next_number) {
+            self.next_number = self.next_number.wrapping_add(1);
+        }
+        let number = self.next_number;
+        self.next_number = number.wrapping_add(1);
+        Ok((number, random()?))
     }
 
     /// Queues an update.
@@ -170,6 +195,7 @@ impl Sessions {
     /// As [`Self::turn`].
     pub fn send(&mut self, into: &mut Vec<(SessionId, Event)>) -> Result<(), RuntimeError> {
         self.expire();
+        self.keep_alive();
         while let Some(id) = self.touched.pop_first() {
             self.serve(id, into)?;
         }
@@ -185,7 +211,12 @@ impl Sessions {
                 Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => continue,
                 Err(_) => break,
             };
-            let bytes = &self.buffer[..len];
+            let (bytes, unix_ns) = (&self.buffer[..len], unix_ns(&self.guard));
+            let (client, port) = self.ends;
+            let Ok(bytes) = self.guard.open(Ends::to_client(client, port), unix_ns, bytes) else {
+                self.unauthentic += 1;
+                continue;
+            };
             let id = Header::parse(bytes).ok().and_then(|header| self.numbers.get(&header.session));
             if let Some((id, open)) = id.and_then(|id| Some((*id, self.open.get_mut(id)?))) {
                 open.client.handle_datagram(bytes, now);
@@ -202,6 +233,20 @@ impl Sessions {
                 open.due = None;
                 open.client.handle_timeout(now);
                 self.touched.insert(id);
+            }
+        }
+    }
+
+    fn keep_alive(&mut self) {
+        let now = self.clock.now();
+        if now.since(self.sent_at) >= KEEP_ALIVE
+            && let Some((id, open)) = self.open.first_key_value()
+        {
+            let id = *id;
+            let nonce = u64::from(open.number);
+            self.sent_at = now;
+            if let Ok(client) = self.touch(id) {
+                client.heartbeat(nonce);
             }
         }
     }
@@ -226,7 +271,11 @@ impl Sessions {
 
     fn flush(&mut self, id: SessionId) {
         let Some(open) = self.open.get_mut(&id) else { return };
-        while let Some(bytes) = open.client.poll_transmit() {
+        let (client, port) = self.ends;
+        let now = self.clock.now();
+        while let Some(mut bytes) = open.client.poll_transmit() {
+            self.guard.seal(Ends::to_server(client, port), unix_ns(&self.guard), &mut bytes);
+            self.sent_at = now;
             if let Err(error) = self.socket.send(&bytes) {
                 self.unsent += 1;
                 if !socket::is_loss(&error) {
@@ -301,6 +350,11 @@ impl Sessions {
     /// Datagrams that the kernel did not take.
     pub fn unsent(&self) -> u64 {
         self.unsent
+    }
+
+    /// Datagrams whose seal did not fit.
+    pub fn unauthentic(&self) -> u64 {
+        self.unauthentic
     }
 
     /// The address that servers see.

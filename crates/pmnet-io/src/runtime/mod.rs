@@ -6,6 +6,7 @@
 
 mod application;
 mod client;
+mod key;
 mod rest;
 mod server;
 mod session;
@@ -13,6 +14,7 @@ mod socket;
 
 pub use application::{Application, Outcome, Saved};
 pub use client::{SessionId, Sessions};
+pub use key::{KeyFileError, read_key};
 pub(crate) use rest::Rest;
 pub use server::{Network, ServerOptions, ServerReport, serve};
 pub use session::{Session, SessionError, SessionOptions};

@@ -1,9 +1,11 @@
 //! A server: datagrams in, batches of work to the application, datagrams out, in one thread.
 
 use super::application::{Application, Outcome};
+use super::key::{guard, unix_ns, without_seal};
 use super::rest::Rest;
 use super::socket::{self, DATAGRAM_BYTES_MAX, RECEIVE_MAX, RuntimeError};
 use super::{Clock, Published, random};
+use landfall_pmnet::auth::{Ends, Guard, Key};
 use landfall_pmnet::server::ServerStats;
 use landfall_pmnet::{Server, ServerConfig, Ticket, Work};
 use std::net::{SocketAddr, UdpSocket};
@@ -24,6 +26,8 @@ pub struct ServerOptions {
     pub listen: SocketAddr,
     /// The protocol's settings.
     pub server: ServerConfig,
+    /// What clients, devices and server share, if anything. Foreign sessions are not taken then.
+    pub key: Option<Key>,
     /// How long it looks for packets before it waits in the kernel, less while that comes to nothing; [`Duration::MAX`]
     /// never waits.
     pub spin: Duration,
@@ -37,7 +41,7 @@ impl ServerOptions {
     /// The usual settings, at an address.
     pub fn new(listen: SocketAddr) -> Self {
         let server = ServerConfig { ipv6: listen.is_ipv6(), ..ServerConfig::default() };
-        Self { listen, server, spin: Duration::ZERO, batch_max: 512, batch_bytes: 4 << 20 }
+        Self { listen, server, key: None, spin: Duration::ZERO, batch_max: 512, batch_bytes: 4 << 20 }
     }
 }
 
@@ -56,11 +60,17 @@ pub struct ServerReport {
     pub work: u64,
     /// Datagrams that the kernel did not take.
     pub unsent: u64,
+    /// Datagrams whose seal did not fit.
+    pub unauthentic: u64,
 }
 
 /// The server's side of the network, which goes on while the application waits for something else.
 pub struct Network {
     socket: UdpSocket,
+    /// Seals what is sent, and opens what arrives.
+    guard: Guard,
+    /// Its own port.
+    port: u16,
     server: Server,
     clock: Clock,
     buffer: Vec<u8>,
@@ -85,19 +95,24 @@ impl std::fmt::Debug for Network {
 /// # Errors
 /// [`RuntimeError`].
 pub fn serve<A: Application>(
-    options: ServerOptions,
+    mut options: ServerOptions,
     application: &mut A,
     published: Arc<Published<ServerReport>>,
     stop: &AtomicBool,
 ) -> Result<(), RuntimeError> {
     let socket = socket::open(options.listen)?;
+    let port = socket.local_addr().map_or(options.listen.port(), |address| address.port());
+    let guard = guard(options.key.as_ref())?;
+    options.server.mtu = without_seal(options.server.mtu, &guard);
+    options.server.foreign &= !guard.is_keyed();
     let clock = Clock::default();
     let server = Server::new(options.server.clone(), 0, [], 0, clock.now());
     let buffer = vec![0; DATAGRAM_BYTES_MAX];
     let report = ServerReport { listens: socket.local_addr().ok(), ..ServerReport::default() };
     let told = clock.now();
     let (idle, busy) = (Rest::new(options.spin), Rest::new(options.spin));
-    let mut network = Network { socket, server, clock, buffer, idle, busy, options, report, published, told };
+    let mut network =
+        Network { socket, guard, port, server, clock, buffer, idle, busy, options, report, published, told };
     while !stop.load(Ordering::Relaxed) {
         if !network.begin(application, stop)? {
             break;
@@ -246,7 +261,13 @@ impl Network {
         let now = self.clock.now();
         for _ in 0..RECEIVE_MAX {
             match self.socket.recv_from(&mut self.buffer) {
-                Ok((len, from)) => self.server.handle_datagram(from, &self.buffer[..len], now),
+                Ok((len, from)) => {
+                    let (ends, unix_ns) = (Ends::to_server(from, self.port), unix_ns(&self.guard));
+                    match self.guard.open(ends, unix_ns, &self.buffer[..len]) {
+                        Ok(packet) => self.server.handle_datagram(from, packet, now),
+                        Err(_) => self.report.unauthentic += 1,
+                    }
+                }
                 Err(_) => break,
             }
         }
@@ -260,7 +281,8 @@ impl Network {
     }
 
     fn send(&mut self) {
-        while let Some((to, bytes)) = self.server.poll_transmit() {
+        while let Some((to, mut bytes)) = self.server.poll_transmit() {
+            self.guard.seal(Ends::to_client(to, self.port), unix_ns(&self.guard), &mut bytes);
             if let Err(error) = self.socket.send_to(&bytes, to) {
                 self.report.unsent += 1;
                 if !socket::is_loss(&error) {

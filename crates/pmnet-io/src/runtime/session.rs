@@ -3,6 +3,7 @@
 use super::client::{SessionId, Sessions};
 use super::rest::Rest;
 use super::socket::{self, RuntimeError};
+use landfall_pmnet::auth::Key;
 use landfall_pmnet::client::{ClientError, ClientStats, Event, Failure, RequestId};
 use landfall_pmnet::wire::Refusal;
 use landfall_pmnet::{ClientConfig, Instant};
@@ -25,6 +26,8 @@ pub struct SessionOptions {
     pub bind: Option<SocketAddr>,
     /// The protocol's settings.
     pub client: ClientConfig,
+    /// What clients, devices and server share, if anything.
+    pub key: Option<Key>,
     /// How long it looks for answers before it waits in the kernel, less while that comes to nothing; [`Duration::MAX`]
     /// never waits.
     pub spin: Duration,
@@ -33,7 +36,7 @@ pub struct SessionOptions {
 impl SessionOptions {
     /// The usual settings.
     pub fn new(server: SocketAddr) -> Self {
-        Self { server, bind: None, client: ClientConfig::default(), spin: Duration::ZERO }
+        Self { server, bind: None, client: ClientConfig::default(), key: None, spin: Duration::ZERO }
     }
 }
 
@@ -77,7 +80,7 @@ impl Session {
     /// # Errors
     /// [`RuntimeError`].
     pub fn start(options: SessionOptions) -> Result<Self, RuntimeError> {
-        let mut sessions = Sessions::new(options.server, options.bind, options.client)?;
+        let mut sessions = Sessions::new(options.server, options.bind, options.client, options.key.as_ref())?;
         let id = sessions.start()?;
         let (events, done) = (Vec::new(), BTreeMap::new());
         Ok(Self { sessions, id, rest: Rest::new(options.spin), events, done, over: None })

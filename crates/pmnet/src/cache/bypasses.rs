@@ -44,7 +44,7 @@ impl<S: Copy + Ord> Reads<S> {
         self.by_id.get(&id).map(|(key, _)| &**key)
     }
 
-    fn remove(&mut self, id: Id<S>) -> Option<Key> {
+    pub(super) fn remove(&mut self, id: Id<S>) -> Option<Key> {
         let (key, _) = self.by_id.remove(&id)?;
         let ids = self.by_key.get_mut(&key)?;
         ids.retain(|other| *other != id);
@@ -58,6 +58,12 @@ impl<S: Copy + Ord> Reads<S> {
         for id in self.by_key.remove(key).into_iter().flatten() {
             self.by_id.remove(&id);
         }
+    }
+
+    /// Those of a session.
+    pub(super) fn of(&self, session: S) -> Vec<Id<S>> {
+        let all = Id { session, seq: 0 }..=Id { session, seq: u32::MAX };
+        self.by_id.range(all).map(|(id, _)| *id).collect()
     }
 
     fn before(&self, mark: u64) -> Vec<Id<S>> {
@@ -160,7 +166,7 @@ impl<S: Copy + Ord, V: Weight> Cache<S, V> {
         self.values.contains(&key)
     }
 
-    fn forget_touching(&mut self, id: Id<S>) {
+    pub(super) fn forget_touching(&mut self, id: Id<S>) {
         let Some(touching) = self.touching.remove(&id) else { return };
         self.end_touching(touching.keys.as_deref());
         if let Some(row) = self.sessions.get_mut(id.session) {

@@ -76,6 +76,11 @@ impl<K: Ord + Clone, T> Clock<K, T> {
         self.slots[at].take().map(|slot| (slot.key, slot.item))
     }
 
+    /// The keys among these that are there.
+    pub(super) fn keys(&self, among: std::ops::RangeInclusive<K>) -> Vec<K> {
+        self.index.range(among).map(|(key, _)| key.clone()).collect()
+    }
+
     /// Removes an item that has not been used since the hand passed it, of those that may go. The hand passes each item
     /// twice at most.
     pub(super) fn evict(&mut self, may_go: impl Fn(&T) -> bool) -> Option<(K, T)> {

@@ -65,7 +65,16 @@ impl Row {
         self.all_until.take().is_some()
     }
 
-    fn may_go(&self) -> bool {
+    /// Another session with the number of one that has ended: what is between the last number of that one and its own first was
+    /// never used. Anything else is a late copy of what began this session.
+    fn begin_again(&mut self, first_update: u64, first_bypass: u64) {
+        if self.known && self.may_go() && self.covered < first_update {
+            (self.covered, self.durable) = (first_update, first_update.max(self.durable));
+            (self.fresh_from, self.bypass_next) = (Some(first_update), Some(first_bypass));
+        }
+    }
+
+    pub(super) fn may_go(&self) -> bool {
         self.in_flight == 0 && self.all_until.is_none()
     }
 }
@@ -98,10 +107,11 @@ impl<S: Copy + Ord> Sessions<S> {
         self.clock.get_mut(&session)
     }
 
-    /// A session whose every packet passes here from now on. One that is there already is not new.
+    /// A session whose every packet passes here from now on. One that is there already is not new, unless its numbers begin above
+    /// all that is applied.
     pub(super) fn start(&mut self, session: S, first_update: u32, first_bypass: u32) {
-        if self.clock.contains(&session) {
-            return;
+        if let Some(row) = self.clock.get_mut(&session) {
+            return row.begin_again(first_update.into(), first_bypass.into());
         }
         let row = Row {
             known: true,
@@ -112,6 +122,15 @@ impl<S: Copy + Ord> Sessions<S> {
             ..Row::default()
         };
         self.insert(session, row);
+    }
+
+    /// Sessions that are known, of these.
+    pub(super) fn names(&self, names: std::ops::RangeInclusive<S>) -> Vec<S> {
+        self.clock.keys(names)
+    }
+
+    pub(super) fn remove(&mut self, session: S) {
+        self.clock.remove(&session);
     }
 
     fn insert(&mut self, session: S, row: Row) -> Option<()> {

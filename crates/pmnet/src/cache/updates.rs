@@ -164,6 +164,22 @@ impl<S: Copy + Ord, V: Weight> Cache<S, V> {
         self.drop_all();
     }
 
+    /// Gives up sessions with all that is known of them, as others with these names may begin. The caller vouches as for
+    /// [`Self::session_gone`].
+    pub fn forget_sessions(&mut self, names: std::ops::RangeInclusive<S>) {
+        for session in self.sessions.names(names) {
+            let reads: Vec<Id<S>> = self.reads.of(session);
+            reads.into_iter().for_each(|id| drop(self.reads.remove(id)));
+            let all = Id { session, seq: 0 }..=Id { session, seq: u32::MAX };
+            let touching: Vec<Id<S>> = self.touching.range(all).map(|(id, _)| *id).collect();
+            touching.into_iter().for_each(|id| self.forget_touching(id));
+            if self.sessions.get(session).is_some_and(|row| !row.may_go()) {
+                self.session_gone(session);
+            }
+            self.sessions.remove(session);
+        }
+    }
+
     /// Ends the flights of a session up to a number; returns how many there were.
     fn land(&mut self, session: S, last: u32) -> u32 {
         let range = Id { session, seq: 0 }..=Id { session, seq: last };

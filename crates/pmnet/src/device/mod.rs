@@ -13,11 +13,12 @@ pub mod table;
 pub use reads::{CacheConfig, Codec};
 pub use servers::ServerState;
 pub use stats::DeviceStats;
+pub use table::Side;
 
 use crate::error::LogError;
 use crate::log::{Log, NotLogged, Stored};
 use crate::wire::{Body, FROM_HOSTS, Header, Packet, kind};
-use crate::{Identity, Instant};
+use crate::{Flow, Identity, Instant};
 use core::net::SocketAddr;
 use joint::Joint;
 use landfall_media::{Dirty, Extent, MediaError};
@@ -78,6 +79,8 @@ impl Default for DeviceConfig {
 /// A PMNet packet that has arrived and been verified. The caller holds its bytes until the call returns.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival<'a> {
+    /// Where it came in.
+    pub side: Side,
     /// Its source.
     pub from: SocketAddr,
     /// Its destination.
@@ -106,6 +109,8 @@ pub enum Verdict {
 pub enum Action {
     /// A datagram of its own making.
     Datagram {
+        /// Where it is to leave.
+        towards: Side,
         /// In whose name.
         from: SocketAddr,
         /// To whom.
@@ -190,6 +195,21 @@ impl Device {
         &mut self.log
     }
 
+    /// A client's path is given back: false if there is none, or its updates are in the log. Another client may have the port, and
+    /// the client another port: what is known of its sessions is forgotten.
+    pub fn remove_path(&mut self, flow: Flow) -> bool {
+        if !self.log.remove_path(&flow) {
+            return false;
+        }
+        let log = &self.log;
+        let other = || log.paths().into_iter().find(|(other, _)| other.server == flow.server);
+        self.servers.gone(flow, || other().map(|(other, _)| other.client));
+        if let Some(reads) = &mut self.reads {
+            reads.forget_client(flow);
+        }
+        true
+    }
+
     /// What it has counted.
     pub fn stats(&self) -> &DeviceStats {
         &self.stats
@@ -266,9 +286,15 @@ impl Device {
         *self.stats.not_logged.entry(NotLogged::TooLong).or_default() += 1;
     }
 
-    fn datagram(&mut self, from: SocketAddr, to: SocketAddr, payload: Vec<u8>) {
+    /// A packet's seal does not fit: it was not shown to the device.
+    pub fn count_unauthentic(&mut self) {
+        self.stats.packets += 1;
+        self.stats.unauthentic += 1;
+    }
+
+    fn datagram(&mut self, towards: Side, (from, to): (SocketAddr, SocketAddr), payload: Vec<u8>) {
         if self.actions.len() < ACTIONS_MAX {
-            self.actions.push_back(Action::Datagram { from, to, payload });
+            self.actions.push_back(Action::Datagram { towards, from, to, payload });
         }
     }
 }
@@ -282,5 +308,6 @@ fn acknowledgement(config: &DeviceConfig, identity: &Identity, others: &[u8]) ->
         ..Header::new(kind::UPDATE, identity.session, identity.seq)
     };
     let payload = Packet { header, body }.to_bytes();
-    Action::Datagram { from: identity.flow.server, to: identity.flow.client, payload }
+    let Flow { client, server } = identity.flow;
+    Action::Datagram { towards: Side::Clients, from: server, to: client, payload }
 }

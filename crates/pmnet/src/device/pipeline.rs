@@ -1,10 +1,10 @@
 //! The three stages, for one packet.
 
 use super::joint::Heard;
-use super::table::{self, Access, Egress, Ingress, Row};
+use super::table::{self, Access, Egress, Ingress, Row, Side};
 use super::{ACTIONS_MAX, Action, Arrival, Device, Verdict, acknowledgement};
-use crate::log::{Logged, NotLogged};
-use crate::wire::{Body, Packet, Role};
+use crate::log::{Logged, NotLogged, Standing};
+use crate::wire::{Body, FIRST_BYPASS, Packet, Refusal, Role};
 use crate::{Flow, Identity, Instant};
 
 /// Updates that one request of a server has sent again at once.
@@ -30,6 +30,10 @@ impl Device {
             return Verdict::Forward;
         };
         let row = table::matching(packet.header.kind);
+        if !row.ingress.counts_from(arrival.side) {
+            self.stats.wrong_side += 1;
+            return Verdict::Forward;
+        }
         let flow = ingress(row, arrival);
         let found = self.access(row, flow, &packet, arrival, now);
         self.egress(row, found, &packet, arrival)
@@ -57,6 +61,9 @@ impl Device {
                     reads.response(flow, packet, Some(response));
                 }
                 let identity = Identity { flow, session, seq };
+                if seq < FIRST_BYPASS {
+                    self.log.raise(flow, session, Standing::Heard);
+                }
                 if self.log.remove(&identity) {
                     self.stats.removed += 1;
                     self.resend.removed(&identity);
@@ -81,6 +88,23 @@ impl Device {
                 }
                 Found::Missed
             }
+            Access::Started => {
+                self.log.raise(flow, session, Standing::Started);
+                if let Some(reads) = &mut self.reads {
+                    reads.told(flow, packet);
+                }
+                Found::Missed
+            }
+            Access::RemoveRefused => {
+                let identity = Identity { flow, session, seq };
+                let is_unknown = packet.body == Body::SessionRefused(Refusal::Unknown);
+                if is_unknown && self.log.refused(&identity) {
+                    self.stats.removed_refused += 1;
+                    self.resend.removed(&identity);
+                    self.joint.removed(&identity);
+                }
+                Found::Missed
+            }
             Access::ReadCache => {
                 self.stats.bypasses += 1;
                 let hit = self.reads.as_mut().and_then(|reads| reads.bypass(flow, packet, now));
@@ -88,7 +112,7 @@ impl Device {
                     self.stats.cache_hits += 1;
                     let body = Body::CacheResponse(&response);
                     let bytes = Packet::new(session, seq, body).to_bytes();
-                    self.datagram(flow.server, flow.client, bytes);
+                    self.datagram(Side::Clients, (flow.server, flow.client), bytes);
                     Found::All
                 })
             }
@@ -243,7 +267,7 @@ impl Device {
             incarnation: self.config.incarnation,
         };
         let bytes = Packet::new(packet.header.session, packet.header.seq, reply).to_bytes();
-        self.datagram(arrival.to, arrival.from, bytes);
+        self.datagram(arrival.side, (arrival.to, arrival.from), bytes);
     }
 }
 

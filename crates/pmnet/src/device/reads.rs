@@ -222,6 +222,13 @@ impl Reads {
         }
     }
 
+    /// Sessions of a client that begin from now on are others than before, whatever their numbers.
+    pub(super) fn forget_client(&mut self, flow: Flow) {
+        let Some(cache) = self.caches.get_mut(&flow.server) else { return };
+        let of = |session| SessionKey { client: flow.client, session };
+        cache.forget_sessions(of(0)..=of(u16::MAX));
+    }
+
     fn open_if_due(&mut self, now: Instant) {
         if self.opens_at.is_some_and(|due| due <= now) {
             self.opens_at = None;

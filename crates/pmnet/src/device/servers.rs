@@ -1,7 +1,7 @@
 //! Servers, as heartbeats show them. A device has no address: it asks in the name of a client whose packets pass, and takes
 //! the replies to its own questions out of the stream.
 
-use super::{Device, DeviceConfig};
+use super::{Device, DeviceConfig, Side};
 use crate::wire::{Body, Packet, Role};
 use crate::{Flow, Instant};
 use core::net::SocketAddr;
@@ -45,6 +45,17 @@ impl Servers {
             let state = ServerState::Unknown;
             let server = Server { via: flow.client, state, incarnation: 0, missed: 0, asked_at: now };
             self.known.insert(flow.server, server);
+        }
+    }
+
+    /// Packets of a client pass no more: its server is asked in the name of another one, or not at all if there is none.
+    pub(super) fn gone(&mut self, flow: Flow, other: impl FnOnce() -> Option<SocketAddr>) {
+        let Some(server) = self.known.get_mut(&flow.server).filter(|server| server.via == flow.client) else {
+            return;
+        };
+        match other() {
+            Some(client) => server.via = client,
+            None => drop(self.known.remove(&flow.server)),
         }
     }
 
@@ -103,7 +114,7 @@ impl Device {
             self.servers.asked = self.servers.asked.wrapping_add(1);
             let body = Body::Heartbeat { nonce, role: Role::Device, number };
             let bytes = Packet::new(0, self.servers.asked, body).to_bytes();
-            self.datagram(via, server, bytes);
+            self.datagram(Side::Server, (via, server), bytes);
         }
     }
 

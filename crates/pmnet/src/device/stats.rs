@@ -10,6 +10,10 @@ pub struct DeviceStats {
     pub packets: u64,
     /// Packets that could not be understood; forwarded.
     pub malformed: u64,
+    /// Packets that came in at the side from which their type does not count; forwarded.
+    pub wrong_side: u64,
+    /// Packets whose seal did not fit, where a key is shared; nothing was done with them.
+    pub unauthentic: u64,
     /// Updates, repetitions included.
     pub updates: u64,
     /// Updates that went into the log.
@@ -28,6 +32,8 @@ pub struct DeviceStats {
     pub server_acks: u64,
     /// Updates that were removed.
     pub removed: u64,
+    /// Updates that were removed as the server does not know their sessions.
+    pub removed_refused: u64,
     /// Retransmission requests, and those answered from the log alone.
     pub retransmissions: u64,
     /// See [`Self::retransmissions`].

@@ -4,15 +4,44 @@
 
 use crate::wire::{FIRST_BYPASS, Header, kind};
 
-/// What the ingress stage does.
+/// A side of a device: where a packet comes in, or leaves. It is known by the socket or interface, never by what a packet says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// Towards the clients: anybody may send what they like there.
+    Clients,
+    /// Towards the server.
+    Server,
+}
+
+impl Side {
+    /// The side across.
+    pub const fn across(self) -> Self {
+        match self {
+            Self::Clients => Self::Server,
+            Self::Server => Self::Clients,
+        }
+    }
+}
+
+/// What the ingress stage does. A packet that came in at another side than its row's is sent on, and nothing else is done with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ingress {
-    /// Comes from a client: source is the client, destination the server.
+    /// Counts from the clients' side: source is the client, destination the server.
     FromClient,
-    /// Comes from a server: source is the server, destination the client.
+    /// Counts from the server's side: source is the server, destination the client.
     FromServer,
-    /// Either.
+    /// Counts from either.
     Any,
+}
+
+impl Ingress {
+    /// Whether packets that come in at `side` count.
+    pub const fn counts_from(self, side: Side) -> bool {
+        matches!(
+            (self, side),
+            (Self::Any, _) | (Self::FromClient, Side::Clients) | (Self::FromServer, Side::Server)
+        )
+    }
 }
 
 /// What the PM-access stage does.
@@ -34,6 +63,10 @@ pub enum Access {
     ReadCache,
     /// Tells the read cache.
     TellCache,
+    /// Notes that the server has taken the session; tells the read cache.
+    Started,
+    /// Removes the update with the packet's number, unless its session was taken by a server.
+    RemoveRefused,
     /// Joins it with this device's own acknowledgement, once that may leave.
     Join,
 }
@@ -149,10 +182,23 @@ pub const TABLE: &[Row] = &[
         Access::TellCache,
         Egress::Forward,
     ),
-    row(kind::SESSION_STARTED, "session started", Ingress::FromServer, Access::TellCache, Egress::Forward),
+    row(kind::SESSION_STARTED, "session started", Ingress::FromServer, Access::Started, Egress::Forward),
+    row(
+        kind::SESSION_REFUSED,
+        "session refused",
+        Ingress::FromServer,
+        Access::RemoveRefused,
+        Egress::Forward,
+    ),
     row(kind::SESSION_ENDED, "session ended", Ingress::FromServer, Access::TellCache, Egress::Forward),
     row(kind::HEARTBEAT, "heartbeat", Ingress::Any, Access::None, Egress::ReplyAndForward),
-    row(kind::HEARTBEAT_REPLY, "heartbeat reply", Ingress::Any, Access::None, Egress::ForwardIfForeign),
+    row(
+        kind::HEARTBEAT_REPLY,
+        "heartbeat reply",
+        Ingress::FromServer,
+        Access::None,
+        Egress::ForwardIfForeign,
+    ),
     Row { kind: None, name: "other", ingress: Ingress::Any, access: Access::None, egress: Egress::Forward },
 ];
 
@@ -180,6 +226,7 @@ pub fn describe() -> String {
         };
         text += &line([&kind, row.name, &ingress, &access, &egress, comes]);
     }
+    text += "FromClient counts from the clients' side alone, FromServer from the server's: what comes in at the other is sent on, and not believed\n";
     text
 }
 
@@ -197,7 +244,17 @@ mod tests {
                 assert_eq!((row.access, row.egress), (Access::None, Egress::Forward));
             }
         }
-        assert_eq!(describe().lines().count(), TABLE.len() + 1);
+        assert_eq!(describe().lines().count(), TABLE.len() + 2);
+    }
+
+    #[test]
+    fn what_confirms_or_asks_counts_from_the_servers_side_alone() {
+        for row in TABLE {
+            let adds = matches!(row.access, Access::Log | Access::ReadCache);
+            let only_passes = row.kind.is_none() || row.egress == Egress::ReplyAndForward;
+            let sides = [Side::Clients, Side::Server].map(|side| row.ingress.counts_from(side));
+            assert_eq!(sides, [adds || only_passes, !adds || only_passes], "{row:?}");
+        }
     }
 
     #[test]

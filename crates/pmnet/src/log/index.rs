@@ -1,6 +1,6 @@
 //! What DRAM knows of the log: where each update is, by session.
 
-use super::SessionEntries;
+use super::{SessionEntries, Standing};
 use crate::{Flow, Identity};
 use landfall_heap::SlotId;
 use std::collections::BTreeMap;
@@ -19,6 +19,7 @@ struct Session {
     entries: BTreeMap<u32, Indexed>,
     /// The server has confirmed everything up to here; 0 before it has confirmed anything.
     applied: u32,
+    standing: Standing,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -34,6 +35,9 @@ pub(super) struct Index {
     entries: usize,
     bytes: u64,
     paths: BTreeMap<Flow, Path>,
+    /// Entries of sessions of unknown standing, by client.
+    unknown: BTreeMap<Flow, usize>,
+    unknown_in_all: usize,
 }
 
 impl Index {
@@ -61,10 +65,47 @@ impl Index {
         self.session(identity).is_some_and(|session| identity.seq <= session.applied)
     }
 
+    pub(super) fn standing(&self, identity: &Identity) -> Standing {
+        self.session(identity).map_or(Standing::Unknown, |session| session.standing)
+    }
+
+    /// Entries of a client's sessions of unknown standing, and of all such sessions.
+    pub(super) fn unknown(&self, flow: &Flow) -> (usize, usize) {
+        (self.unknown.get(flow).copied().unwrap_or(0), self.unknown_in_all)
+    }
+
+    /// A session's standing is this, or higher: remembered for as long as there is room for it.
+    pub(super) fn raise(&mut self, flow: Flow, session: u16, to: Standing, sessions_max: usize) {
+        if self.sessions.len() >= sessions_max {
+            self.sessions.retain(|_, session| !session.entries.is_empty());
+        }
+        let state = self.sessions.entry((flow, session)).or_default();
+        let was_unknown = state.standing == Standing::Unknown;
+        state.standing = state.standing.max(to);
+        if was_unknown && to > Standing::Unknown {
+            let count = state.entries.len();
+            self.fewer_unknown(flow, count);
+        }
+    }
+
+    fn fewer_unknown(&mut self, flow: Flow, count: usize) {
+        self.unknown_in_all -= count;
+        if let Some(of_client) = self.unknown.get_mut(&flow) {
+            *of_client -= count;
+            if *of_client == 0 {
+                self.unknown.remove(&flow);
+            }
+        }
+    }
+
     /// An update that was not there.
     pub(super) fn insert(&mut self, identity: Identity, slot: SlotId, len: u32) {
         let session = self.sessions.entry((identity.flow, identity.session)).or_default();
         session.entries.insert(identity.seq, Indexed { slot, len, durable: false });
+        if session.standing == Standing::Unknown {
+            *self.unknown.entry(identity.flow).or_default() += 1;
+            self.unknown_in_all += 1;
+        }
         self.entries += 1;
         self.bytes += u64::from(len);
     }
@@ -85,13 +126,13 @@ impl Index {
     pub(super) fn remove(&mut self, identity: &Identity) -> Option<Indexed> {
         let session = self.sessions.get_mut(&(identity.flow, identity.session))?;
         let entry = session.entries.remove(&identity.seq)?;
-        self.forget(&entry);
-        Some(entry)
-    }
-
-    fn forget(&mut self, entry: &Indexed) {
+        let is_unknown = session.standing == Standing::Unknown;
         self.entries -= 1;
         self.bytes -= u64::from(entry.len);
+        if is_unknown {
+            self.fewer_unknown(identity.flow, 1);
+        }
+        Some(entry)
     }
 
     /// Removes everything up to `seq`, and remembers that it was applied for as long as there is room for it.
@@ -103,9 +144,7 @@ impl Index {
         sessions_max: usize,
         mut removed: impl FnMut(u32, Indexed),
     ) {
-        if self.sessions.len() >= sessions_max {
-            self.sessions.retain(|_, session| !session.entries.is_empty());
-        }
+        self.raise(flow, session, Standing::Heard, sessions_max);
         let state = self.sessions.entry((flow, session)).or_default();
         state.applied = state.applied.max(seq);
         while let Some(first) = state.entries.first_entry().filter(|first| *first.key() <= seq) {
@@ -139,7 +178,8 @@ impl Index {
                 state.entries.first_key_value().zip(state.entries.last_key_value())?;
             let bytes = state.entries.values().map(|entry| u64::from(entry.len)).sum();
             let count = state.entries.len() as u64;
-            Some(SessionEntries { flow: *flow, session: *session, first: *first, last: *last, count, bytes })
+            let (first, last, standing) = (*first, *last, state.standing);
+            Some(SessionEntries { flow: *flow, session: *session, first, last, count, bytes, standing })
         };
         self.sessions.iter().filter_map(of).collect()
     }
@@ -161,6 +201,26 @@ impl Index {
 
     pub(super) fn paths(&self) -> Vec<(Flow, u16)> {
         self.paths.iter().map(|(flow, path)| (*flow, path.port)).collect()
+    }
+
+    /// True if updates of a client are there.
+    pub(super) fn has_entries(&self, flow: &Flow) -> bool {
+        let all = (*flow, 0)..=(*flow, u16::MAX);
+        self.sessions.range(all).any(|(_, session)| !session.entries.is_empty())
+    }
+
+    /// The path is forgotten, with what is known of the client's sessions. `None` if there is none, or updates are there.
+    pub(super) fn remove_path(&mut self, flow: &Flow) -> Option<SlotId> {
+        if self.has_entries(flow) {
+            return None;
+        }
+        let path = self.paths.remove(flow)?;
+        for session in
+            self.sessions.range((*flow, 0)..=(*flow, u16::MAX)).map(|(key, _)| *key).collect::<Vec<_>>()
+        {
+            self.sessions.remove(&session);
+        }
+        Some(path.slot)
     }
 
     pub(super) fn path_count(&self) -> usize {

@@ -38,6 +38,10 @@ pub struct Limits {
     pub queue_max: usize,
     /// Bytes of the longest packet: a frame's.
     pub packet_bytes_max: u32,
+    /// Entries of one client's sessions of which no server has said anything.
+    pub client_unknown_max: usize,
+    /// The same, in all.
+    pub unknown_max: usize,
     /// Ports of relays that are remembered.
     pub paths_max: usize,
 }
@@ -51,7 +55,9 @@ impl Default for Limits {
             sessions_max: 1 << 16,
             queue_max: 1024,
             packet_bytes_max: 2048,
-            paths_max: 4096,
+            client_unknown_max: 1 << 12,
+            unknown_max: 1 << 18,
+            paths_max: 1 << 16,
         }
     }
 }
@@ -77,6 +83,8 @@ pub enum NotLogged {
     Full,
     /// The session has as many entries as it may.
     SessionFull,
+    /// No server has said anything of its session, and as many such entries are there as may be, of its client or in all.
+    Unknown,
     /// The queue in front of the fence is full.
     QueueFull,
     /// Another packet has the same identity.
@@ -102,6 +110,20 @@ pub struct SessionEntries {
     pub count: u64,
     /// Bytes of their packets.
     pub bytes: u64,
+    /// What the server has shown to know of it.
+    pub standing: Standing,
+}
+
+/// What has passed here of what a server knows of a session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Standing {
+    /// Nothing.
+    #[default]
+    Unknown,
+    /// It has confirmed an update, as it also does of sessions that it has forgotten.
+    Heard,
+    /// It has taken the session.
+    Started,
 }
 
 /// An update of the log, found and held: [`Log::release`] it.
@@ -120,6 +142,36 @@ pub struct Stored {
 struct Appended {
     identity: Identity,
     slot: SlotId,
+}
+
+/// The `aux` of an entry's record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Aux {
+    /// Bytes in front of the PMNet header.
+    header_at: u16,
+    /// That the server has taken the session has not passed here.
+    not_started: bool,
+    /// The relay's port from which the update is sent on; 0 for another device's.
+    port: u16,
+}
+
+impl Aux {
+    /// Frames are shorter than this.
+    const NOT_STARTED: u16 = 1 << 15;
+
+    fn of(aux: u32) -> Self {
+        let low = aux as u16;
+        Self {
+            header_at: low & !Self::NOT_STARTED,
+            not_started: low & Self::NOT_STARTED != 0,
+            port: (aux >> 16) as u16,
+        }
+    }
+
+    fn to_u32(self) -> u32 {
+        let flag = if self.not_started { Self::NOT_STARTED } else { 0 };
+        u32::from(self.port) << 16 | u32::from(self.header_at | flag)
+    }
 }
 
 /// What the log and its keeper share.
@@ -194,6 +246,8 @@ impl Log {
         }
         self.shared.heap.require_features(FEATURE_PMNET)?;
         let key = identity.to_bytes();
+        let not_started = self.shared.index.lock().standing(&identity) < Standing::Started;
+        let port = self.path(&identity.flow).unwrap_or(0);
         let entry = Entry {
             kind: Kind::Put,
             space: spaces::PMNET_LOG,
@@ -203,7 +257,7 @@ impl Log {
             value: Source::Landed { extents: &[packet], crc: None },
             arrival_ns,
             expiry_ms: 0,
-            aux: header_at as u32,
+            aux: Aux { header_at: header_at as u16, not_started, port }.to_u32(),
         };
         match self.writer.append(&entry) {
             Ok(slot) => {
@@ -242,6 +296,8 @@ impl Log {
             Some(NotLogged::Full)
         } else if index.session_len(identity) >= limits.session_entries_max {
             Some(NotLogged::SessionFull)
+        } else if index.standing(identity) == Standing::Unknown && self.is_unknown_full(&index, identity) {
+            Some(NotLogged::Unknown)
         } else if self.pending.len() >= limits.queue_max {
             Some(NotLogged::QueueFull)
         } else {
@@ -250,13 +306,30 @@ impl Log {
         Ok(against.map(Logged::Not))
     }
 
+    fn is_unknown_full(&self, index: &Index, identity: &Identity) -> bool {
+        let (of_client, in_all) = index.unknown(&identity.flow);
+        of_client >= self.limits.client_unknown_max || in_all >= self.limits.unknown_max
+    }
+
+    /// A server has shown what it knows of a session.
+    pub fn raise(&mut self, flow: Flow, session: u16, to: Standing) {
+        self.shared.index.lock().raise(flow, session, to, self.limits.sessions_max);
+    }
+
+    /// A server knows nothing of an update's session. The update is removed, but for one of a session that a server has taken: what
+    /// has been acknowledged to its client is kept, whatever becomes of servers. True if it was removed.
+    pub fn refused(&mut self, identity: &Identity) -> bool {
+        let standing = self.shared.index.lock().standing(identity);
+        standing < Standing::Started && self.remove(identity)
+    }
+
     /// True if the PMNet packet in `slot` is that in `packet`: headers below it differ with each repetition.
     fn is_same(&self, slot: SlotId, packet: Extent, header_at: usize) -> Result<bool, LogError> {
         let heap = &self.shared.heap;
         let view = heap.record(slot)?;
         let known = heap.value_bytes(slot, &view)?;
         let new = heap.media().bytes(packet)?;
-        Ok(known.get(view.aux() as usize..) == new.get(header_at..))
+        Ok(known.get(Aux::of(view.aux()).header_at.into()..) == new.get(header_at..))
     }
 
     /// True if something waits for a fence.
@@ -410,7 +483,7 @@ impl Log {
                     ValuePlace::Inline(bytes) => bytes.to_vec(),
                     _ => Vec::new(),
                 };
-                Ok(Some(Stored { extents, inline, header_at: view.aux() as usize }))
+                Ok(Some(Stored { extents, inline, header_at: Aux::of(view.aux()).header_at.into() }))
             }
             Err(HeapError::Damaged { .. }) => Ok(None),
             Err(error) => Err(error.into()),
@@ -437,6 +510,19 @@ impl Log {
     /// The port from which a client's packets are sent on, if it has one.
     pub fn path(&self, flow: &Flow) -> Option<u16> {
         self.shared.index.lock().path(flow)
+    }
+
+    /// True if updates of a client are in the log: its path stays.
+    pub fn has_entries(&self, flow: &Flow) -> bool {
+        self.shared.index.lock().has_entries(flow)
+    }
+
+    /// Forgets a client's port, for another client to have. False if there is none, or updates of the client are in the log.
+    /// Writes nothing: see `docs/format/pmnet.md`, "Removing".
+    pub fn remove_path(&mut self, flow: &Flow) -> bool {
+        let Some(slot) = self.shared.index.lock().remove_path(flow) else { return false };
+        self.shared.heap.drop_record(slot);
+        true
     }
 
     /// Every such port.

@@ -4,7 +4,7 @@
 //! never acknowledged: it is no damage, and cuts off nothing behind it.
 
 use super::index::Index;
-use super::{Limits, Log, Shared};
+use super::{Aux, Limits, Log, Shared, Standing};
 use crate::error::LogError;
 use crate::{Flow, Identity};
 use landfall_heap::{Found, Heap, HeapError, Judge, Opening, RecordView, Slot, SlotId, spaces};
@@ -22,6 +22,8 @@ pub struct Recovered {
     pub bytes: u64,
     /// Records of updates whose packets were gone.
     pub gone: u64,
+    /// Records of updates that were sent on from a port that their client has no more: they were confirmed.
+    pub strays: u64,
     /// Records that never were acknowledged.
     pub rejected: u64,
     /// Slots that cannot be read.
@@ -127,15 +129,25 @@ impl Log {
     }
 }
 
-/// Takes up every update whose packet holds, and every path.
+/// Takes up every path, and every update whose packet holds.
 fn adopt(opening: &Opening, records: &Records, recovered: &mut Recovered) -> Result<Index, LogError> {
-    let heap = opening.heap();
     let mut index = Index::default();
+    adopt_paths(opening, records, &mut index)?;
+    recovered.paths = index.path_count() as u64;
+    let heap = opening.heap();
     for (identity, newest) in &records.updates {
+        let Aux { port, not_started, .. } = Aux::of(newest.aux);
+        if port != 0 && index.path(&identity.flow) != Some(port) {
+            recovered.strays += 1;
+            continue;
+        }
         let view = heap.record(newest.slot)?;
         match heap.verify_value(newest.slot, &view).and_then(|_| opening.adopt(newest.slot, &view)) {
             Ok(()) => {
                 index.insert(*identity, newest.slot, view.value_len() as u32);
+                if !not_started {
+                    index.raise(identity.flow, identity.session, Standing::Started, usize::MAX);
+                }
                 index.mark_durable(identity, newest.slot);
                 recovered.entries += 1;
                 recovered.bytes += view.value_len() as u64;
@@ -144,7 +156,11 @@ fn adopt(opening: &Opening, records: &Records, recovered: &mut Recovered) -> Res
             Err(error) => return Err(error.into()),
         }
     }
-    // A port that another client had before belongs to whom it was given last.
+    Ok(index)
+}
+
+/// A port that another client had before belongs to whom it was given last.
+fn adopt_paths(opening: &Opening, records: &Records, index: &mut Index) -> Result<(), LogError> {
     let mut owners: BTreeMap<u32, (u64, Flow)> = BTreeMap::new();
     for (flow, newest) in &records.paths {
         let owner = owners.entry(newest.aux).or_insert((newest.version.0, *flow));
@@ -153,9 +169,8 @@ fn adopt(opening: &Opening, records: &Records, recovered: &mut Recovered) -> Res
     for (flow, newest) in &records.paths {
         let is_owner = owners.get(&newest.aux).is_some_and(|(_, owner)| owner == flow);
         let Some(port) = u16::try_from(newest.aux).ok().filter(|_| is_owner) else { continue };
-        opening.adopt(newest.slot, &heap.record(newest.slot)?)?;
+        opening.adopt(newest.slot, &opening.heap().record(newest.slot)?)?;
         index.set_path(*flow, port, newest.slot);
-        recovered.paths += 1;
     }
-    Ok(index)
+    Ok(())
 }

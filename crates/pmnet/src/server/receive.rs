@@ -112,7 +112,11 @@ impl Server {
 
     fn start(&mut self, from: SocketAddr, key: SessionKey, nonce: u64) {
         let known = self.table.live.get(&key).map(|session| session.row()).or(self.table.ended(&key));
-        let Some(row) = known.copied() else { return self.begin(from, key, nonce) };
+        let Some(row) = known.copied() else { return self.begin(from, key, nonce, None) };
+        let may_go = row.ended && row.nonce != nonce && !self.ctx.config.foreign;
+        if may_go && let Some(old) = self.table.retire(&key) {
+            return self.begin(from, key, nonce, Some(old));
+        }
         if row.nonce != nonce || row.ended {
             return self.refuse((from, key), 0, Refusal::InUse);
         }
@@ -125,10 +129,15 @@ impl Server {
     }
 
     /// Foreign sessions begin at the bottom: where they are allowed, nothing is evicted that would raise the floor.
-    fn begin(&mut self, from: SocketAddr, key: SessionKey, nonce: u64) {
+    /// `old` is the row of a session with this key that has ended, and went.
+    fn begin(&mut self, from: SocketAddr, key: SessionKey, nonce: u64, old: Option<SessionRow>) {
         let (max, foreign) = (self.ctx.config.sessions_max, self.ctx.config.foreign);
         let room = if foreign && self.table.len() >= max { None } else { self.table.make_room(max) };
-        let Some(evicted) = room else { return self.refuse((from, key), 0, Refusal::NoRoom) };
+        let Some(mut evicted) = room else {
+            self.table.put_back(old.into_iter().collect());
+            return self.refuse((from, key), 0, Refusal::NoRoom);
+        };
+        evicted.extend(old);
         let floor = self.table.floor();
         let bypass = FIRST_BYPASS - 1 + floor;
         let row = SessionRow { key, nonce, update: floor, bypass, ended: false, touched: 0 };

@@ -358,7 +358,9 @@ impl Session {
         let ticket = Ticket { key: self.row.key, number: item.ticket };
         let work = match &mut item.task {
             Task::Begin { evicted } => {
-                let evicted = evicted.iter().map(|row| row.key).collect();
+                // The old row of this key is replaced, not deleted.
+                let others = evicted.iter().map(|row| row.key).filter(|key| *key != self.row.key);
+                let evicted = others.collect();
                 Work::Row { ticket, row: self.planned, evicted, floor: 0 }
             }
             Task::Update { request, last } => {

@@ -64,6 +64,16 @@ impl Table {
         (self.len() < max || !evicted.is_empty()).then_some(evicted)
     }
 
+    /// The row of a session that has ended goes, for another one with its key: a client with one address has no more than 65536
+    /// keys. The floor rises above its numbers, so that nothing late of the old session means the new one. `None` if it stays.
+    pub(super) fn retire(&mut self, key: &SessionKey) -> Option<SessionRow> {
+        let row = *self.ended.get(key).filter(|row| height(row) <= FLOOR_MAX)?;
+        self.order.remove(&(row.touched, row.key));
+        self.ended.remove(key);
+        self.floor = self.floor.max(height(&row) + 1);
+        Some(row)
+    }
+
     /// Rows whose eviction was not committed are still there; the floor stays where it is, which harms nobody.
     pub(super) fn put_back(&mut self, evicted: Vec<SessionRow>) {
         for row in evicted {

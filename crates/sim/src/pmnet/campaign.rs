@@ -10,6 +10,7 @@ use super::world::PmnetWorld;
 use super::{Broken, Fault};
 use crate::rng::Rng;
 use crate::violation::Violation;
+use landfall_pmnet::auth::Key;
 use landfall_pmnet::cache;
 use landfall_pmnet::client::ClientConfig;
 use landfall_pmnet::device::{CacheConfig, DeviceConfig};
@@ -53,6 +54,10 @@ impl PmnetCampaign {
     }
 }
 
+fn key() -> Option<Key> {
+    Key::from_hex("000102030405060708090a0b0c0d0e0f")
+}
+
 /// Draws what a system is made of.
 struct Draw {
     rng: Rng,
@@ -70,10 +75,20 @@ impl Draw {
             devices: (0..devices).map(|_| self.device(broken)).collect(),
             server: self.server(replicas, mtu),
             links: (0..=devices).map(|_| [self.link(), self.link()]).collect(),
+            key: self.key(broken),
             faults: self.faults((clients, devices, replicas), span, broken.is_some()),
             broken,
             costs: None,
         }
+    }
+
+    /// Seals keep late copies of bypasses out: what is found by these is found without.
+    fn key(&mut self, broken: Option<Broken>) -> Option<Key> {
+        let is_keyed = match broken {
+            Some(broken) => broken == Broken::SealsUnchecked,
+            None => self.rng.one_in(2),
+        };
+        is_keyed.then(key).flatten()
     }
 
     fn pick<T: Copy>(&mut self, from: &[T]) -> T {
@@ -238,6 +253,12 @@ impl Draw {
         for _ in 0..self.rng.below(3) {
             faults.push(Fault::ClientCrash { client: self.rng.below(clients as u64) as usize });
         }
+        for _ in 0..self.rng.below(3) {
+            faults.push(Fault::Forgery { client: self.rng.below(clients as u64) as usize });
+        }
+        for _ in 0..self.rng.below(3) {
+            faults.push(Fault::Junk { client: self.rng.below(clients as u64) as usize });
+        }
         for _ in 0..self.rng.below(4) {
             let hop = self.rng.between(0, devices);
             let (up, down) = self.pick(&[(true, true), (true, false), (false, true)]);
@@ -269,6 +290,7 @@ impl Draw {
             faults.push((crash, Fault::DeviceCrash { device, down: self.millis(1, 20), inside }));
         }
         for client in 0..clients {
+            faults.push((crash - Duration::from_micros(500), Fault::Forgery { client }));
             let late = Duration::from_micros(self.rng.below(500));
             faults.push((crash + late, Fault::ClientCrash { client }));
         }

@@ -4,7 +4,9 @@ use super::fabric::{Datagram, Fabric, Happening, Way};
 use super::history::{End, History, Told};
 use super::request::{Answer, Request};
 use crate::violation::{Violation, ensure};
+use landfall_pmnet::auth::{Ends, Guard};
 use landfall_pmnet::client::{Client, ClientConfig, ClientError, Event};
+use landfall_pmnet::device::Side;
 use landfall_pmnet::wire::Refusal;
 use landfall_pmnet::{Instant, SessionKey};
 use std::net::SocketAddr;
@@ -55,6 +57,7 @@ pub(super) struct ClientNode {
     number: usize,
     pub(super) address: SocketAddr,
     server: SocketAddr,
+    guard: Guard,
     config: ClientConfig,
     workload: Workload,
     /// `None` once there is nothing more to do.
@@ -78,6 +81,7 @@ impl ClientNode {
     pub(super) fn new(
         number: usize,
         (address, server): (SocketAddr, SocketAddr),
+        guard: Guard,
         config: ClientConfig,
         workload: Workload,
     ) -> Self {
@@ -85,6 +89,7 @@ impl ClientNode {
             number,
             address,
             server,
+            guard,
             config,
             workload,
             client: None,
@@ -154,6 +159,11 @@ impl ClientNode {
         self.pump(fabric, history)
     }
 
+    /// The number of its session.
+    pub(super) fn number(&self) -> u16 {
+        self.name.0
+    }
+
     pub(super) fn is_done(&self) -> bool {
         self.client.is_none()
     }
@@ -195,7 +205,10 @@ impl ClientNode {
         history: &mut History,
     ) -> Result<(), Violation> {
         if let Some(client) = self.client.as_mut().filter(|_| datagram.is_sound()) {
-            client.handle_datagram(&datagram.payload, fabric.now);
+            let ends = Ends::of(Side::Clients, datagram.from, datagram.to);
+            if let Ok(packet) = self.guard.open(ends, fabric.now.nanos(), &datagram.payload) {
+                client.handle_datagram(packet, fabric.now);
+            }
         }
         self.pump(fabric, history)
     }
@@ -270,7 +283,9 @@ impl ClientNode {
             self.learn(event, fabric, history)?;
         }
         let Some(client) = &mut self.client else { return Ok(()) };
-        while let Some(bytes) = client.poll_transmit() {
+        while let Some(mut bytes) = client.poll_transmit() {
+            let ends = Ends::to_server(self.address, self.server.port());
+            self.guard.seal(ends, fabric.now.nanos(), &mut bytes);
             fabric.send(0, Way::Up, Datagram::new(self.address, self.server, bytes));
         }
         Ok(())

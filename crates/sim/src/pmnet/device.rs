@@ -1,15 +1,17 @@
 //! A device's node: a real [`Device`] over a real log on a simulated medium, and the frames in which packets land.
 
-use super::Broken;
 use super::costs::Core;
 use super::fabric::{Datagram, Fabric, Happening, Way};
+use super::{Broken, guard};
 use crate::rng::Rng;
 use crate::violation::Violation;
 use landfall_heap::{Heap, NewRegion};
 use landfall_media::sim::{SimMedia, SimOptions};
 use landfall_media::{Dirty, Extent, Media, RUN_SIZE, Site};
-use landfall_pmnet::device::{Action, Arrival, Device, DeviceConfig, DeviceStats, Verdict, table};
+use landfall_pmnet::auth::{Ends, Guard, Key};
+use landfall_pmnet::device::{Action, Arrival, Device, DeviceConfig, DeviceStats, Side, Verdict, table};
 use landfall_pmnet::log::{Keeper, Limits, Log};
+use landfall_pmnet::wire::kind;
 use landfall_pmnet::{Identity, Instant, LogError};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -71,6 +73,7 @@ impl Landing {
 #[derive(Debug)]
 struct Running {
     device: Device,
+    guard: Guard,
     keeper: Keeper,
     landing: Landing,
     /// The batch whose fence is under way.
@@ -86,8 +89,8 @@ pub(super) struct DeviceNode {
     number: usize,
     /// No other one comes after it.
     last: bool,
-    server: SocketAddr,
     setup: DeviceSetup,
+    key: Option<Key>,
     broken: Option<Broken>,
     media: Arc<SimMedia>,
     running: Option<Running>,
@@ -117,8 +120,8 @@ impl DeviceNode {
     /// A device with an empty log.
     pub(super) fn new(
         (number, last): (usize, bool),
-        server: SocketAddr,
         setup: DeviceSetup,
+        key: Option<Key>,
         broken: Option<Broken>,
         fabric: &mut Fabric,
     ) -> Result<Self, Violation> {
@@ -126,8 +129,8 @@ impl DeviceNode {
         let mut node = Self {
             number,
             last,
-            server,
             setup,
+            key,
             broken,
             media: Arc::clone(&media),
             running: None,
@@ -155,6 +158,7 @@ impl DeviceNode {
         let device = Device::new(config, log, fabric.now);
         self.running = Some(Running {
             device,
+            guard: guard(self.key.as_ref(), || fabric.rng.draw()),
             keeper,
             landing: Landing::default(),
             dirty: None,
@@ -310,7 +314,7 @@ impl DeviceNode {
             fabric.enter(Core::Device(self.number), |costs| costs.take);
         }
         let Some(running) = &mut self.running else { return };
-        let verdict = running.take(&self.setup, &datagram, fabric);
+        let verdict = running.take(&self.setup, self.broken, (way, &datagram), fabric);
         if self.is_frozen() {
             return;
         }
@@ -338,10 +342,9 @@ impl DeviceNode {
     /// Sends what the device wants sent, and has it fence what waits for that.
     fn act(&mut self, fabric: &mut Fabric) {
         while let Some(action) = self.running.as_mut().and_then(|running| running.device.poll_action()) {
-            if let Some(datagram) = self.datagram(action)
+            if let Some((way, datagram)) = self.datagram(fabric.now, action)
                 && !self.is_frozen()
             {
-                let way = if datagram.to == self.server { Way::Up } else { Way::Down };
                 self.send(way, datagram, fabric);
             }
         }
@@ -353,15 +356,32 @@ impl DeviceNode {
         }
     }
 
-    fn datagram(&mut self, action: Action) -> Option<Datagram> {
+    fn sealed(
+        &mut self,
+        now: Instant,
+        towards: Side,
+        (from, to): (SocketAddr, SocketAddr),
+        mut payload: Vec<u8>,
+    ) -> Datagram {
+        if let Some(running) = &mut self.running {
+            running.guard.seal(Ends::of(towards, from, to), now.nanos(), &mut payload);
+        }
+        Datagram::new(from, to, payload)
+    }
+
+    fn datagram(&mut self, now: Instant, action: Action) -> Option<(Way, Datagram)> {
         let device = &mut self.running.as_mut()?.device;
         match action {
-            Action::Datagram { from, to, payload } => Some(Datagram::new(from, to, payload)),
+            Action::Datagram { towards, from, to, payload } => {
+                let way = if towards == Side::Server { Way::Up } else { Way::Down };
+                Some((way, self.sealed(now, towards, (from, to), payload)))
+            }
             Action::Logged { identity, stored } => {
                 let bytes = device.log().bytes_of(&stored).ok()?;
                 device.sent(&stored);
                 let payload = bytes[stored.header_at..].to_vec();
-                Some(Datagram::new(identity.flow.client, identity.flow.server, payload))
+                let ends = (identity.flow.client, identity.flow.server);
+                Some((Way::Up, self.sealed(now, Side::Server, ends, payload)))
             }
         }
     }
@@ -410,22 +430,42 @@ impl DeviceNode {
 }
 
 impl Running {
-    /// Lands a packet and shows it to the device. Without a frame it is sent on without being looked at.
-    fn take(&mut self, setup: &DeviceSetup, datagram: &Datagram, fabric: &mut Fabric) -> Verdict {
+    /// Lands a packet and shows it to the device. Without a frame, or where its seal does not fit, it is sent on without being
+    /// looked at.
+    fn take(
+        &mut self,
+        setup: &DeviceSetup,
+        broken: Option<Broken>,
+        (way, datagram): (Way, &Datagram),
+        fabric: &mut Fabric,
+    ) -> Verdict {
+        if broken == Some(Broken::RefusalsUnheard) && datagram.payload.first() == Some(&kind::SESSION_REFUSED)
+        {
+            return Verdict::Forward;
+        }
+        let side = side(broken, way, datagram);
+        let towards = if way == Way::Up { Side::Server } else { Side::Clients };
+        let ends = Ends::of(towards, datagram.from, datagram.to);
+        let payload = match self.guard.open(ends, fabric.now.nanos(), &datagram.payload) {
+            Ok(payload) => payload,
+            Err(_) if broken == Some(Broken::SealsUnchecked) => &datagram.payload,
+            Err(_) => return Verdict::Forward,
+        };
         let mut bytes = Vec::new();
         if setup.framed {
             bytes.extend((0..BELOW).map(|_| fabric.rng.draw() as u8));
         }
         let header_at = bytes.len();
-        bytes.extend_from_slice(&datagram.payload);
+        bytes.extend_from_slice(payload);
         let heap = Arc::clone(self.device.log().heap());
         let Some(packet) = self.landing.land(&heap, &bytes, setup.frame_bytes) else {
             return Verdict::Forward;
         };
         let arrival = Arrival {
+            side,
             from: datagram.from,
             to: datagram.to,
-            payload: &datagram.payload,
+            payload,
             packet,
             header_at,
             arrival_ns: fabric.now.nanos(),
@@ -433,6 +473,18 @@ impl Running {
         let verdict = self.device.handle(&arrival, fabric.now);
         heap.runs().release(packet);
         verdict
+    }
+}
+
+/// Where a packet comes in; with that wrong, where its type belongs.
+fn side(broken: Option<Broken>, way: Way, datagram: &Datagram) -> Side {
+    let came_in = if way == Way::Up { Side::Clients } else { Side::Server };
+    let kind = datagram.payload.first().copied().unwrap_or_default();
+    match broken {
+        Some(Broken::SidesConfused) if !table::matching(kind).ingress.counts_from(came_in) => {
+            came_in.across()
+        }
+        _ => came_in,
     }
 }
 

@@ -21,6 +21,9 @@
 //!   have it; replicas stop, or are replaced by empty ones. A batch is refused and nothing of it applied.
 //! - **Clients** are forgotten, and others start in their place from the same address, with session numbers drawn
 //!   from few.
+//! - **Strangers** on the clients' side send in the server's name what only a server sends, of sessions that are open. Where clients,
+//!   devices and server share a key, strangers do so on the server's side, too, and send updates in clients' names. They also send updates
+//!   of sessions that never began.
 //!
 //! The server's application is a model (registers, counters, journals; batches are atomic), not the key-value engine.
 //!
@@ -69,6 +72,7 @@ pub use store::Held;
 pub use world::{Load, PmnetWorld, Timed, measure};
 
 use landfall_media::Site;
+use landfall_pmnet::auth::{Guard, Key};
 use std::time::Duration;
 
 /// What can be wrong with a system on purpose: the oracle must notice each.
@@ -84,6 +88,12 @@ pub enum Broken {
     RowForgotten,
     /// The application commits a bypass's effect without its row.
     BypassRowForgotten,
+    /// Devices believe what only servers send from whichever side it comes.
+    SidesConfused,
+    /// Devices do not hear that a server does not know a session.
+    RefusalsUnheard,
+    /// Devices believe packets without a seal, though there is a key.
+    SealsUnchecked,
     /// Read caches do not know that updates change registers.
     CacheMissesUpdates,
     /// Read caches do not know that additions change counters.
@@ -97,6 +107,11 @@ impl Broken {
     pub(crate) fn is_in_caches(self) -> bool {
         matches!(self, Self::CacheMissesUpdates | Self::CacheMissesAdditions | Self::CacheConfusesKeys)
     }
+}
+
+/// A node's guard, with what all of them share; what it draws is drawn only then.
+fn guard(key: Option<&Key>, sender: impl FnOnce() -> u64) -> Guard {
+    key.map_or_else(Guard::default, |key| Guard::new(key.clone(), sender()))
 }
 
 /// Something that happens to a part of the system, and passes.
@@ -147,6 +162,16 @@ pub enum Fault {
     /// A client is forgotten, and another one starts in its place.
     ClientCrash {
         /// Which.
+        client: usize,
+    },
+    /// A stranger on the clients' side speaks in the server's name.
+    Forgery {
+        /// To which client, and about its session.
+        client: usize,
+    },
+    /// A stranger sends updates of a session that never began.
+    Junk {
+        /// From the address of which client.
         client: usize,
     },
     /// A link is cut.

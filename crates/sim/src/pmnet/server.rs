@@ -1,11 +1,13 @@
 //! The server's node: a real [`Server`], and an application that commits effects and rows together.
 
-use super::Broken;
 use super::costs::Core;
 use super::fabric::{Datagram, Fabric, Happening, Way};
 use super::request::{Answer, Request};
 use super::store::{Effect, Store};
+use super::{Broken, guard};
 use crate::violation::{Violation, ensure};
+use landfall_pmnet::auth::{Ends, Guard, Key};
+use landfall_pmnet::device::Side;
 use landfall_pmnet::server::{Server, ServerConfig, Ticket, Work};
 use landfall_pmnet::{Instant, SessionRow};
 use std::collections::VecDeque;
@@ -50,6 +52,8 @@ pub(super) struct ServerNode {
     address: SocketAddr,
     /// The hop to the clients' side.
     hop: usize,
+    key: Option<Key>,
+    guard: Guard,
     broken: Option<Broken>,
     pub(super) running: Option<Server>,
     /// It is up, but not everything that it found is on every replica yet.
@@ -62,12 +66,19 @@ pub(super) struct ServerNode {
 }
 
 impl ServerNode {
-    pub(super) fn new(setup: ServerSetup, address: SocketAddr, hop: usize, broken: Option<Broken>) -> Self {
+    pub(super) fn new(
+        setup: ServerSetup,
+        (address, hop): (SocketAddr, usize),
+        key: Option<Key>,
+        broken: Option<Broken>,
+    ) -> Self {
         let store = Store::new(setup.replicas);
         Self {
             setup,
             address,
             hop,
+            key,
+            guard: Guard::default(),
             broken,
             running: None,
             catching_up: false,
@@ -95,6 +106,7 @@ impl ServerNode {
         let held = self.store.held();
         let rows: Vec<SessionRow> = held.rows.values().copied().collect();
         let (config, incarnation) = (self.setup.config.clone(), fabric.rng.draw());
+        self.guard = guard(self.key.as_ref(), || incarnation);
         self.running = Some(Server::new(config, incarnation, rows, held.floor, fabric.now));
         self.go_on(fabric)
     }
@@ -143,7 +155,10 @@ impl ServerNode {
 
     pub(super) fn handle(&mut self, datagram: &Datagram, fabric: &mut Fabric) -> Result<(), Violation> {
         let Some(server) = self.running.as_mut().filter(|_| datagram.is_sound()) else { return Ok(()) };
-        server.handle_datagram(datagram.from, &datagram.payload, fabric.now);
+        let ends = Ends::of(Side::Server, datagram.from, datagram.to);
+        if let Ok(packet) = self.guard.open(ends, fabric.now.nanos(), &datagram.payload) {
+            server.handle_datagram(datagram.from, packet, fabric.now);
+        }
         self.go_on(fabric)
     }
 
@@ -253,7 +268,9 @@ impl ServerNode {
 
     fn transmit(&mut self, fabric: &mut Fabric) {
         let Some(server) = &mut self.running else { return };
-        while let Some((to, bytes)) = server.poll_transmit() {
+        while let Some((to, mut bytes)) = server.poll_transmit() {
+            let ends = Ends::to_client(to, self.address.port());
+            self.guard.seal(ends, fabric.now.nanos(), &mut bytes);
             fabric.send(self.hop, Way::Down, Datagram::new(self.address, to, bytes));
         }
     }

@@ -7,6 +7,7 @@ use super::fabric::{Faults, Traffic};
 use super::oracle::Judged;
 use super::server::ServerSetup;
 use super::{Broken, Fault};
+use landfall_pmnet::auth::Key;
 use landfall_pmnet::client::ClientConfig;
 use landfall_pmnet::device::DeviceConfig;
 use landfall_pmnet::log::Limits;
@@ -29,6 +30,8 @@ pub struct Setup {
     pub server: ServerSetup,
     /// What each hop does to packets: up, down.
     pub links: Vec<[Faults; 2]>,
+    /// What clients, devices and server share, if anything.
+    pub key: Option<Key>,
     /// Faults, and when they come.
     pub faults: Vec<(Duration, Fault)>,
     /// What is wrong with the system: the oracle must notice.
@@ -65,6 +68,7 @@ impl Setup {
                 refuses: 0,
             },
             links: vec![[Faults::default(); 2]; devices + 1],
+            key: None,
             faults: Vec::new(),
             broken: None,
             costs: None,
@@ -89,6 +93,8 @@ pub struct PmnetSummary {
     pub replica_crashes: u64,
     /// Clients forgotten.
     pub client_crashes: u64,
+    /// Times that a stranger spoke in the server's name.
+    pub forgeries: u64,
     /// Clients that gave up.
     pub gave_up: u64,
     /// Links cut for a while.
@@ -121,6 +127,7 @@ impl Add for PmnetSummary {
             fail_overs: self.fail_overs + other.fail_overs,
             replica_crashes: self.replica_crashes + other.replica_crashes,
             client_crashes: self.client_crashes + other.client_crashes,
+            forgeries: self.forgeries + other.forgeries,
             gave_up: self.gave_up + other.gave_up,
             partitions: self.partitions + other.partitions,
             traffic: self.traffic + other.traffic,

@@ -4,7 +4,7 @@ mod faults;
 mod rest;
 mod timed;
 
-use super::Fault;
+use super::{Fault, guard};
 pub use timed::{Load, Timed, measure};
 
 use super::client::ClientNode;
@@ -33,6 +33,8 @@ pub struct PmnetWorld {
     devices: Vec<DeviceNode>,
     server: ServerNode,
     history: History,
+    /// Clients, devices and server share a key.
+    is_keyed: bool,
     faults: Vec<(Duration, Fault)>,
     /// Faults do not come any more.
     calm: bool,
@@ -69,12 +71,18 @@ impl PmnetWorld {
             .zip(setup.devices)
             .map(|(number, device)| {
                 let place = (number, number == last);
-                DeviceNode::new(place, server_address(), device, setup.broken, &mut fabric)
+                DeviceNode::new(place, device, setup.key.clone(), setup.broken, &mut fabric)
             })
             .collect::<Result<_, _>>()?;
         let client = |(number, workload)| {
             let addresses = (client_address(number), server_address());
-            ClientNode::new(number, addresses, setup.client.clone(), workload)
+            ClientNode::new(
+                number,
+                addresses,
+                guard(setup.key.as_ref(), || number as u64),
+                setup.client.clone(),
+                workload,
+            )
         };
         for (at, (delay, _)) in setup.faults.iter().enumerate() {
             fabric.after(*delay, Happening::Fault(at));
@@ -83,8 +91,14 @@ impl PmnetWorld {
             clients: (0..).zip(setup.clients).map(client).collect(),
             lost: vec![false; devices.len()],
             devices,
-            server: ServerNode::new(setup.server, server_address(), hops - 1, setup.broken),
+            server: ServerNode::new(
+                setup.server,
+                (server_address(), hops - 1),
+                setup.key.clone(),
+                setup.broken,
+            ),
             history: History::default(),
+            is_keyed: setup.key.is_some(),
             faults: setup.faults,
             calm: false,
             loss: None,

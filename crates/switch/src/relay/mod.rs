@@ -12,8 +12,12 @@ use crate::status::Status;
 use crate::sys::Receiver;
 use landfall_media::Extent;
 use landfall_packets::Pool;
-use landfall_pmnet::device::{Action, Arrival, DeviceConfig, Verdict};
+use landfall_pmnet::auth::{Ends, Key};
+use landfall_pmnet::device::{Action, Arrival, DeviceConfig, Side, Verdict};
 use landfall_pmnet::log::Limits;
+use landfall_pmnet::paths::{Admission, PathLimits, Paths, admission};
+use landfall_pmnet::wire::{Body, Packet, Refusal};
+use landfall_pmnet::{Flow, Instant};
 use landfall_sockets::{Frames, Poller, Waker};
 use landfall_spin::Spin;
 use std::net::{SocketAddr, UdpSocket};
@@ -28,6 +32,10 @@ use upstream::Upstreams;
 const BATCH: usize = 32;
 /// Bytes of the memory that a datagram lands in: a frame.
 const CHUNK_BYTES: u64 = 2048;
+/// Paths that are given back between two looks for packets.
+const CLOSED_MAX: usize = 64;
+/// Pause between two looks at all paths for one to give up.
+const PRESSED_EVERY: Duration = Duration::from_secs(1);
 /// Longest wait, so that a stop is noticed and counts are shown.
 const WAIT_MAX: Duration = Duration::from_millis(100);
 /// Name of the clients' socket with the poller; upstream sockets count from 1.
@@ -44,6 +52,8 @@ pub struct RelayConfig {
     pub server: SocketAddr,
     /// Ports to send clients' packets on from, one each.
     pub upstream_ports: RangeInclusive<u16>,
+    /// When they are given back.
+    pub paths: PathLimits,
     /// How long to look for packets before waiting; `Duration::MAX`: never wait.
     pub spin: Duration,
     /// The region.
@@ -52,6 +62,8 @@ pub struct RelayConfig {
     pub limits: Limits,
     /// The device.
     pub device: DeviceConfig,
+    /// What it shares with clients and server, if anything.
+    pub key: Option<Key>,
     /// Where `/metrics` is served.
     pub metrics: Option<SocketAddr>,
 }
@@ -60,7 +72,12 @@ pub struct RelayConfig {
 pub struct Relay {
     engine: Engine,
     front: UdpSocket,
+    /// Port of it.
+    front_port: u16,
     upstreams: Upstreams,
+    paths: Paths,
+    /// When no port was left, last.
+    pressed_at: Option<Instant>,
     poller: Poller,
     waker: Waker,
     pool: Pool,
@@ -87,21 +104,30 @@ impl Relay {
         let mut poller = Poller::new().map_err(SwitchError::system("epoll_create1"))?;
         poller.watch_as(front.as_raw_fd(), FRONT).map_err(SwitchError::system("watching a socket"))?;
         poller.watch_edges(waker.descriptor()).map_err(SwitchError::system("watching an eventfd"))?;
-        let engine = Engine::open(&config.region, config.limits, config.device, &waker)?;
+        let engine = Engine::open(&config.region, config.limits, config.device, config.key.as_ref(), &waker)?;
         let mut upstreams = Upstreams::new(config.server, config.upstream_ports.clone());
+        let mut paths = Paths::new(config.paths);
         for (flow, port) in engine.device.log().paths() {
-            upstreams.reopen(flow, port, &mut poller)?;
+            if upstreams.reopen(flow, port, &mut poller)? {
+                paths.restored(flow.client, engine.clock.now());
+            }
         }
+        engine.status.count_paths(|counts| counts.open = paths.len() as u64);
         let heap = Arc::clone(engine.device.log().heap());
         let image = heap.media().image().ok_or_else(|| SwitchError::System {
             what: "landing packets in the region",
             source: std::io::Error::other("its memory cannot be reached by the kernel"),
         })?;
         let metrics = engine.serve_metrics(config.metrics)?;
+        let address =
+            front.local_addr().map_err(SwitchError::system("asking for the address that was bound"))?;
         Ok(Self {
             engine,
             front,
+            front_port: address.port(),
             upstreams,
+            paths,
+            pressed_at: None,
             poller,
             waker,
             pool: Pool::new(CHUNK_BYTES, BATCH as u32),
@@ -199,31 +225,41 @@ impl Relay {
 
     fn receive_from_clients(&mut self) -> Result<(), SwitchError> {
         for (index, chunk, from, len) in self.receive(self.front.as_raw_fd())? {
-            let packet = self.hold(chunk, len);
-            if self.open_path(from) {
-                let verdict = self.handle(from, self.server, packet, len);
+            let held = self.hold(chunk, len);
+            let ends = Ends::to_server(from, self.front_port);
+            if let Some((packet, len)) = self.unseal(ends, held, index, len)
+                && self.admit(from, packet, index, len)
+            {
+                let verdict = self.handle(Side::Clients, (from, self.server), packet, len);
                 if verdict == Verdict::Forward {
-                    self.forward_to_server(from, packet, index, len);
+                    let bytes = self.bytes(packet, index, len).into_owned();
+                    self.send_to_server(&from, bytes);
                 }
             } else {
                 self.engine.status.dropped(1);
             }
-            self.let_go(chunk, packet);
+            self.let_go(chunk, held);
         }
         Ok(())
     }
 
     fn receive_from_server(&mut self, upstream: usize) -> Result<(), SwitchError> {
-        let Some((socket, client)) = self.upstreams.at(upstream) else { return Ok(()) };
+        let Some((socket, client, local)) = self.upstreams.at(upstream) else { return Ok(()) };
         for (index, chunk, from, len) in self.receive(socket)? {
-            let packet = self.hold(chunk, len);
-            if self.handle(from, client, packet, len) == Verdict::Forward {
-                let bytes = self.bytes(packet, index, len);
-                if self.front.send_to(&bytes, client).is_err() {
-                    self.engine.status.dropped(1);
+            let held = self.hold(chunk, len);
+            let ends = Ends::to_client(local, self.server.port());
+            match self.unseal(ends, held, index, len) {
+                Some((packet, len)) => {
+                    let now = self.engine.clock.now();
+                    self.paths.told(&client, self.frames.bytes(packet), now);
+                    if self.handle(Side::Server, (from, client), packet, len) == Verdict::Forward {
+                        let bytes = self.bytes(packet, index, len).into_owned();
+                        self.send_to_client(client, bytes);
+                    }
                 }
+                None => self.engine.status.dropped(1),
             }
-            self.let_go(chunk, packet);
+            self.let_go(chunk, held);
         }
         Ok(())
     }
@@ -234,29 +270,83 @@ impl Relay {
         packet
     }
 
+    /// What of a packet is in front of its seal, and its length. `None` if the seal does not fit.
+    fn unseal(&mut self, ends: Ends, packet: Extent, index: usize, len: usize) -> Option<(Extent, usize)> {
+        if !self.engine.guard.is_keyed() {
+            return Some((packet, len));
+        }
+        let bytes = self.bytes(packet, index, len).into_owned();
+        match self.engine.guard.open(ends, Clock::unix_ns(), &bytes) {
+            Ok(opened) => {
+                let within = opened.len().min(packet.len() as usize);
+                Some((packet.with_len(within as u32), opened.len()))
+            }
+            Err(_) => {
+                self.engine.device.count_unauthentic();
+                None
+            }
+        }
+    }
+
     fn let_go(&mut self, chunk: u64, packet: Extent) {
         self.frames.release(packet);
         self.pool.landed(chunk, &mut self.frames);
     }
 
     /// A packet that is longer than a frame is no update that could be logged.
-    fn handle(&mut self, from: SocketAddr, to: SocketAddr, packet: Extent, len: usize) -> Verdict {
+    fn handle(
+        &mut self,
+        side: Side,
+        (from, to): (SocketAddr, SocketAddr),
+        packet: Extent,
+        len: usize,
+    ) -> Verdict {
         if len > CHUNK_BYTES as usize {
             self.engine.device.count_too_long();
             return Verdict::Forward;
         }
         let frames = self.frames.clone();
         let payload = frames.bytes(packet);
-        let arrival = Arrival { from, to, payload, packet, header_at: 0, arrival_ns: Clock::unix_ns() };
+        let arrival_ns = Clock::unix_ns();
+        let arrival = Arrival { side, from, to, payload, packet, header_at: 0, arrival_ns };
         self.engine.device.handle(&arrival, self.engine.clock.now())
+    }
+
+    /// Whether a client has a path, or its packet gets it one.
+    fn admit(&mut self, client: SocketAddr, packet: Extent, index: usize, len: usize) -> bool {
+        if self.upstreams.has(&client) {
+            self.paths.heard(&client, self.engine.clock.now());
+            return true;
+        }
+        let admission = admission(&self.bytes(packet, index, len));
+        if admission == Admission::Opens {
+            return self.open_path(client);
+        }
+        self.engine.status.count_paths(|counts| counts.strangers += 1);
+        if let Admission::Refused { session, seq } = admission {
+            let refusal = Packet::new(session, seq, Body::SessionRefused(Refusal::Unknown));
+            self.send_to_client(client, refusal.to_bytes());
+        }
+        false
     }
 
     /// A client's way to the server; false if there is no port left for it.
     fn open_path(&mut self, client: SocketAddr) -> bool {
-        if self.upstreams.has(&client) {
-            return true;
+        let is_open = self.try_path(client);
+        let open = self.paths.len() as u64;
+        self.engine.status.count_paths(|counts| {
+            counts.open = open;
+            counts.opened += u64::from(is_open);
+            counts.refused += u64::from(!is_open);
+        });
+        is_open
+    }
+
+    fn try_path(&mut self, client: SocketAddr) -> bool {
+        let mut opened = self.upstreams.open(client, &mut self.poller);
+        if opened.is_err() && self.give_up_path() {
+            opened = self.upstreams.open(client, &mut self.poller);
         }
-        let opened = self.upstreams.open(client, &mut self.poller);
         let (flow, port) = match opened {
             Ok(opened) => opened,
             Err(error) => {
@@ -270,9 +360,45 @@ impl Relay {
             log.set_path(flow, port, Clock::unix_ns()).is_ok_and(|there_was_room| there_was_room);
         if !remembered || !self.settle() {
             self.upstreams.close(&client);
+            self.upstreams
+                .complain(&std::io::Error::other("the log has no room for the ports of more clients"));
             return false;
         }
+        self.paths.opened(client, self.engine.clock.now());
         true
+    }
+
+    /// Paths that are of no use any more are given back.
+    fn close_paths(&mut self) {
+        let (now, server) = (self.engine.clock.now(), self.server);
+        for _ in 0..CLOSED_MAX {
+            let log = self.engine.device.log();
+            let Some(client) =
+                self.paths.expired(now, |client| log.has_entries(&Flow { client: *client, server }))
+            else {
+                return;
+            };
+            self.close_path(client);
+        }
+    }
+
+    /// The path that has been silent for longest, if that is long. Looks at all paths: at most once a second.
+    fn give_up_path(&mut self) -> bool {
+        let (now, server) = (self.engine.clock.now(), self.server);
+        if self.pressed_at.is_some_and(|last| now.since(last) < PRESSED_EVERY) {
+            return false;
+        }
+        self.pressed_at = Some(now);
+        let log = self.engine.device.log();
+        let silent = self.paths.give_up(now, |client| log.has_entries(&Flow { client: *client, server }));
+        silent.map(|client| self.close_path(client)).is_some()
+    }
+
+    fn close_path(&mut self, client: SocketAddr) {
+        self.engine.device.remove_path(Flow { client, server: self.server });
+        self.upstreams.close(&client);
+        let open = self.paths.len() as u64;
+        self.engine.status.count_paths(|counts| (counts.open, counts.closed) = (open, counts.closed + 1));
     }
 
     /// Waits until everything appended is durable.
@@ -284,9 +410,22 @@ impl Relay {
         self.engine.device.commit().is_ok()
     }
 
-    fn forward_to_server(&mut self, client: SocketAddr, packet: Extent, index: usize, len: usize) {
-        let bytes = self.bytes(packet, index, len);
-        if !self.upstreams.send(&client, &bytes) {
+    /// Sends in a client's name.
+    fn send_to_server(&mut self, client: &SocketAddr, mut bytes: Vec<u8>) {
+        let sent = self.upstreams.of(client).is_some_and(|(upstream, local)| {
+            let ends = Ends::to_server(local, self.server.port());
+            self.engine.guard.seal(ends, Clock::unix_ns(), &mut bytes);
+            upstream.send(&bytes)
+        });
+        if !sent {
+            self.engine.status.dropped(1);
+        }
+    }
+
+    fn send_to_client(&mut self, client: SocketAddr, mut bytes: Vec<u8>) {
+        let ends = Ends::to_client(client, self.front_port);
+        self.engine.guard.seal(ends, Clock::unix_ns(), &mut bytes);
+        if self.front.send_to(&bytes, client).is_err() {
             self.engine.status.dropped(1);
         }
     }
@@ -303,15 +442,13 @@ impl Relay {
     fn act(&mut self) {
         while let Some(action) = self.engine.device.poll_action() {
             match action {
-                Action::Datagram { from, to, payload } if to == self.server => {
-                    self.upstreams.send(&from, &payload);
+                Action::Datagram { towards: Side::Server, from, payload, .. } => {
+                    self.send_to_server(&from, payload);
                 }
-                Action::Datagram { to, payload, .. } => {
-                    let _ = self.front.send_to(&payload, to);
-                }
+                Action::Datagram { to, payload, .. } => self.send_to_client(to, payload),
                 Action::Logged { identity, stored } => {
                     if let Ok(bytes) = self.engine.device.log().bytes_of(&stored) {
-                        self.upstreams.send(&identity.flow.client, &bytes);
+                        self.send_to_server(&identity.flow.client, bytes);
                     }
                     self.engine.device.sent(&stored);
                 }
@@ -339,6 +476,7 @@ impl Driver for Relay {
             self.engine.collect();
         }
         self.engine.keep_up();
+        self.close_paths();
         self.act();
         self.pool.sort_landed(&mut self.frames);
         Ok(())

@@ -9,10 +9,28 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::ops::RangeInclusive;
 use std::os::fd::{AsRawFd, RawFd};
+use std::time::{Duration, Instant};
 
-struct Upstream {
+/// Pause between two complaints.
+const COMPLAIN_EVERY: Duration = Duration::from_secs(60);
+
+/// One client's.
+pub(super) struct Upstream {
     client: SocketAddr,
     socket: UdpSocket,
+    /// Its own address, towards the server.
+    local: SocketAddr,
+}
+
+impl Upstream {
+    /// False if it could not be sent.
+    pub(super) fn send(&self, bytes: &[u8]) -> bool {
+        match self.socket.send(bytes) {
+            // The server's port was closed when the packet before arrived.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => self.socket.send(bytes).is_ok(),
+            sent => sent.is_ok(),
+        }
+    }
 }
 
 /// All of them.
@@ -22,34 +40,35 @@ pub(super) struct Upstreams {
     next_port: u16,
     all: Vec<Option<Upstream>>,
     by_client: BTreeMap<SocketAddr, usize>,
-    complained: bool,
+    complained: Option<Instant>,
 }
 
 impl Upstreams {
     pub(super) fn new(server: SocketAddr, ports: RangeInclusive<u16>) -> Self {
         let next_port = *ports.start();
-        Self { server, ports, next_port, all: Vec::new(), by_client: BTreeMap::new(), complained: false }
+        Self { server, ports, next_port, all: Vec::new(), by_client: BTreeMap::new(), complained: None }
     }
 
     pub(super) fn has(&self, client: &SocketAddr) -> bool {
         self.by_client.contains_key(client)
     }
 
-    /// The descriptor and client of a socket.
-    pub(super) fn at(&self, index: usize) -> Option<(RawFd, SocketAddr)> {
+    /// The descriptor of a socket, its client, and its own address.
+    pub(super) fn at(&self, index: usize) -> Option<(RawFd, SocketAddr, SocketAddr)> {
         let upstream = self.all.get(index)?.as_ref()?;
-        Some((upstream.socket.as_raw_fd(), upstream.client))
+        Some((upstream.socket.as_raw_fd(), upstream.client, upstream.local))
     }
 
-    /// A socket for a client from before, on the port of before.
-    pub(super) fn reopen(&mut self, flow: Flow, port: u16, poller: &mut Poller) -> Result<(), SwitchError> {
+    /// A socket for a client from before, on the port of before. False if it is another server's client.
+    pub(super) fn reopen(&mut self, flow: Flow, port: u16, poller: &mut Poller) -> Result<bool, SwitchError> {
         if flow.server != self.server {
             tracing::warn!(client = %flow.client, server = %flow.server, "the log knows a client of another server: its updates wait until the relay is started for that one");
-            return Ok(());
+            return Ok(false);
         }
         let socket = self.connect(port);
         let socket = socket.map_err(|source| SwitchError::PortTaken { client: flow.client, port, source })?;
-        self.add(flow.client, socket, poller).map_err(SwitchError::system("watching a socket"))
+        self.add(flow.client, socket, poller).map_err(SwitchError::system("watching a socket"))?;
+        Ok(true)
     }
 
     /// A socket for a new client, and the port that it got.
@@ -83,7 +102,8 @@ impl Upstreams {
         let free = self.all.iter().position(Option::is_none);
         let index = free.unwrap_or(self.all.len());
         poller.watch_as(socket.as_raw_fd(), index as u64 + 1)?;
-        let upstream = Some(Upstream { client, socket });
+        let local = socket.local_addr()?;
+        let upstream = Some(Upstream { client, socket, local });
         match free {
             Some(index) => self.all[index] = upstream,
             None => self.all.push(upstream),
@@ -98,22 +118,16 @@ impl Upstreams {
         }
     }
 
-    /// Sends in a client's name; false if it could not be sent.
-    pub(super) fn send(&self, client: &SocketAddr, bytes: &[u8]) -> bool {
-        let upstream = self.by_client.get(client).and_then(|index| self.all[*index].as_ref());
-        let Some(upstream) = upstream else { return false };
-        match upstream.socket.send(bytes) {
-            // The server's port was closed when the packet before arrived.
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                upstream.socket.send(bytes).is_ok()
-            }
-            sent => sent.is_ok(),
-        }
+    /// A client's socket, and its own address.
+    pub(super) fn of(&self, client: &SocketAddr) -> Option<(&Upstream, SocketAddr)> {
+        let upstream = self.all[*self.by_client.get(client)?].as_ref()?;
+        Some((upstream, upstream.local))
     }
 
     pub(super) fn complain(&mut self, error: &io::Error) {
-        if !std::mem::replace(&mut self.complained, true) {
-            tracing::error!(%error, "a client is not served: give the relay more --upstream-ports");
+        if self.complained.is_none_or(|since| since.elapsed() >= COMPLAIN_EVERY) {
+            self.complained = Some(Instant::now());
+            tracing::error!(%error, "clients are not served: give the relay more --upstream-ports, or a shorter --path-idle");
         }
     }
 }

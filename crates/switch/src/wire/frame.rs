@@ -3,7 +3,7 @@
 use crate::engine::Clock;
 use landfall_media::{Extent, Sum};
 use landfall_net::pseudo_sum;
-use landfall_pmnet::device::Arrival;
+use landfall_pmnet::device::{Arrival, Side};
 use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::wire::{
     EthernetAddress, EthernetFrame, EthernetProtocol, EthernetRepr, IpAddress, IpProtocol, Ipv4Packet,
@@ -58,9 +58,10 @@ impl<'a> Frame<'a> {
         Self::read(bytes, false)
     }
 
-    /// The datagram as it arrives now at a device; its frame lies in `packet`, if anywhere.
-    pub(super) fn arrival(&self, packet: Extent) -> Arrival<'a> {
+    /// The datagram as it arrives now at a side of a device; its frame lies in `packet`, if anywhere.
+    pub(super) fn arrival(&self, side: Side, packet: Extent) -> Arrival<'a> {
         Arrival {
+            side,
             from: self.from,
             to: self.to,
             payload: self.payload,

@@ -16,7 +16,8 @@ use crate::error::SwitchError;
 use crate::frames::HeapFrames;
 use crate::status::Status;
 use landfall_packets::{Departures, Landing, LandingMemory, Mode};
-use landfall_pmnet::device::{Action, DeviceConfig};
+use landfall_pmnet::auth::Key;
+use landfall_pmnet::device::{Action, DeviceConfig, Side};
 use landfall_pmnet::log::Limits;
 use landfall_sockets::{Poller, Waker};
 use landfall_spin::Spin;
@@ -37,10 +38,18 @@ const LOOKS: u32 = 100;
 const SERVER_MAY_WAIT: Duration = Duration::from_micros(200);
 /// Longest wait, so that a stop is noticed and counts are shown.
 const WAIT_MAX: Duration = Duration::from_millis(100);
-/// The clients' side.
-const CLIENTS: usize = 0;
+/// The clients' side, where there is one thing for each.
+const CLIENTS: usize = at(Side::Clients);
 /// The server's side.
-const SERVER: usize = 1;
+const SERVER: usize = at(Side::Server);
+
+/// Place of a side where there is one thing for each.
+const fn at(side: Side) -> usize {
+    match side {
+        Side::Clients => 0,
+        Side::Server => 1,
+    }
+}
 
 /// What a device on the wire is told.
 #[derive(Clone, Debug)]
@@ -63,6 +72,8 @@ pub struct WireConfig {
     pub limits: Limits,
     /// The device.
     pub device: DeviceConfig,
+    /// What it shares with clients and servers, if anything.
+    pub key: Option<Key>,
     /// Where `/metrics` is served.
     pub metrics: Option<SocketAddr>,
 }
@@ -104,7 +115,7 @@ impl Wire {
         let sides = [Interface::find(&config.clients)?, Interface::find(&config.server)?];
         let waker = Waker::new().map_err(SwitchError::system("making an eventfd"))?;
         let mut poller = new_poller(&waker)?;
-        let engine = Engine::open(&config.region, config.limits, config.device, &waker)?;
+        let engine = Engine::open(&config.region, config.limits, config.device, config.key.as_ref(), &waker)?;
         let heap = Arc::clone(engine.device.log().heap());
         let queues = sides[0].queues().min(sides[1].queues()).max(1);
         heap.reserve_landing(queues);
@@ -179,14 +190,14 @@ impl Wire {
     fn take(&mut self) -> Result<bool, SwitchError> {
         let mut any = false;
         for lane in &mut self.lanes {
-            for side in [CLIENTS, SERVER] {
+            for side in [Side::Clients, Side::Server] {
                 self.received.clear();
-                let came = lane.sockets[side].receive(BATCH, &mut self.received) > 0;
+                let came = lane.sockets[at(side)].receive(BATCH, &mut self.received) > 0;
                 any |= came;
-                self.clients_sent |= came && side == CLIENTS;
+                self.clients_sent |= came && side == Side::Clients;
                 self.landed.clear();
                 self.landed.extend(self.received.iter().filter_map(|packet| self.station.land(lane, packet)));
-                if self.forwards_first && side == CLIENTS {
+                if self.forwards_first && side == Side::Clients {
                     self.station.forward_updates(lane, &mut self.landed)?;
                 }
                 for landed in &self.landed {
@@ -204,9 +215,11 @@ impl Wire {
         while let Some(action) = self.station.engine.device.poll_action() {
             any = true;
             match action {
-                Action::Datagram { from, to, payload } => self.station.send(lane, from, to, &payload)?,
-                Action::Logged { stored, .. } => {
-                    self.station.send_again(lane, &stored)?;
+                Action::Datagram { towards, from, to, payload } => {
+                    self.station.send(lane, towards, (from, to), payload)?;
+                }
+                Action::Logged { identity, stored } => {
+                    self.station.send_again(lane, &identity, &stored)?;
                     self.station.engine.device.sent(&stored);
                 }
             }

@@ -1,56 +1,109 @@
-//! Which hardware address an internet address has, and on which side it is: learnt from what passes.
+//! Which hardware address an internet address has on each side: learnt from what passes.
+//!
+//! Each side is learnt by itself: what comes in at the clients' side in a server's name changes nothing about where the server's
+//! packets go.
 
 use super::frame::{Frame, Mac};
+use landfall_pmnet::Flow;
+use landfall_pmnet::device::Side;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-/// Addresses that are remembered; beyond, all are learnt anew.
-const NEIGHBOURS_MAX: usize = 8192;
+/// Addresses that are remembered of a side; beyond, all of the side are learnt anew.
+const NEIGHBOURS_MAX: usize = 4096;
 
-/// Where an address is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Neighbour {
-    pub(super) mac: Mac,
-    pub(super) side: usize,
+/// The addresses of one side.
+#[derive(Debug, Default)]
+struct OneSide {
+    known: BTreeMap<IpAddr, Mac>,
+    /// What was learnt last: runs of packets come from one host.
+    last: Option<(IpAddr, Mac)>,
+}
+
+impl OneSide {
+    /// Something has come from there.
+    fn note(&mut self, address: IpAddr, mac: Mac) {
+        if self.last != Some((address, mac)) {
+            self.last = Some((address, mac));
+            self.put(address, mac);
+        }
+    }
+
+    /// Counts until something has come from there.
+    fn guess(&mut self, address: IpAddr, mac: Mac) {
+        if !self.known.contains_key(&address) {
+            self.put(address, mac);
+        }
+    }
+
+    fn put(&mut self, address: IpAddr, mac: Mac) {
+        if self.known.len() >= NEIGHBOURS_MAX {
+            self.known.clear();
+        }
+        self.known.insert(address, mac);
+    }
 }
 
 /// All that are known.
 #[derive(Debug, Default)]
 pub(super) struct Neighbours {
-    known: BTreeMap<IpAddr, Neighbour>,
-    /// What was learnt last: runs of packets come from one host.
-    last: Option<(IpAddr, Neighbour)>,
+    clients: OneSide,
+    servers: OneSide,
 }
 
 impl Neighbours {
-    /// A frame has come in on `side`. It names both ends; where it goes counts until something has come from there.
-    pub(super) fn learn(&mut self, frame: &Frame<'_>, side: usize) {
-        self.note(frame.from.ip(), Neighbour { mac: frame.source, side });
-        self.guess(frame.to.ip(), Neighbour { mac: frame.destination, side: 1 - side });
+    fn at(&mut self, side: Side) -> &mut OneSide {
+        match side {
+            Side::Clients => &mut self.clients,
+            Side::Server => &mut self.servers,
+        }
+    }
+
+    /// A frame has come in on `side`. It names both ends.
+    pub(super) fn learn(&mut self, frame: &Frame<'_>, side: Side) {
+        self.at(side).note(frame.from.ip(), frame.source);
+        self.at(side.across()).guess(frame.to.ip(), frame.destination);
     }
 
     /// A frame of the log, which came from the clients' side once.
-    pub(super) fn recall(&mut self, frame: &Frame<'_>) {
-        self.guess(frame.from.ip(), Neighbour { mac: frame.source, side: super::CLIENTS });
-        self.guess(frame.to.ip(), Neighbour { mac: frame.destination, side: super::SERVER });
+    pub(super) fn recall(&mut self, flow: Flow, (source, destination): (Mac, Mac)) {
+        self.clients.guess(flow.client.ip(), source);
+        self.servers.guess(flow.server.ip(), destination);
     }
 
-    fn guess(&mut self, address: IpAddr, neighbour: Neighbour) {
-        self.known.entry(address).or_insert(neighbour);
+    /// The hardware address of an internet address on `side`.
+    pub(super) fn find(&self, side: Side, address: &IpAddr) -> Option<Mac> {
+        let known = match side {
+            Side::Clients => &self.clients.known,
+            Side::Server => &self.servers.known,
+        };
+        known.get(address).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::frame;
+    use super::*;
+
+    const CLIENT: &str = "10.0.0.1:40000";
+    const SERVER: &str = "10.0.0.2:51000";
+
+    fn pass(neighbours: &mut Neighbours, side: Side, macs: (u8, u8), (from, to): (&str, &str)) {
+        let macs = ([macs.0; 6], [macs.1; 6]);
+        let bytes = frame::make(macs, from.parse().unwrap(), to.parse().unwrap(), b"").unwrap();
+        neighbours.learn(&Frame::parse(&bytes).unwrap(), side);
     }
 
-    fn note(&mut self, address: IpAddr, neighbour: Neighbour) {
-        if self.last == Some((address, neighbour)) {
-            return;
-        }
-        self.last = Some((address, neighbour));
-        if self.known.len() >= NEIGHBOURS_MAX {
-            self.known.clear();
-        }
-        self.known.insert(address, neighbour);
-    }
-
-    pub(super) fn find(&self, address: &IpAddr) -> Option<Neighbour> {
-        self.known.get(address).copied()
+    #[test]
+    fn a_servers_address_is_not_learnt_from_the_clients_side() {
+        let server: IpAddr = "10.0.0.2".parse().unwrap();
+        let mut neighbours = Neighbours::default();
+        pass(&mut neighbours, Side::Clients, (1, 3), (CLIENT, SERVER));
+        assert_eq!(neighbours.find(Side::Server, &server), Some([3; 6]), "it goes where clients send it");
+        pass(&mut neighbours, Side::Server, (2, 1), (SERVER, CLIENT));
+        assert_eq!(neighbours.find(Side::Server, &server), Some([2; 6]));
+        pass(&mut neighbours, Side::Clients, (9, 1), (SERVER, CLIENT));
+        assert_eq!(neighbours.find(Side::Server, &server), Some([2; 6]));
     }
 }

@@ -5,23 +5,22 @@
 
 use super::frame::{self, ETHERNET_BYTES, Frame};
 use super::neighbours::Neighbours;
-use super::station::show;
+use super::station::{again, show, take};
 use super::steering::wanted;
 use super::{BATCH, CLIENTS, WAIT_MAX, WireConfig, new_poller, rest};
-use crate::engine::{Driver, Engine};
+use crate::engine::{Clock, Driver, Engine};
 use crate::error::SwitchError;
 use crate::frames::HeapFrames;
 use crate::status::Status;
 use crate::sys::{Sniffer, Tun};
 use landfall_media::Extent;
 use landfall_packets::{Departures, Landing, LandingMemory};
-use landfall_pmnet::device::table::{self, Ingress};
-use landfall_pmnet::device::{Action, Verdict};
-use landfall_pmnet::wire::Header;
+use landfall_pmnet::auth::Ends;
+use landfall_pmnet::device::{Action, Side, Verdict};
 use landfall_sockets::{Frames, Poller, Waker};
 use landfall_spin::Spin;
 use landfall_xdp::{AttachMode, Bridge, Interface, Received, Socket};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -47,7 +46,6 @@ pub struct Nic {
     tun: Tun,
     sniffer: Sniffer,
     neighbours: Neighbours,
-    own: Vec<IpAddr>,
     poller: Poller,
     waker: Waker,
     spin: Spin,
@@ -67,7 +65,7 @@ impl Nic {
         let interface = Interface::find(interface)?;
         let waker = Waker::new().map_err(SwitchError::system("making an eventfd"))?;
         let mut poller = new_poller(&waker)?;
-        let engine = Engine::open(&wire.region, wire.limits, wire.device, &waker)?;
+        let engine = Engine::open(&wire.region, wire.limits, wire.device, wire.key.as_ref(), &waker)?;
         let heap = Arc::clone(engine.device.log().heap());
         let queues = interface.queues();
         heap.reserve_landing(queues);
@@ -100,7 +98,6 @@ impl Nic {
             tun,
             sniffer,
             neighbours: Neighbours::default(),
-            own: interface.addresses.clone(),
             poller,
             waker,
             spin: Spin::new(wire.spin),
@@ -166,7 +163,7 @@ impl Nic {
             return self.engine.status.dropped(1);
         }
         let Some(at) = landing.land(packet, frames) else { return self.engine.status.dropped(1) };
-        let shown = show(&mut self.engine, &mut self.neighbours, &self.frames, at, CLIENTS);
+        let shown = show(&mut self.engine, &mut self.neighbours, &self.frames, at, Side::Clients);
         if shown == Some(Verdict::Forward) {
             let frames = self.frames.clone();
             self.deliver(frames.bytes(at));
@@ -188,10 +185,8 @@ impl Nic {
             }
             any = true;
             let Ok(frame) = Frame::parse_own(&bytes[..got]) else { continue };
-            let from_server = |header: Header| table::matching(header.kind).ingress != Ingress::FromClient;
-            if Header::parse(frame.payload).is_ok_and(from_server) {
-                self.engine.device.handle(&frame.arrival(Extent::default()), self.engine.clock.now());
-            }
+            // Nothing of the server's side is logged: the packet need not lie in the region.
+            take(&mut self.engine, &frame, Extent::default(), Side::Server);
         }
         self.outgoing = bytes;
         Ok(any)
@@ -211,16 +206,21 @@ impl Nic {
         while let Some(action) = self.engine.device.poll_action() {
             any = true;
             match action {
-                Action::Datagram { from, to, payload } if self.own.contains(&to.ip()) => {
+                Action::Datagram { towards: Side::Server, from, to, payload } => {
+                    let payload = self.sealed(Side::Server, (from, to), payload);
                     match frame::make(([0; 6], [0; 6]), from, to, &payload) {
                         Some(bytes) => self.deliver(&bytes),
                         None => self.engine.status.dropped(1),
                     }
                 }
-                Action::Datagram { from, to, payload } => self.send(from, to, &payload)?,
-                Action::Logged { stored, .. } => {
-                    if let Ok(bytes) = self.engine.device.log().bytes_of(&stored) {
-                        self.deliver(&bytes);
+                Action::Datagram { from, to, payload, .. } => {
+                    let payload = self.sealed(Side::Clients, (from, to), payload);
+                    self.send(from, to, &payload)?;
+                }
+                Action::Logged { identity, stored } => {
+                    match again(&mut self.engine, &identity, &stored) {
+                        Some(again) => self.deliver(&again.bytes),
+                        None => self.engine.status.dropped(1),
                     }
                     self.engine.device.sent(&stored);
                 }
@@ -229,9 +229,20 @@ impl Nic {
         Ok(any)
     }
 
+    fn sealed(
+        &mut self,
+        towards: Side,
+        (from, to): (SocketAddr, SocketAddr),
+        mut payload: Vec<u8>,
+    ) -> Vec<u8> {
+        self.engine.guard.seal(Ends::of(towards, from, to), Clock::unix_ns(), &mut payload);
+        payload
+    }
+
     fn send(&mut self, from: SocketAddr, to: SocketAddr, payload: &[u8]) -> Result<(), SwitchError> {
-        let ends = self.neighbours.find(&from.ip()).zip(self.neighbours.find(&to.ip()));
-        let made = ends.and_then(|(source, to_mac)| frame::make((source.mac, to_mac.mac), from, to, payload));
+        let source = self.neighbours.find(Side::Server, &from.ip());
+        let ends = source.zip(self.neighbours.find(Side::Clients, &to.ip()));
+        let made = ends.and_then(|ends| frame::make(ends, from, to, payload));
         let (socket, departures, _) = &mut self.lanes[0];
         let sent = match made {
             Some(bytes) => {

@@ -1,13 +1,15 @@
 //! What a device on the wire does with one packet, whichever queue it came from.
 
-use super::frame::{self, Frame, Unfit};
+use super::frame::{self, ETHERNET_BYTES, Frame, Mac, Unfit};
 use super::neighbours::Neighbours;
-use super::{Lane, SERVER};
-use crate::engine::Engine;
+use super::{Lane, SERVER, at};
+use crate::engine::{Clock, Engine};
 use crate::error::SwitchError;
 use crate::frames::HeapFrames;
 use landfall_media::Extent;
-use landfall_pmnet::device::{Verdict, table};
+use landfall_pmnet::Identity;
+use landfall_pmnet::auth::Ends;
+use landfall_pmnet::device::{Side, Verdict, table};
 use landfall_pmnet::log::Stored;
 use landfall_sockets::Frames;
 use landfall_xdp::Received;
@@ -59,23 +61,23 @@ impl Station {
         for Landed { at, sent } in landed {
             *sent = Frame::parse(frames.bytes(*at)).is_ok_and(|frame| table::goes_on(frame.payload));
             if *sent {
-                self.forward(lane, *at, SERVER)?;
+                self.forward(lane, *at, Side::Server)?;
             }
         }
         Ok(lane.departures[SERVER].kick(&mut lane.sockets[SERVER], &mut self.frames)?)
     }
 
     /// A packet that came in on `side` is looked at, and passed on or kept.
-    pub(super) fn pass(&mut self, lane: &mut Lane, landed: Landed, side: usize) -> Result<(), SwitchError> {
+    pub(super) fn pass(&mut self, lane: &mut Lane, landed: Landed, side: Side) -> Result<(), SwitchError> {
         let Landed { at, sent } = landed;
         if self.look(at, side) == Verdict::Forward && !sent {
-            self.forward(lane, at, 1 - side)?;
+            self.forward(lane, at, side.across())?;
         }
         lane.landing.done(at.off, &mut self.frames);
         Ok(())
     }
 
-    fn look(&mut self, at: Extent, side: usize) -> Verdict {
+    fn look(&mut self, at: Extent, side: Side) -> Verdict {
         let shown = show(&mut self.engine, &mut self.neighbours, &self.frames, at, side);
         shown.unwrap_or_else(|| {
             self.complain();
@@ -92,8 +94,8 @@ impl Station {
     }
 
     /// Sends a frame of the region on.
-    fn forward(&mut self, lane: &mut Lane, frame: Extent, side: usize) -> Result<(), SwitchError> {
-        let (departures, socket) = (&mut lane.departures[side], &mut lane.sockets[side]);
+    fn forward(&mut self, lane: &mut Lane, frame: Extent, towards: Side) -> Result<(), SwitchError> {
+        let (departures, socket) = (&mut lane.departures[at(towards)], &mut lane.sockets[at(towards)]);
         if !departures.has_room(socket, &mut self.frames)?
             || !departures.send_stored(frame, socket, &mut self.frames)
         {
@@ -106,17 +108,15 @@ impl Station {
     pub(super) fn send(
         &mut self,
         lane: &mut Lane,
-        from: SocketAddr,
-        to: SocketAddr,
-        payload: &[u8],
+        towards: Side,
+        (from, to): (SocketAddr, SocketAddr),
+        mut payload: Vec<u8>,
     ) -> Result<(), SwitchError> {
-        let (source, destination) = (self.neighbours.find(&from.ip()), self.neighbours.find(&to.ip()));
-        let made = source.zip(destination).and_then(|(source, destination)| {
-            let bytes = frame::make((source.mac, destination.mac), from, to, payload)?;
-            Some((destination.side, bytes))
-        });
-        match made {
-            Some((side, bytes)) => self.send_bytes(lane, &bytes, side),
+        self.engine.guard.seal(Ends::of(towards, from, to), Clock::unix_ns(), &mut payload);
+        let source = self.neighbours.find(towards.across(), &from.ip());
+        let ends = source.zip(self.neighbours.find(towards, &to.ip()));
+        match ends.and_then(|ends| frame::make(ends, from, to, &payload)) {
+            Some(bytes) => self.send_bytes(lane, &bytes, towards),
             None => {
                 self.engine.status.dropped(1);
                 Ok(())
@@ -124,8 +124,8 @@ impl Station {
         }
     }
 
-    fn send_bytes(&mut self, lane: &mut Lane, bytes: &[u8], side: usize) -> Result<(), SwitchError> {
-        let (departures, socket) = (&mut lane.departures[side], &mut lane.sockets[side]);
+    fn send_bytes(&mut self, lane: &mut Lane, bytes: &[u8], towards: Side) -> Result<(), SwitchError> {
+        let (departures, socket) = (&mut lane.departures[at(towards)], &mut lane.sockets[at(towards)]);
         if !departures.has_room(socket, &mut self.frames)?
             || !departures.send_bytes(bytes, socket, &mut self.frames)
         {
@@ -135,20 +135,46 @@ impl Station {
     }
 
     /// Sends the frame of an update to its server again.
-    pub(super) fn send_again(&mut self, lane: &mut Lane, stored: &Stored) -> Result<(), SwitchError> {
-        let Ok(bytes) = self.engine.device.log().bytes_of(stored) else { return Ok(()) };
-        let Ok(frame) = Frame::parse(&bytes) else {
-            // It was logged by a relay, without headers.
+    pub(super) fn send_again(
+        &mut self,
+        lane: &mut Lane,
+        identity: &Identity,
+        stored: &Stored,
+    ) -> Result<(), SwitchError> {
+        let Some(Again { bytes, macs, is_whole }) = again(&mut self.engine, identity, stored) else {
             self.engine.status.dropped(1);
             return Ok(());
         };
-        self.neighbours.recall(&frame);
-        let side = self.neighbours.find(&frame.to.ip()).map_or(SERVER, |server| server.side);
+        self.neighbours.recall(identity.flow, macs);
         match stored.extents.as_slice() {
-            [one] => self.forward(lane, *one, side),
-            _ => self.send_bytes(lane, &bytes, side),
+            [one] if is_whole => self.forward(lane, *one, Side::Server),
+            _ => self.send_bytes(lane, &bytes, Side::Server),
         }
     }
+}
+
+/// An update of the log, as it is to be sent.
+pub(super) struct Again {
+    /// Its frame.
+    pub(super) bytes: Vec<u8>,
+    macs: (Mac, Mac),
+    /// It is the frame that was received.
+    is_whole: bool,
+}
+
+/// The frame of an update; made anew where it has been stored without its seal, or needs one. `None` for what a relay has logged,
+/// without headers.
+pub(super) fn again(engine: &mut Engine, identity: &Identity, stored: &Stored) -> Option<Again> {
+    let bytes = engine.device.log().bytes_of(stored).ok()?;
+    let (destination, rest) = bytes.split_first_chunk::<6>()?;
+    let macs = (*rest.first_chunk::<6>()?, *destination);
+    if !engine.guard.is_keyed() && Frame::parse(&bytes).is_ok() {
+        return Some(Again { bytes, macs, is_whole: true });
+    }
+    let mut payload = bytes.get(stored.header_at..).filter(|_| stored.header_at > ETHERNET_BYTES)?.to_vec();
+    let (from, to) = (identity.flow.client, identity.flow.server);
+    engine.guard.seal(Ends::of(Side::Server, from, to), Clock::unix_ns(), &mut payload);
+    Some(Again { bytes: frame::make(macs, from, to, &payload)?, macs, is_whole: false })
 }
 
 /// Shows a packet that lies in `at`, and came in on `side`, to the device. `None`: its checksum is wrong, so that it is dropped, and
@@ -158,7 +184,7 @@ pub(super) fn show(
     neighbours: &mut Neighbours,
     frames: &HeapFrames,
     at: Extent,
-    side: usize,
+    side: Side,
 ) -> Option<Verdict> {
     let frame = match Frame::parse(frames.bytes(at)) {
         Ok(frame) => frame,
@@ -169,6 +195,18 @@ pub(super) fn show(
         }
     };
     neighbours.learn(&frame, side);
-    let packet = at.with_len((frame.payload_at + frame.payload.len()) as u32);
-    Some(engine.device.handle(&frame.arrival(packet), engine.clock.now()))
+    Some(take(engine, &frame, at, side))
+}
+
+/// Shows a datagram to the device, without its seal, if that fits. Otherwise it is sent on: it is for hosts to drop it, and other
+/// services may use the ports.
+pub(super) fn take(engine: &mut Engine, frame: &Frame<'_>, at: Extent, side: Side) -> Verdict {
+    let ends = Ends::of(side.across(), frame.from, frame.to);
+    let Ok(payload) = engine.guard.open(ends, Clock::unix_ns(), frame.payload) else {
+        engine.device.count_unauthentic();
+        return Verdict::Forward;
+    };
+    let packet = at.with_len((frame.payload_at + payload.len()) as u32);
+    let frame = Frame { payload, ..*frame };
+    engine.device.handle(&frame.arrival(side, packet), engine.clock.now())
 }

@@ -35,7 +35,7 @@ impl PmnetChannel {
         (patience, bypass): (Patience, bool),
     ) -> Result<Self, BenchError> {
         let config = ClientConfig { devices, ..ClientConfig::default() };
-        let mut sessions = Sessions::new(server, None, config).map_err(failed)?;
+        let mut sessions = Sessions::new(server, None, config, None).map_err(failed)?;
         let mut ids = Vec::new();
         for _ in 0..clients {
             ids.push(sessions.start().map_err(failed)?);

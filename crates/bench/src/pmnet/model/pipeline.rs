@@ -3,7 +3,7 @@
 use crate::check_stop;
 use crate::error::BenchError;
 use landfall_media::{Extent, MediaRequest, RUN_SIZE};
-use landfall_pmnet::device::{Arrival, Device, DeviceConfig};
+use landfall_pmnet::device::{Arrival, Device, DeviceConfig, Side};
 use landfall_pmnet::log::{Limits, Log};
 use landfall_pmnet::wire::{Body, Packet};
 use landfall_pmnet::{Flow, Instant};
@@ -103,7 +103,9 @@ impl Stage {
     fn show(&mut self, (from, to): (SocketAddr, SocketAddr), packet: &[u8]) -> Result<f64, BenchError> {
         let at = self.land(packet)?;
         let now = self.now();
-        let arrival = Arrival { from, to, payload: packet, packet: at, header_at: HEADERS, arrival_ns: 1 };
+        let side = if from == self.alone.client { Side::Clients } else { Side::Server };
+        let arrival =
+            Arrival { side, from, to, payload: packet, packet: at, header_at: HEADERS, arrival_ns: 1 };
         let began = Wall::now();
         std::hint::black_box(self.device.handle(&arrival, now));
         let ns = began.elapsed().as_nanos() as f64;

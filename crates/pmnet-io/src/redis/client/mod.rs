@@ -11,6 +11,7 @@ mod poller;
 use crate::runtime::{Published, Rest, RuntimeError, SessionId, Sessions};
 use connection::Connection;
 use landfall_pmnet::ClientConfig;
+use landfall_pmnet::auth::Key;
 use landfall_pmnet::client::{CompletedBy, Devices, Event};
 use poller::{Poller, Ready};
 use std::collections::{BTreeMap, BTreeSet};
@@ -43,6 +44,8 @@ pub struct SidecarConfig {
     pub client: ClientConfig,
     /// Devices that must acknowledge, as they change; without, those of the protocol's settings.
     pub chain: Option<Arc<Published<Option<Devices>>>>,
+    /// What it shares with devices and server, if anything.
+    pub key: Option<Key>,
     /// What clients must say; nothing if there is none.
     pub password: Option<String>,
     /// Whether it may listen beyond loopback without a password.
@@ -71,6 +74,7 @@ impl SidecarConfig {
             bind: None,
             client: ClientConfig::default(),
             chain: None,
+            key: None,
             password: None,
             open: false,
             spin: Duration::ZERO,
@@ -128,6 +132,8 @@ pub struct SidecarReport {
     pub sessions_lost: u64,
     /// Datagrams that the kernel did not take.
     pub unsent: u64,
+    /// Datagrams whose seal did not fit.
+    pub unauthentic: u64,
 }
 
 /// Runs the client's side-car until `stop` is true.
@@ -185,7 +191,7 @@ impl Sidecar {
         });
         let listener = listener.map_err(|source| RuntimeError::Bind { address, source })?;
         config.client.requests_max = config.client.requests_max.max(config.pipeline_max);
-        let sessions = Sessions::new(config.server, config.bind, config.client.clone())?;
+        let sessions = Sessions::new(config.server, config.bind, config.client.clone(), config.key.as_ref())?;
         let rest = Rest::new(config.spin);
         let mut poller = Poller::new()?;
         poller.add(&listener, Ready::Listener)?;
@@ -424,6 +430,7 @@ impl Sidecar {
         self.report.connections = self.connections.len() as u64;
         self.report.sessions = self.sessions.len() as u64;
         self.report.unsent = self.sessions.unsent();
+        self.report.unauthentic = self.sessions.unauthentic();
         self.published.set(self.report);
     }
 

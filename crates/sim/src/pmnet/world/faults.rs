@@ -2,10 +2,11 @@
 
 use super::super::Fault;
 use super::super::device::ahead;
-use super::super::fabric::{Fabric, Happening, Mend, Rule};
+use super::super::fabric::{Datagram, Fabric, Happening, Mend, Rule, Way};
 use super::super::oracle::TotalLoss;
-use super::PmnetWorld;
+use super::{PmnetWorld, server_address};
 use crate::violation::Violation;
+use landfall_pmnet::wire::{Body, FIRST_BYPASS, Packet};
 use std::time::Duration;
 
 impl PmnetWorld {
@@ -64,6 +65,14 @@ impl PmnetWorld {
                 self.summary.client_crashes += 1;
                 self.clients[client].crash(fabric, &mut self.history)?;
             }
+            Fault::Forgery { client } => {
+                self.summary.forgeries += 1;
+                self.forge(client);
+            }
+            Fault::Junk { client } => {
+                self.summary.forgeries += 1;
+                self.send_junk(client);
+            }
             Fault::Partition { hop, up, down, lasts } => {
                 self.summary.partitions += 1;
                 fabric.cut(hop, up, down);
@@ -71,6 +80,43 @@ impl PmnetWorld {
             }
         }
         Ok(())
+    }
+
+    /// Updates of a session that no client ever has.
+    fn send_junk(&mut self, client: usize) {
+        for seq in [0, 1, 2, 5000] {
+            let bytes = Packet::new(u16::MAX, seq, Body::Update(b"junk")).to_bytes();
+            let datagram = Datagram::new(self.clients[client].address, server_address(), bytes);
+            self.fabric.after(Duration::ZERO, Happening::Arrive { hop: 0, way: Way::Up, datagram });
+        }
+    }
+
+    /// All that a server says of a session's updates, from the clients' side; where there is a key, from the server's side, too,
+    /// and an update in the client's name.
+    fn forge(&mut self, client: usize) {
+        const LAST: u32 = FIRST_BYPASS - 1;
+        let client = &self.clients[client];
+        for (seq, body) in [
+            (0, Body::Recover { incarnation: 1 }),
+            (1, Body::Retransmit { count: 3 }),
+            (1, Body::Response(b"done")),
+            (LAST, Body::ServerAck),
+        ] {
+            let bytes = Packet::new(client.number(), seq, body).to_bytes();
+            let datagram = Datagram::new(server_address(), client.address, bytes);
+            if self.is_keyed {
+                let (hop, datagram) = (self.devices.len(), datagram.clone());
+                self.fabric.after(Duration::ZERO, Happening::Arrive { hop, way: Way::Down, datagram });
+            }
+            self.fabric.after(Duration::ZERO, Happening::Arrive { hop: 0, way: Way::Up, datagram });
+        }
+        if self.is_keyed {
+            for seq in 1..10 {
+                let bytes = Packet::new(client.number(), seq, Body::Update(b"forged")).to_bytes();
+                let datagram = Datagram::new(client.address, server_address(), bytes);
+                self.fabric.after(Duration::ZERO, Happening::Arrive { hop: 0, way: Way::Up, datagram });
+            }
+        }
     }
 
     pub(super) fn mend(&mut self, mend: Mend) -> Result<(), Violation> {

@@ -1,0 +1,86 @@
+//! Stamps that have been seen: what bears one counts once, and only for a while.
+
+use super::Unsealed;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How far a stamp may be from this host's clock, nanoseconds: what is under way, and how much clocks may differ.
+const FRESH_NS: u64 = 30_000_000_000;
+/// Stamps of one sender that are remembered: so many packets of its may overtake another.
+const STAMPS_MAX: usize = 128;
+/// Senders that are remembered: all that have sent within [`FRESH_NS`].
+const SENDERS_MAX: usize = 1 << 16;
+
+/// Stamps by sender. What is forgotten is too old to count.
+#[derive(Debug, Default)]
+pub(super) struct Fresh {
+    seen: BTreeMap<u64, BTreeSet<u64>>,
+}
+
+impl Fresh {
+    /// A packet with this stamp has arrived, whose tag fits.
+    pub(super) fn take(&mut self, sender: u64, stamp: u64, now: u64) -> Result<(), Unsealed> {
+        if stamp.abs_diff(now) > FRESH_NS {
+            return Err(Unsealed::Stale);
+        }
+        if self.seen.len() >= SENDERS_MAX && !self.seen.contains_key(&sender) {
+            self.forget_old(now);
+            if self.seen.len() >= SENDERS_MAX {
+                return Err(Unsealed::Crowded);
+            }
+        }
+        let seen = self.seen.entry(sender).or_default();
+        let is_behind = seen.len() >= STAMPS_MAX && seen.first().is_some_and(|oldest| stamp < *oldest);
+        if is_behind || !seen.insert(stamp) {
+            return Err(Unsealed::Repeated);
+        }
+        if seen.len() > STAMPS_MAX {
+            seen.pop_first();
+        }
+        Ok(())
+    }
+
+    fn forget_old(&mut self, now: u64) {
+        let oldest = now.saturating_sub(FRESH_NS);
+        self.seen.retain(|_, seen| seen.last().is_some_and(|last| *last >= oldest));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: u64 = 1 << 60;
+
+    #[test]
+    fn what_is_too_old_or_too_new_does_not_count() {
+        let mut fresh = Fresh::default();
+        assert_eq!(fresh.take(1, NOW - FRESH_NS - 1, NOW), Err(Unsealed::Stale));
+        assert_eq!(fresh.take(1, NOW + FRESH_NS + 1, NOW), Err(Unsealed::Stale));
+        assert_eq!(fresh.take(1, NOW - FRESH_NS, NOW), Ok(()));
+    }
+
+    #[test]
+    fn behind_the_stamps_that_are_remembered_nothing_counts() {
+        let mut fresh = Fresh::default();
+        for stamp in 0..1000 {
+            assert_eq!(fresh.take(1, NOW + 2 * stamp, NOW), Ok(()));
+        }
+        assert_eq!(fresh.take(1, NOW + 1999, NOW), Ok(()), "late, and new");
+        for stamp in 0..2000 {
+            assert_eq!(
+                fresh.take(1, NOW + stamp, NOW).is_ok(),
+                stamp % 2 == 1 && stamp > 1746 && stamp < 1999
+            );
+        }
+    }
+
+    #[test]
+    fn senders_that_have_been_quiet_make_room() {
+        let mut fresh = Fresh::default();
+        (0..SENDERS_MAX as u64).for_each(|sender| fresh.take(sender, NOW, NOW).unwrap());
+        assert_eq!(fresh.take(u64::MAX, NOW, NOW), Err(Unsealed::Crowded));
+        let later = NOW + FRESH_NS + 1;
+        assert_eq!(fresh.take(u64::MAX, later, later), Ok(()));
+        assert_eq!(fresh.seen.len(), 1);
+    }
+}
