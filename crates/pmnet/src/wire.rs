@@ -16,6 +16,8 @@ pub const DEVICES_MAX: u8 = 250;
 pub const FIRST_BYPASS: u32 = 1 << 31;
 /// Most fragments of a request or response.
 pub const FRAGMENTS_MAX: u16 = 1024;
+/// Packets of a response that a server sends before the client asks for more.
+pub const RESPONSE_WINDOW: usize = 32;
 /// Bytes of the longest extension: a bypass fragment's.
 pub const EXTENSION_BYTES_MAX: usize = 16;
 /// Bytes of Ethernet payload that IPv4 and UDP headers take.
@@ -105,6 +107,10 @@ pub mod kind {
     pub const BYPASS_FRAGMENT: u8 = 0x12;
     /// A piece of a response.
     pub const RESPONSE_FRAGMENT: u8 = 0x13;
+    /// A piece of a response that is sent window by window.
+    pub const RESPONSE_PART: u8 = 0x14;
+    /// The client asks for a window of a response.
+    pub const RESPONSE_REQUEST: u8 = 0x15;
     /// The server has committed every update up to a number.
     pub const SERVER_ACK: u8 = 0x18;
     /// The server misses updates.
@@ -138,6 +144,26 @@ pub struct Fragment {
     pub count: u16,
     /// Bytes of the whole.
     pub total: u32,
+}
+
+/// Place of a piece in a response that is sent window by window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Bytes in front of it.
+    pub offset: u32,
+    /// Bytes of the whole.
+    pub total: u32,
+}
+
+/// Bytes of a response that a client asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// The first.
+    pub offset: u32,
+    /// How many; none: all has arrived, or nothing more is wanted, and the server may forget the response.
+    pub len: u32,
+    /// CRC-32 (IEEE) of the response that is meant.
+    pub check: u32,
 }
 
 /// Who sends or answers a heartbeat.
@@ -179,6 +205,10 @@ pub enum Body<'a> {
     Response(&'a [u8]),
     /// A piece of one.
     ResponseFragment(Fragment, &'a [u8]),
+    /// A piece of one that is sent window by window. The header's hash is the check of the whole.
+    ResponsePart(Part, &'a [u8]),
+    /// These bytes of a response are wanted.
+    ResponseRequest(Wanted),
     /// A response from a device's cache.
     CacheResponse(&'a [u8]),
     /// A bypass. With `after`: to be executed once every update up to it is applied.
@@ -307,6 +337,8 @@ impl<'a> Body<'a> {
             Self::JointAck(_) => kind::JOINT_ACK,
             Self::Response(_) => kind::RESPONSE,
             Self::ResponseFragment(..) => kind::RESPONSE_FRAGMENT,
+            Self::ResponsePart(..) => kind::RESPONSE_PART,
+            Self::ResponseRequest(_) => kind::RESPONSE_REQUEST,
             Self::CacheResponse(_) => kind::CACHE_RESPONSE,
             Self::Bypass { after: None, .. } => kind::BYPASS,
             Self::Bypass { after: Some(_), .. } => kind::ORDERED_BYPASS,
@@ -332,6 +364,7 @@ impl<'a> Body<'a> {
             | Self::UpdateFragment(_, bytes)
             | Self::Response(bytes)
             | Self::ResponseFragment(_, bytes)
+            | Self::ResponsePart(_, bytes)
             | Self::CacheResponse(bytes)
             | Self::JointAck(bytes)
             | Self::Bypass { request: bytes, .. }
@@ -352,6 +385,15 @@ impl<'a> Body<'a> {
         };
         match self {
             Self::UpdateFragment(fragment, _) | Self::ResponseFragment(fragment, _) => put(&place(fragment)),
+            Self::ResponsePart(Part { offset, total }, _) => {
+                put(&offset.to_le_bytes());
+                put(&total.to_le_bytes());
+            }
+            Self::ResponseRequest(Wanted { offset, len, check }) => {
+                put(&offset.to_le_bytes());
+                put(&len.to_le_bytes());
+                put(&check.to_le_bytes());
+            }
             Self::Bypass { after: Some(after), .. } => {
                 put(&after.to_le_bytes());
                 put(&[0; 4]);
@@ -412,6 +454,10 @@ impl<'a> Reader<'a> {
                 Body::BypassFragment { fragment, after, request: self.rest }
             }
             kind::RESPONSE_FRAGMENT => Body::ResponseFragment(self.fragment()?, self.rest),
+            kind::RESPONSE_PART => Body::ResponsePart(self.part()?, self.rest),
+            kind::RESPONSE_REQUEST => {
+                Body::ResponseRequest(Wanted { offset: self.u32()?, len: self.u32()?, check: self.u32()? })
+            }
             kind::SERVER_ACK => Body::ServerAck,
             kind::JOINT_ACK => Body::JointAck(self.rest),
             kind::RETRANSMIT => match self.u32()? {
@@ -478,6 +524,15 @@ impl<'a> Reader<'a> {
         Ok(fragment)
     }
 
+    fn part(&mut self) -> Result<Part, WireError> {
+        let part = Part { offset: self.u32()?, total: self.u32()? };
+        let end = part.offset as usize + self.rest.len();
+        if end > part.total as usize {
+            return Err(WireError::Field { what: "the place of a response part" });
+        }
+        Ok(part)
+    }
+
     fn role(&mut self) -> Result<Role, WireError> {
         let byte = self.u8()?;
         let known = [Role::Client, Role::Device, Role::Server].into_iter().find(|role| *role as u8 == byte);
@@ -506,6 +561,8 @@ mod tests {
             Body::JointAck(&[1, 2]),
             Body::Response(b"+OK"),
             Body::ResponseFragment(fragment, b"piece"),
+            Body::ResponsePart(Part { offset: 5, total: 10 }, b"piece"),
+            Body::ResponseRequest(Wanted { offset: 5, len: 9, check: 0x0102_0304 }),
             Body::CacheResponse(b"value"),
             Body::Bypass { after: None, request: b"get" },
             Body::Bypass { after: Some(9), request: b"get" },
@@ -576,6 +633,14 @@ mod tests {
         let mut bytes = Packet::new(7, 8, Body::PmnetAck).to_bytes();
         bytes.extend_from_slice(&[1; 6]);
         assert_eq!(Packet::parse(&bytes).unwrap().body, Body::PmnetAck);
+    }
+
+    #[test]
+    fn parts_beyond_the_end_of_their_response_are_refused() {
+        let part = Part { offset: 4, total: 6 };
+        assert!(Packet::parse(&Packet::new(1, 1, Body::ResponsePart(part, b"xy")).to_bytes()).is_ok());
+        let bytes = Packet::new(1, 1, Body::ResponsePart(part, b"xyz")).to_bytes();
+        assert!(matches!(Packet::parse(&bytes), Err(WireError::Field { .. })));
     }
 
     #[test]

@@ -50,6 +50,17 @@ pub(super) fn server(network: &ServerReport, redis: &RedisReport) -> String {
         ("early_dropped_total", "Packets too far ahead, or without room", stats.early_dropped),
         ("ignored_total", "Datagrams that were malformed or not for a server", stats.ignored),
         ("failed_total", "Pieces of work that failed", stats.failed),
+        ("response_requests_total", "Requests for windows of long responses", stats.response_requests),
+        (
+            "responses_too_long_total",
+            "Responses replaced by an error, as they were too long",
+            stats.responses_too_long,
+        ),
+        (
+            "responses_postponed_total",
+            "Long responses for which there was no room",
+            stats.responses_postponed,
+        ),
         ("redis_connections_total", "Connections to the real server", redis.connections),
         ("redis_transactions_total", "Transactions committed", redis.transactions),
         ("redis_updates_total", "Updates executed", redis.updates),

@@ -2,13 +2,13 @@
 
 use super::counts;
 use super::members::{ChainArgs, ChainError, keep, register};
-use super::options::{LogArgs, MetricsArgs, SidecarEnd, run_side_car, stop_flag};
+use super::options::{LogArgs, MetricsArgs, SidecarEnd, parse_reply_size, run_side_car, stop_flag};
 use crate::fail;
 use clap::Args;
 use landfall_members::Role;
 use landfall_pmnet_io::redis::server::{ServerSideConfig, ServerSideReports, run as run_sidecar};
 use landfall_pmnet_io::runtime::RuntimeError;
-use landfall_server::config::parse_spin;
+use landfall_server::config::{Size, parse_spin};
 use landfall_switch::SwitchError;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -44,6 +44,12 @@ pub(crate) struct ServerArgs {
     /// Most requests that are committed together
     #[arg(long, value_name = "N", default_value_t = 512)]
     batch: usize,
+    /// Longest reply that is carried; of a longer one the client gets an error
+    #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = parse_reply_size)]
+    max_reply: u32,
+    /// Long replies together that wait until their clients have fetched them
+    #[arg(long, value_name = "SIZE", default_value = "2GiB")]
+    max_replies: Size,
     /// Register under this name with the chain's etcd
     #[arg(long, value_name = "NAME", requires = "etcd")]
     name: Option<String>,
@@ -115,6 +121,9 @@ impl ServerArgs {
         let mut config = ServerSideConfig::new(self.listen, self.redis);
         config.options.spin = parse_spin(&self.spin)?;
         config.options.batch_max = self.batch.max(1);
+        config.options.server.response_bytes_max = self.max_reply;
+        config.options.server.responses_long_bytes_max =
+            usize::try_from(self.max_replies.0).unwrap_or(usize::MAX);
         config.user = self.user;
         config.password = password;
         config.replicas = self.replicas;

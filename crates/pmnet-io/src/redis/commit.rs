@@ -8,8 +8,9 @@ use super::job::Job;
 use super::ledger::{Command, Ledger, Staged};
 use super::rejected::Rejection;
 use super::resp;
+use super::server::too_long;
 use super::server::{Link, Redis};
-use super::upstream::{UpstreamError, refuse_errors};
+use super::upstream::{Replied, UpstreamError, refuse_errors};
 use crate::runtime::{Network, Outcome};
 use landfall_pmnet::{SessionKey, Work};
 use std::ops::Range;
@@ -209,10 +210,7 @@ impl<'w> Commit<'w> {
             refuse_errors(&link.upstream.reply(Some(network))?, "RESP3")?;
         }
         let verdict = sent.as_ref().map(|sent| self.verdict(sent, link, network)).transpose()?;
-        let mut answers = Vec::new();
-        for _ in &reads {
-            answers.push(link.upstream.reply(Some(network))?);
-        }
+        let answers = fetch_reads(&reads, redis, link, network)?;
         if link.flushed {
             redis.restore(link, network)?;
         }
@@ -227,11 +225,16 @@ impl<'w> Commit<'w> {
         Ok(!again)
     }
 
-    fn answer_reads(&mut self, reads: &[usize], answers: Vec<Vec<u8>>, redis: &mut Redis) {
+    fn answer_reads(&mut self, reads: &[usize], answers: Vec<Option<Vec<u8>>>, redis: &mut Redis) {
         for (at, answer) in reads.iter().zip(answers) {
-            if self.pieces[*at].outcome.is_none() {
-                redis.report.bypasses += 1;
-                self.pieces[*at].answer(answer, false);
+            let piece = &mut self.pieces[*at];
+            match answer {
+                _ if piece.outcome.is_some() => {}
+                Some(answer) => {
+                    redis.report.bypasses += 1;
+                    piece.answer(answer, false);
+                }
+                None => piece.outcome = Some(Outcome::Failed),
             }
         }
     }
@@ -355,6 +358,29 @@ impl<'w> Commit<'w> {
             }
         }
     }
+}
+
+/// The replies to what only reads. Together they are bounded: one beyond that is not kept, and its command is executed again
+/// in a later batch.
+fn fetch_reads(
+    reads: &[usize],
+    redis: &Redis,
+    link: &mut Link,
+    network: &mut Network,
+) -> Result<Vec<Option<Vec<u8>>>, UpstreamError> {
+    let (max, mut room) = (network.response_max(), redis.config.options.server.responses_long_bytes_max);
+    let mut answers = Vec::new();
+    for at in 0..reads.len() {
+        let most = if at == 0 { max } else { max.min(room) };
+        answers.push(match link.upstream.reply_up_to(most, Some(network))? {
+            Replied::Whole(reply) => {
+                room = room.saturating_sub(reply.len());
+                Some(reply)
+            }
+            Replied::TooLong(len) => (len > max).then(|| too_long(len, max)),
+        });
+    }
+    Ok(answers)
 }
 
 /// The replies to a transaction and what follows it.

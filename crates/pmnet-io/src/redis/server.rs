@@ -13,6 +13,7 @@ use crate::runtime::{
     Application, Network, Outcome, Published, RuntimeError, Saved, ServerOptions, ServerReport, random, serve,
 };
 use landfall_pmnet::Work;
+use landfall_pmnet::server::ResponseTooLong;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -345,9 +346,21 @@ impl Application for Redis {
         outcomes
     }
 
+    fn too_long(&self, response: &ResponseTooLong) -> Vec<u8> {
+        too_long(response.len, response.max)
+    }
+
     fn is_fatal(&self, error: &UpstreamError) -> bool {
         matches!(error, UpstreamError::Fenced | UpstreamError::Foreign { .. })
     }
+}
+
+/// What a client gets in the place of a reply that is not taken.
+pub(super) fn too_long(len: usize, max: usize) -> Vec<u8> {
+    resp::error(&format!(
+        "ERR the reply of {len} bytes is longer than the {max} that the server's side-car takes; the command was executed: \
+         raise --max-reply of landfall pmnet server, or ask for less at once"
+    ))
 }
 
 impl Drop for Redis {

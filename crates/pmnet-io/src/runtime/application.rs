@@ -1,6 +1,7 @@
 //! What a server's application provides.
 
 use super::server::Network;
+use landfall_pmnet::server::ResponseTooLong;
 use landfall_pmnet::{SessionRow, Work};
 
 /// What an application has committed.
@@ -49,6 +50,11 @@ pub trait Application {
     /// # Errors
     /// If it is unknown what was committed.
     fn execute(&mut self, batch: &[Work], network: &mut Network) -> Result<Vec<Outcome>, Self::Error>;
+
+    /// What a client is told instead of a response that is longer than is taken; the request was executed.
+    fn too_long(&self, response: &ResponseTooLong) -> Vec<u8> {
+        response.to_string().into_bytes()
+    }
 
     /// Whether it must end instead of trying again.
     fn is_fatal(&self, error: &Self::Error) -> bool {

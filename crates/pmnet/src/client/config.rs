@@ -21,6 +21,8 @@ pub struct ClientConfig {
     pub timeout_max: Duration,
     /// The timeout until enough round trips have been measured.
     pub timeout_start: Duration,
+    /// Longest response, bytes: of a longer one [`Event::ResponseTooLong`] tells instead.
+    pub response_bytes_max: u32,
     /// Without any answer for so long, while one is waited for, the session has failed.
     pub give_up: Duration,
     /// Most requests that have been given and whose end has not been fetched; at most 65536 count.
@@ -37,6 +39,7 @@ impl Default for ClientConfig {
             timeout_min: Duration::from_millis(1),
             timeout_max: Duration::from_secs(1),
             timeout_start: Duration::from_millis(50),
+            response_bytes_max: 1 << 30,
             give_up: Duration::from_secs(30),
             requests_max: 1024,
         }
@@ -86,6 +89,15 @@ pub enum Event {
         /// Whether it comes from a device's cache instead of the server.
         from_cache: bool,
     },
+    /// A bypass was executed, and its response is longer than is taken.
+    ResponseTooLong {
+        /// The bypass.
+        id: RequestId,
+        /// Bytes of the response.
+        len: usize,
+        /// [`ClientConfig::response_bytes_max`].
+        max: usize,
+    },
     /// Everything is applied and the session has ended.
     Ended,
     /// The server does not take the session. `InUse`, `NoRoom`: [`Client::restart`](super::Client::restart).
@@ -119,7 +131,9 @@ pub enum ClientError {
     #[error("as many requests wait as may")]
     Full,
     /// More fragments than a request may have.
-    #[error("a request of {len} bytes is longer than the {max} that fit into its fragments")]
+    #[error(
+        "a request of {len} bytes is longer than the {max} that fit into its fragments; write less at once"
+    )]
     TooLarge {
         /// Bytes of the request.
         len: usize,
@@ -157,6 +171,8 @@ pub struct ClientStats {
     pub complete: u64,
     /// Responses reported.
     pub responses: u64,
+    /// Requests for windows of long responses, or for missing pieces.
+    pub response_requests: u64,
     /// Datagrams that were malformed, of another session, or of no use.
     pub ignored: u64,
     /// Median of the last round trips of updates.

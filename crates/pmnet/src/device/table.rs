@@ -149,6 +149,8 @@ pub const TABLE: &[Row] = &[
         Access::TellCache,
         Egress::Forward,
     ),
+    row(kind::RESPONSE_PART, "response part", Ingress::FromServer, Access::TellCache, Egress::Forward),
+    row(kind::RESPONSE_REQUEST, "response request", Ingress::FromClient, Access::None, Egress::Forward),
     row(kind::SESSION_STARTED, "session started", Ingress::FromServer, Access::TellCache, Egress::Forward),
     row(kind::SESSION_ENDED, "session ended", Ingress::FromServer, Access::TellCache, Egress::Forward),
     row(kind::HEARTBEAT, "heartbeat", Ingress::Any, Access::None, Egress::ReplyAndForward),

@@ -32,6 +32,7 @@ impl Server {
                 let after = (after > 0).then_some(after);
                 self.bypass((from, key), (seq, after), Some(fragment), request);
             }
+            Body::ResponseRequest(wanted) => self.response_wanted(key, seq, wanted),
             Body::SessionStart { nonce } => self.start(from, key, nonce),
             Body::SessionEnd => self.end(from, key, seq),
             Body::Heartbeat { nonce, .. } => {

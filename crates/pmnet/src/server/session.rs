@@ -3,6 +3,7 @@
 use super::bypasses::{Bypasses, Known, Request};
 use super::config::{Ticket, Work};
 use super::context::Context;
+use super::long::{Long, Reserved};
 use super::order::{Order, Room, Taken};
 use super::pause::Pause;
 use super::row::SessionRow;
@@ -22,7 +23,7 @@ const FOREIGN_WAIT: Duration = Duration::from_millis(100);
 enum Task {
     Begin { evicted: Vec<SessionRow> },
     Update { request: Vec<u8>, last: u32 },
-    Bypass { request: Request, lost: bool, response: Vec<u8> },
+    Bypass { request: Request, lost: bool, response: Reserved, changed: bool },
     End,
 }
 
@@ -46,6 +47,15 @@ struct Item {
     /// The session's row once it is done; known when it is handed out.
     row: SessionRow,
     done: bool,
+}
+
+impl Item {
+    fn long_bytes(&self, ctx: &Context) -> usize {
+        match &self.task {
+            Task::Bypass { response, .. } => response.long_bytes(ctx),
+            _ => 0,
+        }
+    }
 }
 
 /// Whether the session goes on.
@@ -77,6 +87,8 @@ pub(super) struct Session {
     handed: usize,
     /// Bytes of requests in the queue that are not.
     queued_bytes: usize,
+    /// Bytes of a long response in the queue.
+    queued_long: usize,
     /// A bypass is being executed: what it changes is not known yet.
     blocked: bool,
     /// Tickets whose outcome is awaited, but which lie behind a failure.
@@ -102,6 +114,7 @@ pub(super) struct Listed {
     pub(super) ack: bool,
     pub(super) timer: Option<Instant>,
     pub(super) bytes: usize,
+    pub(super) long: usize,
 }
 
 impl Session {
@@ -116,6 +129,7 @@ impl Session {
             queue: VecDeque::new(),
             handed: 0,
             queued_bytes: 0,
+            queued_long: 0,
             blocked: false,
             void: BTreeSet::new(),
             end: None,
@@ -164,6 +178,24 @@ impl Session {
     /// Bytes that wait for others, or for the application.
     pub(super) fn bytes(&self) -> usize {
         self.order.bytes() + self.bypasses.bytes() + self.queued_bytes
+    }
+
+    /// Bytes of responses beyond one window.
+    pub(super) fn long_bytes(&self) -> usize {
+        // One that waits for what is in front of it is not the session's newest yet.
+        self.queued_long + self.long().map_or(0, |long| long.bytes)
+    }
+
+    pub(super) fn long(&self) -> Option<Long> {
+        self.bypasses.long
+    }
+
+    pub(super) fn drop_long(&mut self) {
+        self.bypasses.drop_long();
+    }
+
+    pub(super) fn bypasses(&mut self) -> &mut Bypasses {
+        &mut self.bypasses
     }
 
     /// When [`Self::handle_timeout`] is due.
@@ -238,7 +270,7 @@ impl Session {
     fn queue_bypasses(&mut self) {
         while let Some(request) = self.bypasses.pop(self.order.next()) {
             let lost = self.bypasses.is_lost(request.number);
-            self.push(Task::Bypass { request, lost, response: Vec::new() });
+            self.push(Task::Bypass { request, lost, response: Reserved::Postponed, changed: false });
         }
     }
 
@@ -397,17 +429,19 @@ impl Session {
     }
 
     /// The application has executed a bypass.
-    pub(super) fn respond(&mut self, ticket: u64, answer: &[u8], changed: bool, ctx: &mut Context) {
+    pub(super) fn respond(&mut self, ticket: u64, answer: Reserved, changed: bool, ctx: &mut Context) {
         self.void.remove(&ticket);
+        let long = answer.long_bytes(ctx);
         let Some(item) = self.find(ticket) else { return };
-        let Task::Bypass { request, lost, response } = &mut item.task else { return };
-        *response = answer.to_vec();
+        let Task::Bypass { request, lost, response, changed: has_changed } = &mut item.task else { return };
+        (*response, *has_changed) = (answer, changed);
         if changed && !*lost {
             item.row.bypass = item.row.bypass.max(request.number);
         }
         item.done = true;
         self.planned = item.row;
         self.blocked = false;
+        self.queued_long = long;
         self.settle(ctx);
     }
 
@@ -427,10 +461,10 @@ impl Session {
                     ctx.stats.applied += 1;
                     self.ack_due = true;
                 }
-                Task::Bypass { request, response, .. } => {
+                Task::Bypass { request, response, changed, .. } => {
                     ctx.stats.bypasses += 1;
-                    ctx.send_response(to, session, request.seq, &response);
-                    self.bypasses.keep(request.number, response, &ctx.config);
+                    self.queued_long = 0;
+                    self.answered(&request, response, changed, ctx);
                 }
                 Task::End => {
                     // Devices remove what they hold on a server-ACK alone.
@@ -442,6 +476,19 @@ impl Session {
             }
         }
         self.watch_gap(false, ctx);
+    }
+
+    /// A bypass is done with all in front of it.
+    fn answered(&mut self, request: &Request, response: Reserved, changed: bool, ctx: &mut Context) {
+        let bytes = response.long_bytes(ctx);
+        let Reserved::Kept(response) = response else {
+            return self.bypasses.postpone(request.number, changed);
+        };
+        ctx.send_response(self.address, self.row.key.session, request.seq, &response);
+        self.bypasses.keep(request.number, response, &ctx.config);
+        if bytes > 0 {
+            self.bypasses.note_long(Long { number: request.number, bytes, changed, asked: ctx.now });
+        }
     }
 
     /// The session may begin, or go on.
@@ -475,6 +522,7 @@ impl Session {
         }
         // Behind what was handed out there is nothing left.
         (self.handed, self.queued_bytes) = (at, 0);
+        self.queued_long = self.queue.iter().map(|item| item.long_bytes(ctx)).sum();
         self.go_back(ctx);
     }
 

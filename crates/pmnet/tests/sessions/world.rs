@@ -250,7 +250,7 @@ impl World {
         }
         let server = self.server.as_mut().unwrap();
         match answer {
-            Some((response, changed)) => server.respond(work.ticket(), &response, changed, self.now),
+            Some((response, changed)) => server.respond(work.ticket(), response, changed, self.now).unwrap(),
             None => server.committed(work.ticket(), self.now),
         }
     }
