@@ -326,7 +326,7 @@ fn a_bypass_in_pieces_is_put_together_and_its_long_response_cut() {
     }
     let Work::Bypass { ticket, request, .. } = peer.work() else { panic!("no bypass") };
     assert_eq!(request, b"abcd");
-    peer.server.respond(ticket, &[3; 3000], false, peer.now).unwrap();
+    peer.server.respond(ticket, [3; 3000], false, peer.now).unwrap();
     assert_eq!(peer.sent(), [(kind::RESPONSE_FRAGMENT, FIRST_BYPASS); 3]);
 }
 
