@@ -4,122 +4,16 @@
 
 mod common;
 
-use common::{Client, Redis};
-use landfall_pmnet_io::redis::client::{self, SidecarConfig, SidecarReport};
+use common::{Client, Redis, Running, Sidecars as Pair, anywhere, until};
+use landfall_pmnet_io::redis::client::{self, SidecarConfig};
 use landfall_pmnet_io::redis::server::{self, ServerSideConfig, ServerSideReports};
-use landfall_pmnet_io::runtime::{Published, RuntimeError};
+use landfall_pmnet_io::runtime::Published;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
-
-const LIMIT: Duration = Duration::from_secs(20);
-
-fn anywhere() -> SocketAddr {
-    "127.0.0.1:0".parse().unwrap()
-}
-
-fn until<T>(what: &str, mut done: impl FnMut() -> Option<T>) -> T {
-    let began = Instant::now();
-    loop {
-        if let Some(value) = done() {
-            return value;
-        }
-        assert!(began.elapsed() < LIMIT, "{what} did not happen");
-        std::thread::sleep(Duration::from_millis(2));
-    }
-}
-
-/// A side-car in a thread, ended in good order when dropped.
-struct Running {
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Running {
-    fn start(run: impl FnOnce(Arc<AtomicBool>) + Send + 'static) -> Self {
-        let stop = Arc::new(AtomicBool::new(false));
-        let theirs = stop.clone();
-        Self { stop, thread: Some(std::thread::spawn(move || run(theirs))) }
-    }
-
-    fn end(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            thread.join().unwrap();
-        }
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
-struct Pair {
-    _client: Running,
-    server: Running,
-    config: ServerSideConfig,
-    reports: Arc<ServerSideReports>,
-    report: Arc<Published<SidecarReport>>,
-    address: SocketAddr,
-}
-
-impl Pair {
-    fn start(redis: SocketAddr) -> Self {
-        Self::start_with(redis, |_| {}, |_| {})
-    }
-
-    fn start_with(
-        redis: SocketAddr,
-        change_server: impl FnOnce(&mut ServerSideConfig),
-        change_client: impl FnOnce(&mut SidecarConfig),
-    ) -> Self {
-        let reports = Arc::new(ServerSideReports::default());
-        let mut config = ServerSideConfig::new(anywhere(), redis);
-        config.reply_limit = Duration::from_secs(2);
-        change_server(&mut config);
-        let server = start_server(&config, &reports);
-        let listens = until("the server's start", || reports.network.get().listens);
-        config.options.listen = listens;
-        let report = Arc::new(Published::default());
-        let mut client_config = SidecarConfig::new(anywhere(), listens);
-        change_client(&mut client_config);
-        let theirs = report.clone();
-        let client = Running::start(move |stop| client::run(client_config, theirs, stop).unwrap());
-        let address = until("the client's start", || report.get().listens);
-        Self { _client: client, server, config, reports, report, address }
-    }
-
-    fn client(&self) -> Client {
-        Client::connect(self.address)
-    }
-
-    /// Ends the server's side-car and starts another at the same address.
-    fn restart_server(&mut self) {
-        self.server.end();
-        self.server = start_server(&self.config, &self.reports);
-    }
-}
-
-fn start_server(config: &ServerSideConfig, reports: &Arc<ServerSideReports>) -> Running {
-    let (config, reports) = (config.clone(), reports.clone());
-    Running::start(move |stop| {
-        // A program that another test is starting has a copy of the socket that was at this address, until it is executed.
-        let outcome = until("its address to be free", || {
-            let outcome = server::run(config.clone(), reports.clone(), stop.clone());
-            (!matches!(outcome, Err(RuntimeError::Bind { .. }))).then_some(outcome)
-        });
-        outcome.unwrap();
-    })
-}
+use std::time::Duration;
 
 #[test]
 fn clients_get_what_the_server_would_say() {

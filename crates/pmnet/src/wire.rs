@@ -117,6 +117,8 @@ pub mod kind {
     pub const RETRANSMIT: u8 = 0x19;
     /// Several devices' acknowledgements of one update.
     pub const JOINT_ACK: u8 = 0x1a;
+    /// A client tells what it knows to be committed.
+    pub const CONFIRMED: u8 = 0x1b;
     /// A client begins a session.
     pub const SESSION_START: u8 = 0x20;
     /// The server has taken it.
@@ -188,6 +190,8 @@ pub enum Refusal {
     Unknown = 2,
     /// The server has as many sessions as it takes.
     NoRoom = 3,
+    /// The server has lost updates of the session that it has confirmed.
+    Behind = 4,
 }
 
 /// What is behind the header, by the packet's kind.
@@ -239,6 +243,8 @@ pub enum Body<'a> {
         /// How many, at least one.
         count: u32,
     },
+    /// A server-ACK has covered everything up to the header's number.
+    Confirmed,
     /// A session begins.
     SessionStart {
         /// Tells a repetition from another client's.
@@ -346,6 +352,7 @@ impl<'a> Body<'a> {
             Self::Recover { .. } => kind::RECOVER,
             Self::ServerAck => kind::SERVER_ACK,
             Self::Retransmit { .. } => kind::RETRANSMIT,
+            Self::Confirmed => kind::CONFIRMED,
             Self::SessionStart { .. } => kind::SESSION_START,
             Self::SessionStarted { .. } => kind::SESSION_STARTED,
             Self::SessionEnd => kind::SESSION_END,
@@ -464,6 +471,7 @@ impl<'a> Reader<'a> {
                 0 => return Err(WireError::Field { what: "a count of missing updates" }),
                 count => Body::Retransmit { count },
             },
+            kind::CONFIRMED => Body::Confirmed,
             kind::SESSION_START => Body::SessionStart { nonce: self.u64()? },
             kind::SESSION_STARTED => Body::SessionStarted {
                 nonce: self.u64()?,
@@ -541,7 +549,7 @@ impl<'a> Reader<'a> {
 
     fn refusal(&mut self) -> Result<Refusal, WireError> {
         let byte = self.u8()?;
-        let known = [Refusal::InUse, Refusal::Unknown, Refusal::NoRoom];
+        let known = [Refusal::InUse, Refusal::Unknown, Refusal::NoRoom, Refusal::Behind];
         let known = known.into_iter().find(|refusal| *refusal as u8 == byte);
         known.ok_or(WireError::Field { what: "the reason of a refusal" })
     }
@@ -570,11 +578,13 @@ mod tests {
             Body::Recover { incarnation: 0x1122_3344_5566_7788 },
             Body::ServerAck,
             Body::Retransmit { count: 3 },
+            Body::Confirmed,
             Body::SessionStart { nonce: 5 },
             Body::SessionStarted { nonce: 5, first_update: 1, first_bypass: FIRST_BYPASS, incarnation: 6 },
             Body::SessionEnd,
             Body::SessionEnded,
             Body::SessionRefused(Refusal::InUse),
+            Body::SessionRefused(Refusal::Behind),
             Body::Heartbeat { nonce: 1, role: Role::Device, number: 2 },
             Body::HeartbeatReply { nonce: 1, role: Role::Server, number: 0, declines: true, incarnation: 3 },
             Body::Other(b"anything"),

@@ -1,6 +1,6 @@
 //! Each rule of `docs/format/pmnet.md`, "The server", packet by packet.
 
-use landfall_pmnet::server::ResponseTooLong;
+use landfall_pmnet::server::{ResponseTooLong, Trouble};
 use landfall_pmnet::wire::{
     Body, FIRST_BYPASS, Fragment, Packet, RESPONSE_WINDOW, Refusal, Role, Wanted, kind,
 };
@@ -572,4 +572,49 @@ fn the_address_of_a_session_is_the_client_whichever_socket_it_came_through() {
     assert_eq!(ticket.session(), key(SESSION));
     peer.commit(ticket);
     assert_eq!(peer.server.poll_transmit().unwrap().0, mapped);
+}
+
+fn refused(seq: u32) -> (u8, u32) {
+    (kind::SESSION_REFUSED, seq)
+}
+
+#[test]
+fn a_session_of_which_confirmed_updates_are_lost_is_refused_until_the_gap_is_closed() {
+    let mut peer = Peer::with_rows(ServerConfig::default(), &[row(3, FIRST_BYPASS)], 0);
+    peer.hear(3, Body::Confirmed);
+    assert_eq!((peer.sent(), peer.server.poll_trouble()), (vec![], None), "it has that");
+    peer.hear(5, Body::Confirmed);
+    let trouble = Trouble::Behind { key: key(SESSION), applied: 3, confirmed: 5 };
+    assert_eq!((peer.sent(), peer.server.poll_trouble()), (vec![refused(3)], Some(trouble)));
+    peer.update(6);
+    peer.hear(FIRST_BYPASS + 1, Body::Bypass { after: None, request: b"get" });
+    peer.hear(6, Body::SessionEnd);
+    peer.hear(5, Body::Confirmed);
+    assert_eq!(peer.sent(), [refused(6), refused(FIRST_BYPASS + 1), refused(6)]);
+    assert_eq!((peer.server.poll_work(), peer.server.poll_trouble()), (None, None), "it is told once");
+    peer.update(4);
+    peer.update(5);
+    let updates = peer.updates();
+    updates.iter().for_each(|(ticket, _)| peer.commit(*ticket));
+    assert_eq!(peer.sent(), [(kind::SERVER_ACK, 5)], "a log had them after all");
+    peer.update(6);
+    assert_eq!(numbers(&peer.updates()), [6]);
+}
+
+#[test]
+fn a_session_known_to_be_behind_is_refused_from_the_start() {
+    let mut peer = Peer::with_rows(ServerConfig::default(), &[row(3, FIRST_BYPASS)], 0);
+    peer.server.fall_behind(key(SESSION), 9);
+    peer.wait(ms(1000));
+    let sent = peer.sent();
+    assert!(sent.len() > 1 && sent.iter().all(|packet| *packet == refused(3)), "{sent:?}");
+}
+
+#[test]
+fn updates_that_nobody_brings_are_told_once_for_each_gap() {
+    let mut peer = Peer::started();
+    peer.update(2);
+    (0..5000).for_each(|_| peer.wait(ms(1)));
+    assert_eq!(peer.server.poll_trouble(), Some(Trouble::Missing { key: key(SESSION), first: 1 }));
+    assert_eq!(peer.server.poll_trouble(), None);
 }

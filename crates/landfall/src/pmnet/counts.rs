@@ -65,6 +65,8 @@ pub(super) fn server(network: &ServerReport, redis: &RedisReport) -> String {
         ("redis_transactions_total", "Transactions committed", redis.transactions),
         ("redis_updates_total", "Updates executed", redis.updates),
         ("redis_bypasses_total", "Bypasses executed", redis.bypasses),
+        ("redis_behind_total", "Sessions refused, as confirmed updates of theirs are lost", redis.behind),
+        ("redis_missing_total", "Times that updates were asked for in vain", redis.missing),
         (
             "redis_rejected_total",
             "Acknowledged updates that the real server rejected, kept for inspection",

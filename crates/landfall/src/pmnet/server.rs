@@ -35,6 +35,9 @@ pub(crate) struct ServerArgs {
     /// Replicas of the real server that must have a commit before it is confirmed (WAIT): as many as may be promoted
     #[arg(long, value_name = "N", default_value_t = 0)]
     replicas: u32,
+    /// Run in front of a Redis that may lose what it has confirmed (appendonly and appendfsync are not yes and always)
+    #[arg(long)]
+    accept_data_loss: bool,
     /// First part of the names of the keys for its own records
     #[arg(long, value_name = "TEXT", default_value = "landfall:pmnet")]
     prefix: String,
@@ -127,6 +130,7 @@ impl ServerArgs {
         config.user = self.user;
         config.password = password;
         config.replicas = self.replicas;
+        config.accept_data_loss = self.accept_data_loss;
         config.prefix = self.prefix;
         config.rejected_file = self.rejected;
         Ok(config)

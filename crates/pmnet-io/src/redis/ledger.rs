@@ -45,7 +45,7 @@ impl Meta {
 }
 
 /// Rows and where they lie: a mirror of what is committed.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Ledger {
     prefix: String,
     pub(super) meta: Meta,
@@ -84,6 +84,11 @@ impl Ledger {
         format!("{prefix}:doubt")
     }
 
+    /// Sessions of which confirmed updates are lost.
+    pub(super) fn behind_key(prefix: &str) -> String {
+        format!("{prefix}:behind")
+    }
+
     pub(super) fn rejected_key(prefix: &str, number: u64) -> String {
         format!("{prefix}:rejected:{number}")
     }
@@ -109,7 +114,24 @@ impl Ledger {
     }
 
     pub(super) fn saved(&self) -> Saved {
-        Saved { rows: self.rows.values().map(|(_, row)| *row).collect(), floor: self.meta.floor }
+        let rows = self.rows.values().map(|(_, row)| *row).collect();
+        Saved { rows, floor: self.meta.floor, ..Saved::default() }
+    }
+
+    pub(super) fn row(&self, key: &SessionKey) -> Option<&SessionRow> {
+        self.rows.get(key).map(|(_, row)| row)
+    }
+
+    /// Every row.
+    pub(super) fn into_rows(self) -> BTreeMap<SessionKey, SessionRow> {
+        self.rows.into_iter().map(|(key, (_, row))| (key, row)).collect()
+    }
+
+    /// What is to be written for these rows.
+    pub(super) fn stage_rows(&self, rows: impl Iterator<Item = SessionRow>) -> Staged {
+        let mut staged = Staged { meta: self.meta, ..Staged::default() };
+        self.place(&rows.map(|row| (row.key, row)).collect(), &mut staged);
+        staged
     }
 
     /// What is to be written for these pieces of work, all of which change something.

@@ -49,6 +49,19 @@ pub enum UpstreamError {
         "another server's side-car uses the same Redis server and prefix: end one of them, or give each its own prefix"
     )]
     Fenced,
+    /// It may lose what it has confirmed.
+    #[error(
+        "{setting} of the Redis server is {value}: it may lose what it has confirmed, and no device has that any more; set it to \
+         {wanted}, or start with --accept-data-loss"
+    )]
+    Undurable {
+        /// Which setting.
+        setting: &'static str,
+        /// What it is.
+        value: String,
+        /// What it must be.
+        wanted: &'static str,
+    },
     /// What lies under the side-car's keys was not written by one.
     #[error("the value of {key} was not written by a side-car: move it away, or choose another prefix")]
     Foreign {

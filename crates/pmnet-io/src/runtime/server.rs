@@ -165,6 +165,7 @@ impl Network {
                 Ok(saved) => {
                     let (config, now) = (self.options.server.clone(), self.clock.now());
                     self.server = Server::new(config, random()?, saved.rows, saved.floor, now);
+                    saved.behind.iter().for_each(|(key, last)| self.server.fall_behind(*key, *last));
                     self.report.incarnations += 1;
                     self.tell();
                     return Ok(true);
@@ -192,6 +193,9 @@ impl Network {
             self.receive();
             self.expire();
             self.send();
+            while let Some(trouble) = self.server.poll_trouble() {
+                application.trouble(&trouble);
+            }
             let batch = self.batch();
             if batch.is_empty() {
                 let (due, ours) = (self.due(REST_MAX), self.socket.as_fd());

@@ -101,7 +101,8 @@ pub enum Event {
     /// Everything is applied and the session has ended.
     Ended,
     /// The server does not take the session. `InUse`, `NoRoom`: [`Client::restart`](super::Client::restart).
-    /// `Unknown`: the server has lost the session, which is over; what was not reported is unknown.
+    /// `Unknown`: the server has lost the session, which is over; what was not reported is unknown. `Behind`: it has lost
+    /// updates that it had confirmed; the session is over until an operator has reconciled it.
     Refused(Refusal),
     /// The session is over; what was not reported complete may be applied or not.
     Failed(Failure),
@@ -171,7 +172,7 @@ pub struct ClientStats {
     pub complete: u64,
     /// Responses reported.
     pub responses: u64,
-    /// Requests for windows of long responses, or for missing pieces.
+    /// Requests for windows of long responses, or for missing pieces, and reminders of what was confirmed.
     pub response_requests: u64,
     /// Datagrams that were malformed, of another session, or of no use.
     pub ignored: u64,

@@ -47,10 +47,14 @@ impl Client {
     pub(super) fn want(&mut self, seq: u32, whole: Whole, ranges: impl IntoIterator<Item = Range>) {
         for range in ranges {
             let wanted = Wanted { offset: range.start as u32, len: range.len() as u32, check: whole.check };
-            if self.wanted.len() < WANTED_MAX {
-                self.wanted
-                    .push_back(Packet::new(self.session, seq, Body::ResponseRequest(wanted)).to_bytes());
-            }
+            self.ask(Packet::new(self.session, seq, Body::ResponseRequest(wanted)).to_bytes());
+        }
+    }
+
+    /// Has a packet sent that is repeated when its answer does not come.
+    pub(super) fn ask(&mut self, packet: Vec<u8>) {
+        if self.wanted.len() < WANTED_MAX {
+            self.wanted.push_back(packet);
         }
     }
 

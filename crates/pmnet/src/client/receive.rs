@@ -75,7 +75,7 @@ impl Client {
                 self.events.push_back(Event::Refused(refusal));
                 true
             }
-            (Phase::Open | Phase::Ending, Refusal::Unknown) if is_own => {
+            (Phase::Open | Phase::Ending, Refusal::Unknown | Refusal::Behind) if is_own => {
                 self.is_over(Event::Refused(refusal));
                 true
             }
@@ -119,7 +119,16 @@ impl Client {
     fn retransmit(&mut self, first: u32, count: u32) -> bool {
         self.stats.retransmit_requests += 1;
         self.updates.want(first, count);
+        self.remind(first <= self.updates.confirmed());
         true
+    }
+
+    /// The server asks for updates that it has confirmed, which nobody has any more; or there is nothing else to answer.
+    fn remind(&mut self, due: bool) {
+        let confirmed = self.updates.confirmed();
+        if self.phase == Phase::Open && due {
+            self.ask(Packet::new(self.session, confirmed, Body::Confirmed).to_bytes());
+        }
     }
 
     /// A new incarnation of the server has what is committed and no more: it wants the rest, and has forgotten a bypass.
@@ -127,6 +136,7 @@ impl Client {
         self.stats.recovers += 1;
         self.server_is(incarnation);
         self.updates.want(seq.saturating_add(1), u32::MAX);
+        self.remind(seq < self.updates.confirmed() || self.updates.newest().is_none());
         true
     }
 

@@ -5,6 +5,7 @@
 mod joint;
 mod pipeline;
 mod reads;
+mod refused;
 mod resend;
 mod servers;
 mod stats;
@@ -22,6 +23,7 @@ use core::net::SocketAddr;
 use joint::Joint;
 use landfall_media::{Dirty, Extent, MediaError};
 use reads::Reads;
+use refused::Refused;
 use resend::Resend;
 use servers::Servers;
 use std::collections::VecDeque;
@@ -135,6 +137,7 @@ pub struct Device {
     servers: Servers,
     reads: Option<Reads>,
     joint: Joint,
+    refused: Refused,
     stats: DeviceStats,
 }
 
@@ -149,6 +152,7 @@ impl Device {
             servers: Servers::default(),
             reads: None,
             joint: Joint::new(config.number.map_or(Duration::ZERO, |_| config.keep_back), config.servers_max),
+            refused: Refused::default(),
             stats: DeviceStats::default(),
         };
         let all = device.log.identities(|_| true);

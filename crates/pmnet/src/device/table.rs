@@ -34,6 +34,8 @@ pub enum Access {
     ReadCache,
     /// Tells the read cache.
     TellCache,
+    /// Learns that updates of a session are not to be acknowledged.
+    Refuse,
     /// Joins it with this device's own acknowledgement, once that may leave.
     Join,
 }
@@ -153,6 +155,7 @@ pub const TABLE: &[Row] = &[
     row(kind::RESPONSE_REQUEST, "response request", Ingress::FromClient, Access::None, Egress::Forward),
     row(kind::SESSION_STARTED, "session started", Ingress::FromServer, Access::TellCache, Egress::Forward),
     row(kind::SESSION_ENDED, "session ended", Ingress::FromServer, Access::TellCache, Egress::Forward),
+    row(kind::SESSION_REFUSED, "session refused", Ingress::FromServer, Access::Refuse, Egress::Forward),
     row(kind::HEARTBEAT, "heartbeat", Ingress::Any, Access::None, Egress::ReplyAndForward),
     row(kind::HEARTBEAT_REPLY, "heartbeat reply", Ingress::Any, Access::None, Egress::ForwardIfForeign),
     Row { kind: None, name: "other", ingress: Ingress::Any, access: Access::None, egress: Egress::Forward },

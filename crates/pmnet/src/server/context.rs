@@ -1,5 +1,6 @@
 //! What all sessions of a server share.
 
+use super::behind::Trouble;
 use super::config::{ServerConfig, ServerStats};
 use crate::pieces::{Response, Sizes};
 use crate::wire::{Body, Packet};
@@ -20,6 +21,8 @@ pub(super) struct Context {
     pub(super) buffered: usize,
     /// Bytes of responses beyond one window that are kept until their clients have them.
     pub(super) long_bytes: usize,
+    /// What an operator must know.
+    pub(super) troubles: VecDeque<Trouble>,
     /// Datagrams to be fetched.
     out: VecDeque<(SocketAddr, Vec<u8>)>,
     tickets: u64,
@@ -37,6 +40,7 @@ impl Context {
             stats: ServerStats::default(),
             buffered: 0,
             long_bytes: 0,
+            troubles: VecDeque::new(),
             out: VecDeque::new(),
             tickets: 0,
             touched: 0,

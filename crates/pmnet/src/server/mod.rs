@@ -11,6 +11,7 @@
 //!
 //! After a crash the rows that are committed, and the floor, are all that a new [`Server`] needs.
 
+mod behind;
 mod bypasses;
 mod config;
 mod context;
@@ -22,6 +23,7 @@ mod row;
 mod session;
 mod table;
 
+pub use behind::Trouble;
 pub use config::{ResponseTooLong, ServerConfig, ServerStats, Ticket, Work};
 pub use row::SessionRow;
 

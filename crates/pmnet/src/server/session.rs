@@ -98,6 +98,10 @@ pub(super) struct Session {
     ending: bool,
     /// A foreign session of which update 1 may be the first, or 0.
     unsure: bool,
+    /// The last update that was confirmed, if that is one that the application has lost.
+    pub(super) behind: Option<u32>,
+    /// The first missing update that an operator was told of.
+    pub(super) told_missing: Option<u32>,
     gap: Pause,
     recover: Pause,
     pub(super) life: Life,
@@ -135,6 +139,8 @@ impl Session {
             end: None,
             ending: false,
             unsure: false,
+            behind: None,
+            told_missing: None,
             gap: Pause::default(),
             recover: Pause::default(),
             life: Life::Goes,
@@ -203,10 +209,12 @@ impl Session {
         [self.gap.at(), self.recover.at()].into_iter().flatten().min()
     }
 
-    /// The client, or a device in its place, has sent something from here.
-    pub(super) fn heard(&mut self, address: SocketAddr) {
+    /// The client, or a device in its place, has sent something from here; whether that answers *recover*.
+    pub(super) fn heard(&mut self, address: SocketAddr, answers: bool) {
         self.address = address;
-        self.recover.stop();
+        if answers {
+            self.recover.stop();
+        }
     }
 
     /// Whether packets are taken: not while the outcome of work behind a failure is awaited, nor behind the end.
@@ -215,7 +223,7 @@ impl Session {
     }
 
     /// Number of the first update that is not committed.
-    fn uncommitted(&self) -> u32 {
+    pub(super) fn uncommitted(&self) -> u32 {
         self.row.update.wrapping_add(1)
     }
 
@@ -230,6 +238,9 @@ impl Session {
             ctx.stats.make_up_acks += 1;
             self.ack_due = true;
             return;
+        }
+        if self.is_behind() && self.behind < Some(seq) {
+            return self.refuse_behind(seq, ctx);
         }
         if !self.takes() {
             ctx.stats.early_dropped += 1;
@@ -303,6 +314,9 @@ impl Session {
             }
             Known::New | Known::Lost => {}
         }
+        if self.is_behind() {
+            return self.refuse_behind(request.seq, ctx);
+        }
         let after = request.after.unwrap_or(0);
         let in_reach = after < self.limit(ctx) && after < FIRST_BYPASS;
         let has_room = ctx.has_room(request.bytes.len()) || self.bytes() == 0;
@@ -326,6 +340,9 @@ impl Session {
 
     /// The client has told that `seq` is its last update.
     pub(super) fn end(&mut self, seq: u32, ctx: &mut Context) {
+        if self.is_behind() {
+            return self.refuse_behind(seq, ctx);
+        }
         let last = self.order.next().wrapping_sub(1);
         let is_behind = seq != last && seq < self.order.next();
         if is_behind || seq >= self.limit(ctx) || !self.takes() {
@@ -344,6 +361,9 @@ impl Session {
             self.ask_for_missing(ctx);
         }
         if self.recover.fires(ctx.now, ctx.config.recover_max) {
+            if self.is_behind() {
+                return self.refuse_behind(self.row.update, ctx);
+            }
             ctx.stats.recovers += 1;
             let body = Body::Recover { incarnation: ctx.incarnation };
             ctx.send(self.address, self.row.key.session, self.row.update, body);
@@ -359,6 +379,9 @@ impl Session {
             && self.gap.pause() > FOREIGN_WAIT.min(ctx.config.retransmit_max / 2)
         {
             return self.begin_with_1(ctx);
+        }
+        if self.gap.pause() >= ctx.config.retransmit_max {
+            self.tell_missing(self.order.next(), ctx);
         }
         for (first, count) in self.order.missing(self.limit(ctx)) {
             ctx.stats.retransmit_requests += 1;

@@ -12,7 +12,7 @@ use std::time::Duration;
 /// Path MTU: small, so that requests are often in pieces.
 const MTU: u16 = 120;
 /// A run that takes longer is stuck.
-const STEPS_MAX: u64 = 400_000;
+const STEPS_MAX: u64 = 1_000_000;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
