@@ -16,7 +16,7 @@ use landfall_pmnet::device::{Action, Arrival, DeviceConfig, Verdict};
 use landfall_pmnet::log::Limits;
 use landfall_sockets::{Frames, Poller, Waker};
 use landfall_spin::Spin;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::ops::RangeInclusive;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
@@ -199,6 +199,8 @@ impl Relay {
 
     fn receive_from_clients(&mut self) -> Result<(), SwitchError> {
         for (index, chunk, from, len) in self.receive(self.front.as_raw_fd())? {
+            // As the log has it, which knows one form of an address.
+            let from = canonical(from);
             let packet = self.hold(chunk, len);
             if self.open_path(from) {
                 let verdict = self.handle(from, self.server, packet, len);
@@ -219,7 +221,7 @@ impl Relay {
             let packet = self.hold(chunk, len);
             if self.handle(from, client, packet, len) == Verdict::Forward {
                 let bytes = self.bytes(packet, index, len);
-                if self.front.send_to(&bytes, client).is_err() {
+                if !self.send_to_client(&bytes, client) {
                     self.engine.status.dropped(1);
                 }
             }
@@ -299,6 +301,17 @@ impl Relay {
         }
     }
 
+    /// False if it could not be sent.
+    fn send_to_client(&self, bytes: &[u8], client: SocketAddr) -> bool {
+        let to = match client.ip() {
+            IpAddr::V4(ip) if self.server.is_ipv6() => {
+                SocketAddr::new(ip.to_ipv6_mapped().into(), client.port())
+            }
+            _ => client,
+        };
+        self.front.send_to(bytes, to).is_ok()
+    }
+
     /// Sends what the device wants sent.
     fn act(&mut self) {
         while let Some(action) = self.engine.device.poll_action() {
@@ -307,7 +320,7 @@ impl Relay {
                     self.upstreams.send(&from, &payload);
                 }
                 Action::Datagram { to, payload, .. } => {
-                    let _ = self.front.send_to(&payload, to);
+                    self.send_to_client(&payload, to);
                 }
                 Action::Logged { identity, stored } => {
                     if let Ok(bytes) = self.engine.device.log().bytes_of(&stored) {
@@ -317,6 +330,14 @@ impl Relay {
                 }
             }
         }
+    }
+}
+
+/// A socket for both families shows IPv4 clients as IPv6 addresses.
+fn canonical(address: SocketAddr) -> SocketAddr {
+    match address.ip().to_canonical() {
+        IpAddr::V4(ip) => SocketAddr::new(ip.into(), address.port()),
+        IpAddr::V6(_) => address,
     }
 }
 
