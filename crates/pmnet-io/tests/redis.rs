@@ -166,6 +166,24 @@ fn flushed_rows_are_written_again() {
 }
 
 #[test]
+fn a_row_that_something_else_has_changed_is_noticed_and_written_again() {
+    let Some(redis) = Redis::start() else { return };
+    let pair = Pair::start(redis.address);
+    let (mut ours, mut theirs) = (pair.client(), redis.client());
+    let key = "landfall:pmnet:row:0";
+    for (noticed, meddle) in (0..).zip([&["DEL", key][..], &["SET", key, "else"]]) {
+        ours.call(&["SET", "k", "v"]);
+        ours.call(&["GET", "k"]);
+        assert_eq!(pair.reports.redis.get().foreign_rows, noticed);
+        theirs.call(meddle);
+        ours.call(&["SET", "k", "w"]);
+        assert_eq!(ours.call(&["GET", "k"]), "$1\r\nw\r\n");
+        let is_noticed = || pair.reports.redis.get().foreign_rows == noticed + 1;
+        until("the row to be noticed", || is_noticed().then_some(()));
+    }
+}
+
+#[test]
 fn a_second_side_car_on_the_same_keys_takes_over_and_the_first_commits_nothing_more() {
     let Some(redis) = Redis::start() else { return };
     let reports = Arc::new(ServerSideReports::default());

@@ -66,6 +66,7 @@ pub(super) fn server(network: &ServerReport, redis: &RedisReport) -> String {
         ("redis_updates_total", "Updates executed", redis.updates),
         ("redis_bypasses_total", "Bypasses executed", redis.bypasses),
         ("redis_behind_total", "Sessions refused, as confirmed updates of theirs are lost", redis.behind),
+        ("redis_foreign_rows_total", "Rows that something else had changed or removed", redis.foreign_rows),
         ("redis_missing_total", "Times that updates were asked for in vain", redis.missing),
         (
             "redis_rejected_total",

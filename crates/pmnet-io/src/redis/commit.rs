@@ -5,14 +5,14 @@
 //! out, told or kept as its kind demands, and the rest is tried again.
 
 use super::job::Job;
-use super::ledger::{Command, Ledger, Staged};
+use super::ledger::{Command, Ledger, REPLACE, Staged};
 use super::rejected::Rejection;
 use super::resp;
 use super::server::too_long;
 use super::server::{Link, Redis};
 use super::upstream::{Replied, UpstreamError, refuse_errors};
 use crate::runtime::{Network, Outcome};
-use landfall_pmnet::{SessionKey, Work};
+use landfall_pmnet::{SessionKey, SessionRow, Work};
 use std::ops::Range;
 
 /// Attempts at one transaction: each leaves out what was refused in the one before it.
@@ -44,6 +44,8 @@ struct Sent {
     /// Commands with the side-car's own behind those.
     commands: usize,
     staged: Staged,
+    /// Commands that replace a row, by number, and the row that must have been there.
+    replaced: Vec<(usize, SessionRow)>,
     kept: Vec<Rejection>,
     /// Whether it leaves a note of what is in doubt.
     doubt: bool,
@@ -314,6 +316,7 @@ impl<'w> Commit<'w> {
                 return Ok(());
             }
         };
+        sent.check_rows(&replies, redis);
         let mut late = Vec::new();
         for (at, span) in &sent.spans {
             late.extend(self.pieces[*at].settle(&replies[span.clone()]));
@@ -415,6 +418,10 @@ impl Sent {
         }
         self.doubt = !doubt.is_empty();
         own.extend(link.ledger.commands(&self.staged));
+        let replaces = own.iter().enumerate().filter(|(_, command)| command[0] == REPLACE);
+        let numbers = replaces.map(|(at, _)| self.commands + at);
+        let known = numbers.zip(link.ledger.replaced(&self.staged));
+        self.replaced = known.filter_map(|(at, row)| Some((at, row?))).collect();
         for command in &own {
             link.upstream.push(&command.iter().map(Vec::as_slice).collect::<Vec<_>>());
         }
@@ -423,6 +430,21 @@ impl Sent {
         link.upstream.push(&[b"EXEC"]);
         link.upstream.push(&[b"WATCH", meta.as_bytes()]);
         link.upstream.push(&[b"GET", meta.as_bytes()]);
+    }
+
+    /// Nobody else writes rows: who does is noticed.
+    fn check_rows(&self, replies: &[Vec<u8>], redis: &mut Redis) {
+        for (at, row) in &self.replaced {
+            let was = replies.get(*at).and_then(|reply| resp::bulk(reply));
+            if was != Some(&row.to_bytes()[..]) {
+                redis.report.foreign_rows += 1;
+                tracing::error!(
+                    client = %row.key.client, session = row.key.session, prefix = redis.config.prefix,
+                    "something else than this side-car has changed or removed the row of a session; it is as it must be again: \
+                     keep others away from keys with this prefix"
+                );
+            }
+        }
     }
 
     /// The transaction is committed; what it rejected is not kept yet.

@@ -12,6 +12,8 @@ use std::collections::BTreeMap;
 /// Most slots that a side-car believes in.
 pub(super) const SLOTS_MAX: u32 = 1 << 20;
 const VERSION: &str = "1";
+/// Writes a row, and tells what was there.
+pub(super) const REPLACE: &[u8] = b"GETSET";
 
 /// What `PREFIX:meta` says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -173,25 +175,33 @@ impl Ledger {
     /// The commands of a transaction that write it.
     pub(super) fn commands(&self, staged: &Staged) -> Vec<Command> {
         let mut commands = Vec::new();
-        let put = |slot: u32, row: &SessionRow| {
-            vec![b"SET".to_vec(), Self::row_key(&self.prefix, slot).into_bytes(), row.to_bytes().to_vec()]
+        let put = |set: &[u8], slot: u32, row: &SessionRow| {
+            vec![set.to_vec(), Self::row_key(&self.prefix, slot).into_bytes(), row.to_bytes().to_vec()]
         };
         if staged.all {
             let kept = self
                 .rows
                 .values()
                 .filter(|(slot, _)| staged.drops.iter().all(|(dropped, _)| dropped != slot));
-            commands.extend(kept.map(|(slot, row)| put(*slot, row)));
+            commands.extend(kept.map(|(slot, row)| put(b"SET", *slot, row)));
         }
         for (slot, _) in &staged.drops {
             commands.push(vec![b"DEL".to_vec(), Self::row_key(&self.prefix, *slot).into_bytes()]);
         }
-        commands.extend(staged.puts.iter().map(|(slot, row)| put(*slot, row)));
+        commands.extend(staged.puts.iter().map(|(slot, row)| put(REPLACE, *slot, row)));
         if staged.all || staged.meta != self.meta {
             let text = staged.meta.to_text().into_bytes();
             commands.push(vec![b"SET".to_vec(), Self::meta_key(&self.prefix).into_bytes(), text]);
         }
         commands
+    }
+
+    /// What the rows that a transaction replaces are, in the order of its commands; nothing for new ones.
+    pub(super) fn replaced(&self, staged: &Staged) -> Vec<Option<SessionRow>> {
+        let known = |slot: &u32, row: &SessionRow| {
+            self.rows.get(&row.key).filter(|(known, _)| known == slot).map(|(_, row)| *row)
+        };
+        staged.puts.iter().map(|(slot, row)| known(slot, row)).collect()
     }
 
     /// The transaction is committed.

@@ -9,6 +9,7 @@ mod behind;
 pub mod client;
 pub mod commands;
 mod commit;
+mod doubts;
 mod job;
 mod ledger;
 pub mod reconcile;

@@ -6,6 +6,7 @@
 
 use super::behind::Noted;
 use super::commit::{Commit, keep};
+use super::doubts::settle;
 use super::ledger::{Ledger, Meta, SLOTS_MAX, Staged};
 use super::rejected::{RejectedFile, Rejection};
 use super::resp;
@@ -94,6 +95,8 @@ pub struct RedisReport {
     pub restored: u64,
     /// Sessions that were refused, as the server has lost updates of theirs that it had confirmed.
     pub behind: u64,
+    /// Rows that something else had changed or removed.
+    pub foreign_rows: u64,
     /// Times that updates were asked for in vain.
     pub missing: u64,
     /// Times that too few replicas had what was committed, so that everything waited for them.
@@ -287,7 +290,8 @@ impl Redis {
         let reply = link.upstream.call(None)?;
         if let Some(noted) = resp::bulk(&reply) {
             link.doubt = true;
-            keep(Rejection::in_doubt(noted), self, link, None)?;
+            let doubts = settle(Rejection::in_doubt(noted), link)?;
+            keep(doubts, self, link, None)?;
         }
         link.settled = true;
         Ok(())

@@ -48,6 +48,8 @@ pub(super) struct Connection {
     slots: VecDeque<Slot>,
     transaction: Option<Transaction>,
     blocked: Option<Blocked>,
+    /// The error that the next command gets, which is the last one: the session was lost while none was under way.
+    farewell: Option<String>,
     /// The client sends no more.
     ended: bool,
 }
@@ -73,6 +75,7 @@ impl Connection {
             slots: VecDeque::new(),
             transaction: None,
             blocked: None,
+            farewell: None,
             ended: false,
         }
     }
@@ -188,6 +191,10 @@ impl Connection {
         config: &SidecarConfig,
         report: &mut SidecarReport,
     ) -> Step {
+        if let Some(text) = self.farewell.take() {
+            self.close_with(&text);
+            return Step::Done;
+        }
         let class = classify(args);
         let known =
             matches!(class, Class::Local(Answer::Auth | Answer::Hello | Answer::Quit | Answer::Reset));
@@ -445,10 +452,14 @@ impl Connection {
         }
     }
 
-    /// The session is over: what became of the requests under way is unknown, and is told so.
+    /// The session is over: what became of the requests under way is unknown, and is told so. Without any, the next one is told.
     pub(super) fn session_lost(&mut self, why: &str) {
         self.session = None;
         self.blocked = None;
+        if self.is_idle() {
+            self.farewell = Some(format!("LANDFALL {why}; what it had written may be lost"));
+            return;
+        }
         let error = format!("LANDFALL {why}; the command may have been executed or not");
         for slot in &mut self.slots {
             if !matches!(slot, Slot::Ready(_)) {
