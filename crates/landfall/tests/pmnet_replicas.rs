@@ -320,4 +320,13 @@ fn a_rejection_that_nobody_saw_is_kept_as_in_doubt_and_what_was_seen_is_not() {
     redis.restart();
     assert_eq!(resp.call(&[b"RPUSH", b"list", b"twice"]).unwrap(), Reply::Int(2));
     assert_eq!(rejected(&redis), kept, "nothing more was in doubt");
+    // A reply that nobody sees, of a command whose effect is there.
+    std::thread::scope(|scope| {
+        let cut = scope.spawn(|| proxy.cut(Cut::LoseReply, "HMSET"));
+        until("the proxy's readiness", || proxy.is_ready().then_some(()));
+        assert_eq!(resp.call(&[b"HMSET", b"hash", b"f", b"x"]).unwrap(), Reply::Simple("OK".into()));
+        cut.join().unwrap();
+    });
+    wait_for_empty_log(&relay);
+    assert_eq!(rejected(&redis), kept, "what was executed is in no doubt");
 }

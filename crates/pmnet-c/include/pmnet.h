@@ -307,7 +307,7 @@ int PMNet_ack(PMNet_server *server, uint64_t id);
 /*
  * A bypass is executed. It must show committed state only.
  *
- * response: `len` bytes; NULL is allowed if len is 0. The longest is that of requests.
+ * response: `len` bytes; NULL is allowed if len is 0. At most 1 GiB.
  * changed:  not zero if it changed something, and the row is committed with it.
  *
  * PMNET_OK. PMNET_E_MISUSE: not a bypass, or as in PMNet_ack. PMNET_E_TOO_LARGE: not answered; give a shorter response.

@@ -142,7 +142,9 @@ impl CallError {
 fn session_code(error: &SessionError) -> Code {
     match error {
         SessionError::Request(ClientError::Full) => Code::Full,
-        SessionError::Request(ClientError::TooLarge { .. }) => Code::TooLarge,
+        SessionError::Request(ClientError::TooLarge { .. }) | SessionError::ResponseTooLong { .. } => {
+            Code::TooLarge
+        }
         SessionError::Request(ClientError::Exhausted) => Code::Exhausted,
         SessionError::Request(ClientError::Ended) | SessionError::Ended => Code::Ended,
         SessionError::Refused(_) => Code::Refused,

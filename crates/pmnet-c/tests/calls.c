@@ -13,6 +13,9 @@
         } \
     } while (0)
 
+/* A response of many windows. */
+#define LARGE ((size_t)2 << 20)
+
 static const char *address;
 
 static void *use(void *nothing) {
@@ -35,6 +38,8 @@ static void *use(void *nothing) {
     CHECK(len == 6 && memcmp(response, "answer", 6) == 0);
     CHECK(PMNet_bypass(session, "nothing", 7, &response, &len) == PMNET_OK);
     CHECK(len == 0 && response != NULL);
+    CHECK(PMNet_bypass(session, "large", 5, &response, &len) == PMNET_OK);
+    CHECK(len == LARGE && response[0] == 0 && response[LARGE - 1] == 7);
     char *large = calloc(1, 2 << 20);
     CHECK(large != NULL && PMNet_send_update(session, large, 2 << 20) == PMNET_E_TOO_LARGE);
     free(large);
@@ -63,12 +68,21 @@ static void acked(PMNet_server *server, uint32_t kind, const char *bytes) {
 
 static void responded(PMNet_server *server, const char *bytes, const char *response) {
     uint64_t id = next(server, PMNET_BYPASS, bytes)->id;
-    char *large = calloc(1, 2 << 20);
+    size_t beyond = ((size_t)1 << 30) + 1;
+    char *large = calloc(1, beyond);
     CHECK(PMNet_ack(server, id) == PMNET_E_MISUSE);
     CHECK(strstr(PMNet_last_error(), "PMNet_respond") != NULL);
-    CHECK(large != NULL && PMNet_respond(server, id, large, 2 << 20, 0) == PMNET_E_TOO_LARGE);
+    CHECK(large != NULL && PMNet_respond(server, id, large, beyond, 0) == PMNET_E_TOO_LARGE);
     free(large);
     CHECK(PMNet_respond(server, id, response, strlen(response), 0) == PMNET_OK);
+}
+
+static void responded_large(PMNet_server *server) {
+    char *large = calloc(1, LARGE);
+    CHECK(large != NULL);
+    large[LARGE - 1] = 7;
+    CHECK(PMNet_respond(server, next(server, PMNET_BYPASS, "large")->id, large, LARGE, 0) == PMNET_OK);
+    free(large);
 }
 
 static void serve(PMNet_server *server, uint8_t *row) {
@@ -80,6 +94,7 @@ static void serve(PMNet_server *server, uint8_t *row) {
     acked(server, PMNET_UPDATE, "");
     responded(server, "ask", "answer");
     responded(server, "nothing", "");
+    responded_large(server);
     const PMNet_request *end = next(server, PMNET_ROW, "");
     memcpy(row, end->row, PMNET_ROW_BYTES);
     CHECK(PMNet_ack(server, end->id) == PMNET_OK);

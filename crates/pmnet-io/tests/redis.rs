@@ -4,122 +4,16 @@
 
 mod common;
 
-use common::{Client, Redis};
-use landfall_pmnet_io::redis::client::{self, SidecarConfig, SidecarReport};
+use common::{Client, Redis, Running, Sidecars as Pair, anywhere, until};
+use landfall_pmnet_io::redis::client::{self, SidecarConfig};
 use landfall_pmnet_io::redis::server::{self, ServerSideConfig, ServerSideReports};
-use landfall_pmnet_io::runtime::{Published, RuntimeError};
+use landfall_pmnet_io::runtime::Published;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
-
-const LIMIT: Duration = Duration::from_secs(20);
-
-fn anywhere() -> SocketAddr {
-    "127.0.0.1:0".parse().unwrap()
-}
-
-fn until<T>(what: &str, mut done: impl FnMut() -> Option<T>) -> T {
-    let began = Instant::now();
-    loop {
-        if let Some(value) = done() {
-            return value;
-        }
-        assert!(began.elapsed() < LIMIT, "{what} did not happen");
-        std::thread::sleep(Duration::from_millis(2));
-    }
-}
-
-/// A side-car in a thread, ended in good order when dropped.
-struct Running {
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Running {
-    fn start(run: impl FnOnce(Arc<AtomicBool>) + Send + 'static) -> Self {
-        let stop = Arc::new(AtomicBool::new(false));
-        let theirs = stop.clone();
-        Self { stop, thread: Some(std::thread::spawn(move || run(theirs))) }
-    }
-
-    fn end(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            thread.join().unwrap();
-        }
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
-struct Pair {
-    _client: Running,
-    server: Running,
-    config: ServerSideConfig,
-    reports: Arc<ServerSideReports>,
-    report: Arc<Published<SidecarReport>>,
-    address: SocketAddr,
-}
-
-impl Pair {
-    fn start(redis: SocketAddr) -> Self {
-        Self::start_with(redis, |_| {}, |_| {})
-    }
-
-    fn start_with(
-        redis: SocketAddr,
-        change_server: impl FnOnce(&mut ServerSideConfig),
-        change_client: impl FnOnce(&mut SidecarConfig),
-    ) -> Self {
-        let reports = Arc::new(ServerSideReports::default());
-        let mut config = ServerSideConfig::new(anywhere(), redis);
-        config.reply_limit = Duration::from_secs(2);
-        change_server(&mut config);
-        let server = start_server(&config, &reports);
-        let listens = until("the server's start", || reports.network.get().listens);
-        config.options.listen = listens;
-        let report = Arc::new(Published::default());
-        let mut client_config = SidecarConfig::new(anywhere(), listens);
-        change_client(&mut client_config);
-        let theirs = report.clone();
-        let client = Running::start(move |stop| client::run(client_config, theirs, stop).unwrap());
-        let address = until("the client's start", || report.get().listens);
-        Self { _client: client, server, config, reports, report, address }
-    }
-
-    fn client(&self) -> Client {
-        Client::connect(self.address)
-    }
-
-    /// Ends the server's side-car and starts another at the same address.
-    fn restart_server(&mut self) {
-        self.server.end();
-        self.server = start_server(&self.config, &self.reports);
-    }
-}
-
-fn start_server(config: &ServerSideConfig, reports: &Arc<ServerSideReports>) -> Running {
-    let (config, reports) = (config.clone(), reports.clone());
-    Running::start(move |stop| {
-        // A program that another test is starting has a copy of the socket that was at this address, until it is executed.
-        let outcome = until("its address to be free", || {
-            let outcome = server::run(config.clone(), reports.clone(), stop.clone());
-            (!matches!(outcome, Err(RuntimeError::Bind { .. }))).then_some(outcome)
-        });
-        outcome.unwrap();
-    })
-}
+use std::time::Duration;
 
 #[test]
 fn clients_get_what_the_server_would_say() {
@@ -269,6 +163,24 @@ fn flushed_rows_are_written_again() {
     pair.restart_server();
     assert_eq!(client.call(&["INCR", "n"]), ":1\r\n", "the session is still known");
     assert_eq!(client.call(&["INCR", "n"]), ":2\r\n");
+}
+
+#[test]
+fn a_row_that_something_else_has_changed_is_noticed_and_written_again() {
+    let Some(redis) = Redis::start() else { return };
+    let pair = Pair::start(redis.address);
+    let (mut ours, mut theirs) = (pair.client(), redis.client());
+    let key = "landfall:pmnet:row:0";
+    for (noticed, meddle) in (0..).zip([&["DEL", key][..], &["SET", key, "else"]]) {
+        ours.call(&["SET", "k", "v"]);
+        ours.call(&["GET", "k"]);
+        assert_eq!(pair.reports.redis.get().foreign_rows, noticed);
+        theirs.call(meddle);
+        ours.call(&["SET", "k", "w"]);
+        assert_eq!(ours.call(&["GET", "k"]), "$1\r\nw\r\n");
+        let is_noticed = || pair.reports.redis.get().foreign_rows == noticed + 1;
+        until("the row to be noticed", || is_noticed().then_some(()));
+    }
 }
 
 #[test]
@@ -442,4 +354,103 @@ fn a_server_killed_under_load_loses_nothing_acknowledged_and_does_nothing_twice(
     }
     assert!(pair.reports.redis.get().connections >= 5);
     drop(pair);
+}
+
+/// A reply's first line and its length without that line and its end.
+fn shape(reply: &str) -> (&str, usize) {
+    let (head, body) = reply.split_once("\r\n").expect("a line");
+    (head, body.len().saturating_sub(2))
+}
+
+/// Beyond what 1024 fragments of a response carry.
+const LONG: usize = 40 << 20;
+
+#[test]
+fn long_replies_arrive_whole_and_in_their_place() {
+    let Some(redis) = Redis::start() else { return };
+    let pair = Pair::start(redis.address);
+    let (mut ours, mut theirs) = (pair.client(), redis.client());
+    let lens = [40_000, 60_000, 1_482_000, 1_482_753, 5_000_000, LONG];
+    for (at, len) in lens.iter().enumerate() {
+        let key = format!("k{at}");
+        theirs.call(&["SETRANGE", &key, &(len - 1).to_string(), "x"]);
+        theirs.call(&["SET", &format!("s{at}"), &key]);
+        ours.send(&["GET", &key]);
+        ours.send(&["GET", &format!("s{at}")]);
+        ours.send(&["STRLEN", &key]);
+    }
+    for (at, len) in lens.iter().enumerate() {
+        let reply = ours.reply();
+        assert_eq!(shape(&reply), (format!("${len}").as_str(), *len), "the value of k{at}");
+        assert!(reply.ends_with("x\r\n"));
+        assert_eq!(ours.reply(), format!("$2\r\nk{at}\r\n"), "the reply behind k{at}'s");
+        assert_eq!(ours.reply(), format!(":{len}\r\n"));
+    }
+    let word = "w".repeat(1000);
+    let words: Vec<&str> = ["RPUSH", "l"].into_iter().chain([word.as_str(); 5000]).collect();
+    theirs.call(&words);
+    for start in [&["HELLO", "2"][..], &["HELLO", "3"]] {
+        ours.call(start);
+        let expected = theirs.call(&["LRANGE", "l", "0", "-1"]);
+        assert!(ours.call(&["LRANGE", "l", "0", "-1"]) == expected, "a long array after {start:?}");
+        ours.call(&["MULTI"]);
+        ours.call(&["GETSET", "k3", "new"]);
+        ours.call(&["LLEN", "l"]);
+        let reply = ours.call(&["EXEC"]);
+        assert!(reply.starts_with("*2\r\n$") && reply.ends_with(":5000\r\n"));
+    }
+}
+
+#[test]
+fn replies_beyond_the_limit_are_errors_that_name_the_option_and_the_connection_goes_on() {
+    let Some(redis) = Redis::start() else { return };
+    let mut theirs = redis.client();
+    theirs.call(&["SETRANGE", "k", "2999999", "x"]);
+    theirs.call(&["SETRANGE", "fits", "1999999", "x"]);
+    for side in ["server", "client"] {
+        let pair = Pair::start_with(
+            redis.address,
+            |config| {
+                config.options.server.response_bytes_max = if side == "server" { 2_500_000 } else { 1 << 30 }
+            },
+            |config| config.client.response_bytes_max = if side == "client" { 2_500_000 } else { 1 << 30 },
+        );
+        let mut ours = pair.client();
+        for request in [&["GET", "k"][..], &["GETEX", "k", "PERSIST"]] {
+            ours.send(request);
+            ours.send(&["GET", "fits"]);
+            let error = ours.reply();
+            let option = format!("raise --max-reply of landfall pmnet {side}");
+            assert!(error.starts_with("-ERR the reply of 30000") && error.contains(&option), "{error}");
+            assert_eq!(shape(&ours.reply()), ("$2000000", 2_000_000));
+        }
+    }
+}
+
+#[test]
+fn requests_beyond_the_limit_are_errors_and_the_connection_goes_on() {
+    let Some(redis) = Redis::start() else { return };
+    let pair = Pair::start(redis.address);
+    let mut ours = pair.client();
+    for command in ["SET", "GETSET"] {
+        let error = ours.call(&[command, "k", &"v".repeat(2 << 20)]);
+        assert!(
+            error.starts_with("-ERR a request of 20971") && error.contains("write less at once"),
+            "{error}"
+        );
+        assert_eq!(ours.call(&["GET", "k"]), "$-1\r\n");
+    }
+}
+
+#[test]
+fn many_clients_fetch_long_replies_at_once_within_the_servers_bound() {
+    let Some(redis) = Redis::start() else { return };
+    let bound = |config: &mut ServerSideConfig| config.options.server.responses_long_bytes_max = 12_000_000;
+    let pair = Pair::start_with(redis.address, bound, |_| {});
+    redis.client().call(&["SETRANGE", "k", "4999999", "x"]);
+    let mut clients: Vec<Client> = (0..8).map(|_| pair.client()).collect();
+    clients.iter_mut().for_each(|client| client.send(&["GET", "k"]));
+    for client in &mut clients {
+        assert_eq!(shape(&client.reply()), ("$5000000", 5_000_000));
+    }
 }

@@ -2,9 +2,13 @@
 
 use crate::wire::{
     Body, EXTENSION_BYTES_MAX, FRAGMENTS_MAX, Fragment, HEADER_BYTES, IPV4_UDP_BYTES, IPV6_UDP_BYTES, Packet,
+    Part, RESPONSE_WINDOW,
 };
+use core::ops::Range;
 use crc_fast::CrcAlgorithm;
 
+/// Most packets of a response that one request of the client brings.
+pub(crate) const RESPONSE_WINDOW_MAX: usize = 256;
 /// Bytes of the extension that tells a fragment's place.
 const PLACE_BYTES: usize = 8;
 
@@ -22,7 +26,7 @@ impl Sizes {
         Self { room: usize::from(mtu).saturating_sub(below).max(EXTENSION_BYTES_MAX + 1) }
     }
 
-    /// Most bytes of an update, or of a response.
+    /// Most bytes of an update.
     pub(crate) fn update_max(self) -> usize {
         (self.room - PLACE_BYTES) * usize::from(FRAGMENTS_MAX)
     }
@@ -59,23 +63,70 @@ impl Sizes {
         pieces.map(|piece| Packet::new(session, seq, body(piece)).to_bytes()).collect()
     }
 
-    /// A response's packets, which share the number of the bypass. Fragments bear the whole's check, so that pieces of
-    /// two executions are never put together.
-    pub(crate) fn response(self, session: u16, seq: u32, response: &[u8]) -> Vec<Vec<u8>> {
-        if response.len() <= self.room {
-            return vec![Packet::new(session, seq, Body::Response(response)).to_bytes()];
+    /// Bytes of a response's piece.
+    fn response_piece(self) -> usize {
+        self.room - PLACE_BYTES
+    }
+
+    /// Bytes of a response that leave unasked.
+    pub(crate) fn response_window(self) -> usize {
+        self.response_piece() * RESPONSE_WINDOW
+    }
+
+    /// A response as it is kept: with its check, where it takes more than one packet.
+    pub(crate) fn response(self, bytes: Vec<u8>) -> Response {
+        let check = if bytes.len() <= self.room { 0 } else { check(&bytes) };
+        Response { bytes, check }
+    }
+
+    /// The packets with which a response begins, which share the number of the bypass: all of them, if they are at most
+    /// [`RESPONSE_WINDOW`]. Pieces bear the whole's check, so that those of two executions are never put together.
+    pub(crate) fn first_window(self, session: u16, seq: u32, response: &Response) -> Vec<Vec<u8>> {
+        let bytes = &response.bytes;
+        if bytes.len() <= self.room {
+            return vec![Packet::new(session, seq, Body::Response(bytes)).to_bytes()];
         }
-        let hash = check(response);
-        let packet = |(place, piece)| {
-            let mut packet = Packet::new(session, seq, Body::ResponseFragment(place, piece));
-            packet.header.hash = hash;
-            packet.to_bytes()
-        };
-        cut(response, self.room - PLACE_BYTES).map(packet).collect()
+        if bytes.len() > self.response_window() {
+            return self.parts(session, seq, response, 0..self.response_window());
+        }
+        let pieces = cut(bytes, self.response_piece());
+        let packet = |(place, piece)| response.piece(session, seq, Body::ResponseFragment(place, piece));
+        pieces.map(packet).collect()
+    }
+
+    /// The packets with the bytes of a response that are asked for, no more of them than one window may have.
+    pub(crate) fn parts(
+        self,
+        session: u16,
+        seq: u32,
+        response: &Response,
+        range: Range<usize>,
+    ) -> Vec<Vec<u8>> {
+        let total = response.bytes.len() as u32;
+        let wanted = response.bytes.get(range.start..range.end.min(response.bytes.len())).unwrap_or_default();
+        let offsets = (range.start as u32..).step_by(self.response_piece());
+        let packet =
+            |(offset, piece)| response.piece(session, seq, Body::ResponsePart(Part { offset, total }, piece));
+        offsets.zip(wanted.chunks(self.response_piece())).take(RESPONSE_WINDOW_MAX).map(packet).collect()
     }
 }
 
-/// CRC-32 (IEEE 802.3) of a response: the hash of its fragments.
+/// A response, and what tells its pieces from those of another one.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Response {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) check: u32,
+}
+
+impl Response {
+    fn piece(&self, session: u16, seq: u32, body: Body<'_>) -> Vec<u8> {
+        let mut packet = Packet::new(session, seq, body);
+        packet.header.hash = self.check;
+        packet.to_bytes()
+    }
+}
+
+/// CRC-32 (IEEE 802.3) of a response: the hash of its pieces.
 pub(crate) fn check(response: &[u8]) -> u32 {
     crc_fast::checksum(CrcAlgorithm::Crc32IsoHdlc, response) as u32
 }
@@ -85,7 +136,7 @@ fn cut(whole: &[u8], piece: usize) -> impl Iterator<Item = (Fragment, &[u8])> {
     (0..count).zip(whole.chunks(piece)).map(move |(index, piece)| (Fragment { index, count, total }, piece))
 }
 
-/// Pieces that have arrived of one bypass or response.
+/// Pieces that have arrived of one bypass.
 #[derive(Debug)]
 pub(crate) struct Assembly {
     /// What every piece must agree on.
@@ -102,13 +153,13 @@ pub(crate) struct Mark {
     pub(crate) count: u16,
     /// Bytes of the whole.
     pub(crate) total: u32,
-    /// The header's hash for responses; the update to wait for, for bypasses.
-    pub(crate) extra: u32,
+    /// The update to wait for.
+    pub(crate) after: u32,
 }
 
 impl Mark {
-    pub(crate) fn new(fragment: Fragment, extra: u32) -> Self {
-        Self { count: fragment.count, total: fragment.total, extra }
+    pub(crate) fn new(fragment: Fragment, after: u32) -> Self {
+        Self { count: fragment.count, total: fragment.total, after }
     }
 }
 
@@ -191,11 +242,9 @@ mod tests {
             let sizes = Sizes::new(mtu, ipv6);
             for len in [0, 1, 30, 31, 60, 500, 1440, 1441, 1448, 1457, 4000] {
                 let whole: Vec<u8> = (0..=250).cycle().take(len.min(sizes.bypass_max())).collect();
-                for packets in [sizes.response(1, 1 << 31, &whole), sizes.bypass(1, 1 << 31, Some(3), &whole)]
-                {
-                    if packets.len() > 1 {
-                        assert_eq!(together(&packets), whole, "{len} at {mtu}");
-                    }
+                let packets = sizes.bypass(1, 1 << 31, Some(3), &whole);
+                if packets.len() > 1 {
+                    assert_eq!(together(&packets), whole, "{len} at {mtu}");
                 }
             }
         }
@@ -214,6 +263,22 @@ mod tests {
     }
 
     #[test]
+    fn a_response_beyond_one_window_begins_with_it_and_goes_on_as_it_is_asked() {
+        let sizes = Sizes::new(100, false);
+        let bytes: Vec<u8> = (0..=250).cycle().take(sizes.response_window() + 1).collect();
+        let response = sizes.response(bytes.clone());
+        assert_eq!(sizes.first_window(1, 1 << 31, &response).len(), RESPONSE_WINDOW);
+        let last = sizes.parts(1, 1 << 31, &response, bytes.len() - 1..usize::MAX);
+        let packet = Packet::parse(&last[0]).unwrap();
+        let part = Part { offset: bytes.len() as u32 - 1, total: bytes.len() as u32 };
+        assert_eq!(packet.body, Body::ResponsePart(part, &bytes[bytes.len() - 1..]));
+        assert_eq!((last.len(), packet.header.hash), (1, check(&bytes)));
+        assert!(sizes.parts(1, 1 << 31, &response, bytes.len() + 1..usize::MAX).is_empty());
+        let longer = sizes.response(vec![7; sizes.response_window() * 20]);
+        assert_eq!(sizes.parts(1, 1 << 31, &longer, 3..usize::MAX).len(), RESPONSE_WINDOW_MAX);
+    }
+
+    #[test]
     fn the_longest_request_takes_1024_packets() {
         let sizes = Sizes::new(100, false);
         let longest = vec![1; sizes.update_max()];
@@ -224,7 +289,7 @@ mod tests {
 
     #[test]
     fn pieces_that_do_not_add_up_are_no_whole() {
-        let mut assembly = Assembly::new(Mark { count: 2, total: 4, extra: 0 });
+        let mut assembly = Assembly::new(Mark { count: 2, total: 4, after: 0 });
         assert!(assembly.add(0, b"ab"));
         assert!(!assembly.add(1, b"cde"));
         assert!(assembly.add(1, b"c"));

@@ -16,6 +16,8 @@ pub const DEVICES_MAX: u8 = 250;
 pub const FIRST_BYPASS: u32 = 1 << 31;
 /// Most fragments of a request or response.
 pub const FRAGMENTS_MAX: u16 = 1024;
+/// Packets of a response that a server sends before the client asks for more.
+pub const RESPONSE_WINDOW: usize = 32;
 /// Bytes of the longest extension: a bypass fragment's.
 pub const EXTENSION_BYTES_MAX: usize = 16;
 /// Bytes of Ethernet payload that IPv4 and UDP headers take.
@@ -105,12 +107,18 @@ pub mod kind {
     pub const BYPASS_FRAGMENT: u8 = 0x12;
     /// A piece of a response.
     pub const RESPONSE_FRAGMENT: u8 = 0x13;
+    /// A piece of a response that is sent window by window.
+    pub const RESPONSE_PART: u8 = 0x14;
+    /// The client asks for a window of a response.
+    pub const RESPONSE_REQUEST: u8 = 0x15;
     /// The server has committed every update up to a number.
     pub const SERVER_ACK: u8 = 0x18;
     /// The server misses updates.
     pub const RETRANSMIT: u8 = 0x19;
     /// Several devices' acknowledgements of one update.
     pub const JOINT_ACK: u8 = 0x1a;
+    /// A client tells what it knows to be committed.
+    pub const CONFIRMED: u8 = 0x1b;
     /// A client begins a session.
     pub const SESSION_START: u8 = 0x20;
     /// The server has taken it.
@@ -140,6 +148,26 @@ pub struct Fragment {
     pub total: u32,
 }
 
+/// Place of a piece in a response that is sent window by window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Bytes in front of it.
+    pub offset: u32,
+    /// Bytes of the whole.
+    pub total: u32,
+}
+
+/// Bytes of a response that a client asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// The first.
+    pub offset: u32,
+    /// How many; none: all has arrived, or nothing more is wanted, and the server may forget the response.
+    pub len: u32,
+    /// CRC-32 (IEEE) of the response that is meant.
+    pub check: u32,
+}
+
 /// Who sends or answers a heartbeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -162,6 +190,8 @@ pub enum Refusal {
     Unknown = 2,
     /// The server has as many sessions as it takes.
     NoRoom = 3,
+    /// The server has lost updates of the session that it has confirmed.
+    Behind = 4,
 }
 
 /// What is behind the header, by the packet's kind.
@@ -179,6 +209,10 @@ pub enum Body<'a> {
     Response(&'a [u8]),
     /// A piece of one.
     ResponseFragment(Fragment, &'a [u8]),
+    /// A piece of one that is sent window by window. The header's hash is the check of the whole.
+    ResponsePart(Part, &'a [u8]),
+    /// These bytes of a response are wanted.
+    ResponseRequest(Wanted),
     /// A response from a device's cache.
     CacheResponse(&'a [u8]),
     /// A bypass. With `after`: to be executed once every update up to it is applied.
@@ -209,6 +243,8 @@ pub enum Body<'a> {
         /// How many, at least one.
         count: u32,
     },
+    /// A server-ACK has covered everything up to the header's number.
+    Confirmed,
     /// A session begins.
     SessionStart {
         /// Tells a repetition from another client's.
@@ -307,6 +343,8 @@ impl<'a> Body<'a> {
             Self::JointAck(_) => kind::JOINT_ACK,
             Self::Response(_) => kind::RESPONSE,
             Self::ResponseFragment(..) => kind::RESPONSE_FRAGMENT,
+            Self::ResponsePart(..) => kind::RESPONSE_PART,
+            Self::ResponseRequest(_) => kind::RESPONSE_REQUEST,
             Self::CacheResponse(_) => kind::CACHE_RESPONSE,
             Self::Bypass { after: None, .. } => kind::BYPASS,
             Self::Bypass { after: Some(_), .. } => kind::ORDERED_BYPASS,
@@ -314,6 +352,7 @@ impl<'a> Body<'a> {
             Self::Recover { .. } => kind::RECOVER,
             Self::ServerAck => kind::SERVER_ACK,
             Self::Retransmit { .. } => kind::RETRANSMIT,
+            Self::Confirmed => kind::CONFIRMED,
             Self::SessionStart { .. } => kind::SESSION_START,
             Self::SessionStarted { .. } => kind::SESSION_STARTED,
             Self::SessionEnd => kind::SESSION_END,
@@ -332,6 +371,7 @@ impl<'a> Body<'a> {
             | Self::UpdateFragment(_, bytes)
             | Self::Response(bytes)
             | Self::ResponseFragment(_, bytes)
+            | Self::ResponsePart(_, bytes)
             | Self::CacheResponse(bytes)
             | Self::JointAck(bytes)
             | Self::Bypass { request: bytes, .. }
@@ -352,6 +392,15 @@ impl<'a> Body<'a> {
         };
         match self {
             Self::UpdateFragment(fragment, _) | Self::ResponseFragment(fragment, _) => put(&place(fragment)),
+            Self::ResponsePart(Part { offset, total }, _) => {
+                put(&offset.to_le_bytes());
+                put(&total.to_le_bytes());
+            }
+            Self::ResponseRequest(Wanted { offset, len, check }) => {
+                put(&offset.to_le_bytes());
+                put(&len.to_le_bytes());
+                put(&check.to_le_bytes());
+            }
             Self::Bypass { after: Some(after), .. } => {
                 put(&after.to_le_bytes());
                 put(&[0; 4]);
@@ -412,12 +461,17 @@ impl<'a> Reader<'a> {
                 Body::BypassFragment { fragment, after, request: self.rest }
             }
             kind::RESPONSE_FRAGMENT => Body::ResponseFragment(self.fragment()?, self.rest),
+            kind::RESPONSE_PART => Body::ResponsePart(self.part()?, self.rest),
+            kind::RESPONSE_REQUEST => {
+                Body::ResponseRequest(Wanted { offset: self.u32()?, len: self.u32()?, check: self.u32()? })
+            }
             kind::SERVER_ACK => Body::ServerAck,
             kind::JOINT_ACK => Body::JointAck(self.rest),
             kind::RETRANSMIT => match self.u32()? {
                 0 => return Err(WireError::Field { what: "a count of missing updates" }),
                 count => Body::Retransmit { count },
             },
+            kind::CONFIRMED => Body::Confirmed,
             kind::SESSION_START => Body::SessionStart { nonce: self.u64()? },
             kind::SESSION_STARTED => Body::SessionStarted {
                 nonce: self.u64()?,
@@ -478,6 +532,15 @@ impl<'a> Reader<'a> {
         Ok(fragment)
     }
 
+    fn part(&mut self) -> Result<Part, WireError> {
+        let part = Part { offset: self.u32()?, total: self.u32()? };
+        let end = part.offset as usize + self.rest.len();
+        if end > part.total as usize {
+            return Err(WireError::Field { what: "the place of a response part" });
+        }
+        Ok(part)
+    }
+
     fn role(&mut self) -> Result<Role, WireError> {
         let byte = self.u8()?;
         let known = [Role::Client, Role::Device, Role::Server].into_iter().find(|role| *role as u8 == byte);
@@ -486,7 +549,7 @@ impl<'a> Reader<'a> {
 
     fn refusal(&mut self) -> Result<Refusal, WireError> {
         let byte = self.u8()?;
-        let known = [Refusal::InUse, Refusal::Unknown, Refusal::NoRoom];
+        let known = [Refusal::InUse, Refusal::Unknown, Refusal::NoRoom, Refusal::Behind];
         let known = known.into_iter().find(|refusal| *refusal as u8 == byte);
         known.ok_or(WireError::Field { what: "the reason of a refusal" })
     }
@@ -506,6 +569,8 @@ mod tests {
             Body::JointAck(&[1, 2]),
             Body::Response(b"+OK"),
             Body::ResponseFragment(fragment, b"piece"),
+            Body::ResponsePart(Part { offset: 5, total: 10 }, b"piece"),
+            Body::ResponseRequest(Wanted { offset: 5, len: 9, check: 0x0102_0304 }),
             Body::CacheResponse(b"value"),
             Body::Bypass { after: None, request: b"get" },
             Body::Bypass { after: Some(9), request: b"get" },
@@ -513,11 +578,13 @@ mod tests {
             Body::Recover { incarnation: 0x1122_3344_5566_7788 },
             Body::ServerAck,
             Body::Retransmit { count: 3 },
+            Body::Confirmed,
             Body::SessionStart { nonce: 5 },
             Body::SessionStarted { nonce: 5, first_update: 1, first_bypass: FIRST_BYPASS, incarnation: 6 },
             Body::SessionEnd,
             Body::SessionEnded,
             Body::SessionRefused(Refusal::InUse),
+            Body::SessionRefused(Refusal::Behind),
             Body::Heartbeat { nonce: 1, role: Role::Device, number: 2 },
             Body::HeartbeatReply { nonce: 1, role: Role::Server, number: 0, declines: true, incarnation: 3 },
             Body::Other(b"anything"),
@@ -576,6 +643,14 @@ mod tests {
         let mut bytes = Packet::new(7, 8, Body::PmnetAck).to_bytes();
         bytes.extend_from_slice(&[1; 6]);
         assert_eq!(Packet::parse(&bytes).unwrap().body, Body::PmnetAck);
+    }
+
+    #[test]
+    fn parts_beyond_the_end_of_their_response_are_refused() {
+        let part = Part { offset: 4, total: 6 };
+        assert!(Packet::parse(&Packet::new(1, 1, Body::ResponsePart(part, b"xy")).to_bytes()).is_ok());
+        let bytes = Packet::new(1, 1, Body::ResponsePart(part, b"xyz")).to_bytes();
+        assert!(matches!(Packet::parse(&bytes), Err(WireError::Field { .. })));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Each rule of `docs/format/pmnet.md`, "The client", packet by packet.
 
 use landfall_pmnet::client::{ClientError, CompletedBy, Event, Failure, RequestId};
-use landfall_pmnet::wire::{Body, FIRST_BYPASS, FROM_HOSTS, Fragment, Packet, Refusal, Role};
+use landfall_pmnet::wire::{Body, FIRST_BYPASS, FROM_HOSTS, Fragment, Packet, Refusal, Role, kind};
 use landfall_pmnet::{Client, ClientConfig, Instant};
 use std::time::Duration;
 
@@ -322,7 +322,9 @@ fn retransmission_requests_are_answered_until_a_server_ack_covers_the_packets() 
     assert_eq!(peer.seqs(), [2, 3]);
     peer.hear(2, Body::ServerAck);
     peer.hear(1, Body::Retransmit { count: 100 });
-    assert_eq!(peer.seqs(), [3, 4]);
+    let sent =
+        [Sent::Other(kind::CONFIRMED, 2), Sent::Update(3, b"set".to_vec()), Sent::Update(4, b"set".to_vec())];
+    assert_eq!(peer.sent(), sent);
 }
 
 #[test]
@@ -577,4 +579,22 @@ fn a_chain_that_has_lost_a_device_needs_the_others_alone() {
     assert_eq!(peer.events(), []);
     peer.ack(1, 2);
     assert_eq!(peer.events(), [complete(0, CompletedBy::Devices)]);
+}
+
+#[test]
+fn a_server_that_asks_for_what_it_has_confirmed_is_reminded() {
+    let mut peer = Peer::started(config(0));
+    peer.updates(3);
+    peer.sent();
+    peer.hear(2, Body::ServerAck);
+    peer.sent();
+    peer.hear(2, Body::Recover { incarnation: 6 });
+    assert!(!peer.sent().contains(&Sent::Other(kind::CONFIRMED, 2)), "it has all that it confirmed");
+    peer.hear(1, Body::Recover { incarnation: 7 });
+    assert!(peer.sent().contains(&Sent::Other(kind::CONFIRMED, 2)));
+    peer.hear(2, Body::Retransmit { count: 1 });
+    assert!(peer.sent().contains(&Sent::Other(kind::CONFIRMED, 2)));
+    peer.events();
+    peer.hear(3, Body::SessionRefused(Refusal::Behind));
+    assert_eq!(peer.events(), [Event::Refused(Refusal::Behind)]);
 }

@@ -572,3 +572,29 @@ fn a_device_without_a_number_or_told_not_to_joins_nothing() {
         }
     }
 }
+
+#[test]
+fn updates_of_a_session_that_its_server_has_fallen_behind_in_are_not_acknowledged_and_what_is_logged_stays() {
+    let mut bench = Bench::new(quiet());
+    let (old, new) = (update(&identity(1, 1, 9), 300), update(&identity(1, 1, 10), 300));
+    bench.up(flow(1), &old);
+    bench.device.commit().unwrap();
+    bench.sent();
+    let refusal = |reason| Packet::new(1, 9, Body::SessionRefused(reason)).to_bytes();
+    bench.down(flow(1), &refusal(Refusal::Unknown));
+    bench.up(flow(1), &old);
+    assert_eq!(bench.sent(), [ack(flow(1), 9)], "for this reason alone");
+    assert_eq!(bench.down(flow(1), &refusal(Refusal::Behind)), Verdict::Forward);
+    for bytes in [&old, &new] {
+        assert_eq!(bench.up(flow(1), bytes), Verdict::Forward);
+    }
+    bench.up(flow(2), &update(&identity(2, 1, 1), 300));
+    bench.device.commit().unwrap();
+    assert_eq!(bench.sent(), [ack(flow(2), 1)], "other sessions go on");
+    assert!(bench.device.log().contains(&identity(1, 1, 9)) && bench.device.stats().refused == 2);
+    // The server goes on with it.
+    bench.down(flow(1), &Packet::new(1, 8, Body::ServerAck).to_bytes());
+    bench.up(flow(1), &new);
+    bench.device.commit().unwrap();
+    assert_eq!(bench.sent(), [ack(flow(1), 10)]);
+}

@@ -3,7 +3,7 @@
 
 use bolero::TypeGenerator;
 use landfall_pmnet::client::Event;
-use landfall_pmnet::wire::{Body, FIRST_BYPASS, Fragment, Packet, Refusal, Role};
+use landfall_pmnet::wire::{Body, FIRST_BYPASS, Fragment, Packet, Part, Refusal, Role, Wanted};
 use landfall_pmnet::{Client, ClientConfig, Instant, Server, ServerConfig, SessionKey, SessionRow, Work};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -51,7 +51,7 @@ impl Any {
         let fragment =
             Fragment { index: u16::from(self.index) % count, count, total: u32::from(self.count) % 13 };
         let (nonce, number) = (u64::from(self.number % 2), u32::from(self.number % 24));
-        match self.kind % 19 {
+        match self.kind % 21 {
             0 => Body::Update(&self.bytes),
             1 => Body::UpdateFragment(fragment, &self.bytes),
             2 => Body::PmnetAck,
@@ -77,6 +77,11 @@ impl Any {
                 [Refusal::InUse, Refusal::Unknown, Refusal::NoRoom][usize::from(self.number % 3)],
             ),
             17 => Body::JointAck(&self.bytes),
+            18 => Body::ResponsePart(
+                Part { offset: number, total: number + self.bytes.len() as u32 + u32::from(self.count % 2) },
+                &self.bytes,
+            ),
+            19 => Body::ResponseRequest(Wanted { offset: number, len: u32::from(self.count), check: 0 }),
             _ => Body::Heartbeat { nonce, role: Role::Device, number: 1 },
         }
     }
@@ -153,7 +158,7 @@ impl Host {
             }
         }
         match &work {
-            Work::Bypass { ticket, .. } => self.server.respond(*ticket, b"OK", true, self.now),
+            Work::Bypass { ticket, .. } => self.server.respond(*ticket, b"OK", true, self.now).unwrap(),
             other => self.server.committed(other.ticket(), self.now),
         }
     }

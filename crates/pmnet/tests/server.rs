@@ -1,6 +1,9 @@
 //! Each rule of `docs/format/pmnet.md`, "The server", packet by packet.
 
-use landfall_pmnet::wire::{Body, FIRST_BYPASS, Fragment, Packet, Refusal, Role, kind};
+use landfall_pmnet::server::{ResponseTooLong, Trouble};
+use landfall_pmnet::wire::{
+    Body, FIRST_BYPASS, Fragment, Packet, RESPONSE_WINDOW, Refusal, Role, Wanted, kind,
+};
 use landfall_pmnet::{Instant, Server, ServerConfig, SessionKey, SessionRow, Ticket, Work};
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -92,6 +95,12 @@ impl Peer {
             updates.push((ticket, row.update));
         }
         updates
+    }
+
+    /// A bypass, handed out.
+    fn bypass(&mut self, number: u32) -> Ticket {
+        self.hear(FIRST_BYPASS + number, Body::Bypass { after: None, request: b"get" });
+        self.work().ticket()
     }
 
     fn commit(&mut self, ticket: Ticket) {
@@ -320,7 +329,7 @@ fn a_response_leaves_when_all_in_front_of_it_is_committed_and_is_kept() {
     peer.hear(FIRST_BYPASS, Body::Bypass { after: Some(1), request: b"get" });
     peer.update(2);
     assert_eq!(peer.server.poll_work(), None, "what the bypass changes is not known");
-    peer.server.respond(bypass, b"OK", true, peer.now);
+    peer.server.respond(bypass, b"OK", true, peer.now).unwrap();
     assert_eq!(peer.sent(), []);
     peer.commit(update);
     assert_eq!(peer.sent(), [(kind::RESPONSE, FIRST_BYPASS), (kind::SERVER_ACK, 1)]);
@@ -340,7 +349,7 @@ fn after_a_restart_what_changed_something_is_lost_and_what_only_reads_is_execute
         let work = peer.work();
         let Work::Bypass { lost, .. } = &work else { panic!("{work:?}") };
         assert_eq!(*lost, is_lost);
-        peer.server.respond(work.ticket(), b"answer", is_lost, peer.now);
+        peer.server.respond(work.ticket(), b"answer", is_lost, peer.now).unwrap();
         assert_eq!(peer.sent(), [(kind::RESPONSE, FIRST_BYPASS + number)]);
     }
     peer.update(5);
@@ -358,19 +367,78 @@ fn a_bypass_in_pieces_is_put_together_and_its_long_response_cut() {
     }
     let Work::Bypass { ticket, request, .. } = peer.work() else { panic!("no bypass") };
     assert_eq!(request, b"abcd");
-    peer.server.respond(ticket, &[3; 3000], false, peer.now);
+    peer.server.respond(ticket, [3; 3000], false, peer.now).unwrap();
     assert_eq!(peer.sent(), [(kind::RESPONSE_FRAGMENT, FIRST_BYPASS); 3]);
 }
 
 #[test]
-fn a_response_that_is_too_long_is_left_out() {
+fn a_response_that_is_too_long_is_for_the_application_to_replace() {
+    let config = ServerConfig { response_bytes_max: 10, ..ServerConfig::default() };
+    let mut peer = Peer::with_rows(config, &[row(0, FIRST_BYPASS - 1)], 0);
+    let ticket = peer.bypass(0);
+    let told = peer.server.respond(ticket, [0; 11], false, peer.now);
+    assert_eq!(told, Err(ResponseTooLong { len: 11, max: 10 }));
+    assert_eq!((peer.sent(), peer.server.stats().responses_too_long), (vec![], 1));
+    peer.server.respond(ticket, b"too long", false, peer.now).unwrap();
+    assert_eq!(peer.sent(), [(kind::RESPONSE, FIRST_BYPASS)]);
+}
+
+/// Bytes of a response that takes several windows.
+const LONG: usize = 500_000;
+
+fn wanted(offset: usize, len: usize) -> Body<'static> {
+    Body::ResponseRequest(Wanted { offset: offset as u32, len: len as u32, check: CHECK })
+}
+
+/// CRC-32 of [`LONG`] zeros.
+const CHECK: u32 = 0x389c_07b1;
+
+#[test]
+fn of_a_long_response_a_window_leaves_and_the_rest_as_it_is_asked_for() {
     let mut peer = Peer::started();
+    let ticket = peer.bypass(0);
+    peer.server.respond(ticket, vec![0; LONG], false, peer.now).unwrap();
+    assert_eq!(peer.sent(), [(kind::RESPONSE_PART, FIRST_BYPASS); RESPONSE_WINDOW]);
+    peer.hear(FIRST_BYPASS, wanted(1448 * 40, 1448 * 2 + 1));
+    assert_eq!(peer.sent(), [(kind::RESPONSE_PART, FIRST_BYPASS); 3]);
+    peer.hear(FIRST_BYPASS, wanted(LONG, 1));
+    let other = Wanted { offset: 0, len: 1, check: CHECK + 1 };
+    peer.hear(FIRST_BYPASS, Body::ResponseRequest(other));
+    peer.hear(FIRST_BYPASS + 1, wanted(0, 1));
+    assert_eq!(peer.sent(), [], "it is not of this response");
+    peer.hear(FIRST_BYPASS, wanted(0, LONG));
+    assert!(peer.sent().len() <= 256, "no request brings a flood");
+    peer.hear(FIRST_BYPASS, wanted(0, 0));
+    peer.hear(FIRST_BYPASS, wanted(0, 1));
+    assert_eq!(peer.sent(), [], "the client has it");
     peer.hear(FIRST_BYPASS, Body::Bypass { after: None, request: b"get" });
-    let ticket = peer.work().ticket();
-    let long = vec![0; peer.server.response_max() + 1];
-    peer.server.respond(ticket, &long, false, peer.now);
-    assert_eq!(Packet::parse(&peer.one_sent()).unwrap().body, Body::Response(b""));
-    assert_eq!(peer.server.stats().responses_too_large, 1);
+    assert_eq!((peer.server.poll_work(), peer.sent()), (None, vec![]), "nor is it executed again");
+}
+
+#[test]
+fn long_responses_of_all_sessions_together_are_bounded_and_give_way_when_nobody_asks() {
+    let config = ServerConfig { responses_long_bytes_max: LONG + 1, ..ServerConfig::default() };
+    let rows = [row(0, FIRST_BYPASS - 1), SessionRow { key: key(8), ..row(0, FIRST_BYPASS - 1) }];
+    let mut peer = Peer::with_rows(config, &rows, 0);
+    peer.wait(ms(1));
+    let first = peer.bypass(0);
+    peer.server.respond(first, vec![0; LONG], false, peer.now).unwrap();
+    peer.sent();
+    let get = |peer: &mut Peer| peer.hear_in(8, FIRST_BYPASS, Body::Bypass { after: None, request: b"get" });
+    for (pause, changed, sent) in [(4000, false, 0), (1000, true, RESPONSE_WINDOW)] {
+        peer.wait(ms(pause));
+        peer.sent();
+        get(&mut peer);
+        let ticket = peer.work().ticket();
+        peer.server.respond(ticket, vec![0; LONG], changed, peer.now).unwrap();
+        assert_eq!(peer.sent(), vec![(kind::RESPONSE_PART, FIRST_BYPASS); sent]);
+    }
+    assert_eq!(peer.server.stats().responses_postponed, 1);
+    let again = peer.bypass(0);
+    peer.server.respond(again, vec![0; LONG], true, peer.now).unwrap();
+    assert_eq!(peer.sent(), [], "there is no room for it");
+    peer.hear(FIRST_BYPASS, Body::Bypass { after: None, request: b"get" });
+    assert!(matches!(peer.work(), Work::Bypass { lost: true, .. }), "what changed something is not repeated");
 }
 
 #[test]
@@ -378,7 +446,7 @@ fn a_session_ends_when_all_up_to_its_last_number_is_applied() {
     let mut peer = Peer::started();
     peer.hear(FIRST_BYPASS, Body::Bypass { after: None, request: b"get" });
     let ticket = peer.work().ticket();
-    peer.server.respond(ticket, b"1", false, peer.now);
+    peer.server.respond(ticket, b"1", false, peer.now).unwrap();
     peer.sent();
     peer.update(1);
     peer.hear(2, Body::SessionEnd);
@@ -508,7 +576,7 @@ fn bypasses_of_foreign_sessions_may_be_numbered_from_0() {
     let work = peer.work();
     let Work::Bypass { row: changed, .. } = &work else { panic!("{work:?}") };
     assert_eq!((changed.update, changed.bypass), (u32::MAX, FIRST_BYPASS));
-    peer.server.respond(work.ticket(), b"OK", true, peer.now);
+    peer.server.respond(work.ticket(), b"OK", true, peer.now).unwrap();
     assert_eq!(peer.sent(), [(kind::RESPONSE, 0)]);
     peer.update(0);
     assert_eq!(numbers(&peer.updates()), [0]);
@@ -545,4 +613,49 @@ fn the_address_of_a_session_is_the_client_whichever_socket_it_came_through() {
     assert_eq!(ticket.session(), key(SESSION));
     peer.commit(ticket);
     assert_eq!(peer.server.poll_transmit().unwrap().0, mapped);
+}
+
+fn refused(seq: u32) -> (u8, u32) {
+    (kind::SESSION_REFUSED, seq)
+}
+
+#[test]
+fn a_session_of_which_confirmed_updates_are_lost_is_refused_until_the_gap_is_closed() {
+    let mut peer = Peer::with_rows(ServerConfig::default(), &[row(3, FIRST_BYPASS)], 0);
+    peer.hear(3, Body::Confirmed);
+    assert_eq!((peer.sent(), peer.server.poll_trouble()), (vec![], None), "it has that");
+    peer.hear(5, Body::Confirmed);
+    let trouble = Trouble::Behind { key: key(SESSION), applied: 3, confirmed: 5 };
+    assert_eq!((peer.sent(), peer.server.poll_trouble()), (vec![refused(3)], Some(trouble)));
+    peer.update(6);
+    peer.hear(FIRST_BYPASS + 1, Body::Bypass { after: None, request: b"get" });
+    peer.hear(6, Body::SessionEnd);
+    peer.hear(5, Body::Confirmed);
+    assert_eq!(peer.sent(), [refused(6), refused(FIRST_BYPASS + 1), refused(6)]);
+    assert_eq!((peer.server.poll_work(), peer.server.poll_trouble()), (None, None), "it is told once");
+    peer.update(4);
+    peer.update(5);
+    let updates = peer.updates();
+    updates.iter().for_each(|(ticket, _)| peer.commit(*ticket));
+    assert_eq!(peer.sent(), [(kind::SERVER_ACK, 5)], "a log had them after all");
+    peer.update(6);
+    assert_eq!(numbers(&peer.updates()), [6]);
+}
+
+#[test]
+fn a_session_known_to_be_behind_is_refused_from_the_start() {
+    let mut peer = Peer::with_rows(ServerConfig::default(), &[row(3, FIRST_BYPASS)], 0);
+    peer.server.fall_behind(key(SESSION), 9);
+    peer.wait(ms(1000));
+    let sent = peer.sent();
+    assert!(sent.len() > 1 && sent.iter().all(|packet| *packet == refused(3)), "{sent:?}");
+}
+
+#[test]
+fn updates_that_nobody_brings_are_told_once_for_each_gap() {
+    let mut peer = Peer::started();
+    peer.update(2);
+    (0..5000).for_each(|_| peer.wait(ms(1)));
+    assert_eq!(peer.server.poll_trouble(), Some(Trouble::Missing { key: key(SESSION), first: 1 }));
+    assert_eq!(peer.server.poll_trouble(), None);
 }

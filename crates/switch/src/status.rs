@@ -100,6 +100,11 @@ impl Status {
             ("repeated_total", "Updates that were in the log already", stats.repeated),
             ("acknowledged_total", "PMNet-ACKs of its own making sent", stats.acknowledged),
             ("joined_total", "PMNet-ACKs of other devices sent on with its own", stats.joined),
+            (
+                "refused_total",
+                "Updates passed on unlogged, as their server refuses the session",
+                stats.refused,
+            ),
             ("fences_total", "Fences", stats.fences),
             ("server_acks_total", "Server-ACKs", stats.server_acks),
             ("removed_total", "Updates removed from the log", stats.removed),

@@ -222,3 +222,28 @@ fn junk_gets_no_port_and_a_session_that_cannot_be_is_refused() {
     eventually("four strangers", || relay.metric("strangers_total") == 4);
     assert_eq!(relay.metric("paths"), 0);
 }
+
+#[test]
+fn an_ipv4_client_of_a_relay_for_both_families_keeps_its_port_after_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let Ok(server) = UdpSocket::bind("[::1]:0") else { return };
+    server.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    let client = host();
+    let mut config = config(dir.path(), server.local_addr().unwrap(), 23_700);
+    config.listen = "[::]:0".parse().unwrap();
+    let mut ports = BTreeSet::new();
+    for seq in 1..=2 {
+        let relay = start(&config);
+        client.send_to(&update(seq), ("127.0.0.1", relay.address.port())).unwrap();
+        let (bytes, _) = receive(&client);
+        assert_eq!(Packet::parse(&bytes).unwrap().header.kind, kind::PMNET_ACK, "it reaches the client");
+        // What the log has from before the restart comes from there, too.
+        let mut arrived = Vec::new();
+        while arrived != update(seq) {
+            let (bytes, from) = receive(&server);
+            ports.insert(from.port());
+            arrived = bytes;
+        }
+    }
+    assert_eq!(ports.len(), 1, "{ports:?}");
+}

@@ -2,7 +2,7 @@
 
 use super::counts;
 use super::members::{ChainArgs, ChainError, follow};
-use super::options::{KeyArgs, LogArgs, MetricsArgs, SidecarEnd, run_side_car, stop_flag};
+use super::options::{KeyArgs, LogArgs, MetricsArgs, SidecarEnd, parse_reply_size, run_side_car, stop_flag};
 use crate::{fail, sys};
 use clap::Args;
 use landfall_pmnet_io::redis::client::{SidecarConfig, SidecarError, SidecarReport, run as run_sidecar};
@@ -59,6 +59,9 @@ pub(crate) struct ClientArgs {
     /// Longest request
     #[arg(long, value_name = "SIZE", default_value = "1MiB")]
     max_request: Size,
+    /// Longest reply that is carried; of a longer one the client gets an error
+    #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = parse_reply_size)]
+    max_reply: u32,
     #[command(flatten)]
     key: KeyArgs,
     #[command(flatten)]
@@ -125,6 +128,7 @@ impl ClientArgs {
         config.client.window = self.window;
         config.client.mtu = self.mtu;
         config.key = self.key.key()?;
+        config.client.response_bytes_max = self.max_reply;
         config.bind = self.bind;
         config.spin = parse_spin(&self.spin)?;
         config.typed_early = self.typed_early;

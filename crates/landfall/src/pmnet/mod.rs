@@ -6,6 +6,7 @@ mod counts;
 mod log;
 mod members;
 mod options;
+mod reconcile;
 mod rejected;
 mod server;
 mod switch;
@@ -31,6 +32,8 @@ enum PmnetCommand {
     Server(Box<server::ServerArgs>),
     /// Show the acknowledged commands that a real server has rejected
     Rejected(rejected::RejectedArgs),
+    /// Show the sessions of which a real server has lost what it had confirmed, or let them go on without that
+    Reconcile(reconcile::ReconcileArgs),
     /// Show what is in the log of a device that does not run, session by session
     Log(log::LogCommandArgs),
     /// Show or change a chain: its devices, their order, which of them are lost for good
@@ -49,6 +52,7 @@ pub(crate) fn run(args: PmnetArgs) -> ExitCode {
         PmnetCommand::Client(args) => client::run(*args),
         PmnetCommand::Server(args) => server::run(*args),
         PmnetCommand::Rejected(args) => rejected::run(&args),
+        PmnetCommand::Reconcile(args) => reconcile::run(&args),
         PmnetCommand::Log(args) => log::run(&args),
         PmnetCommand::Chain(args) => chain::run(&args),
         PmnetCommand::Top(args) => top::run(&args),

@@ -4,6 +4,7 @@ use crate::sys;
 use clap::Args;
 use landfall_pmnet::auth::Key;
 use landfall_pmnet_io::runtime::{KeyFileError, read_key};
+use landfall_server::config::Size;
 use landfall_switch::{SwitchError, metrics};
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
@@ -152,6 +153,12 @@ impl BadValue {
     pub(super) fn new(text: &str, expected: &'static str) -> Self {
         Self { text: text.into(), expected }
     }
+}
+
+/// A length that the packets' 32 bits can tell.
+pub(super) fn parse_reply_size(text: &str) -> Result<u32, BadValue> {
+    let size = text.parse::<Size>().ok().and_then(|size| u32::try_from(size.0).ok());
+    size.filter(|size| *size > 0).ok_or_else(|| BadValue::new(text, "give a size below 4GiB, such as 1GiB"))
 }
 
 /// `FIRST-LAST`.

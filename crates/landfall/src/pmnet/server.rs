@@ -2,13 +2,13 @@
 
 use super::counts;
 use super::members::{ChainArgs, ChainError, keep, register};
-use super::options::{KeyArgs, LogArgs, MetricsArgs, SidecarEnd, run_side_car, stop_flag};
+use super::options::{KeyArgs, LogArgs, MetricsArgs, SidecarEnd, parse_reply_size, run_side_car, stop_flag};
 use crate::fail;
 use clap::Args;
 use landfall_members::Role;
 use landfall_pmnet_io::redis::server::{ServerSideConfig, ServerSideReports, run as run_sidecar};
 use landfall_pmnet_io::runtime::{KeyFileError, RuntimeError};
-use landfall_server::config::parse_spin;
+use landfall_server::config::{Size, parse_spin};
 use landfall_switch::SwitchError;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -35,6 +35,9 @@ pub(crate) struct ServerArgs {
     /// Replicas of the real server that must have a commit before it is confirmed (WAIT): as many as may be promoted
     #[arg(long, value_name = "N", default_value_t = 0)]
     replicas: u32,
+    /// Run in front of a Redis that may lose what it has confirmed (appendonly and appendfsync are not yes and always)
+    #[arg(long)]
+    accept_data_loss: bool,
     /// First part of the names of the keys for its own records
     #[arg(long, value_name = "TEXT", default_value = "landfall:pmnet")]
     prefix: String,
@@ -44,6 +47,12 @@ pub(crate) struct ServerArgs {
     /// Most requests that are committed together
     #[arg(long, value_name = "N", default_value_t = 512)]
     batch: usize,
+    /// Longest reply that is carried; of a longer one the client gets an error
+    #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = parse_reply_size)]
+    max_reply: u32,
+    /// Long replies together that wait until their clients have fetched them
+    #[arg(long, value_name = "SIZE", default_value = "2GiB")]
+    max_replies: Size,
     /// Register under this name with the chain's etcd
     #[arg(long, value_name = "NAME", requires = "etcd")]
     name: Option<String>,
@@ -120,9 +129,13 @@ impl ServerArgs {
         config.options.spin = parse_spin(&self.spin)?;
         config.options.key = self.key.key()?;
         config.options.batch_max = self.batch.max(1);
+        config.options.server.response_bytes_max = self.max_reply;
+        config.options.server.responses_long_bytes_max =
+            usize::try_from(self.max_replies.0).unwrap_or(usize::MAX);
         config.user = self.user;
         config.password = password;
         config.replicas = self.replicas;
+        config.accept_data_loss = self.accept_data_loss;
         config.prefix = self.prefix;
         config.rejected_file = self.rejected;
         Ok(config)

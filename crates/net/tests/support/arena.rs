@@ -52,7 +52,7 @@ impl Arena {
 
     /// Puts bytes behind others that were gathered; held once.
     fn gather(&mut self, bytes: &[u8]) -> Option<Extent> {
-        let fits = |at: &u64| at % FRAME > 0 && at % FRAME + bytes.len() as u64 <= FRAME;
+        let fits = |at: &u64| !at.is_multiple_of(FRAME) && at % FRAME + bytes.len() as u64 <= FRAME;
         let Some(at) = self.gathered.filter(fits) else {
             let copy = self.store(0, bytes)?;
             self.gathered = Some(copy.end());

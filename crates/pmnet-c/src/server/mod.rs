@@ -38,7 +38,11 @@ impl Running {
             Server::new(options.server.clone(), 0, [], 0, Instant::from_nanos(0)).response_max();
         let pipe = std::io::pipe().map_err(|source| CallError::Kernel { what: "make a pipe", source })?;
         let (queue, stop) = (Arc::new(Queue::new(pipe)), Arc::new(AtomicBool::new(false)));
-        let bridge = Bridge { queue: Arc::clone(&queue), saved: Some(Saved { rows, floor }), floor };
+        let bridge = Bridge {
+            queue: Arc::clone(&queue),
+            saved: Some(Saved { rows, floor, ..Saved::default() }),
+            floor,
+        };
         let published: Arc<Published<ServerReport>> = Arc::default();
         let thread = spawn(options, bridge, Arc::clone(&published), Arc::clone(&stop))?;
         let address = queue.wait_for_start(START_PAUSE, || published.get().listens);

@@ -202,7 +202,7 @@ impl<S: Service> Application for Durable<S> {
                 self.journal = Some(journal);
             }
         }
-        Ok(Saved { rows: self.rows.values().copied().collect(), floor: self.floor })
+        Ok(Saved { rows: self.rows.values().copied().collect(), floor: self.floor, ..Saved::default() })
     }
 
     fn execute(&mut self, batch: &[Work], _network: &mut Network) -> Result<Vec<Outcome>, GenericError> {

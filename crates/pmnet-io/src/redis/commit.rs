@@ -5,13 +5,14 @@
 //! out, told or kept as its kind demands, and the rest is tried again.
 
 use super::job::Job;
-use super::ledger::{Command, Ledger, Staged};
+use super::ledger::{Command, Ledger, REPLACE, Staged};
 use super::rejected::Rejection;
 use super::resp;
+use super::server::too_long;
 use super::server::{Link, Redis};
-use super::upstream::{UpstreamError, refuse_errors};
+use super::upstream::{Replied, UpstreamError, refuse_errors};
 use crate::runtime::{Network, Outcome};
-use landfall_pmnet::{SessionKey, Work};
+use landfall_pmnet::{SessionKey, SessionRow, Work};
 use std::ops::Range;
 
 /// Attempts at one transaction: each leaves out what was refused in the one before it.
@@ -43,6 +44,8 @@ struct Sent {
     /// Commands with the side-car's own behind those.
     commands: usize,
     staged: Staged,
+    /// Commands that replace a row, by number, and the row that must have been there.
+    replaced: Vec<(usize, SessionRow)>,
     kept: Vec<Rejection>,
     /// Whether it leaves a note of what is in doubt.
     doubt: bool,
@@ -209,10 +212,7 @@ impl<'w> Commit<'w> {
             refuse_errors(&link.upstream.reply(Some(network))?, "RESP3")?;
         }
         let verdict = sent.as_ref().map(|sent| self.verdict(sent, link, network)).transpose()?;
-        let mut answers = Vec::new();
-        for _ in &reads {
-            answers.push(link.upstream.reply(Some(network))?);
-        }
+        let answers = fetch_reads(&reads, redis, link, network)?;
         if link.flushed {
             redis.restore(link, network)?;
         }
@@ -227,11 +227,16 @@ impl<'w> Commit<'w> {
         Ok(!again)
     }
 
-    fn answer_reads(&mut self, reads: &[usize], answers: Vec<Vec<u8>>, redis: &mut Redis) {
+    fn answer_reads(&mut self, reads: &[usize], answers: Vec<Option<Vec<u8>>>, redis: &mut Redis) {
         for (at, answer) in reads.iter().zip(answers) {
-            if self.pieces[*at].outcome.is_none() {
-                redis.report.bypasses += 1;
-                self.pieces[*at].answer(answer, false);
+            let piece = &mut self.pieces[*at];
+            match answer {
+                _ if piece.outcome.is_some() => {}
+                Some(answer) => {
+                    redis.report.bypasses += 1;
+                    piece.answer(answer, false);
+                }
+                None => piece.outcome = Some(Outcome::Failed),
             }
         }
     }
@@ -311,6 +316,7 @@ impl<'w> Commit<'w> {
                 return Ok(());
             }
         };
+        sent.check_rows(&replies, redis);
         let mut late = Vec::new();
         for (at, span) in &sent.spans {
             late.extend(self.pieces[*at].settle(&replies[span.clone()]));
@@ -357,6 +363,29 @@ impl<'w> Commit<'w> {
     }
 }
 
+/// The replies to what only reads. Together they are bounded: one beyond that is not kept, and its command is executed again
+/// in a later batch.
+fn fetch_reads(
+    reads: &[usize],
+    redis: &Redis,
+    link: &mut Link,
+    network: &mut Network,
+) -> Result<Vec<Option<Vec<u8>>>, UpstreamError> {
+    let (max, mut room) = (network.response_max(), redis.config.options.server.responses_long_bytes_max);
+    let mut answers = Vec::new();
+    for at in 0..reads.len() {
+        let most = if at == 0 { max } else { max.min(room) };
+        answers.push(match link.upstream.reply_up_to(most, Some(network))? {
+            Replied::Whole(reply) => {
+                room = room.saturating_sub(reply.len());
+                Some(reply)
+            }
+            Replied::TooLong(len) => (len > max).then(|| too_long(len, max)),
+        });
+    }
+    Ok(answers)
+}
+
 /// The replies to a transaction and what follows it.
 struct Answers {
     /// Commands that were refused when they were queued, by number.
@@ -389,6 +418,10 @@ impl Sent {
         }
         self.doubt = !doubt.is_empty();
         own.extend(link.ledger.commands(&self.staged));
+        let replaces = own.iter().enumerate().filter(|(_, command)| command[0] == REPLACE);
+        let numbers = replaces.map(|(at, _)| self.commands + at);
+        let known = numbers.zip(link.ledger.replaced(&self.staged));
+        self.replaced = known.filter_map(|(at, row)| Some((at, row?))).collect();
         for command in &own {
             link.upstream.push(&command.iter().map(Vec::as_slice).collect::<Vec<_>>());
         }
@@ -397,6 +430,21 @@ impl Sent {
         link.upstream.push(&[b"EXEC"]);
         link.upstream.push(&[b"WATCH", meta.as_bytes()]);
         link.upstream.push(&[b"GET", meta.as_bytes()]);
+    }
+
+    /// Nobody else writes rows: who does is noticed.
+    fn check_rows(&self, replies: &[Vec<u8>], redis: &mut Redis) {
+        for (at, row) in &self.replaced {
+            let was = replies.get(*at).and_then(|reply| resp::bulk(reply));
+            if was != Some(&row.to_bytes()[..]) {
+                redis.report.foreign_rows += 1;
+                tracing::error!(
+                    client = %row.key.client, session = row.key.session, prefix = redis.config.prefix,
+                    "something else than this side-car has changed or removed the row of a session; it is as it must be again: \
+                     keep others away from keys with this prefix"
+                );
+            }
+        }
     }
 
     /// The transaction is committed; what it rejected is not kept yet.

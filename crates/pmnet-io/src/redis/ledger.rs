@@ -12,6 +12,8 @@ use std::collections::BTreeMap;
 /// Most slots that a side-car believes in.
 pub(super) const SLOTS_MAX: u32 = 1 << 20;
 const VERSION: &str = "1";
+/// Writes a row, and tells what was there.
+pub(super) const REPLACE: &[u8] = b"GETSET";
 
 /// What `PREFIX:meta` says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,7 +47,7 @@ impl Meta {
 }
 
 /// Rows and where they lie: a mirror of what is committed.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Ledger {
     prefix: String,
     pub(super) meta: Meta,
@@ -84,6 +86,11 @@ impl Ledger {
         format!("{prefix}:doubt")
     }
 
+    /// Sessions of which confirmed updates are lost.
+    pub(super) fn behind_key(prefix: &str) -> String {
+        format!("{prefix}:behind")
+    }
+
     pub(super) fn rejected_key(prefix: &str, number: u64) -> String {
         format!("{prefix}:rejected:{number}")
     }
@@ -109,7 +116,24 @@ impl Ledger {
     }
 
     pub(super) fn saved(&self) -> Saved {
-        Saved { rows: self.rows.values().map(|(_, row)| *row).collect(), floor: self.meta.floor }
+        let rows = self.rows.values().map(|(_, row)| *row).collect();
+        Saved { rows, floor: self.meta.floor, ..Saved::default() }
+    }
+
+    pub(super) fn row(&self, key: &SessionKey) -> Option<&SessionRow> {
+        self.rows.get(key).map(|(_, row)| row)
+    }
+
+    /// Every row.
+    pub(super) fn into_rows(self) -> BTreeMap<SessionKey, SessionRow> {
+        self.rows.into_iter().map(|(key, (_, row))| (key, row)).collect()
+    }
+
+    /// What is to be written for these rows.
+    pub(super) fn stage_rows(&self, rows: impl Iterator<Item = SessionRow>) -> Staged {
+        let mut staged = Staged { meta: self.meta, ..Staged::default() };
+        self.place(&rows.map(|row| (row.key, row)).collect(), &mut staged);
+        staged
     }
 
     /// What is to be written for these pieces of work, all of which change something.
@@ -151,25 +175,33 @@ impl Ledger {
     /// The commands of a transaction that write it.
     pub(super) fn commands(&self, staged: &Staged) -> Vec<Command> {
         let mut commands = Vec::new();
-        let put = |slot: u32, row: &SessionRow| {
-            vec![b"SET".to_vec(), Self::row_key(&self.prefix, slot).into_bytes(), row.to_bytes().to_vec()]
+        let put = |set: &[u8], slot: u32, row: &SessionRow| {
+            vec![set.to_vec(), Self::row_key(&self.prefix, slot).into_bytes(), row.to_bytes().to_vec()]
         };
         if staged.all {
             let kept = self
                 .rows
                 .values()
                 .filter(|(slot, _)| staged.drops.iter().all(|(dropped, _)| dropped != slot));
-            commands.extend(kept.map(|(slot, row)| put(*slot, row)));
+            commands.extend(kept.map(|(slot, row)| put(b"SET", *slot, row)));
         }
         for (slot, _) in &staged.drops {
             commands.push(vec![b"DEL".to_vec(), Self::row_key(&self.prefix, *slot).into_bytes()]);
         }
-        commands.extend(staged.puts.iter().map(|(slot, row)| put(*slot, row)));
+        commands.extend(staged.puts.iter().map(|(slot, row)| put(REPLACE, *slot, row)));
         if staged.all || staged.meta != self.meta {
             let text = staged.meta.to_text().into_bytes();
             commands.push(vec![b"SET".to_vec(), Self::meta_key(&self.prefix).into_bytes(), text]);
         }
         commands
+    }
+
+    /// What the rows that a transaction replaces are, in the order of its commands; nothing for new ones.
+    pub(super) fn replaced(&self, staged: &Staged) -> Vec<Option<SessionRow>> {
+        let known = |slot: &u32, row: &SessionRow| {
+            self.rows.get(&row.key).filter(|(known, _)| known == slot).map(|(_, row)| *row)
+        };
+        staged.puts.iter().map(|(slot, row)| known(slot, row)).collect()
     }
 
     /// The transaction is committed.

@@ -3,12 +3,16 @@
 //! - [`commands`]: which commands may be acknowledged early.
 //! - [`client`]: the client's side-car: [`client::run`].
 //! - [`server`]: the server's side-car: [`server::run`].
+//! - [`reconcile`]: sessions of which a server has lost what it had confirmed.
 
+mod behind;
 pub mod client;
 pub mod commands;
 mod commit;
+mod doubts;
 mod job;
 mod ledger;
+pub mod reconcile;
 mod rejected;
 mod replicas;
 mod resp;

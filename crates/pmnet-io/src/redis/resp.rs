@@ -175,7 +175,17 @@ impl Scanner {
                 return Ok(None);
             }
         }
-        Ok(Some(self.at))
+        Ok((self.at <= buffer.len()).then_some(self.at))
+    }
+
+    /// Bytes that the reply has at least.
+    pub(crate) fn reached(&self) -> usize {
+        self.at
+    }
+
+    /// The first bytes of the buffer, no more than were reached, are gone.
+    pub(crate) fn skip(&mut self, bytes: usize) {
+        self.at -= bytes;
     }
 
     fn part(&mut self, buffer: &[u8]) -> Result<bool, RespError> {
@@ -195,9 +205,6 @@ impl Scanner {
             },
             byte => return Err(RespError::Reply { byte: *byte }),
         };
-        if at > buffer.len() {
-            return Ok(false);
-        }
         // An attribute stands before what it is about.
         let done = u64::from(*kind != b'|');
         (self.at, self.left) = (at, self.left - done + more);

@@ -4,7 +4,9 @@
 //! rows are committed together. The key that says whose rows they are is watched from each transaction to the next:
 //! if another side-car takes over, or the keys are flushed, `EXEC` does nothing.
 
+use super::behind::Noted;
 use super::commit::{Commit, keep};
+use super::doubts::settle;
 use super::ledger::{Ledger, Meta, SLOTS_MAX, Staged};
 use super::rejected::{RejectedFile, Rejection};
 use super::resp;
@@ -12,7 +14,9 @@ use super::upstream::{Access, Upstream, UpstreamError, refuse_errors};
 use crate::runtime::{
     Application, Network, Outcome, Published, RuntimeError, Saved, ServerOptions, ServerReport, random, serve,
 };
-use landfall_pmnet::Work;
+use landfall_pmnet::server::{ResponseTooLong, Trouble};
+use landfall_pmnet::{SessionKey, SessionRow, Work};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -41,6 +45,8 @@ pub struct ServerSideConfig {
     pub replicas: u32,
     /// Longest wait for a reply.
     pub reply_limit: Duration,
+    /// Whether the real server may be one that loses what it has confirmed when it ends unexpectedly.
+    pub accept_data_loss: bool,
     /// Where rejected commands are written, too.
     pub rejected_file: Option<PathBuf>,
     /// Rejected commands that are kept in the real server: the latest.
@@ -58,12 +64,13 @@ impl ServerSideConfig {
             prefix: "landfall:pmnet".to_owned(),
             replicas: 0,
             reply_limit: Duration::from_secs(10),
+            accept_data_loss: false,
             rejected_file: None,
             rejected_max: 1024,
         }
     }
 
-    fn access(&self) -> Access {
+    pub(super) fn access(&self) -> Access {
         let (user, password) = (self.user.clone(), self.password.clone());
         Access { address: self.redis, user, password, limit: self.reply_limit }
     }
@@ -86,6 +93,12 @@ pub struct RedisReport {
     pub refused: u64,
     /// Times that the rows were found flushed and were written again.
     pub restored: u64,
+    /// Sessions that were refused, as the server has lost updates of theirs that it had confirmed.
+    pub behind: u64,
+    /// Rows that something else had changed or removed.
+    pub foreign_rows: u64,
+    /// Times that updates were asked for in vain.
+    pub missing: u64,
     /// Times that too few replicas had what was committed, so that everything waited for them.
     pub shortages: u64,
 }
@@ -149,6 +162,10 @@ pub(super) struct Redis {
     pub(super) stop: Arc<AtomicBool>,
     /// What was committed before the connection was lost, if nothing of that was in doubt.
     known: Option<Ledger>,
+    /// The rows that were committed when the connection was lost.
+    pub(super) confirmed: BTreeMap<SessionKey, SessionRow>,
+    /// Sessions that are refused.
+    pub(super) behind: Noted,
     file: Option<RejectedFile>,
 }
 
@@ -175,7 +192,7 @@ impl Link {
 }
 
 impl Redis {
-    fn new(
+    pub(super) fn new(
         config: ServerSideConfig,
         reports: Arc<ServerSideReports>,
         stop: Arc<AtomicBool>,
@@ -184,12 +201,13 @@ impl Redis {
         let file = config.rejected_file.as_ref().map(open).transpose();
         let file = file
             .map_err(|source| RuntimeError::Kernel { what: "open the file of rejected commands", source })?;
-        Ok(Self { config, link: None, report: RedisReport::default(), reports, stop, known: None, file })
+        let (report, confirmed, behind) = (RedisReport::default(), BTreeMap::new(), Noted::default());
+        Ok(Self { config, link: None, report, reports, stop, known: None, confirmed, behind, file })
     }
 
     /// Takes over: whoever else watches the key of this prefix commits nothing any more. The generation before this one,
     /// too.
-    fn take_over(&self, upstream: &mut Upstream) -> Result<(Ledger, u64), UpstreamError> {
+    pub(super) fn take_over(&self, upstream: &mut Upstream) -> Result<(Ledger, u64), UpstreamError> {
         let prefix = &self.config.prefix;
         let key = Ledger::meta_key(prefix);
         for _ in 0..TAKE_OVER_MAX {
@@ -251,11 +269,13 @@ impl Redis {
 
     fn connect(&mut self) -> Result<Link, UpstreamError> {
         let mut upstream = Upstream::connect(&self.config.access())?;
+        self.check_durable(&mut upstream)?;
         let (ledger, before) = self.take_over(&mut upstream)?;
         // No other side-car was here since, and nothing was committed whose replies have not been seen.
         let is_old = |known: &Ledger| known.meta.generation == before && known.has_rows_of(&ledger);
         let settled = self.known.take().is_some_and(|known| is_old(&known));
         let mut link = Link { upstream, ledger, doubt: settled, settled, flushed: false };
+        self.find_behind(&mut link)?;
         self.watch(&mut link)?;
         if !settled {
             self.keep_doubts(&mut link)?;
@@ -270,7 +290,8 @@ impl Redis {
         let reply = link.upstream.call(None)?;
         if let Some(noted) = resp::bulk(&reply) {
             link.doubt = true;
-            keep(Rejection::in_doubt(noted), self, link, None)?;
+            let doubts = settle(Rejection::in_doubt(noted), link)?;
+            keep(doubts, self, link, None)?;
         }
         link.settled = true;
         Ok(())
@@ -324,7 +345,8 @@ impl Application for Redis {
     fn load(&mut self) -> Result<Saved, UpstreamError> {
         self.link = None;
         let link = self.connect()?;
-        let saved = link.ledger.saved();
+        let mut saved = link.ledger.saved();
+        saved.behind = self.behind.0.iter().map(|(key, gap)| (*key, gap.confirmed)).collect();
         self.link = Some(link);
         self.report.connections += 1;
         self.publish();
@@ -339,15 +361,36 @@ impl Application for Redis {
         if matches!(outcomes, Ok(_) | Err(UpstreamError::Replicas { .. })) {
             self.link = Some(link);
         } else {
+            // What replicas do not have yet was not confirmed.
+            if self.config.replicas == 0 {
+                self.confirmed = link.ledger.clone().into_rows();
+            }
             self.known = Some(link.ledger).filter(|_| link.settled);
         }
         self.publish();
         outcomes
     }
 
-    fn is_fatal(&self, error: &UpstreamError) -> bool {
-        matches!(error, UpstreamError::Fenced | UpstreamError::Foreign { .. })
+    fn trouble(&mut self, trouble: &Trouble) {
+        self.note_trouble(trouble);
     }
+
+    fn too_long(&self, response: &ResponseTooLong) -> Vec<u8> {
+        too_long(response.len, response.max)
+    }
+
+    fn is_fatal(&self, error: &UpstreamError) -> bool {
+        use UpstreamError::{Fenced, Foreign, Undurable};
+        matches!(error, Fenced | Foreign { .. } | Undurable { .. })
+    }
+}
+
+/// What a client gets in the place of a reply that is not taken.
+pub(super) fn too_long(len: usize, max: usize) -> Vec<u8> {
+    resp::error(&format!(
+        "ERR the reply of {len} bytes is longer than the {max} that the server's side-car takes; the command was executed: \
+         raise --max-reply of landfall pmnet server, or ask for less at once"
+    ))
 }
 
 impl Drop for Redis {

@@ -10,6 +10,8 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
+/// Bytes of replies that have been fetched and are still in the buffer.
+const FETCHED_BYTES_MAX: usize = 1 << 20;
 /// Bytes that are read at once.
 const READ_BYTES: usize = 256 << 10;
 
@@ -47,6 +49,19 @@ pub enum UpstreamError {
         "another server's side-car uses the same Redis server and prefix: end one of them, or give each its own prefix"
     )]
     Fenced,
+    /// It may lose what it has confirmed.
+    #[error(
+        "{setting} of the Redis server is {value}: it may lose what it has confirmed, and no device has that any more; set it to \
+         {wanted}, or start with --accept-data-loss"
+    )]
+    Undurable {
+        /// Which setting.
+        setting: &'static str,
+        /// What it is.
+        value: String,
+        /// What it must be.
+        wanted: &'static str,
+    },
     /// What lies under the side-car's keys was not written by one.
     #[error("the value of {key} was not written by a side-car: move it away, or choose another prefix")]
     Foreign {
@@ -76,6 +91,14 @@ pub(super) struct Access {
     pub(super) password: Option<String>,
     /// Longest wait for a reply.
     pub(super) limit: Duration,
+}
+
+/// A reply, as far as it was wanted.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Replied {
+    Whole(Vec<u8>),
+    /// It had so many bytes, and none of them is here.
+    TooLong(usize),
 }
 
 #[derive(Debug)]
@@ -148,27 +171,64 @@ impl Upstream {
     }
 
     /// The next reply.
-    pub(super) fn reply(&mut self, mut network: Option<&mut Network>) -> Result<Vec<u8>, UpstreamError> {
-        let until = Instant::now() + self.limit;
-        let mut scanner = Scanner::default();
+    pub(super) fn reply(&mut self, network: Option<&mut Network>) -> Result<Vec<u8>, UpstreamError> {
+        match self.reply_up_to(usize::MAX, network)? {
+            Replied::Whole(reply) => Ok(reply),
+            Replied::TooLong(_) => Err(UpstreamError::Lost(io::ErrorKind::OutOfMemory.into())),
+        }
+    }
+
+    /// The next reply, if it is no longer than `max`; of a longer one no more than that is ever held.
+    pub(super) fn reply_up_to(
+        &mut self,
+        max: usize,
+        mut network: Option<&mut Network>,
+    ) -> Result<Replied, UpstreamError> {
+        let mut until = Instant::now() + self.limit;
+        let (mut scanner, mut skipped) = (Scanner::default(), 0);
         loop {
-            if let Some(len) = scanner.scan(&self.input[self.taken..])? {
-                let reply = self.input[self.taken..self.taken + len].to_vec();
-                self.take(len);
+            let found = scanner.scan(&self.input[self.taken..])?;
+            let least = skipped + found.unwrap_or(scanner.reached());
+            if let Some(len) = found.filter(|_| least <= max) {
+                let reply = self.take(len);
                 if reply.first() != Some(&b'>') {
-                    return Ok(reply);
+                    return Ok(Replied::Whole(reply));
                 }
                 scanner = Scanner::default();
-            } else if !self.fetch()? {
+                continue;
+            }
+            if least > max {
+                let here = scanner.reached().min(self.input.len() - self.taken);
+                scanner.skip(here);
+                skipped += here;
+                self.drop_taken(here);
+            }
+            if found.is_some() {
+                return Ok(Replied::TooLong(least));
+            }
+            if self.fetch()? {
+                until = Instant::now() + self.limit;
+            } else {
                 self.wait(network.as_deref_mut(), until)?;
             }
         }
     }
 
-    fn take(&mut self, len: usize) {
+    fn take(&mut self, len: usize) -> Vec<u8> {
+        if self.taken == 0 && len == self.input.len() && len > READ_BYTES {
+            let mut reply = std::mem::take(&mut self.input);
+            reply.shrink_to_fit();
+            return reply;
+        }
+        let reply = self.input[self.taken..self.taken + len].to_vec();
+        self.drop_taken(len);
+        reply
+    }
+
+    fn drop_taken(&mut self, len: usize) {
         self.taken += len;
-        if self.taken == self.input.len() {
-            self.input.clear();
+        if self.taken == self.input.len() || self.taken > FETCHED_BYTES_MAX {
+            self.input.drain(..self.taken);
             self.taken = 0;
         }
     }

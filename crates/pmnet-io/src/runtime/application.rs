@@ -1,7 +1,8 @@
 //! What a server's application provides.
 
 use super::server::Network;
-use landfall_pmnet::{SessionRow, Work};
+use landfall_pmnet::server::{ResponseTooLong, Trouble};
+use landfall_pmnet::{SessionKey, SessionRow, Work};
 
 /// What an application has committed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -10,6 +11,8 @@ pub struct Saved {
     pub rows: Vec<SessionRow>,
     /// The floor; 0 at first.
     pub floor: u32,
+    /// Sessions of which the application has lost updates that it had confirmed, and the last of those.
+    pub behind: Vec<(SessionKey, u32)>,
 }
 
 /// What became of a piece of work.
@@ -49,6 +52,16 @@ pub trait Application {
     /// # Errors
     /// If it is unknown what was committed.
     fn execute(&mut self, batch: &[Work], network: &mut Network) -> Result<Vec<Outcome>, Self::Error>;
+
+    /// What a client is told instead of a response that is longer than is taken; the request was executed.
+    fn too_long(&self, response: &ResponseTooLong) -> Vec<u8> {
+        response.to_string().into_bytes()
+    }
+
+    /// A session needs an operator. Called between two batches.
+    fn trouble(&mut self, trouble: &Trouble) {
+        tracing::error!(?trouble, "a session of PMNet cannot go on");
+    }
 
     /// Whether it must end instead of trying again.
     fn is_fatal(&self, error: &Self::Error) -> bool {

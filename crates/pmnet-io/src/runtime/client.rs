@@ -156,6 +156,13 @@ impl Sessions {
         Ok(&mut open.client)
     }
 
+    /// While it holds, requests of a session that wait are not sent.
+    pub fn hold(&mut self, id: SessionId, held: bool) {
+        if let Ok(client) = self.touch(id) {
+            client.hold(held);
+        }
+    }
+
     /// Ends a session once everything queued is complete: [`Event::Ended`] then.
     pub fn end(&mut self, id: SessionId) {
         let now = self.clock.now();

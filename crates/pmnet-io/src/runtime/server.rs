@@ -180,6 +180,7 @@ impl Network {
                 Ok(saved) => {
                     let (config, now) = (self.options.server.clone(), self.clock.now());
                     self.server = Server::new(config, random()?, saved.rows, saved.floor, now);
+                    saved.behind.iter().for_each(|(key, last)| self.server.fall_behind(*key, *last));
                     self.report.incarnations += 1;
                     self.tell();
                     return Ok(true);
@@ -207,6 +208,9 @@ impl Network {
             self.receive();
             self.expire();
             self.send();
+            while let Some(trouble) = self.server.poll_trouble() {
+                application.trouble(&trouble);
+            }
             let batch = self.batch();
             if batch.is_empty() {
                 let (due, ours) = (self.due(REST_MAX), self.socket.as_fd());
@@ -214,11 +218,16 @@ impl Network {
                 continue;
             }
             match application.execute(&batch, self) {
-                Ok(outcomes) => self.settle(&batch, outcomes),
+                Ok(outcomes) => self.settle(application, &batch, outcomes),
                 Err(error) => return Ok(Err(error)),
             }
         }
         Ok(Ok(()))
+    }
+
+    /// Most bytes of a response.
+    pub(crate) fn response_max(&self) -> usize {
+        self.server.response_max()
     }
 
     fn batch(&mut self) -> Vec<Work> {
@@ -235,7 +244,7 @@ impl Network {
         batch
     }
 
-    fn settle(&mut self, batch: &[Work], outcomes: Vec<Outcome>) {
+    fn settle<A: Application>(&mut self, application: &A, batch: &[Work], outcomes: Vec<Outcome>) {
         assert_eq!(batch.len(), outcomes.len(), "an outcome for each piece of work");
         self.report.batches += 1;
         self.report.work += batch.len() as u64;
@@ -244,11 +253,23 @@ impl Network {
             let ticket: Ticket = work.ticket();
             match outcome {
                 Outcome::Committed => self.server.committed(ticket, now),
-                Outcome::Response { bytes, changed } => self.server.respond(ticket, &bytes, changed, now),
+                Outcome::Response { bytes, changed } => self.respond(application, ticket, bytes, changed),
                 Outcome::Failed => self.server.failed(ticket),
             }
         }
         self.send();
+    }
+
+    /// What is too long is replaced by the application's own words: a client never gets a part of a response.
+    fn respond<A: Application>(&mut self, application: &A, ticket: Ticket, bytes: Vec<u8>, changed: bool) {
+        let now = self.clock.now();
+        if let Err(too_long) = self.server.respond(ticket, bytes, changed, now) {
+            tracing::warn!(%too_long, "a response is replaced by an error");
+            let mut words = application.too_long(&too_long);
+            words.truncate(too_long.max);
+            // It is no longer than is taken.
+            let _ = self.server.respond(ticket, words, changed, now);
+        }
     }
 
     /// How long to rest, at most.

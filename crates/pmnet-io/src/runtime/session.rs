@@ -56,10 +56,21 @@ pub enum SessionError {
     /// Nobody answers.
     #[error("the session has failed ({0:?}); what was under way may be applied or not")]
     Failed(Failure),
+    /// The request was executed, but its response is not taken.
+    #[error("the response of {len} bytes is longer than the {max} that are taken; raise response_bytes_max")]
+    ResponseTooLong {
+        /// Bytes of the response.
+        len: usize,
+        /// Bytes that are taken.
+        max: usize,
+    },
     /// It was ended before.
     #[error("the session has ended")]
     Ended,
 }
+
+/// Lengths of [`SessionError::ResponseTooLong`].
+type TooLong = (usize, usize);
 
 /// One session. Requests are queued ([`Self::send_update`], [`Self::send_bypass`]) and waited for
 /// ([`Self::wait`]), or both at once.
@@ -70,7 +81,7 @@ pub struct Session {
     rest: Rest,
     events: Vec<(SessionId, Event)>,
     /// Results that nobody has asked for yet: nothing for an update.
-    done: BTreeMap<RequestId, Vec<u8>>,
+    done: BTreeMap<RequestId, Result<Vec<u8>, TooLong>>,
     over: Option<Event>,
 }
 
@@ -132,7 +143,7 @@ impl Session {
     pub fn wait(&mut self, id: RequestId) -> Result<Vec<u8>, SessionError> {
         loop {
             if let Some(done) = self.done.remove(&id) {
-                return Ok(done);
+                return done.map_err(|(len, max)| SessionError::ResponseTooLong { len, max });
             }
             self.check()?;
             self.rest(REST_MAX)?;
@@ -196,8 +207,9 @@ impl Session {
         self.sessions.turn(&mut self.events)?;
         for (_, event) in self.events.drain(..) {
             match event {
-                Event::Complete { id, .. } => drop(self.done.insert(id, Vec::new())),
-                Event::Response { id, bytes, .. } => drop(self.done.insert(id, bytes)),
+                Event::Complete { id, .. } => drop(self.done.insert(id, Ok(Vec::new()))),
+                Event::Response { id, bytes, .. } => drop(self.done.insert(id, Ok(bytes))),
+                Event::ResponseTooLong { id, len, max } => drop(self.done.insert(id, Err((len, max)))),
                 Event::Ended | Event::Refused(_) | Event::Failed(_) => self.over = Some(event),
                 _ => {}
             }

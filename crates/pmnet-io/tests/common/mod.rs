@@ -3,16 +3,21 @@
 #![allow(
     dead_code,
     unreachable_pub,
+    unused_imports,
     clippy::print_stderr,
     reason = "each test program uses its part, and says what it skips"
 )]
+
+mod sidecars;
+
+pub use sidecars::{Running, Sidecars, anywhere, start_server, until};
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-const LIMIT: Duration = Duration::from_secs(20);
+pub const LIMIT: Duration = Duration::from_secs(20);
 
 /// A server with its own directory, killed when dropped.
 pub struct Redis {
@@ -42,6 +47,22 @@ impl Redis {
         self.wait();
     }
 
+    /// What its files are now.
+    pub fn image(&self) -> tempfile::TempDir {
+        let image = tempfile::tempdir().unwrap();
+        copy(self.dir.path(), image.path());
+        image
+    }
+
+    /// SIGKILL, then the same again over older files.
+    pub fn go_back_to(&mut self, image: &tempfile::TempDir) {
+        self.kill();
+        std::fs::remove_dir_all(self.dir.path()).unwrap();
+        copy(image.path(), self.dir.path());
+        self.child = spawn(&self.dir, self.address);
+        self.wait();
+    }
+
     pub fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -63,6 +84,18 @@ impl Redis {
             std::thread::sleep(Duration::from_millis(5));
         }
         panic!("redis-server did not start");
+    }
+}
+
+fn copy(from: &std::path::Path, to: &std::path::Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
+        let (from, to) = (entry.path(), to.join(entry.file_name()));
+        if from.is_dir() {
+            copy(&from, &to);
+        } else {
+            std::fs::copy(&from, &to).unwrap();
+        }
     }
 }
 

@@ -21,6 +21,8 @@ pub struct ClientConfig {
     pub timeout_max: Duration,
     /// The timeout until enough round trips have been measured.
     pub timeout_start: Duration,
+    /// Longest response, bytes: of a longer one [`Event::ResponseTooLong`] tells instead.
+    pub response_bytes_max: u32,
     /// Without any answer for so long, while one is waited for, the session has failed.
     pub give_up: Duration,
     /// Most requests that have been given and whose end has not been fetched; at most 65536 count.
@@ -37,6 +39,7 @@ impl Default for ClientConfig {
             timeout_min: Duration::from_millis(1),
             timeout_max: Duration::from_secs(1),
             timeout_start: Duration::from_millis(50),
+            response_bytes_max: 1 << 30,
             give_up: Duration::from_secs(30),
             requests_max: 1024,
         }
@@ -86,10 +89,20 @@ pub enum Event {
         /// Whether it comes from a device's cache instead of the server.
         from_cache: bool,
     },
+    /// A bypass was executed, and its response is longer than is taken.
+    ResponseTooLong {
+        /// The bypass.
+        id: RequestId,
+        /// Bytes of the response.
+        len: usize,
+        /// [`ClientConfig::response_bytes_max`].
+        max: usize,
+    },
     /// Everything is applied and the session has ended.
     Ended,
     /// The server does not take the session. `InUse`, `NoRoom`: [`Client::restart`](super::Client::restart).
-    /// `Unknown`: the server has lost the session, which is over; what was not reported is unknown.
+    /// `Unknown`: the server has lost the session, which is over; what was not reported is unknown. `Behind`: it has lost
+    /// updates that it had confirmed; the session is over until an operator has reconciled it.
     Refused(Refusal),
     /// The session is over; what was not reported complete may be applied or not.
     Failed(Failure),
@@ -119,7 +132,9 @@ pub enum ClientError {
     #[error("as many requests wait as may")]
     Full,
     /// More fragments than a request may have.
-    #[error("a request of {len} bytes is longer than the {max} that fit into its fragments")]
+    #[error(
+        "a request of {len} bytes is longer than the {max} that fit into its fragments; write less at once"
+    )]
     TooLarge {
         /// Bytes of the request.
         len: usize,
@@ -157,6 +172,8 @@ pub struct ClientStats {
     pub complete: u64,
     /// Responses reported.
     pub responses: u64,
+    /// Requests for windows of long responses, or for missing pieces, and reminders of what was confirmed.
+    pub response_requests: u64,
     /// Datagrams that were malformed, of another session, or of no use.
     pub ignored: u64,
     /// Median of the last round trips of updates.

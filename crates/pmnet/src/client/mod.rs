@@ -9,6 +9,8 @@
 
 mod bypass;
 mod config;
+mod incoming;
+mod long;
 mod receive;
 mod round_trips;
 mod send;
@@ -87,6 +89,10 @@ pub struct Client {
     /// Devices that must acknowledge.
     chain: Devices,
     bypass: Option<Bypass>,
+    /// Requests for pieces of responses, to be sent.
+    wanted: VecDeque<Vec<u8>>,
+    /// Nothing more is numbered: what has been answered is to be taken first.
+    held: bool,
     events: VecDeque<Event>,
     /// Answers to heartbeats among the events.
     alive_events: usize,
@@ -124,6 +130,8 @@ impl Client {
             updates: Updates::new(1, chain, config.window),
             chain,
             bypass: None,
+            wanted: VecDeque::new(),
+            held: false,
             events: VecDeque::new(),
             alive_events: 0,
             heartbeats: VecDeque::new(),
@@ -285,6 +293,7 @@ impl Client {
         self.events.push_back(event);
         self.queue.clear();
         self.bypass = None;
+        self.wanted.clear();
         self.updates = Updates::new(1, self.chain, self.config.window);
         self.probe = None;
     }

@@ -1,10 +1,11 @@
 //! What a client makes of what arrives.
 
 use super::config::Event;
+use super::incoming::Place;
 use super::send::Control;
 use super::updates::Updates;
 use super::{Client, ENOUGH, HEARTBEATS_MAX, Phase};
-use crate::wire::{Body, FIRST_BYPASS, Fragment, Packet, Refusal, Role};
+use crate::wire::{Body, FIRST_BYPASS, Packet, Refusal, Role};
 use landfall_net::Instant;
 
 impl Client {
@@ -37,7 +38,12 @@ impl Client {
             Body::Recover { incarnation } => self.recover(seq, incarnation),
             Body::Response(bytes) => self.response(seq, bytes.to_vec(), false),
             Body::CacheResponse(bytes) => self.response(seq, bytes.to_vec(), true),
-            Body::ResponseFragment(place, bytes) => self.piece(seq, (place, packet.header.hash), bytes),
+            Body::ResponseFragment(place, bytes) => {
+                self.piece(seq, Place::of_fragment(place, packet.header.hash, bytes.len()), bytes)
+            }
+            Body::ResponsePart(part, bytes) => {
+                self.piece(seq, Some(Place::of_part(part, packet.header.hash)), bytes)
+            }
             Body::HeartbeatReply { nonce, role, number, declines, incarnation } => {
                 self.alive(nonce, Event::Alive { role, number, declines, incarnation })
             }
@@ -69,7 +75,7 @@ impl Client {
                 self.events.push_back(Event::Refused(refusal));
                 true
             }
-            (Phase::Open | Phase::Ending, Refusal::Unknown) if is_own => {
+            (Phase::Open | Phase::Ending, Refusal::Unknown | Refusal::Behind) if is_own => {
                 self.is_over(Event::Refused(refusal));
                 true
             }
@@ -113,7 +119,16 @@ impl Client {
     fn retransmit(&mut self, first: u32, count: u32) -> bool {
         self.stats.retransmit_requests += 1;
         self.updates.want(first, count);
+        self.remind(first <= self.updates.confirmed());
         true
+    }
+
+    /// The server asks for updates that it has confirmed, which nobody has any more; or there is nothing else to answer.
+    fn remind(&mut self, due: bool) {
+        let confirmed = self.updates.confirmed();
+        if self.phase == Phase::Open && due {
+            self.ask(Packet::new(self.session, confirmed, Body::Confirmed).to_bytes());
+        }
     }
 
     /// A new incarnation of the server has what is committed and no more: it wants the rest, and has forgotten a bypass.
@@ -121,6 +136,7 @@ impl Client {
         self.stats.recovers += 1;
         self.server_is(incarnation);
         self.updates.want(seq.saturating_add(1), u32::MAX);
+        self.remind(seq < self.updates.confirmed() || self.updates.newest().is_none());
         true
     }
 
@@ -142,22 +158,14 @@ impl Client {
         }
     }
 
-    fn response(&mut self, seq: u32, bytes: Vec<u8>, from_cache: bool) -> bool {
-        let Some(bypass) = self.bypass.take_if(|bypass| bypass.seq == seq) else { return false };
+    pub(super) fn response(&mut self, seq: u32, bytes: Vec<u8>, from_cache: bool) -> bool {
+        let Some(mut bypass) = self.bypass.take_if(|bypass| bypass.seq == seq) else { return false };
         if let Some(sent_at) = bypass.sent_once_at() {
             self.bypass_trips.sample(self.now.since(sent_at));
         }
         self.stats.responses += 1;
         self.events.push_back(Event::Response { id: bypass.id, bytes, from_cache });
         true
-    }
-
-    fn piece(&mut self, seq: u32, (place, hash): (Fragment, u32), bytes: &[u8]) -> bool {
-        let Some(bypass) = self.bypass.as_mut().filter(|bypass| bypass.seq == seq) else { return false };
-        match bypass.piece(place, hash, bytes) {
-            Some(whole) => self.response(seq, whole, false),
-            None => true,
-        }
     }
 
     fn alive(&mut self, nonce: u64, event: Event) -> bool {

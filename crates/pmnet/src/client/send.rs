@@ -45,6 +45,7 @@ impl Client {
     pub fn transmit_into(&mut self, into: &mut Vec<u8>) -> bool {
         self.transmit_control(into)
             || self.transmit_heartbeat(into)
+            || self.transmit_wanted(into)
             || self.transmit_again(into)
             || self.transmit_new(into)
             || self.transmit_bypass(into)
@@ -79,6 +80,14 @@ impl Client {
         true
     }
 
+    fn transmit_wanted(&mut self, into: &mut Vec<u8>) -> bool {
+        let Some(bytes) = self.wanted.pop_front() else { return false };
+        into.extend_from_slice(&bytes);
+        self.stats.response_requests += 1;
+        self.stats.count(false);
+        true
+    }
+
     fn transmit_again(&mut self, into: &mut Vec<u8>) -> bool {
         let Some(bytes) = self.updates.send_again(self.now, |repeats| self.trips.timeout(repeats)) else {
             return false;
@@ -102,7 +111,7 @@ impl Client {
     /// Gives numbers to the requests that are next, as long as they can be sent now: updates behind a bypass wait for its
     /// answer, and a bypass for the one before it, so that its number covers those in front.
     fn number_requests(&mut self) {
-        while self.phase == Phase::Open && self.bypass.is_none() && self.updates.all_sent() {
+        while self.phase == Phase::Open && !self.held && self.bypass.is_none() && self.updates.all_sent() {
             let next = self.queue.front().map(|waiting| waiting.kind);
             match next {
                 Some(RequestKind::Update) if self.updates.has_room() => self.number_update(),
@@ -152,11 +161,21 @@ impl Client {
             *timeouts += 1;
             trips.expired(repeats);
         });
-        if let Some(repeats) = self.bypass.as_mut().and_then(|bypass| bypass.expire(now)) {
-            *timeouts += 1;
-            self.bypass_trips.expired(repeats);
-        }
+        self.expire_bypass();
         self.ask_for_server_ack();
+    }
+
+    fn expire_bypass(&mut self) {
+        let (now, trips) = (self.now, &mut self.bypass_trips);
+        let Some(bypass) = &mut self.bypass else { return };
+        let Some(expired) = bypass.expire(now, |repeats| trips.timeout(repeats)) else { return };
+        self.stats.timeouts += 1;
+        if let Some(repeats) = expired.repeats {
+            trips.expired(repeats);
+        }
+        if let (seq, Some(whole)) = (bypass.seq, bypass.response()) {
+            self.want(seq, whole, expired.missing);
+        }
     }
 
     /// Devices have everything, and the server says nothing: its server-ACK may be lost, or what it would acknowledge. The

@@ -127,6 +127,11 @@ impl Updates {
         }
     }
 
+    /// Number of the last packet that the server is known to have committed.
+    pub(super) fn confirmed(&self) -> u32 {
+        self.base - 1
+    }
+
     /// Number of the next packet.
     pub(super) fn next(&self) -> u32 {
         self.base + self.kept.len() as u32

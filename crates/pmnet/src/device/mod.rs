@@ -5,6 +5,7 @@
 mod joint;
 mod pipeline;
 mod reads;
+mod refused;
 mod resend;
 mod servers;
 mod stats;
@@ -23,6 +24,7 @@ use core::net::SocketAddr;
 use joint::Joint;
 use landfall_media::{Dirty, Extent, MediaError};
 use reads::Reads;
+use refused::Refused;
 use resend::Resend;
 use servers::Servers;
 use std::collections::VecDeque;
@@ -140,6 +142,7 @@ pub struct Device {
     servers: Servers,
     reads: Option<Reads>,
     joint: Joint,
+    refused: Refused,
     stats: DeviceStats,
 }
 
@@ -154,6 +157,7 @@ impl Device {
             servers: Servers::default(),
             reads: None,
             joint: Joint::new(config.number.map_or(Duration::ZERO, |_| config.keep_back), config.servers_max),
+            refused: Refused::default(),
             stats: DeviceStats::default(),
         };
         let all = device.log.identities(|_| true);

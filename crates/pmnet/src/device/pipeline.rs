@@ -50,6 +50,10 @@ impl Device {
         let (session, seq) = (packet.header.session, packet.header.seq);
         match row.access {
             Access::None => Found::Missed,
+            Access::Log if self.refused.contains(flow, session) => {
+                self.stats.refused += 1;
+                self.pass_reads(&Identity { flow, session, seq }, arrival)
+            }
             Access::Log => self.log_update(Identity { flow, session, seq }, arrival, now),
             Access::RemoveUpTo => {
                 self.stats.server_acks += 1;
@@ -95,7 +99,8 @@ impl Device {
                 }
                 Found::Missed
             }
-            Access::RemoveRefused => {
+            Access::Refused => {
+                self.refused.hear(flow, packet);
                 let identity = Identity { flow, session, seq };
                 let is_unknown = packet.body == Body::SessionRefused(Refusal::Unknown);
                 if is_unknown && self.log.refused(&identity) {
@@ -167,7 +172,15 @@ impl Device {
         }
     }
 
+    /// An update that is not logged may change what the read cache holds.
+    fn pass_reads(&mut self, identity: &Identity, arrival: &Arrival<'_>) -> Found {
+        self.tell_reads(identity, arrival, false);
+        self.forget_reads(identity);
+        Found::Missed
+    }
+
     fn remove_upto(&mut self, flow: Flow, session: u16, seq: u32) {
+        self.refused.forget(flow, session);
         if let Some(reads) = &mut self.reads {
             reads.applied(flow, session, seq);
         }

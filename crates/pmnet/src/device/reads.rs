@@ -217,7 +217,7 @@ impl Reads {
                 }
             }
             Body::SessionEnded => self.applied(flow, session.session, packet.header.seq),
-            Body::ResponseFragment(..) => self.response(flow, packet, None),
+            Body::ResponseFragment(..) | Body::ResponsePart(..) => self.response(flow, packet, None),
             _ => {}
         }
     }

@@ -24,6 +24,8 @@ pub struct DeviceStats {
     pub joined: u64,
     /// Updates that came again.
     pub repeated: u64,
+    /// Updates that were forwarded without being logged, as their server refuses the session.
+    pub refused: u64,
     /// Updates that were forwarded without being logged, by reason.
     pub not_logged: BTreeMap<NotLogged, u64>,
     /// Fences.

@@ -65,8 +65,9 @@ pub enum Access {
     TellCache,
     /// Notes that the server has taken the session; tells the read cache.
     Started,
-    /// Removes the update with the packet's number, unless its session was taken by a server.
-    RemoveRefused,
+    /// Removes the update with the packet's number, unless its session was taken by a server; or learns that updates of the
+    /// session are not to be acknowledged.
+    Refused,
     /// Joins it with this device's own acknowledgement, once that may leave.
     Join,
 }
@@ -182,15 +183,11 @@ pub const TABLE: &[Row] = &[
         Access::TellCache,
         Egress::Forward,
     ),
+    row(kind::RESPONSE_PART, "response part", Ingress::FromServer, Access::TellCache, Egress::Forward),
+    row(kind::RESPONSE_REQUEST, "response request", Ingress::FromClient, Access::None, Egress::Forward),
     row(kind::SESSION_STARTED, "session started", Ingress::FromServer, Access::Started, Egress::Forward),
-    row(
-        kind::SESSION_REFUSED,
-        "session refused",
-        Ingress::FromServer,
-        Access::RemoveRefused,
-        Egress::Forward,
-    ),
     row(kind::SESSION_ENDED, "session ended", Ingress::FromServer, Access::TellCache, Egress::Forward),
+    row(kind::SESSION_REFUSED, "session refused", Ingress::FromServer, Access::Refused, Egress::Forward),
     row(kind::HEARTBEAT, "heartbeat", Ingress::Any, Access::None, Egress::ReplyAndForward),
     row(
         kind::HEARTBEAT_REPLY,

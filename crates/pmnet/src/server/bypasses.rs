@@ -1,7 +1,8 @@
 //! Bypasses of one session: put together, in their place behind updates, answered again.
 
 use super::config::ServerConfig;
-use crate::pieces::{Assembly, Mark};
+use super::long::Long;
+use crate::pieces::{Assembly, Mark, Response};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Most bypasses of a session that are in pieces.
@@ -31,21 +32,23 @@ pub(super) enum Known<'a> {
     /// It waits or is being executed, or was answered long ago.
     Busy,
     /// It was answered with this.
-    Answered(&'a [u8]),
+    Answered(&'a Response),
 }
 
 /// The session's bypasses.
 #[derive(Debug)]
 pub(super) struct Bypasses {
     /// Up to here bypasses may have been executed before this incarnation.
-    before: u32,
+    pub(super) before: u32,
     /// The highest that was answered.
-    answered: u32,
+    pub(super) answered: u32,
     partial: BTreeMap<u32, Assembly>,
     waiting: BTreeMap<u32, Request>,
     /// Given to the application, or about to be.
-    busy: BTreeSet<u32>,
-    kept: VecDeque<(u32, Vec<u8>)>,
+    pub(super) busy: BTreeSet<u32>,
+    pub(super) kept: VecDeque<(u32, Response)>,
+    /// Which of those that are kept is beyond one window.
+    pub(super) long: Option<Long>,
     kept_bytes: usize,
     /// Bytes of partial and waiting ones.
     bytes: usize,
@@ -61,6 +64,7 @@ impl Bypasses {
             waiting: BTreeMap::new(),
             busy: BTreeSet::new(),
             kept: VecDeque::new(),
+            long: None,
             kept_bytes: 0,
             bytes: 0,
         }
@@ -142,16 +146,26 @@ impl Bypasses {
     }
 
     /// One was answered.
-    pub(super) fn keep(&mut self, number: u32, response: Vec<u8>, config: &ServerConfig) {
+    pub(super) fn keep(&mut self, number: u32, response: Response, config: &ServerConfig) {
+        // A client has one bypass at a time: what it got before, it has.
+        self.forget_long();
         self.busy.remove(&number);
         self.answered = self.answered.max(number);
-        self.kept_bytes += response.len();
+        self.kept_bytes += response.bytes.len();
         self.kept.push_back((number, response));
         let too_many =
             |kept: usize, bytes| kept > config.responses_kept || bytes > config.responses_bytes_max;
         while self.kept.len() > 1 && too_many(self.kept.len(), self.kept_bytes) {
             let (_, response) = self.kept.pop_front().expect("there are several");
-            self.kept_bytes -= response.len();
+            self.kept_bytes -= response.bytes.len();
+        }
+    }
+
+    pub(super) fn remove_kept(&mut self, number: u32) {
+        if let Some(at) = self.kept.iter().position(|(kept, _)| *kept == number)
+            && let Some((_, response)) = self.kept.remove(at)
+        {
+            self.kept_bytes -= response.bytes.len();
         }
     }
 
@@ -169,6 +183,10 @@ mod tests {
     use super::*;
     use crate::wire::FIRST_BYPASS;
 
+    fn response(bytes: &[u8]) -> Response {
+        Response { bytes: bytes.to_vec(), check: 0 }
+    }
+
     fn request(number: u32, after: Option<u32>) -> Request {
         Request { number, seq: number, after, bytes: vec![1, 2, 3] }
     }
@@ -183,8 +201,8 @@ mod tests {
         assert!(bypasses.pop(7).is_none());
         assert!(bypasses.pop(8).is_some());
         assert_eq!(bypasses.known(number), Known::Busy);
-        bypasses.keep(number, b"OK".to_vec(), &ServerConfig::default());
-        assert_eq!(bypasses.known(number), Known::Answered(b"OK"));
+        bypasses.keep(number, response(b"OK"), &ServerConfig::default());
+        assert_eq!(bypasses.known(number), Known::Answered(&response(b"OK")));
         assert_eq!(bypasses.known(number - 1), Known::Lost);
         assert_eq!(bypasses.bytes(), 0);
     }
@@ -198,7 +216,7 @@ mod tests {
             (FIRST_BYPASS..FIRST_BYPASS + 4).filter(answered).count()
         };
         for (number, len, left) in [(0, 3, 1), (1, 3, 2), (2, 3, 2), (3, 11, 1)] {
-            bypasses.keep(FIRST_BYPASS + number, vec![0; len], &config);
+            bypasses.keep(FIRST_BYPASS + number, response(&vec![0; len]), &config);
             assert_eq!(kept(&bypasses), left, "after {number}");
         }
         assert_eq!(bypasses.known(FIRST_BYPASS), Known::Busy, "answered once is not executed again");
@@ -207,7 +225,7 @@ mod tests {
     #[test]
     fn pieces_make_a_bypass_and_the_oldest_of_too_many_go() {
         let mut bypasses = Bypasses::new(FIRST_BYPASS - 1);
-        let mark = Mark { count: 2, total: 4, extra: 0 };
+        let mark = Mark { count: 2, total: 4, after: 0 };
         for number in 0..=PARTIAL_MAX as u32 {
             assert_eq!(bypasses.piece(FIRST_BYPASS + number, mark, 0, b"ab"), None);
         }

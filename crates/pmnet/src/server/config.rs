@@ -27,6 +27,13 @@ pub struct ServerConfig {
     pub mtu: u16,
     /// Whether packets travel over IPv6, whose headers are longer.
     pub ipv6: bool,
+    /// Longest response, bytes: [`Server::respond`](super::Server::respond) takes no longer one. At most 4 GiB less one.
+    pub response_bytes_max: u32,
+    /// Bytes of responses beyond one window, of all sessions, that are kept until their clients have them. One for which there
+    /// is no room is as if it were lost on its way: the client repeats its bypass.
+    pub responses_long_bytes_max: usize,
+    /// A response that its client has not asked about for so long gives way to others.
+    pub response_idle: Duration,
     /// Responses of one session that are kept for repeated bypasses.
     pub responses_kept: usize,
     /// Bytes of them; the newest is kept in any case.
@@ -51,6 +58,9 @@ impl Default for ServerConfig {
             foreign: false,
             mtu: 1500,
             ipv6: false,
+            response_bytes_max: 1 << 30,
+            responses_long_bytes_max: 2 << 30,
+            response_idle: Duration::from_secs(5),
             responses_kept: 64,
             responses_bytes_max: 4 << 20,
             buffered_bytes_max: 256 << 20,
@@ -121,6 +131,16 @@ impl Work {
     }
 }
 
+/// A response that is not taken: nothing is done. Blame: the application, which responds otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a response of {len} bytes is longer than the {max} that this server takes")]
+pub struct ResponseTooLong {
+    /// Bytes of the response.
+    pub len: usize,
+    /// [`ServerConfig::response_bytes_max`].
+    pub max: usize,
+}
+
 /// What a server has counted since its beginning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ServerStats {
@@ -150,8 +170,12 @@ pub struct ServerStats {
     pub ignored: u64,
     /// Datagrams of ours for which there was no room.
     pub transmits_dropped: u64,
-    /// Responses that were too long and left out.
-    pub responses_too_large: u64,
+    /// Responses that the application was asked to replace, as they were too long.
+    pub responses_too_long: u64,
+    /// Responses for which there was no room beside those that other clients fetch; their bypasses come again.
+    pub responses_postponed: u64,
+    /// Requests of clients for windows of long responses.
+    pub response_requests: u64,
     /// Pieces of work that failed.
     pub failed: u64,
 }

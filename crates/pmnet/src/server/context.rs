@@ -1,7 +1,8 @@
 //! What all sessions of a server share.
 
+use super::behind::Trouble;
 use super::config::{ServerConfig, ServerStats};
-use crate::pieces::Sizes;
+use crate::pieces::{Response, Sizes};
 use crate::wire::{Body, Packet};
 use core::net::SocketAddr;
 use landfall_net::Instant;
@@ -18,6 +19,10 @@ pub(super) struct Context {
     pub(super) stats: ServerStats,
     /// Bytes of packets that wait for others.
     pub(super) buffered: usize,
+    /// Bytes of responses beyond one window that are kept until their clients have them.
+    pub(super) long_bytes: usize,
+    /// What an operator must know.
+    pub(super) troubles: VecDeque<Trouble>,
     /// Datagrams to be fetched.
     out: VecDeque<(SocketAddr, Vec<u8>)>,
     tickets: u64,
@@ -34,6 +39,8 @@ impl Context {
             now,
             stats: ServerStats::default(),
             buffered: 0,
+            long_bytes: 0,
+            troubles: VecDeque::new(),
             out: VecDeque::new(),
             tickets: 0,
             touched: 0,
@@ -44,13 +51,13 @@ impl Context {
         self.send_bytes(to, Packet::new(session, seq, body).to_bytes());
     }
 
-    pub(super) fn send_response(&mut self, to: SocketAddr, session: u16, seq: u32, response: &[u8]) {
-        for bytes in self.sizes.response(session, seq, response) {
+    pub(super) fn send_response(&mut self, to: SocketAddr, session: u16, seq: u32, response: &Response) {
+        for bytes in self.sizes.first_window(session, seq, response) {
             self.send_bytes(to, bytes);
         }
     }
 
-    fn send_bytes(&mut self, to: SocketAddr, bytes: Vec<u8>) {
+    pub(super) fn send_bytes(&mut self, to: SocketAddr, bytes: Vec<u8>) {
         if self.out.len() < self.config.transmits_max {
             self.out.push_back((to, bytes));
         } else {

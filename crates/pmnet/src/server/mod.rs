@@ -11,9 +11,11 @@
 //!
 //! After a crash the rows that are committed, and the floor, are all that a new [`Server`] needs.
 
+mod behind;
 mod bypasses;
 mod config;
 mod context;
+mod long;
 mod order;
 mod pause;
 mod receive;
@@ -21,7 +23,8 @@ mod row;
 mod session;
 mod table;
 
-pub use config::{ServerConfig, ServerStats, Ticket, Work};
+pub use behind::Trouble;
+pub use config::{ResponseTooLong, ServerConfig, ServerStats, Ticket, Work};
 pub use row::SessionRow;
 
 use crate::identity::SessionKey;
@@ -130,19 +133,32 @@ impl Server {
     }
 
     /// A bypass is executed, and committed with its row if it `changed` something. The response leaves once everything of
-    /// the session in front of it is committed. One longer than [`Self::response_max`] is left out: the client gets an
-    /// empty one.
-    pub fn respond(&mut self, ticket: Ticket, response: &[u8], changed: bool, now: Instant) {
+    /// the session in front of it is committed.
+    ///
+    /// # Errors
+    /// [`ResponseTooLong`]: nothing is done, and the application responds otherwise. A client always gets a response whole.
+    pub fn respond(
+        &mut self,
+        ticket: Ticket,
+        response: impl Into<Vec<u8>>,
+        changed: bool,
+        now: Instant,
+    ) -> Result<(), ResponseTooLong> {
         self.tell(now);
-        let fits = response.len() <= self.response_max();
-        self.ctx.stats.responses_too_large += u64::from(!fits);
-        let response = if fits { response } else { &[] };
-        self.with(ticket.key, |session, ctx| session.respond(ticket.number, response, changed, ctx));
+        let response: Vec<u8> = response.into();
+        let (len, max) = (response.len(), self.response_max());
+        if len > max {
+            self.ctx.stats.responses_too_long += 1;
+            return Err(ResponseTooLong { len, max });
+        }
+        let reserved = self.reserve(ticket.key, response);
+        self.with(ticket.key, |session, ctx| session.respond(ticket.number, reserved, changed, ctx));
+        Ok(())
     }
 
     /// Most bytes of a response.
     pub fn response_max(&self) -> usize {
-        self.ctx.sizes.update_max()
+        self.ctx.config.response_bytes_max as usize
     }
 
     /// Nothing of the work was applied, nor will be: it will be handed out again under another ticket. What was handed out
@@ -182,12 +198,15 @@ impl Server {
         let done = act(session, &mut self.ctx);
         let listed = &session.listed;
         let (was_listed, had_timer, had_bytes) = ((listed.work, listed.ack), listed.timer, listed.bytes);
+        let had_long = listed.long;
         let (work, ack) = (session.has_work(), session.ack_due);
         session.listed.work |= work;
         session.listed.ack |= ack;
         (session.listed.timer, session.listed.bytes) = (session.deadline(), session.bytes());
+        session.listed.long = session.long_bytes();
         let (timer, is_over) = (session.listed.timer, session.life != Life::Goes);
         self.ctx.buffered = self.ctx.buffered - had_bytes + session.listed.bytes;
+        self.ctx.long_bytes = self.ctx.long_bytes - had_long + session.listed.long;
         if work && !was_listed.0 {
             self.ready.push_back(key);
         }
@@ -213,6 +232,7 @@ impl Server {
         let session = self.table.live.remove(&key).expect("it was there");
         self.set_timer(key, session.listed.timer, None);
         self.ctx.buffered -= session.listed.bytes;
+        self.ctx.long_bytes -= session.listed.long;
         let row = *session.row();
         match session.life {
             Life::NeverBegan(evicted) => self.table.put_back(evicted),

@@ -23,7 +23,9 @@ impl Server {
         // Scope and flow of an IPv6 address say where to send, not who it is.
         let client = SocketAddr::new(from.ip().to_canonical(), from.port());
         let (seq, key) = (packet.header.seq, SessionKey { client, session: packet.header.session });
-        self.with(key, |session, _| session.heard(from));
+        // Who reads may not know yet that the server is another incarnation, and has not said what was confirmed.
+        let answers = !matches!(packet.body, Body::Bypass { .. } | Body::BypassFragment { .. });
+        self.with(key, |session, _| session.heard(from, answers));
         match packet.body {
             Body::Update(bytes) => self.update((from, key), seq, None, bytes),
             Body::UpdateFragment(place, bytes) => self.update((from, key), seq, Some(place), bytes),
@@ -32,6 +34,8 @@ impl Server {
                 let after = (after > 0).then_some(after);
                 self.bypass((from, key), (seq, after), Some(fragment), request);
             }
+            Body::ResponseRequest(wanted) => self.response_wanted(key, seq, wanted),
+            Body::Confirmed => self.confirmed(key, seq),
             Body::SessionStart { nonce } => self.start(from, key, nonce),
             Body::SessionEnd => self.end(from, key, seq),
             Body::Heartbeat { nonce, .. } => {

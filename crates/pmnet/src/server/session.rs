@@ -3,6 +3,7 @@
 use super::bypasses::{Bypasses, Known, Request};
 use super::config::{Ticket, Work};
 use super::context::Context;
+use super::long::{Long, Reserved};
 use super::order::{Order, Room, Taken};
 use super::pause::Pause;
 use super::row::SessionRow;
@@ -22,7 +23,7 @@ const FOREIGN_WAIT: Duration = Duration::from_millis(100);
 enum Task {
     Begin { evicted: Vec<SessionRow> },
     Update { request: Vec<u8>, last: u32 },
-    Bypass { request: Request, lost: bool, response: Vec<u8> },
+    Bypass { request: Request, lost: bool, response: Reserved, changed: bool },
     End,
 }
 
@@ -46,6 +47,15 @@ struct Item {
     /// The session's row once it is done; known when it is handed out.
     row: SessionRow,
     done: bool,
+}
+
+impl Item {
+    fn long_bytes(&self, ctx: &Context) -> usize {
+        match &self.task {
+            Task::Bypass { response, .. } => response.long_bytes(ctx),
+            _ => 0,
+        }
+    }
 }
 
 /// Whether the session goes on.
@@ -77,6 +87,8 @@ pub(super) struct Session {
     handed: usize,
     /// Bytes of requests in the queue that are not.
     queued_bytes: usize,
+    /// Bytes of a long response in the queue.
+    queued_long: usize,
     /// A bypass is being executed: what it changes is not known yet.
     blocked: bool,
     /// Tickets whose outcome is awaited, but which lie behind a failure.
@@ -86,6 +98,10 @@ pub(super) struct Session {
     ending: bool,
     /// A foreign session of which update 1 may be the first, or 0.
     unsure: bool,
+    /// The last update that was confirmed, if that is one that the application has lost.
+    pub(super) behind: Option<u32>,
+    /// The first missing update that an operator was told of.
+    pub(super) told_missing: Option<u32>,
     gap: Pause,
     recover: Pause,
     pub(super) life: Life,
@@ -102,6 +118,7 @@ pub(super) struct Listed {
     pub(super) ack: bool,
     pub(super) timer: Option<Instant>,
     pub(super) bytes: usize,
+    pub(super) long: usize,
 }
 
 impl Session {
@@ -116,11 +133,14 @@ impl Session {
             queue: VecDeque::new(),
             handed: 0,
             queued_bytes: 0,
+            queued_long: 0,
             blocked: false,
             void: BTreeSet::new(),
             end: None,
             ending: false,
             unsure: false,
+            behind: None,
+            told_missing: None,
             gap: Pause::default(),
             recover: Pause::default(),
             life: Life::Goes,
@@ -166,15 +186,35 @@ impl Session {
         self.order.bytes() + self.bypasses.bytes() + self.queued_bytes
     }
 
+    /// Bytes of responses beyond one window.
+    pub(super) fn long_bytes(&self) -> usize {
+        // One that waits for what is in front of it is not the session's newest yet.
+        self.queued_long + self.long().map_or(0, |long| long.bytes)
+    }
+
+    pub(super) fn long(&self) -> Option<Long> {
+        self.bypasses.long
+    }
+
+    pub(super) fn drop_long(&mut self) {
+        self.bypasses.drop_long();
+    }
+
+    pub(super) fn bypasses(&mut self) -> &mut Bypasses {
+        &mut self.bypasses
+    }
+
     /// When [`Self::handle_timeout`] is due.
     pub(super) fn deadline(&self) -> Option<Instant> {
         [self.gap.at(), self.recover.at()].into_iter().flatten().min()
     }
 
-    /// The client, or a device in its place, has sent something from here.
-    pub(super) fn heard(&mut self, address: SocketAddr) {
+    /// The client, or a device in its place, has sent something from here; whether that answers *recover*.
+    pub(super) fn heard(&mut self, address: SocketAddr, answers: bool) {
         self.address = address;
-        self.recover.stop();
+        if answers {
+            self.recover.stop();
+        }
     }
 
     /// Whether packets are taken: not while the outcome of work behind a failure is awaited, nor behind the end.
@@ -183,7 +223,7 @@ impl Session {
     }
 
     /// Number of the first update that is not committed.
-    fn uncommitted(&self) -> u32 {
+    pub(super) fn uncommitted(&self) -> u32 {
         self.row.update.wrapping_add(1)
     }
 
@@ -198,6 +238,9 @@ impl Session {
             ctx.stats.make_up_acks += 1;
             self.ack_due = true;
             return;
+        }
+        if self.is_behind() && self.behind < Some(seq) {
+            return self.refuse_behind(seq, ctx);
         }
         if !self.takes() {
             ctx.stats.early_dropped += 1;
@@ -238,7 +281,7 @@ impl Session {
     fn queue_bypasses(&mut self) {
         while let Some(request) = self.bypasses.pop(self.order.next()) {
             let lost = self.bypasses.is_lost(request.number);
-            self.push(Task::Bypass { request, lost, response: Vec::new() });
+            self.push(Task::Bypass { request, lost, response: Reserved::Postponed, changed: false });
         }
     }
 
@@ -271,6 +314,9 @@ impl Session {
             }
             Known::New | Known::Lost => {}
         }
+        if self.is_behind() {
+            return self.refuse_behind(request.seq, ctx);
+        }
         let after = request.after.unwrap_or(0);
         let in_reach = after < self.limit(ctx) && after < FIRST_BYPASS;
         let has_room = ctx.has_room(request.bytes.len()) || self.bytes() == 0;
@@ -294,6 +340,9 @@ impl Session {
 
     /// The client has told that `seq` is its last update.
     pub(super) fn end(&mut self, seq: u32, ctx: &mut Context) {
+        if self.is_behind() {
+            return self.refuse_behind(seq, ctx);
+        }
         let last = self.order.next().wrapping_sub(1);
         let is_behind = seq != last && seq < self.order.next();
         if is_behind || seq >= self.limit(ctx) || !self.takes() {
@@ -312,6 +361,9 @@ impl Session {
             self.ask_for_missing(ctx);
         }
         if self.recover.fires(ctx.now, ctx.config.recover_max) {
+            if self.is_behind() {
+                return self.refuse_behind(self.row.update, ctx);
+            }
             ctx.stats.recovers += 1;
             let body = Body::Recover { incarnation: ctx.incarnation };
             ctx.send(self.address, self.row.key.session, self.row.update, body);
@@ -327,6 +379,9 @@ impl Session {
             && self.gap.pause() > FOREIGN_WAIT.min(ctx.config.retransmit_max / 2)
         {
             return self.begin_with_1(ctx);
+        }
+        if self.gap.pause() >= ctx.config.retransmit_max {
+            self.tell_missing(self.order.next(), ctx);
         }
         for (first, count) in self.order.missing(self.limit(ctx)) {
             ctx.stats.retransmit_requests += 1;
@@ -399,17 +454,19 @@ impl Session {
     }
 
     /// The application has executed a bypass.
-    pub(super) fn respond(&mut self, ticket: u64, answer: &[u8], changed: bool, ctx: &mut Context) {
+    pub(super) fn respond(&mut self, ticket: u64, answer: Reserved, changed: bool, ctx: &mut Context) {
         self.void.remove(&ticket);
+        let long = answer.long_bytes(ctx);
         let Some(item) = self.find(ticket) else { return };
-        let Task::Bypass { request, lost, response } = &mut item.task else { return };
-        *response = answer.to_vec();
+        let Task::Bypass { request, lost, response, changed: has_changed } = &mut item.task else { return };
+        (*response, *has_changed) = (answer, changed);
         if changed && !*lost {
             item.row.bypass = item.row.bypass.max(request.number);
         }
         item.done = true;
         self.planned = item.row;
         self.blocked = false;
+        self.queued_long = long;
         self.settle(ctx);
     }
 
@@ -429,10 +486,10 @@ impl Session {
                     ctx.stats.applied += 1;
                     self.ack_due = true;
                 }
-                Task::Bypass { request, response, .. } => {
+                Task::Bypass { request, response, changed, .. } => {
                     ctx.stats.bypasses += 1;
-                    ctx.send_response(to, session, request.seq, &response);
-                    self.bypasses.keep(request.number, response, &ctx.config);
+                    self.queued_long = 0;
+                    self.answered(&request, response, changed, ctx);
                 }
                 Task::End => {
                     // Devices remove what they hold on a server-ACK alone.
@@ -444,6 +501,19 @@ impl Session {
             }
         }
         self.watch_gap(false, ctx);
+    }
+
+    /// A bypass is done with all in front of it.
+    fn answered(&mut self, request: &Request, response: Reserved, changed: bool, ctx: &mut Context) {
+        let bytes = response.long_bytes(ctx);
+        let Reserved::Kept(response) = response else {
+            return self.bypasses.postpone(request.number, changed);
+        };
+        ctx.send_response(self.address, self.row.key.session, request.seq, &response);
+        self.bypasses.keep(request.number, response, &ctx.config);
+        if bytes > 0 {
+            self.bypasses.note_long(Long { number: request.number, bytes, changed, asked: ctx.now });
+        }
     }
 
     /// The session may begin, or go on.
@@ -477,6 +547,7 @@ impl Session {
         }
         // Behind what was handed out there is nothing left.
         (self.handed, self.queued_bytes) = (at, 0);
+        self.queued_long = self.queue.iter().map(|item| item.long_bytes(ctx)).sum();
         self.go_back(ctx);
     }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 /// Path MTU: small, so that requests are often in pieces.
 const MTU: u16 = 120;
 /// A run that takes longer is stuck.
-const STEPS_MAX: u64 = 400_000;
+const STEPS_MAX: u64 = 1_000_000;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
@@ -250,7 +250,7 @@ impl World {
         }
         let server = self.server.as_mut().unwrap();
         match answer {
-            Some((response, changed)) => server.respond(work.ticket(), &response, changed, self.now),
+            Some((response, changed)) => server.respond(work.ticket(), response, changed, self.now).unwrap(),
             None => server.committed(work.ticket(), self.now),
         }
     }

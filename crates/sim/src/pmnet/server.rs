@@ -239,7 +239,7 @@ impl ServerNode {
                 match told {
                     Told::Committed(ticket) => server.committed(ticket, fabric.now),
                     Told::Respond(ticket, bytes, changed) => {
-                        server.respond(ticket, &bytes, changed, fabric.now);
+                        server.respond(ticket, bytes, changed, fabric.now).expect("answers are short");
                     }
                 }
             }

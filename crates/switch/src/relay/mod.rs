@@ -20,7 +20,7 @@ use landfall_pmnet::wire::{Body, Packet, Refusal};
 use landfall_pmnet::{Flow, Instant};
 use landfall_sockets::{Frames, Poller, Waker};
 use landfall_spin::Spin;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::ops::RangeInclusive;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
@@ -225,15 +225,17 @@ impl Relay {
 
     fn receive_from_clients(&mut self) -> Result<(), SwitchError> {
         for (index, chunk, from, len) in self.receive(self.front.as_raw_fd())? {
+            // As the log has it, which knows one form of an address.
+            let client = canonical(from);
             let held = self.hold(chunk, len);
-            let ends = Ends::to_server(from, self.front_port);
+            let ends = Ends::to_server(client, self.front_port);
             if let Some((packet, len)) = self.unseal(ends, held, index, len)
-                && self.admit(from, packet, index, len)
+                && self.admit(client, packet, index, len)
             {
-                let verdict = self.handle(Side::Clients, (from, self.server), packet, len);
+                let verdict = self.handle(Side::Clients, (client, self.server), packet, len);
                 if verdict == Verdict::Forward {
                     let bytes = self.bytes(packet, index, len).into_owned();
-                    self.send_to_server(&from, bytes);
+                    self.send_to_server(&client, bytes);
                 }
             } else {
                 self.engine.status.dropped(1);
@@ -425,7 +427,13 @@ impl Relay {
     fn send_to_client(&mut self, client: SocketAddr, mut bytes: Vec<u8>) {
         let ends = Ends::to_client(client, self.front_port);
         self.engine.guard.seal(ends, Clock::unix_ns(), &mut bytes);
-        if self.front.send_to(&bytes, client).is_err() {
+        let to = match client.ip() {
+            IpAddr::V4(ip) if self.server.is_ipv6() => {
+                SocketAddr::new(ip.to_ipv6_mapped().into(), client.port())
+            }
+            _ => client,
+        };
+        if self.front.send_to(&bytes, to).is_err() {
             self.engine.status.dropped(1);
         }
     }
@@ -438,6 +446,7 @@ impl Relay {
         }
     }
 
+    /// False if it could not be sent.
     /// Sends what the device wants sent.
     fn act(&mut self) {
         while let Some(action) = self.engine.device.poll_action() {
@@ -454,6 +463,14 @@ impl Relay {
                 }
             }
         }
+    }
+}
+
+/// A socket for both families shows IPv4 clients as IPv6 addresses.
+fn canonical(address: SocketAddr) -> SocketAddr {
+    match address.ip().to_canonical() {
+        IpAddr::V4(ip) => SocketAddr::new(ip.into(), address.port()),
+        IpAddr::V6(_) => address,
     }
 }
 

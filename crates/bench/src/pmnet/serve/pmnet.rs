@@ -87,7 +87,7 @@ impl Application for Service {
         let rows = rows.iter().map(|(_, row)| SessionRow::from_bytes(row).ok_or(ServiceError::Row));
         let rows = rows.collect::<Result<_, _>>()?;
         let floor = store.floor()?.first_chunk().map_or(0, |floor| u32::from_le_bytes(*floor));
-        Ok(Saved { rows, floor })
+        Ok(Saved { rows, floor, ..Saved::default() })
     }
 
     fn execute(&mut self, batch: &[Work], _network: &mut Network) -> Result<Vec<Outcome>, ServiceError> {
@@ -146,7 +146,7 @@ mod tests {
         first.handler.commit().unwrap();
         drop(first);
         let saved = service(dir.path()).load().unwrap();
-        assert_eq!(saved, Saved { rows: vec![row], floor: 3 });
+        assert_eq!(saved, Saved { rows: vec![row], floor: 3, ..Saved::default() });
     }
 
     #[test]

@@ -4,6 +4,7 @@ use super::super::commands::{Answer, Class, Why, classify};
 use super::super::resp;
 use super::blocking::{Blocked, waits_from_now_on};
 use super::local::Manners;
+use super::reply::Reply;
 use super::{SidecarConfig, SidecarReport};
 use crate::runtime::{SessionId, Sessions};
 use landfall_pmnet::client::{ClientError, RequestId};
@@ -20,7 +21,7 @@ const EXEC_ABORT: &[u8] = b"-EXECABORT Transaction discarded because of previous
 /// Where a reply will be.
 #[derive(Debug)]
 enum Slot {
-    Ready(Vec<u8>),
+    Ready(Reply),
     Update(RequestId, &'static [u8]),
     Bypass(RequestId),
     /// Of a command that waits: asked again later.
@@ -47,6 +48,8 @@ pub(super) struct Connection {
     slots: VecDeque<Slot>,
     transaction: Option<Transaction>,
     blocked: Option<Blocked>,
+    /// The error that the next command gets, which is the last one: the session was lost while none was under way.
+    farewell: Option<String>,
     /// The client sends no more.
     ended: bool,
 }
@@ -72,6 +75,7 @@ impl Connection {
             slots: VecDeque::new(),
             transaction: None,
             blocked: None,
+            farewell: None,
             ended: false,
         }
     }
@@ -97,6 +101,11 @@ impl Connection {
         !self.ended && !self.manners.closing && room && (self.blocked.is_some() || !self.is_full(config))
     }
 
+    /// Whether so many bytes of replies wait for the client that no more are to be fetched.
+    pub(super) fn has_enough(&self) -> bool {
+        self.output.len() - self.written > OUTPUT_BYTES_MAX
+    }
+
     /// Whether replies wait for the client.
     pub(super) fn wants_output(&self) -> bool {
         self.written < self.output.len()
@@ -119,9 +128,7 @@ impl Connection {
     }
 
     fn is_full(&self, config: &SidecarConfig) -> bool {
-        self.slots.len() >= config.pipeline_max
-            || self.blocked.is_some()
-            || self.output.len() - self.written > OUTPUT_BYTES_MAX
+        self.slots.len() >= config.pipeline_max || self.blocked.is_some() || self.has_enough()
     }
 
     /// Handles requests as far as it goes.
@@ -137,7 +144,7 @@ impl Connection {
                 Ok(None) => Step::Later,
                 Ok(Some(request)) => self.handle(&input, &request, sessions, config, report),
                 Err(error) => {
-                    self.reply(resp::error(&format!("ERR {error}")));
+                    self.reply_error(&format!("ERR {error}"));
                     self.manners.closing = true;
                     Step::Later
                 }
@@ -184,11 +191,15 @@ impl Connection {
         config: &SidecarConfig,
         report: &mut SidecarReport,
     ) -> Step {
+        if let Some(text) = self.farewell.take() {
+            self.close_with(&text);
+            return Step::Done;
+        }
         let class = classify(args);
         let known =
             matches!(class, Class::Local(Answer::Auth | Answer::Hello | Answer::Quit | Answer::Reset));
         if !self.manners.authenticated && !known {
-            self.reply(resp::error("NOAUTH Authentication required."));
+            self.reply_error("NOAUTH Authentication required.");
             return Step::Done;
         }
         if class == Class::Local(Answer::Transaction) {
@@ -217,7 +228,7 @@ impl Connection {
             }
             Class::Refused(refusal) => {
                 report.refused += 1;
-                self.reply(resp::error(&format!("ERR {}", refusal.words())));
+                self.reply_error(&format!("ERR {}", refusal.words()));
                 Step::Done
             }
         }
@@ -311,9 +322,9 @@ impl Connection {
         report: &mut SidecarReport,
     ) -> Step {
         if waits_from_now_on(args) {
-            self.reply(resp::error(
+            self.reply_error(
                 "ERR PMNet asks again and again, so that XREAD cannot wait from $ on: name an entry",
-            ));
+            );
             return Step::Done;
         }
         let step = self.bypass(bytes, sessions, report);
@@ -352,19 +363,30 @@ impl Connection {
                     return Step::Later;
                 }
                 self.session = None;
-                self.reply(resp::error("LANDFALL the session with the server has ended; try again"));
+                self.reply_error("LANDFALL the session with the server has ended; try again");
             }
-            error => self.reply(resp::error(&format!("ERR {error}"))),
+            error => self.reply_error(&format!("ERR {error}")),
         }
         Step::Done
     }
 
     fn reply(&mut self, bytes: Vec<u8>) {
-        if self.slots.is_empty() {
-            self.output.extend_from_slice(&bytes);
-        } else {
-            self.slots.push_back(Slot::Ready(bytes));
+        match Reply::whole(bytes) {
+            Some(reply) => self.slots.push_back(Slot::Ready(reply)),
+            None => self.close_with("LANDFALL the side-car has no whole reply to this command; report this"),
         }
+        self.flush_slots();
+    }
+
+    fn reply_error(&mut self, text: &str) {
+        self.slots.push_back(Slot::Ready(Reply::error(text)));
+        self.flush_slots();
+    }
+
+    /// The last thing that the client is told.
+    fn close_with(&mut self, text: &str) {
+        self.slots.push_back(Slot::Ready(Reply::error(text)));
+        self.manners.closing = true;
     }
 
     /// An update is durable.
@@ -373,17 +395,35 @@ impl Connection {
         if let Some(slot) = found
             && let Slot::Update(_, constant) = slot
         {
-            *slot = Slot::Ready(constant.to_vec());
+            let whole = Reply::whole(constant.to_vec());
+            *slot = Slot::Ready(whole.unwrap_or_else(|| Reply::error("ERR the command was executed")));
         }
         self.flush_slots();
     }
 
+    /// A bypass was executed, and its reply is not taken.
+    pub(super) fn too_long(&mut self, id: RequestId, len: usize, max: usize) {
+        let error = format!(
+            "ERR the reply of {len} bytes is longer than the {max} that the client's side-car takes; the command was executed: \
+             raise --max-reply of landfall pmnet client, or ask for less at once"
+        );
+        self.answered(id, resp::error(&error));
+    }
+
     /// A bypass is answered. When to ask again, if it waits for more than that.
+    ///
+    /// What is no reply closes the connection: in the place of one it would have the client take every later reply for that to
+    /// the command before.
     pub(super) fn answered(&mut self, id: RequestId, bytes: Vec<u8>) -> Option<std::time::Instant> {
         let at = self.slots.iter().position(|slot| matches!(slot, Slot::Bypass(own) if *own == id))?;
+        let Some(reply) = Reply::whole(bytes) else {
+            tracing::error!("the server's side-car answered with what is no reply; the connection is closed");
+            self.session_lost("the reply to this command is not whole");
+            return None;
+        };
         let last = at + 1 == self.slots.len();
         if last && let Some(blocked) = &mut self.blocked {
-            if resp::is_null(&bytes)
+            if reply.is_null()
                 && let Some(again) = blocked.again()
             {
                 self.slots[at] = Slot::Asleep;
@@ -391,7 +431,7 @@ impl Connection {
             }
             self.blocked = None;
         }
-        self.slots[at] = Slot::Ready(bytes);
+        self.slots[at] = Slot::Ready(reply);
         self.flush_slots();
         None
     }
@@ -412,14 +452,18 @@ impl Connection {
         }
     }
 
-    /// The session is over: what became of the requests under way is unknown, and is told so.
+    /// The session is over: what became of the requests under way is unknown, and is told so. Without any, the next one is told.
     pub(super) fn session_lost(&mut self, why: &str) {
         self.session = None;
         self.blocked = None;
-        let error = resp::error(&format!("LANDFALL {why}; the command may have been executed or not"));
+        if self.is_idle() {
+            self.farewell = Some(format!("LANDFALL {why}; what it had written may be lost"));
+            return;
+        }
+        let error = format!("LANDFALL {why}; the command may have been executed or not");
         for slot in &mut self.slots {
             if !matches!(slot, Slot::Ready(_)) {
-                *slot = Slot::Ready(error.clone());
+                *slot = Slot::Ready(Reply::error(&error));
             }
         }
         self.manners.closing = true;
@@ -427,9 +471,10 @@ impl Connection {
     }
 
     fn flush_slots(&mut self) {
-        while let Some(Slot::Ready(bytes)) = self.slots.front() {
-            self.output.extend_from_slice(bytes);
-            self.slots.pop_front();
+        while matches!(self.slots.front(), Some(Slot::Ready(_))) {
+            if let Some(Slot::Ready(reply)) = self.slots.pop_front() {
+                reply.append_to(&mut self.output);
+            }
         }
     }
 
@@ -444,6 +489,7 @@ impl Connection {
             }
         }
         self.output.clear();
+        self.output.shrink_to(OUTPUT_BYTES_MAX);
         self.written = 0;
         Ok(())
     }

@@ -7,6 +7,7 @@ mod blocking;
 mod connection;
 mod local;
 mod poller;
+mod reply;
 
 use crate::runtime::{Published, Rest, RuntimeError, SessionId, Sessions};
 use connection::Connection;
@@ -340,6 +341,10 @@ impl Sidecar {
                 after.map(|session| self.owners.insert(session, id));
             }
             let written = connection.write();
+            let held = connection.has_enough();
+            if let Some(session) = connection.session {
+                self.sessions.hold(session, held);
+            }
             if written.is_err() || connection.is_over() {
                 self.close(id);
             } else {
@@ -367,7 +372,10 @@ impl Sidecar {
         } else if over {
             self.orphans.remove(&session);
             self.spare.retain(|spare| *spare != session);
-        } else if matches!(event, Event::Complete { .. } | Event::Response { .. }) {
+        } else if matches!(
+            event,
+            Event::Complete { .. } | Event::Response { .. } | Event::ResponseTooLong { .. }
+        ) {
             self.less_to_wait_for(session);
         }
         if over {
@@ -384,6 +392,7 @@ impl Sidecar {
                     self.alarms.insert((again, id));
                 }
             }
+            Event::ResponseTooLong { id, len, max } => connection.too_long(id, len, max),
             Event::Refused(why) => {
                 connection.session_lost(&format!("the server refuses the session ({why:?})"))
             }
@@ -416,6 +425,7 @@ impl Sidecar {
         self.poller.forget(&connection.stream, id);
         let Some(session) = connection.session else { return };
         self.owners.remove(&session);
+        self.sessions.hold(session, false);
         match connection.under_way() {
             0 => self.spare_or_end(session),
             left => drop(self.orphans.insert(session, left)),

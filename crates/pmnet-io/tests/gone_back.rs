@@ -1,0 +1,66 @@
+//! A real server that comes back older than what it had confirmed.
+
+#![allow(clippy::print_stderr, reason = "says what it skips")]
+
+mod common;
+
+use common::{Redis, Running, Sidecars, anywhere, until};
+use landfall_pmnet_io::redis::reconcile::{behind, give_up_lost};
+use landfall_pmnet_io::redis::server::{self, ServerSideConfig};
+use std::sync::Arc;
+
+#[test]
+fn a_redis_that_comes_back_older_than_it_confirmed_has_the_session_refused_loudly_until_it_is_reconciled() {
+    for restarts in [false, true] {
+        let Some(mut redis) = Redis::start() else { return };
+        let mut pair = Sidecars::start(redis.address);
+        let mut client = pair.client();
+        assert_eq!(client.call(&["SET", "k", "1"]), "+OK\r\n");
+        assert_eq!(client.call(&["GET", "k"]), "$1\r\n1\r\n");
+        let image = redis.image();
+        for value in ["2", "3"] {
+            client.call(&["SET", "k", value]);
+        }
+        assert_eq!(client.call(&["GET", "k"]), "$1\r\n3\r\n");
+        if restarts {
+            pair.stop_server();
+        }
+        redis.go_back_to(&image);
+        if restarts {
+            pair.start_server();
+        }
+        // A side-car that has just started learns of it from the client, which it asks first: a read may be faster.
+        let told =
+            until("the refusal", || Some(client.call(&["GET", "k"])).filter(|told| told.starts_with('-')));
+        assert!(told.starts_with("-LANDFALL the server refuses the session (Behind)"), "{restarts} {told}");
+        until("the session to be noted", || (pair.reports.redis.get().behind > 0).then_some(()));
+        let lost = behind(&pair.config).unwrap();
+        assert_eq!(lost.len(), 1, "{lost:?}");
+        assert_eq!((lost[0].first, lost[0].last), (2, 3), "what is lost has a name");
+        assert_eq!(pair.client().call(&["GET", "k"]), "$1\r\n1\r\n", "other sessions go on");
+        pair.stop_server();
+        assert_eq!(give_up_lost(&pair.config).unwrap(), lost);
+        pair.start_server();
+        assert_eq!(pair.client().call(&["SET", "k", "4"]), "+OK\r\n");
+        assert_eq!(behind(&pair.config).unwrap(), []);
+    }
+}
+
+#[test]
+fn a_redis_that_may_lose_what_it_confirms_is_refused_unless_that_is_accepted() {
+    let Some(redis) = Redis::start() else { return };
+    for (setting, value) in [("appendfsync", "everysec"), ("appendonly", "no")] {
+        redis.client().call(&["CONFIG", "SET", setting, value]);
+        let config = ServerSideConfig::new(anywhere(), redis.address);
+        let error = server::run(config, Arc::default(), Arc::default()).unwrap_err().to_string();
+        let expected = format!("{setting} of the Redis server is {value}");
+        assert!(error.contains(&expected) && error.contains("--accept-data-loss"), "{error}");
+        redis.client().call(&["CONFIG", "SET", "appendfsync", "always"]);
+    }
+    let mut config = ServerSideConfig::new(anywhere(), redis.address);
+    config.accept_data_loss = true;
+    let reports: Arc<server::ServerSideReports> = Arc::default();
+    let theirs = reports.clone();
+    let _running = Running::start(move |stop| server::run(config, theirs, stop).unwrap());
+    until("its start", || (reports.redis.get().connections > 0).then_some(()));
+}
