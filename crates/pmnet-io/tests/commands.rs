@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Client, Redis};
-use landfall_pmnet_io::redis::commands::{Class, Why, classify};
+use landfall_pmnet_io::redis::commands::{Class, ROWS, Why, classify};
 use std::collections::BTreeMap;
 
 fn class(words: &[&str]) -> Class {
@@ -57,6 +57,49 @@ fn every_command_of_the_server_has_a_class_that_agrees_with_its_flags() {
             );
         }
     }
+}
+
+/// A request of a row: its name, and arguments that fit most commands.
+fn request_of(name: &str) -> Vec<u8> {
+    let words = name.split('|').chain(["k", "v", "w"]);
+    let words: Vec<&str> = words.collect();
+    let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
+    for word in words {
+        bytes.extend_from_slice(format!("${}\r\n{word}\r\n", word.len()).as_bytes());
+    }
+    bytes
+}
+
+/// What the table calls a read and the read cache does not, and why.
+const CAUTIOUS: &[(&str, &str)] = &[("pfcount", "it may write the count that it has computed into its key")];
+/// What the table calls a change and the read cache does not, and why.
+const HARMLESS: &[(&str, &str)] = &[("publish", "it changes no key"), ("spublish", "it changes no key")];
+
+#[test]
+fn the_read_cache_and_the_table_agree_on_which_commands_change_keys() {
+    use landfall_pmnet::cache::{Effect, KeyCodec, Query, RespCodec};
+    let codec = RespCodec::default();
+    let is_in = |list: &[(&str, &str)], name: &str| list.iter().any(|(known, _)| *known == name);
+    for row in ROWS {
+        let words: Vec<&str> = row.name.split('|').chain(["k", "v", "w"]).collect();
+        let request = request_of(row.name);
+        let (effect, query) = (codec.update(&request), codec.bypass(&request));
+        let changes_nothing = matches!(query, Query::None | Query::Reads { .. });
+        assert_eq!(effect == Effect::None, changes_nothing, "{}", row.name);
+        match class(&words) {
+            Class::Bypass(Why::Read) if !is_in(CAUTIOUS, row.name) => {
+                assert!(changes_nothing, "{} reads, and costs the cache {query:?}", row.name);
+            }
+            Class::Bypass(why) if why.changes() && !is_in(HARMLESS, row.name) => {
+                assert!(!changes_nothing, "{} may change keys, and the cache overlooks it", row.name);
+            }
+            Class::Early(_) | Class::Typed(_) => {
+                assert!(!changes_nothing, "{} changes keys, and the cache overlooks it", row.name);
+            }
+            _ => {}
+        }
+    }
+    assert_eq!(codec.bypass(&request_of("hello")), Query::None, "side-cars put it in front of reads");
 }
 
 /// Every form that is early, with `k` for its key.

@@ -37,7 +37,13 @@ fn seen(cache: &mut Sut, id: Id<char>, key: &[u8]) {
 /// An update passes and is logged.
 fn logged(cache: &mut Sut, id: Id<char>, key: &[u8], value: &[u8]) {
     seen(cache, id, key);
-    cache.update_durable(id, value.to_vec());
+    durable(cache, id, value);
+}
+
+/// Its log entry is fenced.
+fn durable(cache: &mut Sut, id: Id<char>, value: &[u8]) {
+    cache.update_logged(id, value.to_vec());
+    cache.update_durable(id);
 }
 
 fn reads(cache: &mut Sut, id: Id<char>, key: &[u8]) {
@@ -119,7 +125,7 @@ fn the_newest_update_of_one_session_serves() {
     logged(&mut cache, id('a', 0), b"k", b"1");
     seen(&mut cache, id('a', 1), b"k");
     assert_eq!(cache.state(b"k"), State::Stale, "it is not durable yet");
-    cache.update_durable(id('a', 1), b"2".to_vec());
+    durable(&mut cache, id('a', 1), b"2");
     assert_eq!(value(&mut cache, b"k"), Some(b"2".to_vec()));
     cache.server_ack('a', 0);
     assert_eq!(cache.state(b"k"), State::Pending);
@@ -133,7 +139,7 @@ fn an_update_does_not_serve_before_those_of_its_session_in_front_of_it_are_durab
     seen(&mut cache, id('a', 0), b"j");
     logged(&mut cache, id('a', 1), b"k", b"2");
     assert_eq!(cache.state(b"k"), State::Stale);
-    cache.update_durable(id('a', 0), b"1".to_vec());
+    durable(&mut cache, id('a', 0), b"1");
     assert_eq!(value(&mut cache, b"j"), Some(b"1".to_vec()));
     assert_eq!(value(&mut cache, b"k"), Some(b"2".to_vec()));
 }
@@ -143,8 +149,62 @@ fn an_update_that_is_applied_before_it_is_durable_here_leaves_nothing() {
     let mut cache = cache();
     seen(&mut cache, id('a', 0), b"k");
     cache.server_ack('a', 0);
-    cache.update_durable(id('a', 0), b"1".to_vec());
+    durable(&mut cache, id('a', 0), b"1");
     assert_eq!(cache.state(b"k"), State::Invalid);
+}
+
+#[test]
+fn what_an_update_sets_is_dropped_when_the_server_confirms_it_before_the_fence() {
+    let mut cache = cache();
+    for seq in 0..1000 {
+        seen(&mut cache, id('a', seq), b"k");
+        cache.update_logged(id('a', seq), vec![0; 50]);
+        assert_eq!(cache.held(), (0, 51), "it waits");
+        cache.server_ack('a', seq);
+        assert_eq!(cache.held(), (0, 0));
+        cache.update_durable(id('a', seq));
+    }
+    assert_eq!(cache.state(b"k"), State::Invalid);
+}
+
+#[test]
+fn of_the_updates_of_a_key_in_flight_only_the_newest_waits_with_its_value() {
+    let mut cache = cache();
+    for seq in 0..3 {
+        seen(&mut cache, id('a', seq), b"k");
+        cache.update_logged(id('a', seq), vec![0; 50]);
+        assert_eq!(cache.held(), (0, 51));
+    }
+    seen(&mut cache, id('b', 0), b"k");
+    assert_eq!(cache.held(), (0, 0), "none of them will serve");
+    assert!(!cache.wants_value(id('b', 0)));
+}
+
+#[test]
+fn values_that_wait_count_among_the_bytes_and_more_of_them_do_not_wait() {
+    let mut cache = cache();
+    logged(&mut cache, id('a', 0), b"i", &[0; 40]);
+    seen(&mut cache, id('b', 0), b"j");
+    cache.update_logged(id('b', 0), vec![0; 70]);
+    assert_eq!(cache.held(), (0, 71), "what is served makes room");
+    seen(&mut cache, id('b', 1), b"k");
+    cache.update_logged(id('b', 1), vec![0; 70]);
+    assert_eq!(cache.held(), (0, 71), "what waits does not");
+    cache.update_durable(id('b', 0));
+    cache.update_durable(id('b', 1));
+    assert_eq!((cache.state(b"j"), cache.state(b"k")), (State::Pending, State::Stale));
+}
+
+#[test]
+fn values_are_given_up_on_request_those_that_wait_included() {
+    let mut cache = cache();
+    logged(&mut cache, id('a', 0), b"i", b"long");
+    logged(&mut cache, id('a', 1), b"j", b"s");
+    seen(&mut cache, id('b', 0), b"k");
+    cache.update_logged(id('b', 0), b"long".to_vec());
+    cache.give_up(|value| value.len() > 1);
+    assert_eq!(cache.held(), (1, 2));
+    assert_eq!((cache.state(b"i"), cache.state(b"j")), (State::Stale, State::Pending));
 }
 
 #[test]

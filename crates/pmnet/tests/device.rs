@@ -78,6 +78,10 @@ impl Bench {
         sent
     }
 
+    fn free_runs(&self) -> u32 {
+        self.device.log().heap().runs().counts().free
+    }
+
     fn wait(&mut self, span: Duration) {
         self.now = self.now + span;
         self.device.handle_timeout(self.now);
@@ -434,6 +438,76 @@ fn after_a_restart_reads_are_answered_only_when_packets_of_before_are_gone() {
     bench.sent();
     assert_eq!(bench.up(flow(3), &get(1, b"k")), Verdict::Taken);
     assert_eq!(bench.sent(), [hit(flow(3), 1, b"Vv")]);
+}
+
+#[test]
+fn a_cache_holds_no_more_than_its_bytes_when_the_server_confirms_before_the_fence() {
+    let mut config = cached();
+    config.cache.as_mut().unwrap().limits.bytes_max = 10_000;
+    let mut bench = Bench::new(config);
+    start(&mut bench, flow(1));
+    let free = bench.free_runs();
+    for seq in 1..=8000 {
+        bench.up(flow(1), &set(seq, b"k", &[b'v'; 1200]));
+        bench.down(flow(1), &Packet::new(1, seq, Body::ServerAck).to_bytes());
+        bench.device.commit().unwrap();
+        assert_eq!(bench.device.cached(), (0, 0), "update {seq}");
+    }
+    assert!(bench.free_runs() + 2 >= free, "frames stay held: {} of {free} runs are free", bench.free_runs());
+}
+
+#[test]
+fn a_long_value_is_held_where_its_packet_landed_and_a_short_one_is_copied() {
+    let mut bench = Bench::new(cached());
+    start(&mut bench, flow(1));
+    bench.up(flow(1), &set(1, b"long", &[b'v'; 1200]));
+    bench.up(flow(1), &set(2, b"short", b"v"));
+    bench.device.commit().unwrap();
+    bench.sent();
+    assert_eq!(bench.device.cached(), (2, 4 + 2048 + 5 + 1));
+    bench.down(flow(1), &Packet::new(1, 2, Body::ServerAck).to_bytes());
+    // The entries are gone, and the long value's frame is held still.
+    assert!(bench.device.log().is_empty());
+    assert_eq!(bench.up(flow(2), &get(1, b"long")), Verdict::Taken);
+    assert_eq!(bench.sent(), [hit(flow(2), 1, &[b"V", &[b'v'; 1200][..]].concat())]);
+    assert_eq!(bench.up(flow(2), &get(2, b"short")), Verdict::Taken);
+    assert_eq!(bench.sent(), [hit(flow(2), 2, b"Vv")]);
+}
+
+#[test]
+fn a_response_that_is_kept_is_held_where_it_landed() {
+    let mut bench = Bench::new(cached());
+    start(&mut bench, flow(1));
+    bench.up(flow(1), &get(0, b"k"));
+    let response = [b"V", &[b'o'; 1100][..]].concat();
+    bench.down(flow(1), &Packet::new(1, FIRST_BYPASS, Body::Response(&response)).to_bytes());
+    assert_eq!(bench.device.cached(), (1, 1 + 2048));
+    // Landing space is used over and over meanwhile.
+    for number in 1..2000 {
+        bench.up(flow(2), &get(number, b"other"));
+    }
+    bench.sent();
+    assert_eq!(bench.up(flow(1), &get(1, b"k")), Verdict::Taken);
+    assert_eq!(bench.sent(), [hit(flow(1), 1, &response)]);
+}
+
+#[test]
+fn the_cache_lets_go_of_frames_when_the_log_needs_them() {
+    let mut config = cached();
+    config.cache.as_mut().unwrap().limits.bytes_max = 1 << 30;
+    let mut bench = Bench::new(config);
+    start(&mut bench, flow(1));
+    let value = [b'v'; 1200];
+    // One value in each run is held by its frame: alone it would keep the whole region.
+    for seq in 1_u32..=20_000 {
+        let key = if seq % 400 == 0 { seq.to_le_bytes() } else { [0; 4] };
+        bench.up(flow(1), &set(seq, &key, &value));
+        bench.device.commit().unwrap();
+        bench.down(flow(1), &Packet::new(1, seq, Body::ServerAck).to_bytes());
+    }
+    let stats = bench.device.stats();
+    assert_eq!((stats.logged, stats.not_logged.len()), (20_000, 0));
+    assert!(bench.device.cached().0 > 1);
 }
 
 /// What other devices send back for an update: several in one packet if there are `more`.

@@ -53,11 +53,11 @@ impl Block {
     /// The block at the start of `bytes` and its length; `None` for anything else.
     fn from_bytes(bytes: &[u8]) -> Option<(Self, usize)> {
         let (head, rest) = bytes.split_at_checked(HEAD_BYTES)?;
-        let len = u32::from_le_bytes(*head[8..].first_chunk()?) as usize;
-        let body = rest.get(..len)?;
-        let holds = u32::from_le_bytes(*head[12..].first_chunk()?) == crc(&head[..12], body);
         let known = head[..5] == [b'L', b'F', b'P', b'J', VERSION] && head[6..8] == [0, 0];
-        let block = (holds && known).then(|| Self::from_body(head[5], body)).flatten()?;
+        let len = u32::from_le_bytes(*head[8..].first_chunk()?) as usize;
+        let body = rest.get(..len).filter(|_| known)?;
+        let holds = u32::from_le_bytes(*head[12..].first_chunk()?) == crc(&head[..12], body);
+        let block = holds.then(|| Self::from_body(head[5], body)).flatten()?;
         Some((block, HEAD_BYTES + len))
     }
 
@@ -79,6 +79,12 @@ impl Block {
         }
         (kind == BATCH).then_some(block)
     }
+}
+
+/// Whether a whole block begins anywhere in `bytes`.
+fn holds_a_block(bytes: &[u8]) -> bool {
+    let starts = bytes.windows(MAGIC.len()).enumerate().filter(|(_, window)| *window == MAGIC);
+    starts.into_iter().any(|(at, _)| Block::from_bytes(&bytes[at..]).is_some())
 }
 
 fn crc(head: &[u8], body: &[u8]) -> u32 {
@@ -146,6 +152,10 @@ impl Journal {
         }
         if blocks.first().is_none_or(|block| block.state.is_none()) {
             return Err(GenericError::Damaged { path: path.to_owned() });
+        }
+        // One block at most is torn by a crash, the last one: what is whole behind another had been synced.
+        if holds_a_block(&all[at..]) {
+            return Err(GenericError::DamagedInside { path: path.to_owned(), at: at as u64 });
         }
         let open = || -> io::Result<File> {
             let file = OpenOptions::new().append(true).open(path)?;
@@ -229,6 +239,31 @@ mod tests {
             assert_eq!(blocks, [snapshot(), block(1)]);
             journal.append(&block(3)).unwrap();
             assert_eq!(Journal::open(&path).unwrap().unwrap().1, [snapshot(), block(1), block(3)]);
+        }
+    }
+
+    #[test]
+    fn damage_in_front_of_whole_blocks_is_refused_and_nothing_is_cut_off() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("journal");
+        let mut journal = Journal::replace(&path, &snapshot()).unwrap();
+        let begins = journal.bytes as usize;
+        journal.append(&block(1)).unwrap();
+        let ends = journal.bytes as usize;
+        journal.append(&block(2)).unwrap();
+        let all = std::fs::read(&path).unwrap();
+        for byte in begins..ends {
+            let mut damaged = all.clone();
+            damaged[byte] ^= 0x10;
+            std::fs::write(&path, &damaged).unwrap();
+            match Journal::open(&path) {
+                Err(error @ GenericError::DamagedInside { at, .. }) => {
+                    assert_eq!(at, begins as u64, "byte {byte}");
+                    assert!(error.to_string().contains(&format!("truncate --size {begins}")), "{error}");
+                }
+                other => panic!("byte {byte}: {other:?}"),
+            }
+            assert_eq!(std::fs::read(&path).unwrap(), damaged, "byte {byte}");
         }
     }
 

@@ -63,6 +63,17 @@ pub enum GenericError {
         /// Which.
         path: PathBuf,
     },
+    /// Blocks that were synced lie behind a damaged one.
+    #[error(
+        "{path} is damaged at byte {at}, and updates that were acknowledged lie behind that: restore it from a copy, or give \
+         them up by cutting it there (truncate --size {at})"
+    )]
+    DamagedInside {
+        /// Which.
+        path: PathBuf,
+        /// Where the damage begins.
+        at: u64,
+    },
 }
 
 /// A service behind PMNet.
@@ -210,6 +221,6 @@ impl<S: Service> Application for Durable<S> {
     }
 
     fn is_fatal(&self, error: &GenericError) -> bool {
-        matches!(error, GenericError::Damaged { .. })
+        matches!(error, GenericError::Damaged { .. } | GenericError::DamagedInside { .. })
     }
 }

@@ -97,6 +97,12 @@ impl<S: Copy + Ord> BusyKeys<S> {
         }
     }
 
+    /// The update that would decide what the key will hold, if nothing came after it.
+    pub(super) fn decides(&self, key: &[u8]) -> Option<Id<S>> {
+        let busy = self.keys.get(key)?;
+        busy.writer.map(|session| Id { session, seq: busy.newest })
+    }
+
     /// Whether the key will hold what this update sets once everything in flight is applied.
     pub(super) fn ends_with(&self, key: &[u8], id: Id<S>) -> bool {
         let Some(busy) = self.keys.get(key) else { return false };

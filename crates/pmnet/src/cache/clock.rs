@@ -97,6 +97,13 @@ impl<K: Ord + Clone, T> Clock<K, T> {
         None
     }
 
+    /// Removes the items of which this is true.
+    pub(super) fn remove_if(&mut self, goes: impl Fn(&T) -> bool) -> Vec<(K, T)> {
+        let all = self.slots.iter().flatten();
+        let keys: Vec<K> = all.filter(|slot| goes(&slot.item)).map(|slot| slot.key.clone()).collect();
+        keys.into_iter().filter_map(|key| self.remove(&key)).collect()
+    }
+
     pub(super) fn clear(&mut self) {
         *self = Self::new();
     }

@@ -52,7 +52,7 @@ pub struct Id<S> {
 pub struct Limits {
     /// Most values.
     pub entries_max: usize,
-    /// Most bytes of values and their keys.
+    /// Most bytes of values, as their [`Weight`] tells, and of their keys; those that wait for a fence included.
     pub bytes_max: usize,
     /// Most updates in flight that are remembered one by one. While there are more, nothing is served.
     pub updates_max: usize,
@@ -98,7 +98,8 @@ pub enum State {
 /// Report everything that passes, in the order in which it passes, and *before* it is sent on:
 ///
 /// - a client's session is taken by the server: [`Self::session_started`];
-/// - an update: [`Self::update_seen`]; its log entry is fenced: [`Self::update_durable`];
+/// - an update: [`Self::update_seen`]; it is in the log: [`Self::update_logged`]; its entry is fenced:
+///   [`Self::update_durable`];
 /// - a server-ACK: [`Self::server_ack`];
 /// - a bypass: [`Self::lookup`] if it reads, and [`Self::bypass_seen`] if it goes on to the server;
 /// - a response: [`Self::response_seen`].
@@ -177,7 +178,7 @@ impl<S: Copy + Ord, V: Weight> Cache<S, V> {
         }
     }
 
-    /// How many values there are, and their bytes with their keys.
+    /// How many values are served, and the bytes of all with their keys, those included that wait for a fence.
     pub fn held(&self) -> (usize, usize) {
         (self.values.len(), self.values.bytes())
     }

@@ -13,7 +13,8 @@ pub(super) struct Flight<V> {
     /// Whether it sets its only key to a value that we may get.
     sets: bool,
     durable: bool,
-    /// The value, from when it is durable until the updates before it are.
+    /// What it sets, from when it is in the log until it serves. It lives no longer than what it belongs to, whatever
+    /// becomes of the log entry, and counts among the values that wait.
     value: Option<V>,
 }
 
@@ -77,8 +78,19 @@ impl<S: Copy + Ord, V: Weight> Cache<S, V> {
 
     fn begin_update(&mut self, key: &Key, writer: Option<Id<S>>) {
         self.values.remove(key);
+        if let Some(before) = self.busy.decides(key) {
+            self.drop_waiting(before);
+        }
         self.reads.forget_key(key);
         self.busy.add_update(key, writer);
+    }
+
+    /// What this update sets will never serve.
+    fn drop_waiting(&mut self, id: Id<S>) {
+        let Some(flight) = self.flights.get_mut(&id) else { return };
+        if let (Some(value), Some(key)) = (flight.value.take(), flight.keys.first()) {
+            self.values.end_waiting(key, &value);
+        }
     }
 
     /// An update that passes, or one too many to remember, may change any key until it is applied.
@@ -92,6 +104,7 @@ impl<S: Copy + Ord, V: Weight> Cache<S, V> {
     /// takes is not known: the keys of both stay stale until one is applied.
     pub fn update_conflicts(&mut self, id: Id<S>, request: &[u8], effect: &Effect) {
         self.update_seen(id, request, effect);
+        self.drop_waiting(id);
         let Some(flight) = self.flights.get_mut(&id) else { return };
         flight.sets = false;
         for key in &flight.keys {
@@ -104,17 +117,45 @@ impl<S: Copy + Ord, V: Weight> Cache<S, V> {
         keys.iter().for_each(|key| self.begin_update(key, None));
     }
 
-    /// The log entry of an update is fenced. `value` is what it sets, or anything if it does not set a key.
-    ///
-    /// It serves from when all updates of its session before it are durable, too: before that the server might never
-    /// apply it (T1, T3). An update that is unknown, or known to be applied, changes nothing.
-    pub fn update_durable(&mut self, id: Id<S>, value: V) {
-        let Some(flight) = self.flights.get_mut(&id).filter(|flight| !flight.durable) else { return };
-        flight.durable = true;
-        if flight.sets && flight.keys.iter().any(|key| self.busy.ends_with(key, id)) {
+    /// Whether what an update sets is worth holding: it may serve once the log entry is fenced.
+    pub fn wants_value(&self, id: Id<S>) -> bool {
+        let Some(flight) = self.flights.get(&id) else { return false };
+        let is_open = flight.sets && !flight.durable && flight.value.is_none();
+        is_open && flight.keys.iter().any(|key| self.busy.ends_with(key, id))
+    }
+
+    /// An update is in the log, and sets its key to `value`. Nothing of that is kept but for [`Self::wants_value`], or
+    /// if there is no room for it.
+    pub fn update_logged(&mut self, id: Id<S>, value: V) {
+        if !self.wants_value(id) {
+            return;
+        }
+        let Some(flight) = self.flights.get_mut(&id) else { return };
+        let Some(key) = flight.keys.first() else { return };
+        if self.values.begin_waiting(key, &value) {
             flight.value = Some(value);
         }
+    }
+
+    /// The log entry of an update is fenced.
+    ///
+    /// What it sets serves from when all updates of its session before it are durable, too: before that the server might
+    /// never apply it (T1, T3). An update that is unknown, or known to be applied, changes nothing.
+    pub fn update_durable(&mut self, id: Id<S>) {
+        let Some(flight) = self.flights.get_mut(&id).filter(|flight| !flight.durable) else { return };
+        flight.durable = true;
         self.advance(id.session);
+    }
+
+    /// Gives up the values of which this is true.
+    pub fn give_up(&mut self, goes: impl Fn(&V) -> bool) {
+        self.values.remove_if(&goes);
+        for flight in self.flights.values_mut() {
+            if let (Some(value), Some(key)) = (flight.value.take_if(|value| goes(value)), flight.keys.first())
+            {
+                self.values.end_waiting(key, &value);
+            }
+        }
     }
 
     /// Moves the end of what is durable without gaps, and lets the updates below it serve.
@@ -127,6 +168,7 @@ impl<S: Copy + Ord, V: Weight> Cache<S, V> {
             row.durable += 1;
             let Some(value) = flight.value.take() else { continue };
             let Some(key) = flight.keys.first() else { continue };
+            self.values.end_waiting(key, &value);
             if self.busy.ends_with(key, id) {
                 self.values.insert(Key::clone(key), value);
             }
@@ -185,6 +227,7 @@ impl<S: Copy + Ord, V: Weight> Cache<S, V> {
         let range = Id { session, seq: 0 }..=Id { session, seq: last };
         let mut landed = 0;
         while let Some((&id, _)) = self.flights.range(range.clone()).next() {
+            self.drop_waiting(id);
             let flight = self.flights.remove(&id).expect("it was found");
             flight.keys.iter().for_each(|key| self.busy.remove_update(key));
             landed += 1;

@@ -1,11 +1,11 @@
-//! Values that may be served: bounded in number and bytes.
+//! Values that are served, and those that wait until they may be: bounded in number and bytes.
 
 use super::Key;
 use super::clock::Clock;
 
-/// What holding a value costs. A value that is held where its packet landed costs its frames.
+/// What holding a value costs.
 pub trait Weight {
-    /// Bytes held.
+    /// Bytes held: of a value that stays where its packet landed, those of the packet's frames.
     fn bytes(&self) -> usize;
 }
 
@@ -26,20 +26,24 @@ pub(super) struct Values<V> {
     clock: Clock<Key, V>,
     entries_max: usize,
     bytes_max: usize,
+    /// Bytes of the values that are served.
     bytes: usize,
+    /// Bytes of the values that wait, which are held by what they wait for.
+    waiting: usize,
 }
 
 impl<V: Weight> Values<V> {
     pub(super) fn new(entries_max: usize, bytes_max: usize) -> Self {
-        Self { clock: Clock::new(), entries_max, bytes_max, bytes: 0 }
+        Self { clock: Clock::new(), entries_max, bytes_max, bytes: 0, waiting: 0 }
     }
 
     pub(super) fn len(&self) -> usize {
         self.clock.len()
     }
 
+    /// Bytes of all values, those that wait included.
     pub(super) fn bytes(&self) -> usize {
-        self.bytes
+        self.bytes + self.waiting
     }
 
     pub(super) fn contains(&self, key: &[u8]) -> bool {
@@ -54,15 +58,42 @@ impl<V: Weight> Values<V> {
     pub(super) fn insert(&mut self, key: Key, value: V) {
         self.remove(&key);
         let bytes = weight(&key, &value);
-        if bytes > self.bytes_max {
-            return;
+        if self.make_room(self.entries_max, bytes) {
+            self.bytes += bytes;
+            self.clock.insert(key, value);
         }
-        while self.clock.len() >= self.entries_max || self.bytes + bytes > self.bytes_max {
-            let Some((key, value)) = self.clock.evict(|_| true) else { return };
+    }
+
+    /// Makes room for a value that waits; false if there is none.
+    pub(super) fn begin_waiting(&mut self, key: &Key, value: &V) -> bool {
+        let bytes = weight(key, value);
+        let has_room = self.make_room(usize::MAX, bytes);
+        self.waiting += if has_room { bytes } else { 0 };
+        has_room
+    }
+
+    /// A value waits no longer, whether it is served now or dropped.
+    pub(super) fn end_waiting(&mut self, key: &Key, value: &V) {
+        self.waiting -= weight(key, value);
+    }
+
+    /// Gives up values until there are fewer than `entries_max`, and room for so many bytes; false if that cannot be.
+    fn make_room(&mut self, entries_max: usize, bytes: usize) -> bool {
+        if bytes > self.bytes_max.saturating_sub(self.waiting) {
+            return false;
+        }
+        while self.clock.len() >= entries_max || self.bytes + self.waiting + bytes > self.bytes_max {
+            let Some((key, value)) = self.clock.evict(|_| true) else { return false };
             self.bytes -= weight(&key, &value);
         }
-        self.bytes += bytes;
-        self.clock.insert(key, value);
+        true
+    }
+
+    /// Gives up the values of which this is true.
+    pub(super) fn remove_if(&mut self, goes: impl Fn(&V) -> bool) {
+        for (key, value) in self.clock.remove_if(goes) {
+            self.bytes -= weight(&key, &value);
+        }
     }
 
     pub(super) fn remove(&mut self, key: &[u8]) {

@@ -3,6 +3,7 @@
 //! Read [`Device`] first; what is done with which packet is in [`table`].
 
 mod joint;
+mod landed;
 mod pipeline;
 mod reads;
 mod refused;
@@ -162,7 +163,8 @@ impl Device {
         };
         let all = device.log.identities(|_| true);
         let restarted = !device.log.is_new();
-        let new_reads = |cache| Reads::new(cache, config.servers_max, restarted, now);
+        let heap = device.log.heap();
+        let new_reads = |cache| Reads::new(cache, config.servers_max, (heap, restarted), now);
         device.reads = config.cache.map(new_reads);
         for identity in &all {
             device.resend.watch(*identity, now);
@@ -184,7 +186,8 @@ impl Device {
         self.log.release(&stored);
     }
 
-    /// Values in the read cache, and their bytes with their keys.
+    /// Values that the read cache serves, and the bytes of all that it holds with their keys: of those that lie where their
+    /// packets landed, the bytes of the frames.
     pub fn cached(&self) -> (usize, usize) {
         self.reads.as_ref().map_or((0, 0), Reads::held)
     }

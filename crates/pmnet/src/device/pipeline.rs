@@ -61,8 +61,8 @@ impl Device {
                 Found::Missed
             }
             Access::RemoveOne => {
-                if let (Some(reads), Body::Response(response)) = (&mut self.reads, packet.body) {
-                    reads.response(flow, packet, Some(response));
+                if let Some(reads) = &mut self.reads {
+                    reads.response(flow, packet, arrival);
                 }
                 let identity = Identity { flow, session, seq };
                 if seq < FIRST_BYPASS {
@@ -88,14 +88,14 @@ impl Device {
             }
             Access::TellCache => {
                 if let Some(reads) = &mut self.reads {
-                    reads.told(flow, packet);
+                    reads.told(flow, packet, arrival);
                 }
                 Found::Missed
             }
             Access::Started => {
                 self.log.raise(flow, session, Standing::Started);
                 if let Some(reads) = &mut self.reads {
-                    reads.told(flow, packet);
+                    reads.told(flow, packet, arrival);
                 }
                 Found::Missed
             }
@@ -130,52 +130,51 @@ impl Device {
         match self.log.append(identity, arrival.packet, arrival.header_at, arrival.arrival_ns) {
             Ok(Logged::New) => {
                 self.stats.logged += 1;
-                self.tell_reads(&identity, arrival, false);
+                self.tell_reads(&identity, arrival);
                 self.resend.watch(identity, now);
                 self.joint.logged(identity, now);
                 Found::Missed
             }
             Ok(Logged::Known { durable }) => {
                 self.stats.repeated += 1;
-                self.tell_reads(&identity, arrival, false);
+                self.tell_reads(&identity, arrival);
                 if !durable {
                     return Found::Missed;
                 }
-                self.forget_reads(&identity);
                 Found::Durable(identity)
             }
             Ok(Logged::Not(why)) => {
-                self.tell_reads(&identity, arrival, why == NotLogged::Collision);
-                self.forget_reads(&identity);
+                self.tell_reads_of_unlogged(&identity, arrival, why == NotLogged::Collision);
                 *self.stats.not_logged.entry(why).or_default() += 1;
                 Found::Missed
             }
             Err(_) => {
-                self.tell_reads(&identity, arrival, false);
-                self.forget_reads(&identity);
+                self.tell_reads_of_unlogged(&identity, arrival, false);
                 self.stats.media_errors += 1;
                 Found::Missed
             }
         }
     }
 
-    /// Tells the read cache of an update, before any packet that comes later is looked at.
-    fn tell_reads(&mut self, identity: &Identity, arrival: &Arrival<'_>, is_conflict: bool) {
+    /// Tells the read cache of an update of the log, before any packet that comes later is looked at.
+    fn tell_reads(&mut self, identity: &Identity, arrival: &Arrival<'_>) {
+        if let Some(reads) = &mut self.reads
+            && let Some(value) = reads.update(identity, arrival.payload, false)
+        {
+            reads.logged(identity, arrival, value);
+        }
+    }
+
+    /// Tells it of one that is not in the log: nothing of it will serve.
+    fn tell_reads_of_unlogged(&mut self, identity: &Identity, arrival: &Arrival<'_>, is_conflict: bool) {
         if let Some(reads) = &mut self.reads {
             reads.update(identity, arrival.payload, is_conflict);
         }
     }
 
-    fn forget_reads(&mut self, identity: &Identity) {
-        if let Some(reads) = &mut self.reads {
-            reads.not_logged(identity);
-        }
-    }
-
     /// An update that is not logged may change what the read cache holds.
     fn pass_reads(&mut self, identity: &Identity, arrival: &Arrival<'_>) -> Found {
-        self.tell_reads(identity, arrival, false);
-        self.forget_reads(identity);
+        self.tell_reads_of_unlogged(identity, arrival, false);
         Found::Missed
     }
 

@@ -1,10 +1,14 @@
 //! The read cache in the pipeline (§IV-D): what of each packet concerns it.
 
+use super::Arrival;
+use super::landed::{Frames, Value};
 use crate::cache::{Cache, Effect, Id, KeyCodec, Limits, PlainCodec, Query, RespCodec};
 use crate::wire::{Body, Packet};
 use crate::{Flow, Identity, Instant, SessionKey};
 use core::net::SocketAddr;
+use landfall_heap::Heap;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,7 +46,7 @@ impl KeyCodec for Codec {
         self.inner().bypass(request)
     }
 
-    fn response_value(&self, key: &[u8], response: &[u8]) -> Option<std::ops::Range<usize>> {
+    fn response_value(&self, key: &[u8], response: &[u8]) -> Option<Range<usize>> {
         self.inner().response_value(key, response)
     }
 
@@ -81,25 +85,27 @@ impl CacheConfig {
     }
 }
 
-type Value = Arc<[u8]>;
-
 /// The caches of a device, one for each server.
 #[derive(Debug)]
 pub(super) struct Reads {
     config: CacheConfig,
     servers_max: usize,
+    frames: Frames,
     caches: BTreeMap<SocketAddr, Cache<SessionKey, Value>>,
     /// Caches serve from then on; `None` once they do.
     opens_at: Option<Instant>,
-    /// What updates set whose fence is awaited.
-    unfenced: BTreeMap<Identity, Value>,
     /// Marks of bypasses, to give up waiting for their responses.
     marked: Option<(Instant, BTreeMap<SocketAddr, u64>)>,
 }
 
 impl Reads {
     /// `restarted`: packets of before may be under way.
-    pub(super) fn new(mut config: CacheConfig, servers_max: usize, restarted: bool, now: Instant) -> Self {
+    pub(super) fn new(
+        mut config: CacheConfig,
+        servers_max: usize,
+        (heap, restarted): (&Arc<Heap>, bool),
+        now: Instant,
+    ) -> Self {
         // A timer that is always due would keep its driver from ever waiting.
         config.packet_life = config.packet_life.max(PACKET_LIFE_MIN);
         let packet_life = if restarted { config.packet_life } else { Duration::ZERO };
@@ -108,8 +114,8 @@ impl Reads {
             opens_at: (!wait.is_zero()).then(|| now + wait),
             config,
             servers_max,
+            frames: Frames::new(Arc::clone(heap)),
             caches: BTreeMap::new(),
-            unfenced: BTreeMap::new(),
             marked: None,
         }
     }
@@ -129,34 +135,43 @@ impl Reads {
         self.caches.get_mut(&server)
     }
 
-    /// An update passes, or is found in the log after a restart.
-    pub(super) fn update(&mut self, identity: &Identity, payload: &[u8], is_conflict: bool) {
-        let Ok(packet) = Packet::parse(payload) else { return };
+    /// An update passes, or is found in the log after a restart. The value that it sets lies in this part of the payload.
+    pub(super) fn update(
+        &mut self,
+        identity: &Identity,
+        payload: &[u8],
+        is_conflict: bool,
+    ) -> Option<Range<usize>> {
+        let packet = Packet::parse(payload).ok()?;
         let (request, effect) = match packet.body {
             Body::Update(request) => (request, self.config.codec.update(request)),
             // A piece tells nothing of what the whole does.
             _ => (payload, Effect::TouchesAll),
         };
-        let Some(cache) = self.cache(identity.flow.server) else { return };
+        let cache = self.cache(identity.flow.server)?;
         match is_conflict {
             false => cache.update_seen(id(identity), request, &effect),
             true => cache.update_conflicts(id(identity), request, &effect),
         }
-        if let Effect::Sets { value, .. } = effect {
-            self.unfenced.insert(*identity, request[value].into());
-        }
+        let Effect::Sets { value, .. } = effect else { return None };
+        Some(within(payload, request, value))
     }
 
-    /// An update is not in the log: nothing of it will be durable here.
-    pub(super) fn not_logged(&mut self, identity: &Identity) {
-        self.unfenced.remove(identity);
+    /// An update is in the log, and its value in this part of the packet.
+    pub(super) fn logged(&mut self, identity: &Identity, arrival: &Arrival<'_>, value: Range<usize>) {
+        if self.frames.must_let_go() {
+            self.caches.values_mut().for_each(|cache| cache.give_up(Value::is_landed));
+        }
+        let Some(cache) = self.caches.get_mut(&identity.flow.server) else { return };
+        if cache.wants_value(id(identity)) {
+            cache.update_logged(id(identity), self.frames.value(arrival, value));
+        }
     }
 
     /// The log entry of an update is fenced.
     pub(super) fn durable(&mut self, identity: &Identity) {
-        let value = self.unfenced.remove(identity).unwrap_or_default();
         if let Some(cache) = self.cache(identity.flow.server) {
-            cache.update_durable(id(identity), value);
+            cache.update_durable(id(identity));
         }
     }
 
@@ -184,9 +199,9 @@ impl Reads {
         let cache = self.cache(flow.server)?;
         if let Query::Reads { key } = &query {
             let after = after.map(|seq| Id { session, seq });
-            if let Some(value) = cache.lookup(&request[key.clone()], after) {
+            if let Some(value) = cache.lookup(&request[key.clone()], after).and_then(Value::bytes) {
                 let mut response = Vec::with_capacity(value.len() + 16);
-                codec.render(value, &mut response);
+                codec.render(&value, &mut response);
                 return Some(response);
             }
         }
@@ -194,21 +209,23 @@ impl Reads {
         None
     }
 
-    /// A response passes; `None` for a piece of one.
-    pub(super) fn response(&mut self, flow: Flow, packet: &Packet<'_>, response: Option<&[u8]>) {
+    /// A response passes, whole or a piece of it.
+    pub(super) fn response(&mut self, flow: Flow, packet: &Packet<'_>, arrival: &Arrival<'_>) {
         let session = SessionKey { client: flow.client, session: packet.header.session };
         let id = Id { session, seq: packet.header.seq };
         let codec = self.config.codec;
-        let Some(cache) = self.cache(flow.server) else { return };
-        let key = cache.awaited(id);
-        let found = key.zip(response).and_then(|(key, response)| {
-            codec.response_value(key, response).map(|value| Value::from(&response[value]))
-        });
-        cache.response_seen(id, found);
+        let Some(cache) = self.caches.get_mut(&flow.server) else { return };
+        let value = match (cache.awaited(id), packet.body) {
+            (Some(key), Body::Response(response)) => codec
+                .response_value(key, response)
+                .map(|value| self.frames.value(arrival, within(arrival.payload, response, value))),
+            _ => None,
+        };
+        cache.response_seen(id, value);
     }
 
     /// What else a server sends that concerns its cache.
-    pub(super) fn told(&mut self, flow: Flow, packet: &Packet<'_>) {
+    pub(super) fn told(&mut self, flow: Flow, packet: &Packet<'_>, arrival: &Arrival<'_>) {
         let session = SessionKey { client: flow.client, session: packet.header.session };
         match packet.body {
             Body::SessionStarted { first_update, first_bypass, .. } => {
@@ -217,7 +234,7 @@ impl Reads {
                 }
             }
             Body::SessionEnded => self.applied(flow, session.session, packet.header.seq),
-            Body::ResponseFragment(..) | Body::ResponsePart(..) => self.response(flow, packet, None),
+            Body::ResponseFragment(..) | Body::ResponsePart(..) => self.response(flow, packet, arrival),
             _ => {}
         }
     }
@@ -264,6 +281,12 @@ impl Reads {
         let each = self.caches.values().map(Cache::held);
         each.fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1))
     }
+}
+
+/// A part of a payload's end, as a part of the payload.
+fn within(payload: &[u8], end: &[u8], part: Range<usize>) -> Range<usize> {
+    let before = payload.len().saturating_sub(end.len());
+    before + part.start..before + part.end
 }
 
 fn id(identity: &Identity) -> Id<SessionKey> {

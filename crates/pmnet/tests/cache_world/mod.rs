@@ -262,7 +262,9 @@ impl World {
     }
 
     fn report_durable(&mut self, s: usize, index: usize) {
-        self.cache.update_durable(Id { session: session(s), seq: seq(index) }, vec![update_value(s, index)]);
+        let id = Id { session: session(s), seq: seq(index) };
+        self.cache.update_logged(id, vec![update_value(s, index)]);
+        self.cache.update_durable(id);
     }
 
     fn update_arrives(&mut self, plan: &Plan, s: usize, index: usize) {

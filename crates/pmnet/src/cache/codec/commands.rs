@@ -12,6 +12,12 @@ pub(super) enum Class {
     /// Key and value.
     Sets(Range<usize>, Range<usize>),
     Touches(KeyRanges),
+    /// `HELLO`: chooses the protocol of replies.
+    Speaks,
+    /// `MULTI`: begins a transaction.
+    Begins,
+    /// `EXEC`: ends it.
+    Ends,
     All,
 }
 
@@ -32,17 +38,22 @@ const BUT_LAST: Keys = Keys { first: 1, step: 1, tail: 1 };
 /// Commands that change nothing, wherever their keys are.
 const READS: &[&str] = &[
     "BITCOUNT",
-    "BITPOS",
     "BITFIELD_RO",
+    "BITPOS",
     "COMMAND",
     "DBSIZE",
     "DUMP",
     "ECHO",
+    "EVALSHA_RO",
+    "EVAL_RO",
     "EXISTS",
     "EXPIRETIME",
+    "FCALL_RO",
     "GEODIST",
     "GEOHASH",
     "GEOPOS",
+    "GEORADIUSBYMEMBER_RO",
+    "GEORADIUS_RO",
     "GEOSEARCH",
     "GETBIT",
     "GETRANGE",
@@ -58,34 +69,47 @@ const READS: &[&str] = &[
     "HVALS",
     "INFO",
     "KEYS",
+    "LASTSAVE",
+    "LATENCY",
     "LCS",
     "LINDEX",
     "LLEN",
+    "LOLWUT",
     "LPOS",
     "LRANGE",
+    "MEMORY",
     "MGET",
+    "OBJECT",
     "PEXPIRETIME",
     "PING",
     "PTTL",
+    "PUBLISH",
+    "PUBSUB",
     "RANDOMKEY",
+    "ROLE",
     "SCAN",
     "SCARD",
     "SDIFF",
     "SINTER",
     "SINTERCARD",
     "SISMEMBER",
+    "SLOWLOG",
     "SMEMBERS",
     "SMISMEMBER",
     "SORT_RO",
+    "SPUBLISH",
     "SRANDMEMBER",
     "SSCAN",
     "STRLEN",
     "SUBSTR",
     "SUNION",
     "TIME",
+    "TOUCH",
     "TTL",
     "TYPE",
+    "XINFO",
     "XLEN",
+    "XPENDING",
     "XRANGE",
     "XREAD",
     "XREVRANGE",
@@ -108,6 +132,28 @@ const READS: &[&str] = &[
     "ZSCAN",
     "ZSCORE",
     "ZUNION",
+];
+
+/// Commands of which only some subcommands change nothing.
+const SUBCOMMANDS_THAT_READ: &[(&str, &str)] = &[
+    ("CLUSTER", "COUNTKEYSINSLOT"),
+    ("CLUSTER", "GETKEYSINSLOT"),
+    ("CLUSTER", "INFO"),
+    ("CLUSTER", "KEYSLOT"),
+    ("CLUSTER", "MYID"),
+    ("CLUSTER", "NODES"),
+    ("CLUSTER", "SHARDS"),
+    ("CLUSTER", "SLOTS"),
+    ("CONFIG", "GET"),
+    ("FUNCTION", "DUMP"),
+    ("FUNCTION", "HELP"),
+    ("FUNCTION", "LIST"),
+    ("FUNCTION", "STATS"),
+    ("MODULE", "HELP"),
+    ("MODULE", "LIST"),
+    ("SCRIPT", "EXISTS"),
+    ("SCRIPT", "HELP"),
+    ("XGROUP", "HELP"),
 ];
 
 /// Commands that may change their first argument and nothing else.
@@ -163,8 +209,12 @@ const FIRST_CHANGES: &[&str] = &[
     "SPOP",
     "SREM",
     "SUNIONSTORE",
+    "XACK",
     "XADD",
+    "XAUTOCLAIM",
+    "XCLAIM",
     "XDEL",
+    "XSETID",
     "XTRIM",
     "ZADD",
     "ZDIFFSTORE",
@@ -198,8 +248,8 @@ const OTHERS: &[(&str, Keys)] = &[
     ("RENAMENX", EACH),
     ("RPOPLPUSH", EACH),
     ("SMOVE", BUT_LAST),
-    ("TOUCH", EACH),
     ("UNLINK", EACH),
+    ("XGROUP", SECOND),
 ];
 
 /// Bytes of the longest name above, and more.
@@ -215,15 +265,22 @@ pub(super) fn classify(request: &[u8], args: &[Range<usize>]) -> Class {
     let Ok(name) = std::str::from_utf8(upper) else { return Class::All };
     match (name, args) {
         ("GET", [_, key]) => Class::Reads(key.clone()),
+        // Refused for its arguments.
+        ("GET", _) => Class::Nothing,
         ("SET", [_, key, value]) => Class::Sets(key.clone(), value.clone()),
+        ("HELLO", _) => Class::Speaks,
+        ("MULTI", [_]) => Class::Begins,
+        ("EXEC", [_]) => Class::Ends,
         // With options the destination may lie in another database.
         ("COPY", [_, _, to]) => Class::Touches(KeyRanges::from_iter([to.clone()])),
-        _ => by_table(name, args),
+        _ => by_table(name, (request, args)),
     }
 }
 
-fn by_table(name: &str, args: &[Range<usize>]) -> Class {
-    if READS.contains(&name) {
+fn by_table(name: &str, (request, args): (&[u8], &[Range<usize>])) -> Class {
+    let sub = args.get(1).and_then(|range| request.get(range.clone())).unwrap_or_default();
+    let reads = |(whole, part): &(&str, &str)| *whole == name && sub.eq_ignore_ascii_case(part.as_bytes());
+    if READS.contains(&name) || SUBCOMMANDS_THAT_READ.iter().any(reads) {
         return Class::Nothing;
     }
     if FIRST_CHANGES.contains(&name) {

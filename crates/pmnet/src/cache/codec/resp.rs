@@ -9,6 +9,10 @@ use super::{Effect, KeyCodec, KeyRanges, Query};
 
 /// Redis' protocol: requests are arrays of bulk strings, one or several of them; anything else touches all.
 ///
+/// A `HELLO` in front says which protocol the reply is to have: side-cars put it there for clients that speak RESP3. A value
+/// is a bulk string in both protocols, so that a hit is one reply for all clients; what differs, such as that a key is
+/// missing, is never kept.
+///
 /// Relies upon requests that stand on their own: a database, a transaction or a protocol version that one chooses does
 /// not outlast it, and the server does not give up keys for want of memory.
 #[derive(Clone, Copy, Debug, Default)]
@@ -37,18 +41,36 @@ fn read(request: &[u8]) -> Whole {
         let Some(args) = command(request, &mut at) else { return Whole::All };
         classes.push(commands::classify(request, &args));
     }
+    match classes.as_slice() {
+        [] => return Whole::All,
+        // Says which protocol the reply to what follows is to have: to a value it is the same.
+        [Class::Speaks, _] => drop(classes.remove(0)),
+        _ => {}
+    }
     match classes.len() {
-        0 => Whole::All,
         1 => classes.pop().map_or(Whole::All, Whole::One),
         _ => union(classes),
     }
 }
 
+/// A transaction that the request does not hold whole may change what others of it name.
+fn is_whole(classes: &[Class]) -> bool {
+    let begins = classes.iter().filter(|class| matches!(class, Class::Begins)).count();
+    let ends = classes.iter().filter(|class| matches!(class, Class::Ends)).count();
+    let rest = classes.iter().skip_while(|class| matches!(class, Class::Speaks));
+    let is_outermost =
+        matches!(rest.clone().next(), Some(Class::Begins)) && matches!(rest.last(), Some(Class::Ends));
+    begins + ends == 0 || (begins == 1 && ends == 1 && is_outermost)
+}
+
 fn union(classes: SmallVec<[Class; 1]>) -> Whole {
+    if !is_whole(&classes) {
+        return Whole::All;
+    }
     let mut all = KeyRanges::new();
     for class in classes {
         match class {
-            Class::Nothing | Class::Reads(_) => {}
+            Class::Nothing | Class::Reads(_) | Class::Speaks | Class::Begins | Class::Ends => {}
             Class::Sets(key, _) => all.push(key),
             Class::Touches(keys) => all.extend(keys),
             Class::All => return Whole::All,
@@ -64,7 +86,7 @@ impl KeyCodec for RespCodec {
             Whole::One(Class::Touches(keys)) | Whole::Touches(keys) if !keys.is_empty() => {
                 Effect::Touches(keys)
             }
-            Whole::One(Class::All) | Whole::All => Effect::TouchesAll,
+            Whole::One(Class::All | Class::Begins | Class::Ends) | Whole::All => Effect::TouchesAll,
             Whole::One(_) | Whole::Touches(_) => Effect::None,
         }
     }
@@ -76,7 +98,7 @@ impl KeyCodec for RespCodec {
             Whole::One(Class::Touches(keys)) | Whole::Touches(keys) if !keys.is_empty() => {
                 Query::Touches(keys)
             }
-            Whole::One(Class::All) | Whole::All => Query::TouchesAll,
+            Whole::One(Class::All | Class::Begins | Class::Ends) | Whole::All => Query::TouchesAll,
             Whole::One(_) | Whole::Touches(_) => Query::None,
         }
     }
@@ -196,7 +218,6 @@ mod tests {
             "MULTI",
             "EXEC",
             "SELECT 0",
-            "HELLO 3",
             "NOSUCH a",
             "SET",
             "MSET",
@@ -232,6 +253,36 @@ mod tests {
     }
 
     #[test]
+    fn a_protocol_that_is_chosen_in_front_changes_nothing_in_what_follows() {
+        let codec = RespCodec::default();
+        let get = request(&["HELLO 3", "GET a"]);
+        let Query::Reads { key } = codec.bypass(&get) else { panic!("{:?}", codec.bypass(&get)) };
+        assert_eq!(&get[key], b"a");
+        assert_eq!(codec.bypass(&request(&["HELLO 3", "MGET a b"])), Query::None);
+        assert_eq!(codec.bypass(&request(&["HELLO 3"])), Query::None);
+        assert_eq!(touched(&["HELLO 3", "INCR a"]), Some(vec!["a".to_owned()]));
+        assert_eq!(touched(&["HELLO 3", "SET a v"]), Some(vec!["=a".to_owned()]));
+        assert_eq!(touched(&["HELLO 3", "EVAL x 0"]), None);
+    }
+
+    #[test]
+    fn a_transaction_touches_what_its_commands_touch_if_the_request_holds_it_whole() {
+        let keys = |keys: &[&str]| Some(keys.iter().map(|key| (*key).to_owned()).collect::<Vec<_>>());
+        assert_eq!(touched(&["MULTI", "SET a v", "GET b", "INCR c", "EXEC"]), keys(&["a", "c"]));
+        assert_eq!(touched(&["HELLO 3", "MULTI", "SET a v", "EXEC"]), keys(&["a"]));
+        assert_eq!(touched(&["MULTI", "GET a", "EXEC"]), keys(&[]));
+        for part in [
+            &["MULTI", "SET a v"][..],
+            &["SET a v", "EXEC"],
+            &["SET b v", "MULTI", "SET a v", "EXEC"],
+            &["MULTI", "EXEC", "MULTI", "EXEC"],
+            &["MULTI", "FLUSHALL", "EXEC"],
+        ] {
+            assert_eq!(touched(part), None, "{part:?}");
+        }
+    }
+
+    #[test]
     fn only_a_get_reads() {
         let codec = RespCodec::default();
         assert_eq!(codec.bypass(b"*2\r\n$3\r\nget\r\n$1\r\na\r\n"), Query::Reads { key: 17..18 });
@@ -246,7 +297,7 @@ mod tests {
         codec.render(b"value", &mut response);
         assert_eq!(response, b"$5\r\nvalue\r\n");
         assert_eq!(codec.response_value(b"a", &response), Some(4..9));
-        for other in ["$-1\r\n", "-ERR\r\n", "$5\r\nvalue\r\n+OK\r\n", "$5\r\nval", ""] {
+        for other in ["$-1\r\n", "_\r\n", "-ERR\r\n", "$5\r\nvalue\r\n+OK\r\n", "$5\r\nval", ""] {
             assert_eq!(codec.response_value(b"a", other.as_bytes()), None, "{other:?}");
         }
         assert_eq!(RespCodec::default().response_value(b"a", &response), None, "the key may expire");
