@@ -99,17 +99,7 @@ impl Device {
                 }
                 Found::Missed
             }
-            Access::Refused => {
-                self.refused.hear(flow, packet);
-                let identity = Identity { flow, session, seq };
-                let is_unknown = packet.body == Body::SessionRefused(Refusal::Unknown);
-                if is_unknown && self.log.refused(&identity) {
-                    self.stats.removed_refused += 1;
-                    self.resend.removed(&identity);
-                    self.joint.removed(&identity);
-                }
-                Found::Missed
-            }
+            Access::Refused => self.hear_refusal(Identity { flow, session, seq }, packet),
             Access::ReadCache => {
                 self.stats.bypasses += 1;
                 let hit = self.reads.as_mut().and_then(|reads| reads.bypass(flow, packet, now));
@@ -122,6 +112,19 @@ impl Device {
                 })
             }
         }
+    }
+
+    /// A server refuses a session: an update of one that it does not know leaves the log, and one that has fallen behind is
+    /// acknowledged no more.
+    fn hear_refusal(&mut self, identity: Identity, packet: &Packet<'_>) -> Found {
+        self.refused.hear(identity.flow, packet);
+        let is_unknown = packet.body == Body::SessionRefused(Refusal::Unknown);
+        if is_unknown && self.log.refused(&identity) {
+            self.stats.removed_refused += 1;
+            self.resend.removed(&identity);
+            self.joint.removed(&identity);
+        }
+        Found::Missed
     }
 
     fn log_update(&mut self, identity: Identity, arrival: &Arrival<'_>, now: Instant) -> Found {
