@@ -651,6 +651,8 @@ fn a_device_without_a_number_or_told_not_to_joins_nothing() {
 fn updates_of_a_session_that_its_server_has_fallen_behind_in_are_not_acknowledged_and_what_is_logged_stays() {
     let mut bench = Bench::new(quiet());
     let (old, new) = (update(&identity(1, 1, 9), 300), update(&identity(1, 1, 10), 300));
+    let started = Body::SessionStarted { nonce: 1, first_update: 9, first_bypass: 1 << 31, incarnation: 1 };
+    bench.down(flow(1), &Packet::new(1, 0, started).to_bytes());
     bench.up(flow(1), &old);
     bench.device.commit().unwrap();
     bench.sent();
