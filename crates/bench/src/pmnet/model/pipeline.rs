@@ -5,7 +5,7 @@ use crate::error::BenchError;
 use landfall_media::{Extent, MediaRequest, RUN_SIZE};
 use landfall_pmnet::device::{Arrival, Device, DeviceConfig, Side};
 use landfall_pmnet::log::{Limits, Log};
-use landfall_pmnet::wire::{Body, Packet};
+use landfall_pmnet::wire::{Body, FIRST_BYPASS, Packet};
 use landfall_pmnet::{Flow, Instant};
 use landfall_server::store::open_region;
 use landfall_sim::pmnet::Landing;
@@ -122,6 +122,7 @@ impl Stage {
     }
 
     fn update(&mut self, number: u32, sum: &mut Pipeline) -> Result<(), BenchError> {
+        self.start_session(self.alone, number)?;
         let Flow { client, server } = self.alone;
         let packet = self.packet(number);
         sum.take += self.show((client, server), &packet)?;
@@ -134,6 +135,7 @@ impl Stage {
     }
 
     fn acknowledgement(&mut self, number: u32, sum: &mut Pipeline) -> Result<(), BenchError> {
+        self.start_session(self.chained, number)?;
         let Flow { client, server } = self.chained;
         let packet = self.packet(number);
         self.show((client, server), &packet)?;
@@ -154,6 +156,17 @@ impl Stage {
         let (session, seq) = place(number);
         let packet = Packet::new(session, seq, Body::Other(&self.request)).to_bytes();
         sum.look += self.show((client, server), &packet)?;
+        Ok(())
+    }
+
+    /// Shows the device that a server has taken the session of an update that is its first one: of other sessions it keeps few.
+    fn start_session(&mut self, Flow { client, server }: Flow, number: u32) -> Result<(), BenchError> {
+        let (session, first_update) = place(number);
+        if first_update == 1 {
+            let started =
+                Body::SessionStarted { nonce: 1, first_update, first_bypass: FIRST_BYPASS, incarnation: 1 };
+            self.show((server, client), &Packet::new(session, 0, started).to_bytes())?;
+        }
         Ok(())
     }
 
