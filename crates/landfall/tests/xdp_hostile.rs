@@ -125,7 +125,7 @@ fn unfinished_requests_of_many_connections_keep_nobody_waiting() {
 fn over_sockets_unfinished_requests_of_many_connections_keep_nobody_waiting() {
     for transport in ["uring", "epoll"] {
         let place = Place::new();
-        let server = place.start(&["--transport", transport, "--capacity", "64MiB"]);
+        let server = place.start(&["--transport", transport, "--capacity", "512MiB"]);
         ATTACKS.iter().filter(|attack| attack.rest.len() > 1).for_each(|attack| withstands(&server, attack));
         assert!(server.stop().success());
     }
