@@ -16,7 +16,7 @@ use landfall_pmnet::auth::{Ends, Key};
 use landfall_pmnet::device::{Action, Arrival, DeviceConfig, Side, Verdict};
 use landfall_pmnet::log::Limits;
 use landfall_pmnet::paths::{Admission, PathLimits, Paths, admission};
-use landfall_pmnet::wire::{Body, Packet, Refusal};
+use landfall_pmnet::wire::{Body, Packet, Refusal, kind};
 use landfall_pmnet::{Flow, Instant};
 use landfall_sockets::{Frames, Poller, Waker};
 use landfall_spin::Spin;
@@ -320,8 +320,13 @@ impl Relay {
             self.paths.heard(&client, self.engine.clock.now());
             return true;
         }
-        let admission = admission(&self.bytes(packet, index, len));
-        if admission == Admission::Opens {
+        let bytes = self.bytes(packet, index, len);
+        let first = bytes.first().copied();
+        // A relay that takes the place of a lost one gets updates that others of the chain have acknowledged.
+        let is_update = first == Some(kind::UPDATE) || first == Some(kind::UPDATE_FRAGMENT);
+        let admission = admission(&bytes);
+        let may_be_known = matches!(admission, Admission::Refused { .. }) && is_update;
+        if admission == Admission::Opens || may_be_known {
             return self.open_path(client);
         }
         self.engine.status.count_paths(|counts| counts.strangers += 1);
