@@ -215,7 +215,7 @@ fn junk_gets_no_port_and_a_session_that_cannot_be_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let (client, server) = (host(), host());
     let relay = start(&config(dir.path(), server.local_addr().unwrap(), 21_500));
-    let bypass = Packet::new(7, FIRST_BYPASS + 5, Body::Bypass(b"read")).to_bytes();
+    let bypass = Packet::new(7, FIRST_BYPASS + 5, Body::Bypass { request: b"read", after: None }).to_bytes();
     for bytes in [b"junk".to_vec(), vec![], Packet::new(7, 1, Body::ServerAck).to_bytes(), bypass] {
         client.send_to(&bytes, relay.address).unwrap();
     }
