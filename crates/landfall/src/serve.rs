@@ -125,7 +125,7 @@ pub(crate) fn run(args: ServeArgs) -> ExitCode {
         Ok(config) => config,
         Err(error) => return fail(&error),
     };
-    start_log(&config);
+    crate::log::start(&config.log_level, config.log_format == LogFormat::Json);
     match serve(config) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => fail(&error),
@@ -177,16 +177,6 @@ fn announce(server: &Server) {
     }
     println!("ready");
     sys::notify_ready();
-}
-
-fn start_log(config: &Config) {
-    let filter = tracing_subscriber::EnvFilter::try_new(&config.log_level)
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
-    let log = crate::log::to_stderr().with_env_filter(filter);
-    match config.log_format {
-        LogFormat::Text => log.with_target(false).init(),
-        LogFormat::Json => log.json().init(),
-    }
 }
 
 impl ServeArgs {

@@ -7,7 +7,7 @@ use landfall_net::{ConnId, Drop, Event, Instant};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 use support::wire::{ACK, FIN, PEER_MAC, PSH, RST, SYN, Seg, put_long};
-use support::{Host, PORT, Rng, address, config};
+use support::{Host, PORT, Rng, address, config, sent};
 
 const START: Instant = Instant::from_nanos(10_000_000_000);
 const ATTACKER_MAC: [u8; 6] = [2, 0, 0, 0, 6, 66];
@@ -26,22 +26,7 @@ fn peer(number: u16) -> SocketAddr {
 }
 
 fn seg(remote: SocketAddr, flags: u8, seq: u32, ack: u32, payload: &[u8]) -> Seg {
-    Seg {
-        from: remote,
-        to: SocketAddr::new(address(0), PORT),
-        seq,
-        ack,
-        flags,
-        window: 60_000,
-        urgent: 0,
-        options: Vec::new(),
-        payload: payload.to_vec(),
-        ecn: 0,
-    }
-}
-
-fn sent(host: &mut Host, now: Instant) -> Vec<Vec<u8>> {
-    std::iter::from_fn(|| host.transmit(now)).collect()
+    Seg { payload: payload.to_vec(), ..support::seg(remote, flags, seq, ack) }
 }
 
 fn parsed(frames: &[Vec<u8>]) -> Vec<Seg> {

@@ -7,7 +7,7 @@ use landfall_net::{ConnId, Drop, Event, Instant};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 use support::wire::{ACK, FIN, PSH, RST, SYN, Seg, put_long};
-use support::{Host, PORT, Rng, address, config};
+use support::{Host, PORT, Rng, config, seg};
 
 /// A host that listens, with small limits.
 fn host(change: impl Fn(&mut landfall_net::Config)) -> Host {
@@ -22,21 +22,6 @@ fn host(change: impl Fn(&mut landfall_net::Config)) -> Host {
     let mut host = Host::new(limits, 5);
     host.stack.listen(PORT, 1);
     host
-}
-
-fn seg(remote: SocketAddr, flags: u8, seq: u32, ack: u32) -> Seg {
-    Seg {
-        from: remote,
-        to: SocketAddr::new(address(0), PORT),
-        seq,
-        ack,
-        flags,
-        window: 60_000,
-        urgent: 0,
-        options: Vec::new(),
-        payload: Vec::new(),
-        ecn: 0,
-    }
 }
 
 fn peer(number: u32) -> SocketAddr {

@@ -6,16 +6,12 @@ use landfall_net::{BYTES_MAX, ConnId, Drop, Ended, Event, Instant, SendError};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 use support::wire::{self, OUR_MAC, PEER_MAC, checksum, ip_frame, octets, pseudo_header, put_word, word};
-use support::{Host, address, address_v6, config};
+use support::{Host, address, address_v6, config, sent};
 
 const NOW: Instant = Instant::from_nanos(5_000_000_000);
 
 fn host() -> Host {
     Host::new(config(0), 3)
-}
-
-fn sent(host: &mut Host, now: Instant) -> Vec<Vec<u8>> {
-    std::iter::from_fn(|| host.transmit(now)).collect()
 }
 
 fn arp(operation: u8, from: (&[u8; 6], [u8; 4]), target: [u8; 4]) -> Vec<u8> {

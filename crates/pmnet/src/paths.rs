@@ -1,6 +1,6 @@
 //! A relay's paths: which clients get a port towards the server, and when it is given back.
 //!
-//! A path begins with a packet that begins a session, and ends when it is no more of use: some time after its last session has ended, or when
+//! A path begins with a packet that begins a session, or with an update, and ends when it is no more of use: some time after its last session has ended, or when
 //! nothing has been heard for long. One whose updates are in the log stays. What a removed path means for the log: `docs/format/pmnet.md`.
 
 use crate::Instant;
@@ -35,7 +35,8 @@ impl Default for PathLimits {
 pub enum Admission {
     /// It begins a session: the client gets a path.
     Opens,
-    /// It belongs to a session, which cannot be: the server knows sessions by their ports. The client is told.
+    /// It belongs to a session that began elsewhere, if at all. A relay may take an update all the same, which other devices of
+    /// its chain may have acknowledged; of other packets the client is told that there is no session.
     Refused {
         /// The session.
         session: u16,

@@ -4,11 +4,12 @@ use crate::error::SwitchError;
 use crate::status::Status;
 use landfall_media::{Dirty, FlushInstruction, Media, MediaError, MediaRequest, Site};
 use landfall_pmnet::Instant;
-use landfall_pmnet::auth::{Guard, Key};
+use landfall_pmnet::auth::{Ends, Guard, Key};
 use landfall_pmnet::device::{Device, DeviceConfig};
 use landfall_pmnet::log::{Keeper, Limits, Log, Recovered};
 use landfall_server::store::{open_region, random};
 use landfall_sockets::{Waker, prefer_slices_of};
+use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -93,11 +94,20 @@ impl Engine {
         let incarnation = u64::from_le_bytes(random()?);
         let status = Arc::new(Status::new(recovered.entries));
         let device = Device::new(DeviceConfig { incarnation, ..config }, log, clock.now());
-        let guard = match key {
-            Some(key) => Guard::new(key.clone(), u64::from_le_bytes(random()?)),
-            None => Guard::default(),
-        };
+        let sender = u64::from_le_bytes(random()?);
+        let guard = Guard::of(key, || sender);
         Ok(Self { device, clock, status, guard, committer, keeper: Some(keeper), complained: false })
+    }
+
+    /// A packet that is about to be sent: sealed where there is a key, and copied only then.
+    pub(crate) fn seal<'a>(&mut self, ends: Ends, packet: impl Into<Cow<'a, [u8]>>) -> Cow<'a, [u8]> {
+        let packet = packet.into();
+        if !self.guard.is_keyed() {
+            return packet;
+        }
+        let mut bytes = packet.into_owned();
+        self.guard.seal(ends, Clock::unix_ns(), &mut bytes);
+        bytes.into()
     }
 
     /// Makes what was logged durable, or begins to: then [`Self::collect`] is called when the waker says so.

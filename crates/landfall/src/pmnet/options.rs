@@ -3,8 +3,9 @@
 use crate::sys;
 use clap::Args;
 use landfall_pmnet::auth::Key;
+use landfall_pmnet_io::redis::server::ServerSideConfig;
 use landfall_pmnet_io::runtime::{KeyFileError, read_key};
-use landfall_server::config::Size;
+use landfall_server::config::{ConfigError, Size};
 use landfall_switch::{SwitchError, metrics};
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
@@ -32,13 +33,7 @@ pub(super) struct LogArgs {
 
 impl LogArgs {
     pub(super) fn start(&self) {
-        let filter = tracing_subscriber::EnvFilter::try_new(&self.log_level)
-            .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
-        let log = crate::log::to_stderr().with_env_filter(filter);
-        match self.log_format.as_str() {
-            "json" => log.json().init(),
-            _ => log.with_target(false).init(),
-        }
+        crate::log::start(&self.log_level, self.log_format == "json");
     }
 }
 
@@ -68,6 +63,39 @@ pub(super) enum SidecarEnd<E: std::error::Error + 'static> {
     Thread(std::io::Error),
     #[error("the side-car's thread has panicked")]
     Panicked,
+}
+
+/// The real server, and where the side-car keeps its own records in it.
+#[derive(Clone, Debug, Args)]
+pub(super) struct RedisArgs {
+    /// The real server
+    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:6379")]
+    redis: SocketAddr,
+    /// File with the real server's password, on its first line
+    #[arg(long, value_name = "FILE")]
+    password_file: Option<PathBuf>,
+    /// User of the real server
+    #[arg(long, value_name = "NAME", requires = "password_file")]
+    user: Option<String>,
+    /// First part of the names of the keys for the side-car's own records
+    #[arg(long, value_name = "TEXT", default_value = "landfall:pmnet")]
+    prefix: String,
+}
+
+impl RedisArgs {
+    /// A side-car in front of it.
+    pub(super) fn side_car(&self, listen: SocketAddr) -> Result<ServerSideConfig, ConfigError> {
+        let mut config = ServerSideConfig::new(listen, self.redis);
+        config.password = self.password_file.as_deref().map(crate::serve::read_password).transpose()?;
+        config.user.clone_from(&self.user);
+        config.prefix.clone_from(&self.prefix);
+        Ok(config)
+    }
+
+    /// What concerns the real server of a side-car, which listens nowhere.
+    pub(super) fn offline(&self) -> Result<ServerSideConfig, ConfigError> {
+        self.side_car(([127, 0, 0, 1], 0).into())
+    }
 }
 
 /// What clients, devices and server share.

@@ -1,30 +1,18 @@
 //! `landfall pmnet reconcile`: sessions of which the real server has lost what it had confirmed.
 
+use super::options::RedisArgs;
 use crate::fail;
 use clap::Args;
 use landfall_pmnet_io::redis::UpstreamError;
 use landfall_pmnet_io::redis::reconcile::{Behind, behind, give_up_lost};
-use landfall_pmnet_io::redis::server::ServerSideConfig;
 use landfall_server::config::ConfigError;
-use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Flags of `landfall pmnet reconcile`.
 #[derive(Debug, Args)]
 pub(crate) struct ReconcileArgs {
-    /// The real server
-    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:6379")]
-    redis: SocketAddr,
-    /// File with its password, on its first line
-    #[arg(long, value_name = "FILE")]
-    password_file: Option<PathBuf>,
-    /// User of the real server
-    #[arg(long, value_name = "NAME", requires = "password_file")]
-    user: Option<String>,
-    /// First part of the names of the side-car's keys
-    #[arg(long, value_name = "TEXT", default_value = "landfall:pmnet")]
-    prefix: String,
+    #[command(flatten)]
+    redis: RedisArgs,
     /// Give up what is lost: the sessions go on with what the devices' logs have. End the side-car first, and start it again
     #[arg(long)]
     give_up_lost: bool,
@@ -57,11 +45,7 @@ pub(crate) fn run(args: &ReconcileArgs) -> ExitCode {
 }
 
 fn reconcile(args: &ReconcileArgs) -> Result<Vec<Behind>, ReconcileError> {
-    // It listens nowhere: only what concerns the real server is used.
-    let mut config = ServerSideConfig::new(([127, 0, 0, 1], 0).into(), args.redis);
-    config.password = args.password_file.as_deref().map(crate::serve::read_password).transpose()?;
-    config.user.clone_from(&args.user);
-    config.prefix.clone_from(&args.prefix);
+    let config = args.redis.offline()?;
     Ok(if args.give_up_lost { give_up_lost(&config)? } else { behind(&config)? })
 }
 

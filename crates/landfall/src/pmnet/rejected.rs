@@ -1,26 +1,18 @@
 //! `landfall pmnet rejected`: commands that were acknowledged early and that the real server rejected.
 
+use super::options::RedisArgs;
 use crate::fail;
 use clap::Args;
 use landfall_pmnet_io::redis::UpstreamError;
-use landfall_pmnet_io::redis::server::{ServerSideConfig, rejected};
+use landfall_pmnet_io::redis::server::rejected;
 use landfall_server::config::ConfigError;
-use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Flags of `landfall pmnet rejected`.
 #[derive(Debug, Args)]
 pub(crate) struct RejectedArgs {
-    /// The real server
-    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:6379")]
-    redis: SocketAddr,
-    /// File with its password, on its first line
-    #[arg(long, value_name = "FILE")]
-    password_file: Option<PathBuf>,
-    /// First part of the names of the side-car's keys
-    #[arg(long, value_name = "TEXT", default_value = "landfall:pmnet")]
-    prefix: String,
+    #[command(flatten)]
+    redis: RedisArgs,
 }
 
 /// Why they cannot be shown.
@@ -45,10 +37,7 @@ pub(crate) fn run(args: &RejectedArgs) -> ExitCode {
 }
 
 fn list(args: &RejectedArgs) -> Result<Vec<String>, RejectedError> {
-    // It listens nowhere: only what concerns the real server is used.
-    let mut config = ServerSideConfig::new(([127, 0, 0, 1], 0).into(), args.redis);
-    config.password = args.password_file.as_deref().map(crate::serve::read_password).transpose()?;
-    config.prefix.clone_from(&args.prefix);
+    let config = args.redis.offline()?;
     let line = |rejection: landfall_pmnet_io::redis::Rejection| {
         let command = rejection.command();
         format!(

@@ -2,7 +2,9 @@
 
 use super::counts;
 use super::members::{ChainArgs, ChainError, keep, register};
-use super::options::{KeyArgs, LogArgs, MetricsArgs, SidecarEnd, parse_reply_size, run_side_car, stop_flag};
+use super::options::{
+    KeyArgs, LogArgs, MetricsArgs, RedisArgs, SidecarEnd, parse_reply_size, run_side_car, stop_flag,
+};
 use crate::fail;
 use clap::Args;
 use landfall_members::Role;
@@ -23,24 +25,14 @@ pub(crate) struct ServerArgs {
     /// Where clients and devices send to; a port between 51000 and 52000
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:51500")]
     listen: SocketAddr,
-    /// The real server
-    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:6379")]
-    redis: SocketAddr,
-    /// File with the real server's password, on its first line
-    #[arg(long, value_name = "FILE")]
-    password_file: Option<PathBuf>,
-    /// User of the real server
-    #[arg(long, value_name = "NAME", requires = "password_file")]
-    user: Option<String>,
+    #[command(flatten)]
+    redis: RedisArgs,
     /// Replicas of the real server that must have a commit before it is confirmed (WAIT): as many as may be promoted
     #[arg(long, value_name = "N", default_value_t = 0)]
     replicas: u32,
     /// Run in front of a Redis that may lose what it has confirmed (appendonly and appendfsync are not yes and always)
     #[arg(long)]
     accept_data_loss: bool,
-    /// First part of the names of the keys for its own records
-    #[arg(long, value_name = "TEXT", default_value = "landfall:pmnet")]
-    prefix: String,
     /// Write acknowledged commands that the real server rejects to this file, too
     #[arg(long, value_name = "FILE")]
     rejected: Option<PathBuf>,
@@ -124,19 +116,15 @@ fn tell(reports: &ServerSideReports, when: &str) {
 
 impl ServerArgs {
     fn config(self) -> Result<ServerSideConfig, RunError> {
-        let password = self.password_file.as_deref().map(crate::serve::read_password).transpose()?;
-        let mut config = ServerSideConfig::new(self.listen, self.redis);
+        let mut config = self.redis.side_car(self.listen)?;
         config.options.spin = parse_spin(&self.spin)?;
         config.options.key = self.key.key()?;
         config.options.batch_max = self.batch.max(1);
         config.options.server.response_bytes_max = self.max_reply;
         config.options.server.responses_long_bytes_max =
             usize::try_from(self.max_replies.0).unwrap_or(usize::MAX);
-        config.user = self.user;
-        config.password = password;
         config.replicas = self.replicas;
         config.accept_data_loss = self.accept_data_loss;
-        config.prefix = self.prefix;
         config.rejected_file = self.rejected;
         Ok(config)
     }

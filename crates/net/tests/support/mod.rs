@@ -46,6 +46,27 @@ pub fn config(host: usize) -> Config {
     Config::new([2, 0, 0, 0, 0, host as u8 + 1], vec![address(host), address_v6(host)])
 }
 
+/// A segment to the port that the first host listens on.
+pub fn seg(remote: SocketAddr, flags: u8, seq: u32, ack: u32) -> wire::Seg {
+    wire::Seg {
+        from: remote,
+        to: SocketAddr::new(address(0), PORT),
+        seq,
+        ack,
+        flags,
+        window: 60_000,
+        urgent: 0,
+        options: Vec::new(),
+        payload: Vec::new(),
+        ecn: 0,
+    }
+}
+
+/// All frames that a host has to send.
+pub fn sent(host: &mut Host, now: Instant) -> Vec<Vec<u8>> {
+    std::iter::from_fn(|| host.transmit(now)).collect()
+}
+
 impl World {
     /// Hosts of odd seeds have a device that cuts long packets.
     pub fn new(seed: u64, faults: Faults) -> Self {

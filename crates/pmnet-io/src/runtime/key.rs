@@ -62,10 +62,8 @@ pub fn read_key(path: &Path) -> Result<Key, KeyFileError> {
 
 /// A guard of its own for a socket.
 pub(super) fn guard(key: Option<&Key>) -> Result<Guard, RuntimeError> {
-    Ok(match key {
-        Some(key) => Guard::new(key.clone(), random()?),
-        None => Guard::default(),
-    })
+    let sender = random()?;
+    Ok(Guard::of(key, || sender))
 }
 
 /// Unix time for a guard, nanoseconds; without a key nobody looks at it.

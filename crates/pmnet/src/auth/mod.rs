@@ -116,6 +116,11 @@ impl Guard {
         Self { lock: Some(Lock { key, sender, stamp: 0, fresh: Fresh::default() }) }
     }
 
+    /// With a key, if there is one. `sender` draws as for [`Self::new`], only where there is a key.
+    pub fn of(key: Option<&Key>, sender: impl FnOnce() -> u64) -> Self {
+        key.map_or_else(Self::default, |key| Self::new(key.clone(), sender()))
+    }
+
     /// True with a key.
     pub fn is_keyed(&self) -> bool {
         self.lock.is_some()

@@ -246,8 +246,10 @@ impl Log {
         }
         self.shared.heap.require_features(FEATURE_PMNET)?;
         let key = identity.to_bytes();
-        let not_started = self.shared.index.lock().standing(&identity) < Standing::Started;
-        let port = self.path(&identity.flow).unwrap_or(0);
+        let (not_started, port) = {
+            let index = self.shared.index.lock();
+            (index.standing(&identity) < Standing::Started, index.path(&identity.flow).unwrap_or(0))
+        };
         let entry = Entry {
             kind: Kind::Put,
             space: spaces::PMNET_LOG,

@@ -1,8 +1,8 @@
 //! A device's node: a real [`Device`] over a real log on a simulated medium, and the frames in which packets land.
 
+use super::Broken;
 use super::costs::Core;
 use super::fabric::{Datagram, Fabric, Happening, Way};
-use super::{Broken, guard};
 use crate::rng::Rng;
 use crate::violation::Violation;
 use landfall_heap::{Heap, NewRegion};
@@ -158,7 +158,7 @@ impl DeviceNode {
         let device = Device::new(config, log, fabric.now);
         self.running = Some(Running {
             device,
-            guard: guard(self.key.as_ref(), || fabric.rng.draw()),
+            guard: Guard::of(self.key.as_ref(), || fabric.rng.draw()),
             keeper,
             landing: Landing::default(),
             dirty: None,

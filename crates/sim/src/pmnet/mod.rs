@@ -72,7 +72,6 @@ pub use store::Held;
 pub use world::{Load, PmnetWorld, Timed, measure};
 
 use landfall_media::Site;
-use landfall_pmnet::auth::{Guard, Key};
 use std::time::Duration;
 
 /// What can be wrong with a system on purpose: the oracle must notice each.
@@ -107,11 +106,6 @@ impl Broken {
     pub(crate) fn is_in_caches(self) -> bool {
         matches!(self, Self::CacheMissesUpdates | Self::CacheMissesAdditions | Self::CacheConfusesKeys)
     }
-}
-
-/// A node's guard, with what all of them share; what it draws is drawn only then.
-fn guard(key: Option<&Key>, sender: impl FnOnce() -> u64) -> Guard {
-    key.map_or_else(Guard::default, |key| Guard::new(key.clone(), sender()))
 }
 
 /// Something that happens to a part of the system, and passes.

@@ -1,10 +1,10 @@
 //! The server's node: a real [`Server`], and an application that commits effects and rows together.
 
+use super::Broken;
 use super::costs::Core;
 use super::fabric::{Datagram, Fabric, Happening, Way};
 use super::request::{Answer, Request};
 use super::store::{Effect, Store};
-use super::{Broken, guard};
 use crate::violation::{Violation, ensure};
 use landfall_pmnet::auth::{Ends, Guard, Key};
 use landfall_pmnet::device::Side;
@@ -106,7 +106,7 @@ impl ServerNode {
         let held = self.store.held();
         let rows: Vec<SessionRow> = held.rows.values().copied().collect();
         let (config, incarnation) = (self.setup.config.clone(), fabric.rng.draw());
-        self.guard = guard(self.key.as_ref(), || incarnation);
+        self.guard = Guard::of(self.key.as_ref(), || incarnation);
         self.running = Some(Server::new(config, incarnation, rows, held.floor, fabric.now));
         self.go_on(fabric)
     }

@@ -4,7 +4,7 @@ mod faults;
 mod rest;
 mod timed;
 
-use super::{Fault, guard};
+use super::Fault;
 pub use timed::{Load, Timed, measure};
 
 use super::client::ClientNode;
@@ -19,6 +19,7 @@ use super::setup::{PmnetSummary, Setup};
 use super::store::Held;
 use crate::rng::Rng;
 use crate::violation::{Violation, ensure};
+use landfall_pmnet::auth::Guard;
 use landfall_pmnet::client::Client;
 use landfall_pmnet::device::DeviceStats;
 use landfall_pmnet::server::ServerStats;
@@ -79,7 +80,7 @@ impl PmnetWorld {
             ClientNode::new(
                 number,
                 addresses,
-                guard(setup.key.as_ref(), || number as u64),
+                Guard::of(setup.key.as_ref(), || number as u64),
                 setup.client.clone(),
                 workload,
             )

@@ -13,13 +13,14 @@ use crate::sys::Receiver;
 use landfall_media::Extent;
 use landfall_packets::Pool;
 use landfall_pmnet::auth::{Ends, Key};
-use landfall_pmnet::device::{Action, Arrival, DeviceConfig, Side, Verdict};
+use landfall_pmnet::device::{Action, Arrival, DeviceConfig, Side, Verdict, table};
 use landfall_pmnet::log::Limits;
 use landfall_pmnet::paths::{Admission, PathLimits, Paths, admission};
-use landfall_pmnet::wire::{Body, Packet, Refusal, kind};
+use landfall_pmnet::wire::{Body, Packet, Refusal};
 use landfall_pmnet::{Flow, Instant};
 use landfall_sockets::{Frames, Poller, Waker};
 use landfall_spin::Spin;
+use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::ops::RangeInclusive;
 use std::os::fd::AsRawFd;
@@ -71,9 +72,7 @@ pub struct RelayConfig {
 /// A relay that is about to run.
 pub struct Relay {
     engine: Engine,
-    front: UdpSocket,
-    /// Port of it.
-    front_port: u16,
+    front: Front,
     upstreams: Upstreams,
     paths: Paths,
     /// When no port was left, last.
@@ -123,8 +122,7 @@ impl Relay {
             front.local_addr().map_err(SwitchError::system("asking for the address that was bound"))?;
         Ok(Self {
             engine,
-            front,
-            front_port: address.port(),
+            front: Front { socket: front, port: address.port(), is_ipv6: config.server.is_ipv6() },
             upstreams,
             paths,
             pressed_at: None,
@@ -145,7 +143,7 @@ impl Relay {
     /// # Errors
     /// What the kernel says.
     pub fn address(&self) -> std::io::Result<SocketAddr> {
-        self.front.local_addr()
+        self.front.socket.local_addr()
     }
 
     /// Where counts are served.
@@ -224,18 +222,18 @@ impl Relay {
     }
 
     fn receive_from_clients(&mut self) -> Result<(), SwitchError> {
-        for (index, chunk, from, len) in self.receive(self.front.as_raw_fd())? {
+        for (index, chunk, from, len) in self.receive(self.front.socket.as_raw_fd())? {
             // As the log has it, which knows one form of an address.
             let client = canonical(from);
             let held = self.hold(chunk, len);
-            let ends = Ends::to_server(client, self.front_port);
+            let ends = Ends::to_server(client, self.front.port);
             if let Some((packet, len)) = self.unseal(ends, held, index, len)
                 && self.admit(client, packet, index, len)
             {
                 let verdict = self.handle(Side::Clients, (client, self.server), packet, len);
                 if verdict == Verdict::Forward {
-                    let bytes = self.bytes(packet, index, len).into_owned();
-                    self.send_to_server(&client, bytes);
+                    let bytes = whole(&self.frames, &self.receiver, packet, (index, len));
+                    self.upstreams.send(&mut self.engine, &client, bytes);
                 }
             } else {
                 self.engine.status.dropped(1);
@@ -255,8 +253,8 @@ impl Relay {
                     let now = self.engine.clock.now();
                     self.paths.told(&client, self.frames.bytes(packet), now);
                     if self.handle(Side::Server, (from, client), packet, len) == Verdict::Forward {
-                        let bytes = self.bytes(packet, index, len).into_owned();
-                        self.send_to_client(client, bytes);
+                        let bytes = whole(&self.frames, &self.receiver, packet, (index, len));
+                        self.front.send(&mut self.engine, client, bytes);
                     }
                 }
                 None => self.engine.status.dropped(1),
@@ -277,7 +275,7 @@ impl Relay {
         if !self.engine.guard.is_keyed() {
             return Some((packet, len));
         }
-        let bytes = self.bytes(packet, index, len).into_owned();
+        let bytes = whole(&self.frames, &self.receiver, packet, (index, len));
         match self.engine.guard.open(ends, Clock::unix_ns(), &bytes) {
             Ok(opened) => {
                 let within = opened.len().min(packet.len() as usize);
@@ -320,19 +318,17 @@ impl Relay {
             self.paths.heard(&client, self.engine.clock.now());
             return true;
         }
-        let bytes = self.bytes(packet, index, len);
-        let first = bytes.first().copied();
-        // A relay that takes the place of a lost one gets updates that others of the chain have acknowledged.
-        let is_update = first == Some(kind::UPDATE) || first == Some(kind::UPDATE_FRAGMENT);
+        let bytes = whole(&self.frames, &self.receiver, packet, (index, len));
         let admission = admission(&bytes);
-        let may_be_known = matches!(admission, Admission::Refused { .. }) && is_update;
+        // A relay that takes the place of a lost one gets updates that others of the chain have acknowledged.
+        let may_be_known = matches!(admission, Admission::Refused { .. }) && table::goes_on(&bytes);
         if admission == Admission::Opens || may_be_known {
             return self.open_path(client);
         }
         self.engine.status.count_paths(|counts| counts.strangers += 1);
         if let Admission::Refused { session, seq } = admission {
             let refusal = Packet::new(session, seq, Body::SessionRefused(Refusal::Unknown));
-            self.send_to_client(client, refusal.to_bytes());
+            self.front.send(&mut self.engine, client, refusal.to_bytes());
         }
         false
     }
@@ -417,56 +413,57 @@ impl Relay {
         self.engine.device.commit().is_ok()
     }
 
-    /// Sends in a client's name.
-    fn send_to_server(&mut self, client: &SocketAddr, mut bytes: Vec<u8>) {
-        let sent = self.upstreams.of(client).is_some_and(|(upstream, local)| {
-            let ends = Ends::to_server(local, self.server.port());
-            self.engine.guard.seal(ends, Clock::unix_ns(), &mut bytes);
-            upstream.send(&bytes)
-        });
-        if !sent {
-            self.engine.status.dropped(1);
-        }
-    }
-
-    fn send_to_client(&mut self, client: SocketAddr, mut bytes: Vec<u8>) {
-        let ends = Ends::to_client(client, self.front_port);
-        self.engine.guard.seal(ends, Clock::unix_ns(), &mut bytes);
-        let to = match client.ip() {
-            IpAddr::V4(ip) if self.server.is_ipv6() => {
-                SocketAddr::new(ip.to_ipv6_mapped().into(), client.port())
-            }
-            _ => client,
-        };
-        if self.front.send_to(&bytes, to).is_err() {
-            self.engine.status.dropped(1);
-        }
-    }
-
-    fn bytes(&self, packet: Extent, index: usize, len: usize) -> std::borrow::Cow<'_, [u8]> {
-        let bytes = self.frames.bytes(packet);
-        match self.receiver.spilled(index, len) {
-            [] => bytes.into(),
-            rest => [bytes, rest].concat().into(),
-        }
-    }
-
-    /// False if it could not be sent.
     /// Sends what the device wants sent.
     fn act(&mut self) {
         while let Some(action) = self.engine.device.poll_action() {
             match action {
                 Action::Datagram { towards: Side::Server, from, payload, .. } => {
-                    self.send_to_server(&from, payload);
+                    self.upstreams.send(&mut self.engine, &from, payload);
                 }
-                Action::Datagram { to, payload, .. } => self.send_to_client(to, payload),
+                Action::Datagram { to, payload, .. } => self.front.send(&mut self.engine, to, payload),
                 Action::Logged { identity, stored } => {
                     if let Ok(bytes) = self.engine.device.log().bytes_of(&stored) {
-                        self.send_to_server(&identity.flow.client, bytes);
+                        self.upstreams.send(&mut self.engine, &identity.flow.client, bytes);
                     }
                     self.engine.device.sent(&stored);
                 }
             }
+        }
+    }
+}
+
+/// A datagram, with what of it did not fit its chunk.
+fn whole<'a>(
+    frames: &'a HeapFrames,
+    receiver: &'a Receiver,
+    packet: Extent,
+    (index, len): (usize, usize),
+) -> Cow<'a, [u8]> {
+    let bytes = frames.bytes(packet);
+    match receiver.spilled(index, len) {
+        [] => bytes.into(),
+        rest => [bytes, rest].concat().into(),
+    }
+}
+
+/// The socket that clients send to.
+struct Front {
+    socket: UdpSocket,
+    port: u16,
+    /// It shows IPv4 clients as IPv6 addresses, and sends to them as such.
+    is_ipv6: bool,
+}
+
+impl Front {
+    /// Sends to a client.
+    fn send<'a>(&self, engine: &mut Engine, client: SocketAddr, packet: impl Into<Cow<'a, [u8]>>) {
+        let packet = engine.seal(Ends::to_client(client, self.port), packet);
+        let to = match client.ip() {
+            IpAddr::V4(ip) if self.is_ipv6 => SocketAddr::new(ip.to_ipv6_mapped().into(), client.port()),
+            _ => client,
+        };
+        if self.socket.send_to(&packet, to).is_err() {
+            engine.status.dropped(1);
         }
     }
 }

@@ -1,9 +1,12 @@
 //! Sockets towards the server, one for each client.
 
 use super::socket;
+use crate::engine::Engine;
 use crate::error::SwitchError;
 use landfall_pmnet::Flow;
+use landfall_pmnet::auth::Ends;
 use landfall_sockets::Poller;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -15,7 +18,7 @@ use std::time::{Duration, Instant};
 const COMPLAIN_EVERY: Duration = Duration::from_secs(60);
 
 /// One client's.
-pub(super) struct Upstream {
+struct Upstream {
     client: SocketAddr,
     socket: UdpSocket,
     /// Its own address, towards the server.
@@ -24,7 +27,7 @@ pub(super) struct Upstream {
 
 impl Upstream {
     /// False if it could not be sent.
-    pub(super) fn send(&self, bytes: &[u8]) -> bool {
+    fn send(&self, bytes: &[u8]) -> bool {
         match self.socket.send(bytes) {
             // The server's port was closed when the packet before arrived.
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => self.socket.send(bytes).is_ok(),
@@ -118,10 +121,21 @@ impl Upstreams {
         }
     }
 
-    /// A client's socket, and its own address.
-    pub(super) fn of(&self, client: &SocketAddr) -> Option<(&Upstream, SocketAddr)> {
-        let upstream = self.all[*self.by_client.get(client)?].as_ref()?;
-        Some((upstream, upstream.local))
+    /// Sends in a client's name.
+    pub(super) fn send<'a>(
+        &self,
+        engine: &mut Engine,
+        client: &SocketAddr,
+        packet: impl Into<Cow<'a, [u8]>>,
+    ) {
+        let upstream = self.by_client.get(client).and_then(|index| self.all[*index].as_ref());
+        let sent = upstream.is_some_and(|upstream| {
+            let ends = Ends::to_server(upstream.local, self.server.port());
+            upstream.send(&engine.seal(ends, packet))
+        });
+        if !sent {
+            engine.status.dropped(1);
+        }
     }
 
     pub(super) fn complain(&mut self, error: &io::Error) {

@@ -8,7 +8,7 @@ use super::neighbours::Neighbours;
 use super::station::{again, show, take};
 use super::steering::wanted;
 use super::{BATCH, CLIENTS, WAIT_MAX, WireConfig, new_poller, rest};
-use crate::engine::{Clock, Driver, Engine};
+use crate::engine::{Driver, Engine};
 use crate::error::SwitchError;
 use crate::frames::HeapFrames;
 use crate::status::Status;
@@ -207,14 +207,14 @@ impl Nic {
             any = true;
             match action {
                 Action::Datagram { towards: Side::Server, from, to, payload } => {
-                    let payload = self.sealed(Side::Server, (from, to), payload);
+                    let payload = self.engine.seal(Ends::of(Side::Server, from, to), payload);
                     match frame::make(([0; 6], [0; 6]), from, to, &payload) {
                         Some(bytes) => self.deliver(&bytes),
                         None => self.engine.status.dropped(1),
                     }
                 }
                 Action::Datagram { from, to, payload, .. } => {
-                    let payload = self.sealed(Side::Clients, (from, to), payload);
+                    let payload = self.engine.seal(Ends::of(Side::Clients, from, to), payload);
                     self.send(from, to, &payload)?;
                 }
                 Action::Logged { identity, stored } => {
@@ -227,16 +227,6 @@ impl Nic {
             }
         }
         Ok(any)
-    }
-
-    fn sealed(
-        &mut self,
-        towards: Side,
-        (from, to): (SocketAddr, SocketAddr),
-        mut payload: Vec<u8>,
-    ) -> Vec<u8> {
-        self.engine.guard.seal(Ends::of(towards, from, to), Clock::unix_ns(), &mut payload);
-        payload
     }
 
     fn send(&mut self, from: SocketAddr, to: SocketAddr, payload: &[u8]) -> Result<(), SwitchError> {

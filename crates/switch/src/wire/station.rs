@@ -110,9 +110,9 @@ impl Station {
         lane: &mut Lane,
         towards: Side,
         (from, to): (SocketAddr, SocketAddr),
-        mut payload: Vec<u8>,
+        payload: Vec<u8>,
     ) -> Result<(), SwitchError> {
-        self.engine.guard.seal(Ends::of(towards, from, to), Clock::unix_ns(), &mut payload);
+        let payload = self.engine.seal(Ends::of(towards, from, to), payload);
         let source = self.neighbours.find(towards.across(), &from.ip());
         let ends = source.zip(self.neighbours.find(towards, &to.ip()));
         match ends.and_then(|ends| frame::make(ends, from, to, &payload)) {
@@ -171,9 +171,9 @@ pub(super) fn again(engine: &mut Engine, identity: &Identity, stored: &Stored) -
     if !engine.guard.is_keyed() && Frame::parse(&bytes).is_ok() {
         return Some(Again { bytes, macs, is_whole: true });
     }
-    let mut payload = bytes.get(stored.header_at..).filter(|_| stored.header_at > ETHERNET_BYTES)?.to_vec();
+    let payload = bytes.get(stored.header_at..).filter(|_| stored.header_at > ETHERNET_BYTES)?;
     let (from, to) = (identity.flow.client, identity.flow.server);
-    engine.guard.seal(Ends::of(Side::Server, from, to), Clock::unix_ns(), &mut payload);
+    let payload = engine.seal(Ends::of(Side::Server, from, to), payload);
     Some(Again { bytes: frame::make(macs, from, to, &payload)?, macs, is_whole: false })
 }
 
