@@ -34,7 +34,7 @@ impl Chunk {
 
 /// Whether a packet of an interface always fits one chunk: chunk − 256 − headroom − 18.
 ///
-/// Where it does not, packets arrive in several descriptors ([`crate::Received::continues`]).
+/// Where it does not, packets arrive in several descriptors ([`crate::Received::is_part`]).
 ///
 /// # Errors
 /// [`XdpError::MtuForChunk`].
