@@ -22,7 +22,7 @@ const fn layer(name: &'static str, core: bool, public: bool) -> Layer {
 pub(crate) const LAYERS: &[Layer] = &[
     layer("media", false, true),
     layer("heap", true, true),
-    layer("spin", true, false),
+    layer("spin", false, false),
     layer("net", true, true),
     layer("xdp", false, true),
     layer("sockets", false, true),

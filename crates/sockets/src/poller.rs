@@ -1,13 +1,18 @@
 //! Waiting for several descriptors at once, for transports that look at each of them anyway.
 
 use crate::sys::{Epoll, Interest, Ready};
+use landfall_spin::Alarm;
 use std::io;
 use std::os::fd::RawFd;
 use std::time::Duration;
 
+/// The alarm's name.
+const ALARM: u64 = u64::MAX - 1;
+
 /// Waits until one of the watched descriptors has something.
 pub struct Poller {
     epoll: Epoll,
+    alarm: Alarm,
     found: Vec<Ready>,
 }
 
@@ -17,7 +22,9 @@ impl Poller {
     /// # Errors
     /// No file descriptor is left.
     pub fn new() -> io::Result<Self> {
-        Ok(Self { epoll: Epoll::new()?, found: Vec::new() })
+        let (epoll, alarm) = (Epoll::new()?, Alarm::new()?);
+        epoll.change(alarm.descriptor(), ALARM, Interest::default(), Interest { read: true, write: false })?;
+        Ok(Self { epoll, alarm, found: Vec::new() })
     }
 
     /// Watches a descriptor for as long as it is readable.
@@ -29,7 +36,7 @@ impl Poller {
         self.epoll.change(descriptor, 0, Interest::default(), readable)
     }
 
-    /// The same, under a name that [`Self::ready`] tells.
+    /// The same, under a name that [`Self::ready`] tells; `u64::MAX - 1` is taken.
     ///
     /// # Errors
     /// It cannot be watched.
@@ -51,12 +58,18 @@ impl Poller {
         self.epoll.watch_edges(descriptor, 0)
     }
 
-    /// Waits for at most `timeout`.
+    /// Waits for at most `timeout`; may end earlier with nothing ready.
     ///
     /// # Errors
     /// What `epoll_wait` says.
     pub fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         self.found.clear();
-        self.epoll.wait(timeout, &mut self.found)
+        let limit = timeout.filter(Duration::is_zero);
+        if let (Some(timeout), None) = (timeout, limit) {
+            self.alarm.within(timeout)?;
+        }
+        self.epoll.wait(limit, &mut self.found)?;
+        self.found.retain(|ready| ready.token != ALARM);
+        Ok(())
     }
 }

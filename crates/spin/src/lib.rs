@@ -1,9 +1,14 @@
-//! How long to look for packets before waiting for the kernel to say that there are some.
+//! How to wait for packets: how long to look for them before waiting for the kernel to say that there are some ([`Spin`]), and
+//! how to wait for a time at most without a timer for each wait ([`Alarm`]).
 //!
 //! A wait costs two context switches, tens of microseconds; looking costs a core. So a worker looks for a while
 //! after there was something, less and less if that comes to nothing.
 
 #![forbid(unsafe_code)]
+
+mod alarm;
+
+pub use alarm::Alarm;
 
 use std::time::Duration;
 

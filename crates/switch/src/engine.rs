@@ -22,6 +22,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 const KEEP_PAUSE: Duration = Duration::from_millis(2);
 /// How long it runs at a time where it shares a core with a driver that never waits: for so long nobody is answered.
 const KEEP_SLICE: Duration = Duration::from_micros(100);
+/// How long a driver runs at a time where others want its core, servers above all: whom it makes wait is a client, and what they do
+/// is done behind the clients' backs. One that wakes goes before those who may run for longer.
+const DRIVE_SLICE: Duration = Duration::from_micros(100);
 /// How often counts are shown.
 const PUBLISH_EVERY: Duration = Duration::from_millis(100);
 /// How often watermarks are moved all the way.
@@ -203,6 +206,7 @@ pub(crate) trait Driver {
 
     /// Rounds until told to stop.
     fn rounds(&mut self, stop: &AtomicBool) -> Result<(), SwitchError> {
+        prefer_slices_of(DRIVE_SLICE);
         let mut published = std::time::Instant::now();
         while !stop.load(Ordering::Relaxed) {
             self.round()?;

@@ -3,7 +3,7 @@
 use super::application::{Application, Outcome};
 use super::key::{guard, unix_ns, without_seal};
 use super::rest::Rest;
-use super::socket::{self, DATAGRAM_BYTES_MAX, RECEIVE_MAX, RuntimeError};
+use super::socket::{self, DATAGRAM_BYTES_MAX, RECEIVE_MAX, RuntimeError, Waiter};
 use super::{Clock, Published, random};
 use landfall_pmnet::auth::{Ends, Guard, Key};
 use landfall_pmnet::server::ServerStats;
@@ -78,6 +78,7 @@ pub struct Network {
     idle: Rest,
     /// For what the application waits for.
     busy: Rest,
+    waiter: Waiter,
     options: ServerOptions,
     report: ServerReport,
     published: Arc<Published<ServerReport>>,
@@ -110,9 +111,22 @@ pub fn serve<A: Application>(
     let buffer = vec![0; DATAGRAM_BYTES_MAX];
     let report = ServerReport { listens: socket.local_addr().ok(), ..ServerReport::default() };
     let told = clock.now();
-    let (idle, busy) = (Rest::new(options.spin), Rest::new(options.spin));
-    let mut network =
-        Network { socket, guard, port, server, clock, buffer, idle, busy, options, report, published, told };
+    let (idle, busy, waiter) = (Rest::new(options.spin), Rest::new(options.spin), Waiter::new()?);
+    let mut network = Network {
+        socket,
+        guard,
+        port,
+        server,
+        clock,
+        buffer,
+        idle,
+        busy,
+        waiter,
+        options,
+        report,
+        published,
+        told,
+    };
     while !stop.load(Ordering::Relaxed) {
         if !network.begin(application, stop)? {
             break;
@@ -154,9 +168,10 @@ impl Network {
             if now >= until {
                 return Ok(false);
             }
-            let (due, sockets) = (self.due(until.since(now)), [other, self.socket.as_fd()]);
-            let either = |ready: &[bool; 2]| ready[0] || ready[1];
-            let [ready, ours] = self.busy.until(due, |most| socket::wait(&sockets, most), either)?;
+            let due = self.due(until.since(now));
+            let Self { busy, waiter, socket, .. } = self;
+            let (sockets, either) = ([other, socket.as_fd()], |ready: &[bool; 2]| ready[0] || ready[1]);
+            let [ready, ours] = busy.until(due, |most| waiter.wait(&sockets, most), either)?;
             if ready {
                 return Ok(true);
             }
@@ -213,8 +228,10 @@ impl Network {
             }
             let batch = self.batch();
             if batch.is_empty() {
-                let (due, ours) = (self.due(REST_MAX), self.socket.as_fd());
-                self.idle.until(due, |most| socket::wait(&[ours], most), |ready| ready[0])?;
+                let due = self.due(REST_MAX);
+                let Self { idle, waiter, socket, .. } = self;
+                let ours = socket.as_fd();
+                idle.until(due, |most| waiter.wait(&[ours], most), |ready| ready[0])?;
                 continue;
             }
             match application.execute(&batch, self) {

@@ -2,7 +2,7 @@
 
 use super::client::{SessionId, Sessions};
 use super::rest::Rest;
-use super::socket::{self, RuntimeError};
+use super::socket::{RuntimeError, Waiter};
 use landfall_pmnet::auth::Key;
 use landfall_pmnet::client::{ClientError, ClientStats, Event, Failure, RequestId};
 use landfall_pmnet::wire::Refusal;
@@ -79,6 +79,7 @@ pub struct Session {
     sessions: Sessions,
     id: SessionId,
     rest: Rest,
+    waiter: Waiter,
     events: Vec<(SessionId, Event)>,
     /// Results that nobody has asked for yet: nothing for an update.
     done: BTreeMap<RequestId, Result<Vec<u8>, TooLong>>,
@@ -93,8 +94,8 @@ impl Session {
     pub fn start(options: SessionOptions) -> Result<Self, RuntimeError> {
         let mut sessions = Sessions::new(options.server, options.bind, options.client, options.key.as_ref())?;
         let id = sessions.start()?;
-        let (events, done) = (Vec::new(), BTreeMap::new());
-        Ok(Self { sessions, id, rest: Rest::new(options.spin), events, done, over: None })
+        let (rest, waiter) = (Rest::new(options.spin), Waiter::new()?);
+        Ok(Self { sessions, id, rest, waiter, events: Vec::new(), done: BTreeMap::new(), over: None })
     }
 
     /// Makes an update durable, in the network or at the server, before it returns.
@@ -199,8 +200,9 @@ impl Session {
     fn rest(&mut self, most: Duration) -> Result<(), RuntimeError> {
         let now = self.sessions.clock().now();
         let due = self.sessions.next_timeout().map_or(most, |due| due.since(now)).min(most);
-        let ours = self.sessions.as_fd();
-        self.rest.until(due, |most| socket::wait(&[ours], most), |ready| ready[0]).map(drop)
+        let Self { sessions, rest, waiter, .. } = self;
+        let ours = sessions.as_fd();
+        rest.until(due, |most| waiter.wait(&[ours], most), |ready| ready[0]).map(drop)
     }
 
     fn turn(&mut self) -> Result<(), RuntimeError> {

@@ -1,5 +1,6 @@
 //! UDP sockets, and waiting for them.
 
+use landfall_spin::Alarm;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use socket2::{Domain, Protocol, Socket, Type};
@@ -59,20 +60,42 @@ pub(super) fn open(address: SocketAddr) -> Result<UdpSocket, RuntimeError> {
     open().map_err(|source| RuntimeError::Bind { address, source })
 }
 
-/// Waits until one of `sockets` can be read, for `most` at most. Which of the first two can.
-pub(super) fn wait(sockets: &[BorrowedFd<'_>], most: Duration) -> Result<[bool; 2], RuntimeError> {
-    let mut fds: smallvec::SmallVec<[PollFd<'_>; 2]> =
-        sockets.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
-    let most = Timespec {
-        tv_sec: i64::try_from(most.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: most.subsec_nanos().into(),
-    };
-    match poll(&mut fds, Some(&most)) {
-        Ok(_) | Err(Errno::INTR) => {}
-        Err(errno) => return Err(RuntimeError::Kernel { what: "wait for sockets", source: errno.into() }),
+/// Waiting for sockets.
+#[derive(Debug)]
+pub(super) struct Waiter {
+    alarm: Alarm,
+}
+
+impl Waiter {
+    pub(super) fn new() -> Result<Self, RuntimeError> {
+        Ok(Self { alarm: Alarm::new().map_err(waiting)? })
     }
-    let ready = |at: usize| fds.get(at).is_some_and(|fd| !fd.revents().is_empty());
-    Ok([ready(0), ready(1)])
+
+    /// Waits until one of `sockets`, two at most, can be read, for `most` at most; may end earlier with nothing to be read. Which
+    /// of them can.
+    pub(super) fn wait(
+        &mut self,
+        sockets: &[BorrowedFd<'_>],
+        most: Duration,
+    ) -> Result<[bool; 2], RuntimeError> {
+        let limit = most.is_zero().then_some(Timespec { tv_sec: 0, tv_nsec: 0 });
+        let mut fds: smallvec::SmallVec<[PollFd<'_>; 3]> =
+            sockets.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
+        if limit.is_none() {
+            self.alarm.within(most).map_err(waiting)?;
+            fds.push(PollFd::new(&self.alarm, PollFlags::IN));
+        }
+        match poll(&mut fds, limit.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(waiting(errno.into())),
+        }
+        let ready = |at: usize| at < sockets.len() && !fds[at].revents().is_empty();
+        Ok([ready(0), ready(1)])
+    }
+}
+
+fn waiting(source: io::Error) -> RuntimeError {
+    RuntimeError::Kernel { what: "wait for sockets", source }
 }
 
 /// Whether a datagram's loss is all that an error means: it is sent again in time.

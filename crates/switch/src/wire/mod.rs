@@ -35,7 +35,7 @@ const BATCH: u32 = 64;
 const LOOKS: u32 = 100;
 /// How long what a server sends may lie there after a client has sent something. Without a read cache what comes from servers
 /// confirms updates, mostly: nobody waits for that, and often it can be taken together with the next update.
-const SERVER_MAY_WAIT: Duration = Duration::from_micros(200);
+const SERVER_MAY_WAIT: Duration = Duration::from_millis(1);
 /// Longest wait, so that a stop is noticed and counts are shown.
 const WAIT_MAX: Duration = Duration::from_millis(100);
 /// The clients' side, where there is one thing for each.

@@ -7,6 +7,7 @@ use crate::pmnet::work::Ask;
 use landfall_pmnet::ClientConfig;
 use landfall_pmnet::client::{CompletedBy, Event};
 use landfall_pmnet_io::runtime::{SessionId, Sessions};
+use landfall_spin::Alarm;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
@@ -24,6 +25,7 @@ pub(crate) struct PmnetChannel {
     /// Sends every request as a bypass, whatever it is: the server answers then.
     bypass: bool,
     queued: bool,
+    alarm: Alarm,
 }
 
 impl PmnetChannel {
@@ -37,11 +39,12 @@ impl PmnetChannel {
         let config = ClientConfig { devices, ..ClientConfig::default() };
         let mut sessions = Sessions::new(server, None, config, None).map_err(failed)?;
         let mut ids = Vec::new();
+        let alarm = Alarm::new().map_err(BenchError::connection(NAME))?;
         for _ in 0..clients {
             ids.push(sessions.start().map_err(failed)?);
         }
         let clients = ids.iter().copied().zip(0..).collect();
-        Ok(Self { sessions, ids, clients, events: Vec::new(), patience, bypass, queued: false })
+        Ok(Self { sessions, ids, clients, events: Vec::new(), patience, bypass, queued: false, alarm })
     }
 }
 
@@ -89,11 +92,11 @@ impl Channel for PmnetChannel {
             && done.is_empty()
         {
             let now = self.sessions.clock().now();
-            let due = self.sessions.next_timeout().map_or(i32::MAX, |due| {
-                i32::try_from(due.since(now).as_micros().div_ceil(1000)).unwrap_or(i32::MAX)
-            });
-            let sockets = [self.sessions.as_fd()];
-            look_and_wait(look, due.min(WAIT_MS), |ms| wait_readable(&sockets, ms))
+            if let Some(due) = self.sessions.next_timeout() {
+                self.alarm.within(due.since(now)).map_err(BenchError::connection(NAME))?;
+            }
+            let sockets = [self.sessions.as_fd(), self.alarm.as_fd()];
+            look_and_wait(look, WAIT_MS, |ms| wait_readable(&sockets, ms))
                 .map_err(BenchError::connection(NAME))?;
         }
         Ok(())

@@ -1,6 +1,7 @@
 //! Waiting for sockets: epoll.
 
 use crate::runtime::RuntimeError;
+use landfall_spin::Alarm;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use std::collections::BTreeMap;
@@ -11,6 +12,9 @@ use std::time::Duration;
 const EVENTS_MAX: usize = 256;
 const LISTENER: u64 = u64::MAX;
 const NETWORK: u64 = u64::MAX - 1;
+const ALARM: u64 = u64::MAX - 2;
+
+const NO_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
 /// Who is ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +36,7 @@ impl Ready {
 
 pub(super) struct Poller {
     epoll: OwnedFd,
+    alarm: Alarm,
     events: Vec<epoll::Event>,
     /// What connections wait for, where it is not input alone.
     wants: BTreeMap<u64, EventFlags>,
@@ -40,7 +45,9 @@ pub(super) struct Poller {
 impl Poller {
     pub(super) fn new() -> Result<Self, RuntimeError> {
         let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(refused)?;
-        Ok(Self { epoll, events: Vec::with_capacity(EVENTS_MAX), wants: BTreeMap::new() })
+        let alarm = Alarm::new().map_err(waiting)?;
+        epoll::add(&epoll, &alarm, EventData::new_u64(ALARM), EventFlags::IN).map_err(refused)?;
+        Ok(Self { epoll, alarm, events: Vec::with_capacity(EVENTS_MAX), wants: BTreeMap::new() })
     }
 
     pub(super) fn add(&mut self, source: impl AsFd, ready: Ready) -> Result<(), RuntimeError> {
@@ -76,23 +83,31 @@ impl Poller {
         let _ = epoll::delete(&self.epoll, source);
     }
 
+    /// Waits for at most `most`; may end earlier with nobody ready.
     pub(super) fn wait(&mut self, most: Duration) -> Result<Vec<Ready>, RuntimeError> {
-        let seconds = i64::try_from(most.as_secs()).unwrap_or(i64::MAX);
-        let most = Timespec { tv_sec: seconds, tv_nsec: most.subsec_nanos().into() };
+        let limit = most.is_zero().then_some(NO_TIME);
+        if limit.is_none() {
+            self.alarm.within(most).map_err(waiting)?;
+        }
         self.events.clear();
-        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut self.events), Some(&most)) {
+        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut self.events), limit.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(errno) => return Err(refused(errno)),
         }
-        let ready = self.events.iter().map(|event| match event.data.u64() {
-            LISTENER => Ready::Listener,
-            NETWORK => Ready::Network,
-            id => Ready::Connection(id),
+        let ready = self.events.iter().filter_map(|event| match event.data.u64() {
+            ALARM => None,
+            LISTENER => Some(Ready::Listener),
+            NETWORK => Some(Ready::Network),
+            id => Some(Ready::Connection(id)),
         });
         Ok(ready.collect())
     }
 }
 
 fn refused(errno: rustix::io::Errno) -> RuntimeError {
-    RuntimeError::Kernel { what: "wait for sockets", source: errno.into() }
+    waiting(errno.into())
+}
+
+fn waiting(source: std::io::Error) -> RuntimeError {
+    RuntimeError::Kernel { what: "wait for sockets", source }
 }
