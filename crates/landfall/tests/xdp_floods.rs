@@ -8,8 +8,10 @@ mod xdp;
 use common::{Place, Reply, Server, bulk, ok, pattern};
 use landfall_testbed::PacketSocket;
 use std::net::Ipv4Addr;
+use std::time::Instant;
 use xdp::{Net, Numbers, RESP_PORT};
 
+/// Frames of a flood; `LANDFALL_FLOOD_FRAMES` sends more.
 const COUNT: u64 = 20_000;
 const OWN: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 3);
 const FIN: u8 = 1;
@@ -23,15 +25,17 @@ struct Attacker {
     socket: PacketSocket,
     macs: [[u8; 6]; 2],
     numbers: Numbers,
+    sent: u64,
 }
 
 impl Attacker {
     fn new(net: &Net) -> Self {
-        Self { socket: net.frames(), macs: net.macs(), numbers: Numbers(0x1234_5678_9abc_def1) }
+        Self { socket: net.frames(), macs: net.macs(), numbers: Numbers(0x1234_5678_9abc_def1), sent: 0 }
     }
 
     /// Sends a frame; a full queue is waited for.
-    fn send(&self, frame: &[u8]) {
+    fn send(&mut self, frame: &[u8]) {
+        self.sent += 1;
         for _ in 0..1000 {
             match self.socket.send(frame) {
                 Ok(()) => return,
@@ -106,7 +110,12 @@ fn ipv4(from: Ipv4Addr, protocol: u8, fragment: u16, payload: &[u8]) -> Vec<u8> 
     ip
 }
 
-/// Runs a flood beside a genuine client; both go on to their end.
+fn count() -> u64 {
+    std::env::var("LANDFALL_FLOOD_FRAMES").ok().and_then(|count| count.parse().ok()).unwrap_or(COUNT)
+}
+
+/// Runs a flood beside a genuine client; both go on to their end. The client's connection is never cut, and every one that it
+/// opens is taken.
 fn under(flood: impl FnOnce(&mut Attacker) + Send) -> Option<(Net, Place, Server)> {
     let net = Net::new()?;
     let place = Place::new();
@@ -114,8 +123,11 @@ fn under(flood: impl FnOnce(&mut Attacker) + Send) -> Option<(Net, Place, Server
     let mut attacker = Attacker::new(&net);
     let mut kept = server.resp();
     std::thread::scope(|threads| {
-        let flood = threads.spawn(move || flood(&mut attacker));
-        let mut index = 0u64;
+        let (begun, mut index) = (Instant::now(), 0u64);
+        let flood = threads.spawn(move || {
+            flood(&mut attacker);
+            attacker.sent as f64 / begun.elapsed().as_secs_f64()
+        });
         while !flood.is_finished() || index < 20 {
             let (key, value) = (format!("k{}", index % 100), pattern(index, 1024));
             assert_eq!(kept.call(&[b"SET", key.as_bytes(), &value]).unwrap(), ok());
@@ -123,7 +135,8 @@ fn under(flood: impl FnOnce(&mut Attacker) + Send) -> Option<(Net, Place, Server
             assert!(anew.call(&[b"GET", key.as_bytes()]).unwrap() == Reply::Bulk(value));
             index += 1;
         }
-        flood.join().unwrap();
+        let rate = flood.join().unwrap();
+        eprintln!("{index} genuine connections beside the flood, {rate:.0} frames a second");
     });
     assert_eq!(server.call(&["SET", "after", "1"]), ok());
     assert_eq!(server.call(&["GET", "after"]), bulk("1"));
@@ -133,7 +146,7 @@ fn under(flood: impl FnOnce(&mut Attacker) + Send) -> Option<(Net, Place, Server
 #[test]
 fn genuine_clients_are_served_during_a_flood_of_syns_from_everywhere() {
     under(|attacker| {
-        for _ in 0..COUNT {
+        for _ in 0..count() {
             let from = attacker.somebody();
             let frame = attacker.tcp(from, SYN, b"");
             attacker.send(&frame);
@@ -144,7 +157,7 @@ fn genuine_clients_are_served_during_a_flood_of_syns_from_everywhere() {
 #[test]
 fn genuine_clients_are_served_during_floods_of_resets_acknowledgements_and_data() {
     under(|attacker| {
-        for index in 0..COUNT {
+        for index in 0..count() {
             let flags = [RST, ACK, RST | ACK, SYN | ACK, FIN | ACK, PUSH | ACK, 0, 0xff][index as usize % 8];
             // Also in the name of the genuine client's host, whose kernel gets the answers.
             let from = if index % 3 == 0 { xdp::CLIENT } else { attacker.somebody() };
@@ -157,7 +170,7 @@ fn genuine_clients_are_served_during_floods_of_resets_acknowledgements_and_data(
 #[test]
 fn genuine_clients_are_served_during_floods_of_fragments_and_bad_checksums() {
     under(|attacker| {
-        for index in 0..COUNT {
+        for index in 0..count() {
             let from = attacker.somebody();
             let frame = match index % 4 {
                 0 => attacker.ethernet(&ipv4(from, 6, 0x2000, &pattern(index, 200))),
@@ -178,7 +191,7 @@ fn damaged(mut frame: Vec<u8>, at: usize) -> Vec<u8> {
 #[test]
 fn genuine_clients_are_served_during_a_flood_of_garbage_of_all_lengths() {
     under(|attacker| {
-        for index in 0..COUNT {
+        for index in 0..count() {
             let len = 14 + (index % 1500) as usize;
             let mut frame = pattern(index, len);
             frame[..6].copy_from_slice(&attacker.macs[0]);

@@ -23,7 +23,12 @@ impl Poller {
     /// No file descriptor is left.
     pub fn new() -> io::Result<Self> {
         let (epoll, alarm) = (Epoll::new()?, Alarm::new()?);
-        epoll.change(alarm.descriptor(), ALARM, Interest::default(), Interest { read: true, write: false })?;
+        epoll.change(
+            alarm.descriptor(),
+            ALARM,
+            Interest::default(),
+            Interest { read: true, write: false },
+        )?;
         Ok(Self { epoll, alarm, found: Vec::new() })
     }
 
