@@ -282,7 +282,7 @@ impl Paths {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::{Body, Fragment, Refusal};
+    use crate::wire::{Body, Fragment, Refusal, Start};
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -296,7 +296,11 @@ mod tests {
 
     fn started(session: u16) -> Vec<u8> {
         let (first_update, first_bypass) = (1, FIRST_BYPASS);
-        packet(session, 0, Body::SessionStarted { nonce: 1, first_update, first_bypass, incarnation: 1 })
+        packet(
+            session,
+            0,
+            Body::SessionStarted { nonce: 1, first_update, first_bypass, incarnation: 1, lease: 0 },
+        )
     }
 
     fn at(seconds: u64) -> Instant {
@@ -309,7 +313,7 @@ mod tests {
         let (start, request) = (Admission::Opens(Opening::SessionStart), Admission::Opens(Opening::Request));
         let fragment = Fragment { index: 1, count: 3, total: 9 };
         for (bytes, expected) in [
-            (packet(7, 0, Body::SessionStart { nonce: 1 }), start),
+            (packet(7, 0, Body::SessionStart { nonce: 1, asks: Start::Plain }), start),
             (packet(7, 0, Body::Update(b"first")), request),
             (packet(7, 2, Body::Update(b"of a session that a lost relay has seen begin")), request),
             (packet(7, 2, Body::UpdateFragment(fragment, b"xyz")), request),

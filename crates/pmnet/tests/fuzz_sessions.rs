@@ -3,7 +3,7 @@
 
 use bolero::TypeGenerator;
 use landfall_pmnet::client::Event;
-use landfall_pmnet::wire::{Body, FIRST_BYPASS, Fragment, Packet, Part, Refusal, Role, Wanted};
+use landfall_pmnet::wire::{Body, FIRST_BYPASS, Fragment, Packet, Part, Refusal, Role, Start, Wanted};
 use landfall_pmnet::{Client, ClientConfig, Instant, Server, ServerConfig, SessionKey, SessionRow, Work};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -64,12 +64,13 @@ impl Any {
             9 => Body::Recover { incarnation: nonce },
             10 => Body::ServerAck,
             11 => Body::Retransmit { count: number.saturating_mul(number) + 1 },
-            12 => Body::SessionStart { nonce },
+            12 => Body::SessionStart { nonce, asks: Start::Plain },
             13 => Body::SessionStarted {
                 nonce,
                 first_update: number,
                 first_bypass: FIRST_BYPASS,
                 incarnation: nonce,
+                lease: 0,
             },
             14 => Body::SessionEnd,
             15 => Body::SessionEnded,
@@ -113,7 +114,15 @@ impl Host {
         let now = Instant::from_nanos(1);
         // One session is open, so that steps reach far from the first one on.
         let key = SessionKey { client: address(), session: 0 };
-        let row = SessionRow { key, nonce: 9, update: 0, bypass: FIRST_BYPASS - 1, ended: false, touched: 0 };
+        let row = SessionRow {
+            key,
+            nonce: 9,
+            update: 0,
+            bypass: FIRST_BYPASS - 1,
+            ended: false,
+            touched: 0,
+            lease: 0,
+        };
         let server = Server::new(config, 1, [row], 0, now);
         Self { server, pending: Vec::new(), rows: BTreeMap::from([(key, row)]), now }
     }
@@ -201,7 +210,8 @@ fn fuzz_client_takes_anything() {
         let mut client = Client::new(config, 1, 1, now);
         let mut complete = None;
         let first_bypass = FIRST_BYPASS;
-        let started = Body::SessionStarted { nonce: 1, first_update: 1, first_bypass, incarnation: 1 };
+        let started =
+            Body::SessionStarted { nonce: 1, first_update: 1, first_bypass, incarnation: 1, lease: 0 };
         client.handle_datagram(&Packet::new(1, 0, started).to_bytes(), now);
         for step in steps {
             client_step(&mut client, &mut now, step);

@@ -4,7 +4,7 @@ use landfall_media::{MediaRequest, RUN_SIZE};
 use landfall_pmnet::device::DeviceConfig;
 use landfall_pmnet::log::Limits;
 use landfall_pmnet::paths::PathLimits;
-use landfall_pmnet::wire::{Body, FIRST_BYPASS, Packet, Refusal, kind};
+use landfall_pmnet::wire::{Body, FIRST_BYPASS, Packet, Refusal, Start, kind};
 use landfall_switch::RegionConfig;
 use landfall_switch::relay::{Relay, RelayConfig};
 use std::collections::BTreeSet;
@@ -176,9 +176,11 @@ fn short_session(relay: SocketAddr, server: &UdpSocket) -> bool {
     let client = UdpSocket::bind("127.0.0.1:0").unwrap();
     client.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
     let (first_update, first_bypass) = (1, FIRST_BYPASS);
-    let started = Body::SessionStarted { nonce: 1, first_update, first_bypass, incarnation: 1 };
-    for (ask, answer) in [(Body::SessionStart { nonce: 1 }, started), (Body::SessionEnd, Body::SessionEnded)]
-    {
+    let started = Body::SessionStarted { nonce: 1, first_update, first_bypass, incarnation: 1, lease: 0 };
+    for (ask, answer) in [
+        (Body::SessionStart { nonce: 1, asks: Start::Plain }, started),
+        (Body::SessionEnd, Body::SessionEnded),
+    ] {
         client.send_to(&Packet::new(7, 0, ask).to_bytes(), relay).unwrap();
         let Ok((_, from)) = server.recv_from(&mut [0; 100]) else { return false };
         server.send_to(&Packet::new(7, 0, answer).to_bytes(), from).unwrap();
@@ -220,8 +222,8 @@ fn refuse_strangers(server: UdpSocket, stop: Arc<AtomicBool>) -> JoinHandle<()> 
             let packet = Packet::parse(&bytes[..len]).unwrap();
             let (first_update, first_bypass, incarnation) = (1, FIRST_BYPASS, 1);
             let body = match packet.body {
-                Body::SessionStart { nonce } => {
-                    Body::SessionStarted { nonce, first_update, first_bypass, incarnation }
+                Body::SessionStart { nonce, .. } => {
+                    Body::SessionStarted { nonce, first_update, first_bypass, incarnation, lease: 0 }
                 }
                 _ => Body::SessionRefused(Refusal::Unknown),
             };
@@ -252,7 +254,7 @@ fn updates_of_sessions_that_no_server_knows_leave_ports_for_new_clients() {
         let client = host();
         client.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
         let begun = Instant::now();
-        let start = Packet::new(7, 0, Body::SessionStart { nonce: number }).to_bytes();
+        let start = Packet::new(7, 0, Body::SessionStart { nonce: number, asks: Start::Plain }).to_bytes();
         loop {
             client.send_to(&start, relay.address).unwrap();
             if client.recv(&mut [0; 100]).is_ok() {

@@ -230,7 +230,7 @@ mod tests {
 
     fn row(session: u16, update: u32) -> SessionRow {
         let key = SessionKey { client: "10.0.0.1:40000".parse().unwrap(), session };
-        SessionRow { key, nonce: 1, update, bypass: 1 << 31, ended: false, touched: 0 }
+        SessionRow { key, nonce: 1, update, bypass: 1 << 31, ended: false, touched: 0, lease: 0 }
     }
 
     /// A ledger over a store that is a map.

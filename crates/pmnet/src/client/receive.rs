@@ -25,9 +25,20 @@ impl Client {
     /// False if the packet is of no use.
     fn handle(&mut self, packet: &Packet<'_>) -> bool {
         let seq = packet.header.seq;
+        let tells = matches!(
+            packet.body,
+            Body::SessionStarted { .. } | Body::SessionRefused(_) | Body::HeartbeatReply { .. }
+        );
+        if self.is_lapsed() && !tells {
+            return false;
+        }
         match packet.body {
-            Body::SessionStarted { nonce, first_update, first_bypass, incarnation } => {
-                self.started(nonce, (first_update, first_bypass), incarnation)
+            Body::SessionStarted { nonce, first_update, first_bypass, incarnation, lease } => {
+                self.started(nonce, (first_update, first_bypass), incarnation, lease)
+            }
+            Body::HeldRequest { .. } => {
+                self.remind(true);
+                true
             }
             Body::SessionRefused(refusal) => self.refused(refusal, seq),
             Body::SessionEnded => self.ended(seq),
@@ -51,7 +62,12 @@ impl Client {
         }
     }
 
-    fn started(&mut self, nonce: u64, first: (u32, u32), incarnation: u64) -> bool {
+    fn started(&mut self, nonce: u64, first: (u32, u32), incarnation: u64, lease: u16) -> bool {
+        if self.has_asked_to_resume() && nonce == self.nonce {
+            self.server_is(incarnation);
+            self.leased(lease);
+            return true;
+        }
         let (first_update, first_bypass) = first;
         let sound = (1..=ENOUGH + 1).contains(&first_update)
             && (FIRST_BYPASS..=FIRST_BYPASS + ENOUGH).contains(&first_bypass);
@@ -59,6 +75,7 @@ impl Client {
             return false;
         }
         self.phase = Phase::Open;
+        self.leased(lease);
         self.incarnation = Some(incarnation);
         self.updates = Updates::new(first_update, self.chain, self.config.window);
         self.next_bypass = first_bypass;
@@ -169,6 +186,14 @@ impl Client {
     }
 
     fn alive(&mut self, nonce: u64, event: Event) -> bool {
+        if let Event::Alive { role, incarnation, .. } = event
+            && self.lease_reply(nonce, role).is_some()
+        {
+            if role == Role::Server {
+                self.server_is(incarnation);
+            }
+            return true;
+        }
         if !self.asked.contains(&nonce) {
             return false;
         }

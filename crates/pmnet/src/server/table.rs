@@ -97,7 +97,7 @@ mod tests {
     fn row(session: u16, update: u32, bypasses: u32) -> SessionRow {
         let key = SessionKey { client: "10.0.0.1:1".parse().unwrap(), session };
         let bypass = FIRST_BYPASS - 1 + bypasses;
-        SessionRow { key, nonce: 1, update, bypass, ended: true, touched: u64::from(session) }
+        SessionRow { key, nonce: 1, update, bypass, ended: true, touched: u64::from(session), lease: 0 }
     }
 
     #[test]
