@@ -184,6 +184,9 @@ pub enum Role {
     Server = 3,
 }
 
+/// The number of a *session started* that says that a session goes on; one that begins bears 0.
+pub const RESUMED: u32 = 1;
+
 /// What a session start asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]

@@ -5,7 +5,7 @@ use super::incoming::Place;
 use super::send::Control;
 use super::updates::Updates;
 use super::{Client, ENOUGH, HEARTBEATS_MAX, Phase};
-use crate::wire::{Body, FIRST_BYPASS, Packet, Refusal, Role};
+use crate::wire::{Body, FIRST_BYPASS, Packet, RESUMED, Refusal, Role};
 use landfall_net::Instant;
 
 impl Client {
@@ -33,9 +33,10 @@ impl Client {
             return false;
         }
         match packet.body {
-            Body::SessionStarted { nonce, first_update, first_bypass, incarnation, lease } => {
-                self.started(nonce, (first_update, first_bypass), incarnation, lease)
-            }
+            Body::SessionStarted { nonce, first_update, first_bypass, incarnation, lease } => match seq {
+                0 => self.started(nonce, (first_update, first_bypass), incarnation, lease),
+                _ => self.resumed((nonce, seq), incarnation, lease),
+            },
             Body::HeldRequest { .. } => {
                 self.remind(true);
                 true
@@ -63,11 +64,6 @@ impl Client {
     }
 
     fn started(&mut self, nonce: u64, first: (u32, u32), incarnation: u64, lease: u16) -> bool {
-        if self.has_asked_to_resume() && nonce == self.nonce {
-            self.server_is(incarnation);
-            self.leased(lease);
-            return true;
-        }
         let (first_update, first_bypass) = first;
         let sound = (1..=ENOUGH + 1).contains(&first_update)
             && (FIRST_BYPASS..=FIRST_BYPASS + ENOUGH).contains(&first_bypass);
@@ -81,6 +77,16 @@ impl Client {
         self.next_bypass = first_bypass;
         self.events.push_back(Event::Started);
         true
+    }
+
+    /// The session is still there, and goes on.
+    fn resumed(&mut self, (nonce, seq): (u64, u32), incarnation: u64, lease: u16) -> bool {
+        let is_answer = seq == RESUMED && nonce == self.nonce && self.has_asked_to_resume();
+        if is_answer {
+            self.server_is(incarnation);
+            self.leased(lease);
+        }
+        is_answer
     }
 
     fn refused(&mut self, refusal: Refusal, seq: u32) -> bool {

@@ -54,6 +54,8 @@ pub struct Server {
     timers: BTreeSet<(Instant, SessionKey)>,
     /// When a session found no room, last.
     pressed_at: Option<Instant>,
+    /// When that was told, last.
+    told_no_room: Option<Instant>,
 }
 
 impl Server {
@@ -76,6 +78,7 @@ impl Server {
             acks: VecDeque::new(),
             timers: BTreeSet::new(),
             pressed_at: None,
+            told_no_room: None,
         };
         for (at, row) in (0..).zip(rows) {
             server.restore(row, now + Duration::from_millis(at / RECOVERS_PER_MS));

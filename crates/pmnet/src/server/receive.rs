@@ -1,12 +1,11 @@
 //! What a server makes of what arrives.
 
 use super::Server;
-use super::behind::Trouble;
 use super::bypasses::Request;
 use super::row::SessionRow;
 use super::session::Session;
 use crate::identity::SessionKey;
-use crate::wire::{Body, FIRST_BYPASS, Fragment, Packet, Refusal, Role, Start};
+use crate::wire::{Body, FIRST_BYPASS, Fragment, Packet, RESUMED, Refusal, Role, Start};
 use core::net::SocketAddr;
 use landfall_net::Instant;
 
@@ -138,7 +137,7 @@ impl Server {
         self.ctx.stats.duplicates += 1;
         self.with(key, |session, ctx| {
             if session.is_begun() {
-                session.send_started(ctx);
+                session.send_started(0, ctx);
             }
         });
     }
@@ -148,7 +147,7 @@ impl Server {
         let is_there = self.with(who.1, |session, ctx| {
             let is_same = session.row().nonce == nonce;
             if is_same && session.is_begun() && !session.is_ending() {
-                session.send_started(ctx);
+                session.send_started(RESUMED, ctx);
             }
             is_same
         });
@@ -171,8 +170,7 @@ impl Server {
         let Some(mut evicted) = room else {
             self.table.put_back(old.into_iter().collect());
             self.ctx.stats.no_room += 1;
-            self.ctx.tell(Trouble::NoRoom { key, sessions: self.table.len() });
-            self.press();
+            self.press(key);
             return self.refuse((from, key), 0, Refusal::NoRoom);
         };
         evicted.extend(old);

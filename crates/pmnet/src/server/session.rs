@@ -510,7 +510,7 @@ impl Session {
             match item.task {
                 Task::Begin { .. } => {
                     self.begun = true;
-                    self.send_started(ctx);
+                    self.send_started(0, ctx);
                 }
                 Task::Update { .. } => {
                     ctx.stats.applied += 1;
@@ -550,7 +550,7 @@ impl Session {
     }
 
     /// The session may begin, or go on.
-    pub(super) fn send_started(&self, ctx: &mut Context) {
+    pub(super) fn send_started(&self, seq: u32, ctx: &mut Context) {
         let body = Body::SessionStarted {
             nonce: self.row.nonce,
             first_update: self.uncommitted(),
@@ -558,7 +558,7 @@ impl Session {
             incarnation: ctx.incarnation,
             lease: self.row.lease,
         };
-        ctx.send(self.address, self.row.key.session, 0, body);
+        ctx.send(self.address, self.row.key.session, seq, body);
     }
 
     /// The server-ACK that is due.

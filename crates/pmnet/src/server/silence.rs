@@ -7,6 +7,7 @@ use super::behind::Trouble;
 use super::context::Context;
 use super::pause::Pause;
 use super::session::Session;
+use crate::identity::SessionKey;
 use crate::wire::{Body, Role};
 use landfall_net::Instant;
 use std::collections::BTreeSet;
@@ -17,6 +18,8 @@ const ASK_FIRST: Duration = Duration::from_secs(1);
 const ASK_MAX: Duration = Duration::from_secs(3600);
 /// A silent session that has work under way is looked at again after this.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// Pause between two times that it is told that there is no room.
+const TELL_EVERY: Duration = Duration::from_secs(60);
 /// Pause between two looks at all sessions, where one finds no room.
 const PRESSED_EVERY: Duration = Duration::from_secs(1);
 
@@ -156,10 +159,14 @@ impl Session {
 }
 
 impl Server {
-    /// There is no room for a session: those that have been silent for half as long as usual may go. Looks at all of them, at most
-    /// once a second.
-    pub(super) fn press(&mut self) {
+    /// There is no room for a session, which is told now and then: those that have been silent for half as long as usual may go. Looks
+    /// at all of them, at most once a second.
+    pub(super) fn press(&mut self, refused: SessionKey) {
         let now = self.ctx.now;
+        if self.told_no_room.is_none_or(|at| now.since(at) >= TELL_EVERY) {
+            self.told_no_room = Some(now);
+            self.ctx.tell(Trouble::NoRoom { key: refused, sessions: self.table.len() });
+        }
         if self.ctx.config.silence.is_none()
             || self.pressed_at.is_some_and(|at| now.since(at) < PRESSED_EVERY)
         {
