@@ -7,6 +7,8 @@ use core::net::{Ipv6Addr, SocketAddr};
 /// First byte of [`SessionRow::to_bytes`].
 const VERSION: u8 = 1;
 const ENDED: u8 = 1;
+/// Rows with numbers above this stay: the floor would leave new sessions too few.
+pub(super) const FLOOR_MAX: u32 = 1 << 30;
 
 /// What is durable about a session: it is committed together with the effects of the request that changes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +33,18 @@ pub struct SessionRow {
 impl SessionRow {
     /// Bytes of [`Self::to_bytes`].
     pub const BYTES: usize = 48;
+
+    /// The highest number that the session has used, of updates or, counted from their first, of bypasses: the floor rises to it when the
+    /// row goes.
+    pub fn height(&self) -> u32 {
+        let bypasses = self.bypass - (FIRST_BYPASS - 1);
+        if self.update == u32::MAX { bypasses } else { self.update.max(bypasses) }
+    }
+
+    /// Whether it may go: the floor leaves new sessions enough numbers then.
+    pub fn may_go(&self) -> bool {
+        self.height() <= FLOOR_MAX
+    }
 
     /// Byte table: `docs/format/pmnet.md`, "A session's row".
     pub fn to_bytes(self) -> [u8; Self::BYTES] {
