@@ -10,8 +10,8 @@ use core::net::SocketAddr;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// Most paths that are looked at for one that gives way.
-const LOOKS_MAX: usize = 64;
+/// Most paths that are considered where one is to give way.
+const CANDIDATES_MAX: usize = 64;
 
 /// When paths are given back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -238,7 +238,7 @@ impl Paths {
         let settled = |client: &SocketAddr| {
             self.known.get(client).is_some_and(|used| used.heard + self.limits.settle <= now)
         };
-        let oldest = self.unconfirmed.iter().take(LOOKS_MAX).map(|(_, client)| *client);
+        let oldest = self.unconfirmed.iter().take(CANDIDATES_MAX).map(|(_, client)| *client);
         let client = oldest.filter(settled).find(|client| !is_needed(client))?;
         self.remove(&client);
         Some(client)

@@ -16,11 +16,11 @@ use std::time::Duration;
 /// First and longest pause between two times that devices are asked about a session.
 const ASK_FIRST: Duration = Duration::from_secs(1);
 const ASK_MAX: Duration = Duration::from_secs(3600);
-/// A silent session that has work under way is looked at again after this.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// A silent session that has work under way is checked again after this.
+const CHECK_AGAIN: Duration = Duration::from_secs(1);
 /// Pause between two times that it is told that there is no room.
 const TELL_EVERY: Duration = Duration::from_secs(60);
-/// Pause between two looks at all sessions, where one finds no room.
+/// Pause between two checks of all sessions, where one finds no room.
 const PRESSED_EVERY: Duration = Duration::from_secs(1);
 
 /// When sessions that fall silent end.
@@ -50,7 +50,7 @@ impl Silence {
 pub(super) struct Watch {
     /// When the client, or a device in its place, was heard last.
     heard: Instant,
-    /// When it is looked at again.
+    /// When it is checked again.
     due: Option<Instant>,
     asking: Option<Asking>,
 }
@@ -78,7 +78,7 @@ impl Watch {
         self.asking = None;
     }
 
-    /// When to look.
+    /// When it is to be checked.
     pub(super) fn due(&self) -> Option<Instant> {
         self.due
     }
@@ -112,14 +112,14 @@ impl Session {
         let was_asking = self.watch.asking.is_some();
         let end = self.watch.heard + silence.span(lease, pressed || was_asking);
         if end > ctx.now || !self.is_at_rest() {
-            // Where there is no room it is looked at besides.
+            // Where there is no room it is checked besides.
             if !pressed {
-                self.watch.due = Some(if end > ctx.now { end } else { ctx.now + LOOK_AGAIN });
+                self.watch.due = Some(if end > ctx.now { end } else { ctx.now + CHECK_AGAIN });
             }
             return;
         }
         if silence.devices == 0 {
-            self.watch.due = Some(ctx.now + LOOK_AGAIN);
+            self.watch.due = Some(ctx.now + CHECK_AGAIN);
             return self.end_by_silence(ctx);
         }
         self.ask(ctx);
@@ -152,15 +152,15 @@ impl Session {
         asking.empty.insert(number);
         if asking.empty.len() >= usize::from(silence.devices) && self.is_at_rest() {
             self.watch.asking = None;
-            self.watch.due = Some(ctx.now + LOOK_AGAIN);
+            self.watch.due = Some(ctx.now + CHECK_AGAIN);
             self.end_by_silence(ctx);
         }
     }
 }
 
 impl Server {
-    /// There is no room for a session, which is told now and then: those that have been silent for half as long as usual may go. Looks
-    /// at all of them, at most once a second.
+    /// There is no room for a session, which is told now and then: those that have been silent for half as long as usual may go. Checks
+    /// all of them, at most once a second.
     pub(super) fn press(&mut self, refused: SessionKey) {
         let now = self.ctx.now;
         if self.told_no_room.is_none_or(|at| now.since(at) >= TELL_EVERY) {
