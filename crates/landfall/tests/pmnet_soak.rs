@@ -30,7 +30,7 @@ fn resident_kib(process: &Process) -> u64 {
 fn bursts_of_connections_are_served_again_and_again_in_the_same_memory() {
     let bursts =
         std::env::var("LANDFALL_SOAK_BURSTS").ok().and_then(|text| text.parse().ok()).unwrap_or(BURSTS);
-    let program = std::env::var_os("LANDFALL_SOAK_BINARY").map_or_else(|| binary().into(), PathBuf::from);
+    let program = std::env::var_os("LANDFALL_SOAK_BINARY").map_or_else(binary, PathBuf::from);
     let (place, files) = (Place::new(), tempfile::tempdir().unwrap());
     let store = place.start(&["--http", "off"]);
     let log = files.path().join("log");
