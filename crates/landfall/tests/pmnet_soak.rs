@@ -52,7 +52,11 @@ fn bursts_of_connections_are_served_again_and_again_in_the_same_memory() {
     for burst in 0..bursts {
         let mut all: Vec<Resp> = (0..BURST).map(|_| Resp::connect(address, LIMIT).unwrap()).collect();
         for (at, resp) in all.iter_mut().enumerate() {
-            let reply = resp.call(&[b"SET", format!("key:{at}").as_bytes(), b"value"]);
+            resp.push(&[b"SET", format!("key:{at}").as_bytes(), b"value"]);
+            resp.flush().unwrap();
+        }
+        for (at, resp) in all.iter_mut().enumerate() {
+            let reply = resp.read();
             assert!(matches!(&reply, Ok(Reply::Simple(ok)) if ok == "OK"), "burst {burst}, {at}: {reply:?}");
         }
         if burst == bursts / 3 {
