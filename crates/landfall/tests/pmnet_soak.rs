@@ -1,6 +1,7 @@
 //! Bursts of connections through side-cars and a relay, again and again: none is refused, and memory stays flat.
 //!
 //! `cargo test` runs a few; `LANDFALL_SOAK_BURSTS=N` runs N: each is 500 connections, and some 250 new sessions.
+//! `LANDFALL_SOAK_BINARY=PATH` runs another build of the program, such as `target/release/landfall`.
 
 #![allow(clippy::print_stdout, reason = "what a soak has come to is its result")]
 
@@ -9,6 +10,7 @@ mod deployment;
 
 use common::{Place, Reply, Resp, binary};
 use deployment::Process;
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -28,11 +30,12 @@ fn resident_kib(process: &Process) -> u64 {
 fn bursts_of_connections_are_served_again_and_again_in_the_same_memory() {
     let bursts =
         std::env::var("LANDFALL_SOAK_BURSTS").ok().and_then(|text| text.parse().ok()).unwrap_or(BURSTS);
+    let program = std::env::var_os("LANDFALL_SOAK_BINARY").map_or_else(binary, PathBuf::from);
     let (place, files) = (Place::new(), tempfile::tempdir().unwrap());
     let store = place.start(&["--http", "off"]);
     let log = files.path().join("log");
     let start = |arguments: &[&str]| {
-        let mut command = Command::new(binary());
+        let mut command = Command::new(&program);
         command.arg("pmnet").args(arguments);
         Process::start(command, &log)
     };
@@ -49,7 +52,11 @@ fn bursts_of_connections_are_served_again_and_again_in_the_same_memory() {
     for burst in 0..bursts {
         let mut all: Vec<Resp> = (0..BURST).map(|_| Resp::connect(address, LIMIT).unwrap()).collect();
         for (at, resp) in all.iter_mut().enumerate() {
-            let reply = resp.call(&[b"SET", format!("key:{at}").as_bytes(), b"value"]);
+            resp.push(&[b"SET", format!("key:{at}").as_bytes(), b"value"]);
+            resp.flush().unwrap();
+        }
+        for (at, resp) in all.iter_mut().enumerate() {
+            let reply = resp.read();
             assert!(matches!(&reply, Ok(Reply::Simple(ok)) if ok == "OK"), "burst {burst}, {at}: {reply:?}");
         }
         if burst == bursts / 3 {
@@ -59,7 +66,7 @@ fn bursts_of_connections_are_served_again_and_again_in_the_same_memory() {
     let late = parts.map(|(_, part)| resident_kib(part));
     let early = early.unwrap();
     println!(
-        "{} connections in {:?}; KiB after a third {early:?}, in the end {late:?}",
+        "{} connections in {:?}, 0 refused; KiB after a third {early:?}, in the end {late:?}",
         bursts * BURST,
         begun.elapsed()
     );

@@ -119,6 +119,10 @@ pub mod kind {
     pub const JOINT_ACK: u8 = 0x1a;
     /// A client tells what it knows to be committed.
     pub const CONFIRMED: u8 = 0x1b;
+    /// The server asks devices what they hold of a session.
+    pub const HELD_REQUEST: u8 = 0x1c;
+    /// A device tells it.
+    pub const HELD: u8 = 0x1d;
     /// A client begins a session.
     pub const SESSION_START: u8 = 0x20;
     /// The server has taken it.
@@ -178,6 +182,21 @@ pub enum Role {
     Device = 2,
     /// A server.
     Server = 3,
+}
+
+/// The number of a *session started* that says that a session goes on; one that begins bears 0.
+pub const RESUMED: u32 = 1;
+
+/// What a session start asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Start {
+    /// A session without a lease: the server never ends it by itself.
+    Plain = 0,
+    /// A session with a lease.
+    Leased = 1,
+    /// To go on with a session whose lease has run out; for no other.
+    Resumes = 2,
 }
 
 /// Why a session was refused.
@@ -245,10 +264,26 @@ pub enum Body<'a> {
     },
     /// A server-ACK has covered everything up to the header's number.
     Confirmed,
+    /// How much of the session is in the logs of devices, above the header's number?
+    HeldRequest {
+        /// Comes back.
+        nonce: u64,
+    },
+    /// So much.
+    Held {
+        /// The asker's.
+        nonce: u64,
+        /// The device's number.
+        number: u8,
+        /// Updates above the asker's number.
+        count: u32,
+    },
     /// A session begins.
     SessionStart {
         /// Tells a repetition from another client's.
         nonce: u64,
+        /// What it asks for.
+        asks: Start,
     },
     /// It may begin.
     SessionStarted {
@@ -260,6 +295,8 @@ pub enum Body<'a> {
         first_bypass: u32,
         /// The server's.
         incarnation: u64,
+        /// Seconds for which the client may believe devices after the server has heard it; 0: for ever.
+        lease: u16,
     },
     /// A session ends.
     SessionEnd,
@@ -353,6 +390,8 @@ impl<'a> Body<'a> {
             Self::ServerAck => kind::SERVER_ACK,
             Self::Retransmit { .. } => kind::RETRANSMIT,
             Self::Confirmed => kind::CONFIRMED,
+            Self::HeldRequest { .. } => kind::HELD_REQUEST,
+            Self::Held { .. } => kind::HELD,
             Self::SessionStart { .. } => kind::SESSION_START,
             Self::SessionStarted { .. } => kind::SESSION_STARTED,
             Self::SessionEnd => kind::SESSION_END,
@@ -412,12 +451,26 @@ impl<'a> Body<'a> {
             }
             Self::Recover { incarnation } => put(&incarnation.to_le_bytes()),
             Self::Retransmit { count } => put(&count.to_le_bytes()),
-            Self::SessionStart { nonce } => put(&nonce.to_le_bytes()),
-            Self::SessionStarted { nonce, first_update, first_bypass, incarnation } => {
+            Self::HeldRequest { nonce } => put(&nonce.to_le_bytes()),
+            Self::Held { nonce, number, count } => {
+                put(&nonce.to_le_bytes());
+                put(&[*number]);
+                put(&count.to_le_bytes());
+            }
+            Self::SessionStart { nonce, asks } => {
+                put(&nonce.to_le_bytes());
+                if *asks != Start::Plain {
+                    put(&[*asks as u8]);
+                }
+            }
+            Self::SessionStarted { nonce, first_update, first_bypass, incarnation, lease } => {
                 put(&nonce.to_le_bytes());
                 put(&first_update.to_le_bytes());
                 put(&first_bypass.to_le_bytes());
                 put(&incarnation.to_le_bytes());
+                if *lease > 0 {
+                    put(&lease.to_le_bytes());
+                }
             }
             Self::SessionRefused(refusal) => put(&[*refusal as u8]),
             Self::Heartbeat { nonce, role, number } => {
@@ -472,12 +525,15 @@ impl<'a> Reader<'a> {
                 count => Body::Retransmit { count },
             },
             kind::CONFIRMED => Body::Confirmed,
-            kind::SESSION_START => Body::SessionStart { nonce: self.u64()? },
+            kind::HELD_REQUEST => Body::HeldRequest { nonce: self.u64()? },
+            kind::HELD => Body::Held { nonce: self.u64()?, number: self.u8()?, count: self.u32()? },
+            kind::SESSION_START => Body::SessionStart { nonce: self.u64()?, asks: self.asks()? },
             kind::SESSION_STARTED => Body::SessionStarted {
                 nonce: self.u64()?,
                 first_update: self.u32()?,
                 first_bypass: self.u32()?,
                 incarnation: self.u64()?,
+                lease: if self.rest.is_empty() { 0 } else { self.u16()? },
             },
             kind::SESSION_END => Body::SessionEnd,
             kind::SESSION_ENDED => Body::SessionEnded,
@@ -547,6 +603,13 @@ impl<'a> Reader<'a> {
         known.ok_or(WireError::Field { what: "the role in a heartbeat" })
     }
 
+    fn asks(&mut self) -> Result<Start, WireError> {
+        let byte = if self.rest.is_empty() { 0 } else { self.u8()? };
+        let known =
+            [Start::Plain, Start::Leased, Start::Resumes].into_iter().find(|start| *start as u8 == byte);
+        known.ok_or(WireError::Field { what: "what a session start asks for" })
+    }
+
     fn refusal(&mut self) -> Result<Refusal, WireError> {
         let byte = self.u8()?;
         let known = [Refusal::InUse, Refusal::Unknown, Refusal::NoRoom, Refusal::Behind];
@@ -579,8 +642,25 @@ mod tests {
             Body::ServerAck,
             Body::Retransmit { count: 3 },
             Body::Confirmed,
-            Body::SessionStart { nonce: 5 },
-            Body::SessionStarted { nonce: 5, first_update: 1, first_bypass: FIRST_BYPASS, incarnation: 6 },
+            Body::HeldRequest { nonce: 5 },
+            Body::Held { nonce: 5, number: 2, count: 9 },
+            Body::SessionStart { nonce: 5, asks: Start::Plain },
+            Body::SessionStart { nonce: 5, asks: Start::Leased },
+            Body::SessionStart { nonce: 5, asks: Start::Resumes },
+            Body::SessionStarted {
+                nonce: 5,
+                first_update: 1,
+                first_bypass: FIRST_BYPASS,
+                incarnation: 6,
+                lease: 0,
+            },
+            Body::SessionStarted {
+                nonce: 5,
+                first_update: 1,
+                first_bypass: FIRST_BYPASS,
+                incarnation: 6,
+                lease: 9,
+            },
             Body::SessionEnd,
             Body::SessionEnded,
             Body::SessionRefused(Refusal::InUse),

@@ -50,7 +50,13 @@ impl Peer {
     fn start(&mut self, first_update: u32) {
         self.hear(
             0,
-            Body::SessionStarted { nonce: NONCE, first_update, first_bypass: FIRST_BYPASS, incarnation: 5 },
+            Body::SessionStarted {
+                nonce: NONCE,
+                first_update,
+                first_bypass: FIRST_BYPASS,
+                incarnation: 5,
+                lease: 0,
+            },
         );
     }
 
@@ -124,7 +130,13 @@ fn the_session_start_is_repeated_until_it_is_answered() {
     }
     peer.hear(
         0,
-        Body::SessionStarted { nonce: 1, first_update: 1, first_bypass: FIRST_BYPASS, incarnation: 5 },
+        Body::SessionStarted {
+            nonce: 1,
+            first_update: 1,
+            first_bypass: FIRST_BYPASS,
+            incarnation: 5,
+            lease: 0,
+        },
     );
     assert_eq!(peer.events(), [], "the answer to another client");
     peer.start(1);

@@ -379,8 +379,13 @@ fn get(number: u32, key: &[u8]) -> Vec<u8> {
 }
 
 fn start(bench: &mut Bench, flow: Flow) {
-    let started =
-        Body::SessionStarted { nonce: 1, first_update: 1, first_bypass: FIRST_BYPASS, incarnation: 1 };
+    let started = Body::SessionStarted {
+        nonce: 1,
+        first_update: 1,
+        first_bypass: FIRST_BYPASS,
+        incarnation: 1,
+        lease: 0,
+    };
     bench.down(flow, &Packet::new(1, 0, started).to_bytes());
 }
 
@@ -651,7 +656,8 @@ fn a_device_without_a_number_or_told_not_to_joins_nothing() {
 fn updates_of_a_session_that_its_server_has_fallen_behind_in_are_not_acknowledged_and_what_is_logged_stays() {
     let mut bench = Bench::new(quiet());
     let (old, new) = (update(&identity(1, 1, 9), 300), update(&identity(1, 1, 10), 300));
-    let started = Body::SessionStarted { nonce: 1, first_update: 9, first_bypass: 1 << 31, incarnation: 1 };
+    let started =
+        Body::SessionStarted { nonce: 1, first_update: 9, first_bypass: 1 << 31, incarnation: 1, lease: 0 };
     bench.down(flow(1), &Packet::new(1, 0, started).to_bytes());
     bench.up(flow(1), &old);
     bench.device.commit().unwrap();
@@ -673,4 +679,29 @@ fn updates_of_a_session_that_its_server_has_fallen_behind_in_are_not_acknowledge
     bench.up(flow(1), &new);
     bench.device.commit().unwrap();
     assert_eq!(bench.sent(), [ack(flow(1), 10)]);
+}
+
+#[test]
+fn a_server_is_told_what_is_held_of_a_session_fenced_or_not() {
+    let mut bench = Bench::new(quiet());
+    for seq in 3..=6 {
+        bench.up(flow(1), &update(&identity(1, 1, seq), 40));
+        if seq == 4 {
+            bench.device.commit().unwrap();
+        }
+    }
+    bench.sent();
+    for (session, above, expected) in [(1, 4, 2), (1, 6, 0), (1, 0, 4), (2, 0, 0)] {
+        let ask = Packet::new(session, above, Body::HeldRequest { nonce: 9 }).to_bytes();
+        assert_eq!(bench.down(flow(1), &ask), Verdict::Forward, "the client is to hear it, too");
+        let held =
+            Packet::new(session, above, Body::Held { nonce: 9, number: 3, count: expected }).to_bytes();
+        assert_eq!(bench.sent(), [Sent::Made { from: flow(1).client, to: flow(1).server, bytes: held }]);
+    }
+    // From the clients' side it is no server's.
+    assert_eq!(
+        bench.up(flow(1), &Packet::new(1, 0, Body::HeldRequest { nonce: 9 }).to_bytes()),
+        Verdict::Forward
+    );
+    assert_eq!(bench.sent(), []);
 }

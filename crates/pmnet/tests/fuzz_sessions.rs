@@ -3,7 +3,8 @@
 
 use bolero::TypeGenerator;
 use landfall_pmnet::client::Event;
-use landfall_pmnet::wire::{Body, FIRST_BYPASS, Fragment, Packet, Part, Refusal, Role, Wanted};
+use landfall_pmnet::server::Silence;
+use landfall_pmnet::wire::{Body, FIRST_BYPASS, Fragment, Packet, Part, Refusal, Role, Start, Wanted};
 use landfall_pmnet::{Client, ClientConfig, Instant, Server, ServerConfig, SessionKey, SessionRow, Work};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -51,7 +52,7 @@ impl Any {
         let fragment =
             Fragment { index: u16::from(self.index) % count, count, total: u32::from(self.count) % 13 };
         let (nonce, number) = (u64::from(self.number % 2), u32::from(self.number % 24));
-        match self.kind % 21 {
+        match self.kind % 23 {
             0 => Body::Update(&self.bytes),
             1 => Body::UpdateFragment(fragment, &self.bytes),
             2 => Body::PmnetAck,
@@ -64,12 +65,16 @@ impl Any {
             9 => Body::Recover { incarnation: nonce },
             10 => Body::ServerAck,
             11 => Body::Retransmit { count: number.saturating_mul(number) + 1 },
-            12 => Body::SessionStart { nonce },
+            12 => Body::SessionStart {
+                nonce,
+                asks: [Start::Plain, Start::Leased, Start::Resumes][usize::from(self.count % 3)],
+            },
             13 => Body::SessionStarted {
                 nonce,
                 first_update: number,
                 first_bypass: FIRST_BYPASS,
                 incarnation: nonce,
+                lease: count % 2,
             },
             14 => Body::SessionEnd,
             15 => Body::SessionEnded,
@@ -81,6 +86,8 @@ impl Any {
                 Part { offset: number, total: number + self.bytes.len() as u32 + u32::from(self.count % 2) },
                 &self.bytes,
             ),
+            20 => Body::HeldRequest { nonce },
+            21 => Body::Held { nonce, number: self.device % 2, count: u32::from(self.count % 2) },
             19 => Body::ResponseRequest(Wanted { offset: number, len: u32::from(self.count), check: 0 }),
             _ => Body::Heartbeat { nonce, role: Role::Device, number: 1 },
         }
@@ -108,12 +115,21 @@ impl Host {
             buffered_bytes_max: 40,
             transmits_max: 50,
             responses_kept: 2,
+            silence: Some(Silence { devices: u8::from(!foreign), after: Duration::from_secs(4) }),
             ..ServerConfig::default()
         };
         let now = Instant::from_nanos(1);
         // One session is open, so that steps reach far from the first one on.
         let key = SessionKey { client: address(), session: 0 };
-        let row = SessionRow { key, nonce: 9, update: 0, bypass: FIRST_BYPASS - 1, ended: false, touched: 0 };
+        let row = SessionRow {
+            key,
+            nonce: 9,
+            update: 0,
+            bypass: FIRST_BYPASS - 1,
+            ended: false,
+            touched: 0,
+            lease: 1,
+        };
         let server = Server::new(config, 1, [row], 0, now);
         Self { server, pending: Vec::new(), rows: BTreeMap::from([(key, row)]), now }
     }
@@ -123,7 +139,7 @@ impl Host {
             Step::Packet(any) => self.server.handle_datagram(address(), &any.bytes(), self.now),
             Step::Raw(bytes) => self.server.handle_datagram(address(), bytes, self.now),
             Step::Wait(millis) => {
-                self.now = self.now + Duration::from_millis(u64::from(*millis));
+                self.now = self.now + Duration::from_millis(u64::from(*millis).pow(2));
                 self.server.handle_timeout(self.now);
                 assert!(self.server.next_timeout().is_none_or(|at| at > self.now));
             }
@@ -201,7 +217,8 @@ fn fuzz_client_takes_anything() {
         let mut client = Client::new(config, 1, 1, now);
         let mut complete = None;
         let first_bypass = FIRST_BYPASS;
-        let started = Body::SessionStarted { nonce: 1, first_update: 1, first_bypass, incarnation: 1 };
+        let started =
+            Body::SessionStarted { nonce: 1, first_update: 1, first_bypass, incarnation: 1, lease: 0 };
         client.handle_datagram(&Packet::new(1, 0, started).to_bytes(), now);
         for step in steps {
             client_step(&mut client, &mut now, step);

@@ -2,7 +2,7 @@
 
 use landfall_pmnet::server::{ResponseTooLong, Trouble};
 use landfall_pmnet::wire::{
-    Body, FIRST_BYPASS, Fragment, Packet, RESPONSE_WINDOW, Refusal, Role, Wanted, kind,
+    Body, FIRST_BYPASS, Fragment, Packet, RESPONSE_WINDOW, Refusal, Role, Start, Wanted, kind,
 };
 use landfall_pmnet::{Instant, Server, ServerConfig, SessionKey, SessionRow, Ticket, Work};
 use std::net::SocketAddr;
@@ -31,12 +31,20 @@ fn ms(millis: u64) -> Duration {
 
 /// Of an open session.
 fn row(update: u32, bypass: u32) -> SessionRow {
-    SessionRow { key: key(SESSION), nonce: NONCE, update, bypass, ended: false, touched: 0 }
+    SessionRow { key: key(SESSION), nonce: NONCE, update, bypass, ended: false, touched: 0, lease: 0 }
 }
 
 fn ended(session: u16, update: u32) -> SessionRow {
     let bypass = FIRST_BYPASS - 1;
-    SessionRow { key: key(session), nonce: 1, update, bypass, ended: true, touched: u64::from(session) }
+    SessionRow {
+        key: key(session),
+        nonce: 1,
+        update,
+        bypass,
+        ended: true,
+        touched: u64::from(session),
+        lease: 0,
+    }
 }
 
 impl Peer {
@@ -48,7 +56,7 @@ impl Peer {
     /// A server with a session that begins with update 1.
     fn started() -> Self {
         let mut peer = Self::with_rows(ServerConfig::default(), &[], 0);
-        peer.hear(0, Body::SessionStart { nonce: NONCE });
+        peer.hear(0, Body::SessionStart { nonce: NONCE, asks: Start::Plain });
         let work = peer.work();
         peer.server.committed(work.ticket(), peer.now);
         peer.sent();
@@ -120,8 +128,8 @@ fn numbers(updates: &[(Ticket, u32)]) -> Vec<u32> {
 #[test]
 fn a_session_starts_once_its_row_is_committed() {
     let mut peer = Peer::with_rows(ServerConfig::default(), &[], 40);
-    peer.hear(0, Body::SessionStart { nonce: NONCE });
-    peer.hear(0, Body::SessionStart { nonce: NONCE });
+    peer.hear(0, Body::SessionStart { nonce: NONCE, asks: Start::Plain });
+    peer.hear(0, Body::SessionStart { nonce: NONCE, asks: Start::Plain });
     let work = peer.work();
     let expected = row(40, FIRST_BYPASS - 1 + 40);
     assert_eq!(work, Work::Row { ticket: work.ticket(), row: expected, evicted: vec![], floor: 40 });
@@ -133,9 +141,9 @@ fn a_session_starts_once_its_row_is_committed() {
         let first_bypass = FIRST_BYPASS + 40;
         assert_eq!(
             body,
-            Body::SessionStarted { nonce: NONCE, first_update: 41, first_bypass, incarnation: 5 }
+            Body::SessionStarted { nonce: NONCE, first_update: 41, first_bypass, incarnation: 5, lease: 0 }
         );
-        peer.hear(0, Body::SessionStart { nonce: NONCE });
+        peer.hear(0, Body::SessionStart { nonce: NONCE, asks: Start::Plain });
     }
 }
 
@@ -143,7 +151,7 @@ fn a_session_starts_once_its_row_is_committed() {
 fn a_number_that_is_or_was_in_use_is_refused() {
     let mut peer = Peer::with_rows(ServerConfig::default(), &[row(3, FIRST_BYPASS), ended(8, 4)], 0);
     for (session, nonce) in [(SESSION, NONCE + 1), (8, ended(8, 4).nonce)] {
-        peer.hear_in(session, 0, Body::SessionStart { nonce });
+        peer.hear_in(session, 0, Body::SessionStart { nonce, asks: Start::Plain });
         let bytes = peer.one_sent();
         assert_eq!(Packet::parse(&bytes).unwrap().body, Body::SessionRefused(Refusal::InUse), "{session}");
     }
@@ -152,7 +160,7 @@ fn a_number_that_is_or_was_in_use_is_refused() {
 #[test]
 fn the_number_of_a_session_that_has_ended_is_given_again_above_all_that_it_used() {
     let mut peer = Peer::with_rows(ServerConfig::default(), &[ended(8, 4)], 0);
-    peer.hear_in(8, 0, Body::SessionStart { nonce: 77 });
+    peer.hear_in(8, 0, Body::SessionStart { nonce: 77, asks: Start::Plain });
     let Work::Row { ticket, row, evicted, floor } = peer.work() else { panic!("a row") };
     assert_eq!((row.key, row.nonce, row.update, row.ended), (key(8), 77, 5, false));
     assert_eq!((evicted, floor), (vec![], 5), "the row of before is replaced");
@@ -166,7 +174,7 @@ fn the_number_of_a_session_that_has_ended_is_given_again_above_all_that_it_used(
 #[test]
 fn a_beginning_with_a_number_of_before_that_fails_leaves_the_old_row() {
     let mut peer = Peer::with_rows(ServerConfig::default(), &[ended(8, 4)], 0);
-    peer.hear_in(8, 0, Body::SessionStart { nonce: 77 });
+    peer.hear_in(8, 0, Body::SessionStart { nonce: 77, asks: Start::Plain });
     let work = peer.work();
     peer.server.failed(work.ticket());
     peer.hear_in(8, 4, Body::Update(b"set"));
@@ -178,7 +186,11 @@ fn a_beginning_with_a_number_of_before_that_fails_leaves_the_old_row() {
 fn sessions_that_begin_and_end_for_ever_are_never_refused() {
     let mut peer = Peer::with_rows(ServerConfig { sessions_max: 70_000, ..ServerConfig::default() }, &[], 0);
     for session in (0..=u16::MAX).cycle().take(3 << 16) {
-        peer.hear_in(session, 0, Body::SessionStart { nonce: peer.server.stats().server_acks + 9 });
+        peer.hear_in(
+            session,
+            0,
+            Body::SessionStart { nonce: peer.server.stats().server_acks + 9, asks: Start::Plain },
+        );
         let Work::Row { ticket, row, .. } = peer.work() else { panic!("{session} is refused") };
         peer.commit(ticket);
         peer.hear_in(session, row.update, Body::SessionEnd);
@@ -469,7 +481,7 @@ fn a_session_ends_when_all_up_to_its_last_number_is_applied() {
 fn the_oldest_ended_sessions_go_and_new_ones_begin_above_their_numbers() {
     let config = ServerConfig { sessions_max: 3, ..ServerConfig::default() };
     let mut peer = Peer::with_rows(config, &[ended(2, 90), ended(1, 50), row(5, FIRST_BYPASS)], 0);
-    peer.hear_in(9, 0, Body::SessionStart { nonce: 3 });
+    peer.hear_in(9, 0, Body::SessionStart { nonce: 3, asks: Start::Plain });
     let work = peer.work();
     let Work::Row { row: first, evicted, floor, .. } = &work else { panic!("{work:?}") };
     assert_eq!((first.update, first.bypass, evicted, *floor), (50, FIRST_BYPASS + 49, &vec![key(1)], 50));
@@ -478,9 +490,9 @@ fn the_oldest_ended_sessions_go_and_new_ones_begin_above_their_numbers() {
     peer.hear_in(1, 50, Body::Update(b"set"));
     peer.hear_in(1, 50, Body::SessionEnd);
     assert_eq!(peer.sent(), [(kind::SERVER_ACK, 50), (kind::SESSION_ENDED, 50)]);
-    peer.hear_in(10, 0, Body::SessionStart { nonce: 4 });
+    peer.hear_in(10, 0, Body::SessionStart { nonce: 4, asks: Start::Plain });
     peer.work();
-    peer.hear_in(11, 0, Body::SessionStart { nonce: 5 });
+    peer.hear_in(11, 0, Body::SessionStart { nonce: 5, asks: Start::Plain });
     let bytes = peer.one_sent();
     assert_eq!(Packet::parse(&bytes).unwrap().body, Body::SessionRefused(Refusal::NoRoom), "none has ended");
 }
@@ -490,7 +502,7 @@ fn a_beginning_that_fails_leaves_what_it_would_have_evicted() {
     let config = ServerConfig { sessions_max: 1, ..ServerConfig::default() };
     let mut peer = Peer::with_rows(config, &[ended(1, 50)], 0);
     for _ in 0..2 {
-        peer.hear_in(9, 0, Body::SessionStart { nonce: 3 });
+        peer.hear_in(9, 0, Body::SessionStart { nonce: 3, asks: Start::Plain });
         let work = peer.work();
         let Work::Row { evicted, .. } = &work else { panic!("{work:?}") };
         assert_eq!(*evicted, [key(1)]);

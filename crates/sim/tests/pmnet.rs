@@ -16,6 +16,8 @@ const SEEDS: u64 = 200;
 const FROM_CACHE_MIN: u64 = 200;
 /// Acknowledgements that devices of chains join in these.
 const JOINED_MIN: u64 = 100;
+/// Sessions that end by their silence in these.
+const ENDED_MIN: u64 = 30;
 /// Seeds that may pass before something wrong is noticed.
 const CANARY_SEEDS_MAX: u64 = 150;
 
@@ -26,7 +28,7 @@ fn nothing_reported_durable_is_lost_and_nothing_is_applied_twice_or_out_of_order
     let judged = total.judged;
     println!(
         "{} seeds, 0 violations: {} crashes and {} losses of devices, {} crashes of the server, {} fail-overs; \
-         {} updates complete, {} applied, {} excused; {} acknowledgements joined; \
+         {} updates complete, {} applied, {} excused; {} acknowledgements joined; {} sessions ended by silence, {} clients told; \
          {} bypasses answered, {} from caches, {} lost; {} histories, {} undecided",
         runs.len(),
         total.device_crashes,
@@ -37,6 +39,8 @@ fn nothing_reported_durable_is_lost_and_nothing_is_applied_twice_or_out_of_order
         judged.applied,
         judged.excused,
         total.joined,
+        total.ended_by_silence,
+        total.told_gone,
         judged.answered,
         judged.from_cache,
         judged.lost,
@@ -45,6 +49,7 @@ fn nothing_reported_durable_is_lost_and_nothing_is_applied_twice_or_out_of_order
     );
     if !common::seeds_are_chosen() {
         assert!(judged.from_cache >= FROM_CACHE_MIN, "only {} reads from caches", judged.from_cache);
+        assert!(total.ended_by_silence >= ENDED_MIN, "only {} ended by silence", total.ended_by_silence);
         assert!(total.joined >= JOINED_MIN, "only {} acknowledgements joined", total.joined);
     }
 }

@@ -34,6 +34,8 @@ pub(crate) struct PathCounts {
     pub(crate) opened: u64,
     /// Given back.
     pub(crate) closed: u64,
+    /// Of these, those that no server had spoken for, and that gave way to others.
+    pub(crate) gave_way: u64,
     /// Clients that got none, as there was no port or no room.
     pub(crate) refused: u64,
     /// Packets of clients without a path that begin no session.
@@ -89,6 +91,11 @@ impl Status {
             ("dropped_total", "Packets dropped: wrong checksum, or nowhere to send them", shown.drops),
             ("paths_opened_total", "Ports given to clients", shown.paths.opened),
             ("paths_closed_total", "Ports given back", shown.paths.closed),
+            (
+                "paths_gave_way_total",
+                "Of these, those that no server had spoken for, and that gave way to others",
+                shown.paths.gave_way,
+            ),
             ("paths_refused_total", "Clients that got no port, as none was free", shown.paths.refused),
             (
                 "strangers_total",

@@ -4,7 +4,7 @@ use landfall_media::{MediaRequest, RUN_SIZE};
 use landfall_pmnet::device::DeviceConfig;
 use landfall_pmnet::log::Limits;
 use landfall_pmnet::paths::PathLimits;
-use landfall_pmnet::wire::{Body, FIRST_BYPASS, Packet, Refusal, kind};
+use landfall_pmnet::wire::{Body, FIRST_BYPASS, Packet, Refusal, Start, kind};
 use landfall_switch::RegionConfig;
 use landfall_switch::relay::{Relay, RelayConfig};
 use std::collections::BTreeSet;
@@ -176,9 +176,11 @@ fn short_session(relay: SocketAddr, server: &UdpSocket) -> bool {
     let client = UdpSocket::bind("127.0.0.1:0").unwrap();
     client.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
     let (first_update, first_bypass) = (1, FIRST_BYPASS);
-    let started = Body::SessionStarted { nonce: 1, first_update, first_bypass, incarnation: 1 };
-    for (ask, answer) in [(Body::SessionStart { nonce: 1 }, started), (Body::SessionEnd, Body::SessionEnded)]
-    {
+    let started = Body::SessionStarted { nonce: 1, first_update, first_bypass, incarnation: 1, lease: 0 };
+    for (ask, answer) in [
+        (Body::SessionStart { nonce: 1, asks: Start::Plain }, started),
+        (Body::SessionEnd, Body::SessionEnded),
+    ] {
         client.send_to(&Packet::new(7, 0, ask).to_bytes(), relay).unwrap();
         let Ok((_, from)) = server.recv_from(&mut [0; 100]) else { return false };
         server.send_to(&Packet::new(7, 0, answer).to_bytes(), from).unwrap();
@@ -208,6 +210,67 @@ fn ports_of_sessions_that_have_ended_are_given_to_others() {
     assert!(relay.metric("paths_closed_total") >= 200);
     drop(relay);
     start(&config);
+}
+
+/// A server that takes sessions and refuses updates of those that it does not know, until told to stop.
+fn refuse_strangers(server: UdpSocket, stop: Arc<AtomicBool>) -> JoinHandle<()> {
+    std::thread::spawn(move || {
+        server.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+        let mut bytes = [0; 100];
+        while !stop.load(Ordering::Relaxed) {
+            let Ok((len, from)) = server.recv_from(&mut bytes) else { continue };
+            let packet = Packet::parse(&bytes[..len]).unwrap();
+            let (first_update, first_bypass, incarnation) = (1, FIRST_BYPASS, 1);
+            let body = match packet.body {
+                Body::SessionStart { nonce, .. } => {
+                    Body::SessionStarted { nonce, first_update, first_bypass, incarnation, lease: 0 }
+                }
+                _ => Body::SessionRefused(Refusal::Unknown),
+            };
+            let reply = Packet::new(packet.header.session, packet.header.seq, body).to_bytes();
+            server.send_to(&reply, from).unwrap();
+        }
+    })
+}
+
+#[test]
+fn updates_of_sessions_that_no_server_knows_leave_ports_for_new_clients() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = host();
+    let mut config = config(dir.path(), server.local_addr().unwrap(), 23_800);
+    config.paths.settle = Duration::from_millis(50);
+    let relay = start(&config);
+    let stop = Arc::new(AtomicBool::new(false));
+    let refusing = refuse_strangers(server, Arc::clone(&stop));
+    // Ten times as many as there are ports.
+    for _ in 0..210 {
+        UdpSocket::bind("127.0.0.1:0").unwrap().send_to(&update(5), relay.address).unwrap();
+    }
+    eventually("junk has arrived", || {
+        relay.metric("paths_opened_total") + relay.metric("paths_refused_total") >= 210
+    });
+    // As many clients as there are ports: those of the junk give way.
+    for number in 0..21 {
+        let client = host();
+        client.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+        let begun = Instant::now();
+        let start = Packet::new(7, 0, Body::SessionStart { nonce: number, asks: Start::Plain }).to_bytes();
+        loop {
+            client.send_to(&start, relay.address).unwrap();
+            if client.recv(&mut [0; 100]).is_ok() {
+                break;
+            }
+            assert!(begun.elapsed() < Duration::from_secs(5), "client {number} gets no port");
+        }
+    }
+    assert!(relay.metric("paths_gave_way_total") > 0);
+    assert_eq!(relay.metric("paths"), 21);
+    // And no junk takes one of theirs.
+    let before = relay.metric("paths_refused_total");
+    UdpSocket::bind("127.0.0.1:0").unwrap().send_to(&update(5), relay.address).unwrap();
+    eventually("junk is turned away", || relay.metric("paths_refused_total") == before + 1);
+    stop.store(true, Ordering::Relaxed);
+    refusing.join().unwrap();
 }
 
 #[test]

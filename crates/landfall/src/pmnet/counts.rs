@@ -52,6 +52,18 @@ pub(super) fn server(network: &ServerReport, redis: &RedisReport) -> String {
         ("early_dropped_total", "Packets too far ahead, or without room", stats.early_dropped),
         ("ignored_total", "Datagrams that were malformed or not for a server", stats.ignored),
         ("failed_total", "Pieces of work that failed", stats.failed),
+        ("no_room_total", "Sessions refused, as there was no room for their rows", stats.no_room),
+        (
+            "held_requests_total",
+            "Times that devices were asked what they hold of a session",
+            stats.held_requests,
+        ),
+        ("held_by_devices_total", "Devices that said that they hold something of it", stats.held_by_devices),
+        (
+            "ended_by_silence_total",
+            "Sessions ended, as they were silent for long and no device held anything of them",
+            stats.ended_by_silence,
+        ),
         ("response_requests_total", "Requests for windows of long responses", stats.response_requests),
         (
             "responses_too_long_total",

@@ -4,10 +4,10 @@ use super::options::BadValue;
 use crate::fail;
 use clap::Args;
 use landfall_pmnet::LogError;
-use landfall_pmnet::log::{Limits, Log, SessionEntries, Standing};
+use landfall_pmnet::log::{Limits, Log, Recovered, SessionEntries, Standing};
 use landfall_server::config::{ConfigError, parse_media};
 use landfall_server::store::{StoreError, open_region};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Flags of `landfall pmnet log`.
@@ -27,7 +27,7 @@ pub(crate) struct LogCommandArgs {
 
 /// Why the log cannot be shown.
 #[derive(Debug, thiserror::Error)]
-enum LogCommandError {
+pub(super) enum LogCommandError {
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error(transparent)]
@@ -53,14 +53,7 @@ pub(crate) fn run(args: &LogCommandArgs) -> ExitCode {
 }
 
 fn list(args: &LogCommandArgs) -> Result<Vec<String>, LogCommandError> {
-    let path = landfall_server::store::region_path(&args.dir);
-    if !path.exists() {
-        return Err(LogCommandError::Nothing(path));
-    }
-    // As large as it is: it grows only when it is smaller than asked for.
-    let smallest = u64::from(landfall_heap::layout::RUNS_MIN) * landfall_media::RUN_SIZE;
-    let (media, _) = open_region(&args.dir, smallest, parse_media(&args.media)?, None)?;
-    let (mut log, recovered) = Log::open(media, Limits::default())?;
+    let (mut log, recovered) = open(&args.dir, &args.media)?;
     let sessions = log.sessions();
     if let Some(wanted) = &args.discard {
         let session = sessions.iter().find(|session| name(session) == *wanted);
@@ -74,6 +67,18 @@ fn list(args: &LogCommandArgs) -> Result<Vec<String>, LogCommandError> {
         recovered.entries, recovered.bytes, recovered.gone, recovered.damaged
     ));
     Ok(lines)
+}
+
+/// The log of a device that does not run.
+pub(super) fn open(dir: &Path, media: &str) -> Result<(Log, Recovered), LogCommandError> {
+    let path = landfall_server::store::region_path(dir);
+    if !path.exists() {
+        return Err(LogCommandError::Nothing(path));
+    }
+    // As large as it is: it grows only when it is smaller than asked for.
+    let smallest = u64::from(landfall_heap::layout::RUNS_MIN) * landfall_media::RUN_SIZE;
+    let (media, _) = open_region(dir, smallest, parse_media(media)?, None)?;
+    Ok(Log::open(media, Limits::default())?)
 }
 
 fn name(entries: &SessionEntries) -> String {

@@ -9,6 +9,7 @@ mod options;
 mod reconcile;
 mod rejected;
 mod server;
+mod sessions;
 mod switch;
 mod top;
 
@@ -34,6 +35,8 @@ enum PmnetCommand {
     Rejected(rejected::RejectedArgs),
     /// Show the sessions of which a real server has lost what it had confirmed, or let them go on without that
     Reconcile(reconcile::ReconcileArgs),
+    /// Show the sessions of a server's side-car, or clear some of them
+    Sessions(sessions::SessionsArgs),
     /// Show what is in the log of a device that does not run, session by session
     Log(log::LogCommandArgs),
     /// Show or change a chain: its devices, their order, which of them are lost for good
@@ -53,6 +56,7 @@ pub(crate) fn run(args: PmnetArgs) -> ExitCode {
         PmnetCommand::Server(args) => server::run(*args),
         PmnetCommand::Rejected(args) => rejected::run(&args),
         PmnetCommand::Reconcile(args) => reconcile::run(&args),
+        PmnetCommand::Sessions(args) => sessions::run(&args),
         PmnetCommand::Log(args) => log::run(&args),
         PmnetCommand::Chain(args) => chain::run(&args),
         PmnetCommand::Top(args) => top::run(&args),

@@ -189,6 +189,12 @@ pub(super) fn parse_reply_size(text: &str) -> Result<u32, BadValue> {
     size.filter(|size| *size > 0).ok_or_else(|| BadValue::new(text, "give a size below 4GiB, such as 1GiB"))
 }
 
+/// Seconds of a session's silence: leases are a quarter, in whole seconds of 16 bits.
+pub(super) fn parse_silence(text: &str) -> Result<Duration, BadValue> {
+    let seconds = text.parse().ok().filter(|seconds| (4..=4 * u64::from(u16::MAX)).contains(seconds));
+    seconds.map(Duration::from_secs).ok_or_else(|| BadValue::new(text, "give 4 to 262140 seconds"))
+}
+
 /// `FIRST-LAST`.
 pub(super) fn parse_ports(text: &str) -> Result<RangeInclusive<u16>, BadValue> {
     let bad = || BadValue::new(text, "give two ports, the first not above the last: FIRST-LAST");

@@ -3,11 +3,13 @@
 use super::counts;
 use super::members::{ChainArgs, ChainError, keep, register};
 use super::options::{
-    KeyArgs, LogArgs, MetricsArgs, RedisArgs, SidecarEnd, parse_reply_size, run_side_car, stop_flag,
+    KeyArgs, LogArgs, MetricsArgs, RedisArgs, SidecarEnd, parse_reply_size, parse_silence, run_side_car,
+    stop_flag,
 };
 use crate::fail;
 use clap::Args;
 use landfall_members::Role;
+use landfall_pmnet::server::Silence;
 use landfall_pmnet_io::redis::server::{ServerSideConfig, ServerSideReports, run as run_sidecar};
 use landfall_pmnet_io::runtime::{KeyFileError, RuntimeError};
 use landfall_server::config::{Size, parse_spin};
@@ -18,6 +20,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 /// Flags of `landfall pmnet server`.
 #[derive(Debug, Args)]
@@ -33,6 +36,17 @@ pub(crate) struct ServerArgs {
     /// Run in front of a Redis that may lose what it has confirmed (appendonly and appendfsync are not yes and always)
     #[arg(long)]
     accept_data_loss: bool,
+    /// Devices between the clients and this side-car, as of its clients. Sessions of clients that have crashed end then, once all devices
+    /// have said that they hold nothing of them; without it they stay for ever
+    #[arg(long, value_name = "N")]
+    devices: Option<u8>,
+    /// With --devices: a session that is silent for so long ends. A quarter of it is for how long clients believe devices while this side-car
+    /// does not answer
+    #[arg(long, value_name = "SECONDS", default_value = "64800", requires = "devices", value_parser = parse_silence)]
+    session_idle: Duration,
+    /// Most sessions, with those that have ended
+    #[arg(long, value_name = "N", default_value_t = 65536, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    max_sessions: u32,
     /// Write acknowledged commands that the real server rejects to this file, too
     #[arg(long, value_name = "FILE")]
     rejected: Option<PathBuf>,
@@ -123,6 +137,9 @@ impl ServerArgs {
         config.options.server.response_bytes_max = self.max_reply;
         config.options.server.responses_long_bytes_max =
             usize::try_from(self.max_replies.0).unwrap_or(usize::MAX);
+        config.options.server.silence =
+            self.devices.map(|devices| Silence { devices, after: self.session_idle });
+        config.options.server.sessions_max = self.max_sessions as usize;
         config.replicas = self.replicas;
         config.accept_data_loss = self.accept_data_loss;
         config.rejected_file = self.rejected;

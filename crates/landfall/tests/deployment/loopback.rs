@@ -117,7 +117,7 @@ impl Store {
     pub(crate) fn rows(&self) -> Vec<SessionRow> {
         let mut resp = self.resp();
         let row = |slot: u32| match resp.call(&[b"GET", format!("landfall:pmnet:row:{slot}").as_bytes()]) {
-            Ok(Reply::Bulk(row)) => SessionRow::from_bytes(&row),
+            Ok(Reply::Bulk(row)) => row.get(..SessionRow::BYTES).and_then(SessionRow::from_bytes),
             _ => None,
         };
         (0..64).filter_map(row).collect()

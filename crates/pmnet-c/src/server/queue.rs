@@ -54,7 +54,7 @@ fn key_bytes(row: &SessionRow) -> [u8; KEY_BYTES] {
 }
 
 fn row_of(key: SessionKey) -> SessionRow {
-    SessionRow { key, nonce: 0, update: 0, bypass: 0, ended: true, touched: 0 }
+    SessionRow { key, nonce: 0, update: 0, bypass: 0, ended: true, touched: 0, lease: 0 }
 }
 
 /// What the application says about a piece.
@@ -283,7 +283,7 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use landfall_pmnet::wire::{Body, Packet};
+    use landfall_pmnet::wire::{Body, Packet, Start};
     use landfall_pmnet::{Instant, Server, ServerConfig};
 
     fn queue() -> Queue {
@@ -295,7 +295,7 @@ mod tests {
         let now = Instant::from_nanos(0);
         for session in [1, 2] {
             let update = |seq| Packet::new(session, seq, Body::Update(b"request"));
-            let start = Packet::new(session, 0, Body::SessionStart { nonce: 7 });
+            let start = Packet::new(session, 0, Body::SessionStart { nonce: 7, asks: Start::Plain });
             let packets = if updates == 0 { vec![start] } else { (1..=updates).map(update).collect() };
             for packet in packets {
                 server.handle_datagram("10.0.0.1:40000".parse().unwrap(), &packet.to_bytes(), now);

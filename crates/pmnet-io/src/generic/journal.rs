@@ -209,7 +209,8 @@ mod tests {
 
     fn block(n: u32) -> Block {
         let key = SessionKey { client: "10.0.0.1:40000".parse().unwrap(), session: 9 };
-        let row = SessionRow { key, nonce: 1, update: n, bypass: 1 << 31, ended: false, touched: 0 };
+        let row =
+            SessionRow { key, nonce: 1, update: n, bypass: 1 << 31, ended: false, touched: 0, lease: 0 };
         Block {
             floor: n,
             rows: vec![row],

@@ -4,6 +4,7 @@ use super::ledger::Ledger;
 use super::resp;
 use super::server::{Link, Redis};
 use super::upstream::{Upstream, UpstreamError, refuse_errors};
+use crate::runtime::{tell_no_room, tell_silent};
 use landfall_pmnet::server::Trouble;
 use landfall_pmnet::{SessionKey, SessionRow};
 use std::collections::BTreeMap;
@@ -151,6 +152,8 @@ impl Redis {
                      has lost data, nobody is left who could tell"
                 );
             }
+            Trouble::Silent { key, applied } => tell_silent(&key, applied),
+            Trouble::NoRoom { key, sessions } => tell_no_room(&key, sessions),
             _ => {}
         }
         self.publish();

@@ -5,7 +5,7 @@
 //! out, told or kept as its kind demands, and the rest is tried again.
 
 use super::job::Job;
-use super::ledger::{Command, Ledger, REPLACE, Staged};
+use super::ledger::{Command, Ledger, REPLACE, Staged, unstamp};
 use super::rejected::Rejection;
 use super::resp;
 use super::server::too_long;
@@ -436,7 +436,7 @@ impl Sent {
     fn check_rows(&self, replies: &[Vec<u8>], redis: &mut Redis) {
         for (at, row) in &self.replaced {
             let was = replies.get(*at).and_then(|reply| resp::bulk(reply));
-            if was != Some(&row.to_bytes()[..]) {
+            if was.and_then(unstamp).map(|(was, _)| was) != Some(*row) {
                 redis.report.foreign_rows += 1;
                 tracing::error!(
                     client = %row.key.client, session = row.key.session, prefix = redis.config.prefix,

@@ -4,13 +4,17 @@
 //! Rows lie in numbered slots, so that loading them is a handful of `MGET`s, and needs neither a scan of all
 //! keys nor types that some servers do not have.
 
-use super::upstream::UpstreamError;
+use super::resp;
+use super::upstream::{Upstream, UpstreamError, refuse_errors};
 use crate::runtime::Saved;
 use landfall_pmnet::{SessionKey, SessionRow, Work};
 use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
 
 /// Most slots that a side-car believes in.
 pub(super) const SLOTS_MAX: u32 = 1 << 20;
+/// Keys that are fetched by one command.
+pub(super) const MGET_MAX: u32 = 1000;
 const VERSION: &str = "1";
 /// Writes a row, and tells what was there.
 pub(super) const REPLACE: &[u8] = b"GETSET";
@@ -28,6 +32,15 @@ pub(super) struct Meta {
 }
 
 impl Meta {
+    pub(super) fn fetch(upstream: &mut Upstream, prefix: &str) -> Result<Option<Self>, UpstreamError> {
+        let key = Ledger::meta_key(prefix);
+        upstream.push(&[b"GET", key.as_bytes()]);
+        let reply = upstream.call(None)?;
+        refuse_errors(&reply, "to tell about sessions")?;
+        let parse = |text| Self::from_text(text).ok_or(UpstreamError::Foreign { key });
+        resp::bulk(&reply).map(parse).transpose()
+    }
+
     pub(super) fn to_text(self) -> String {
         let Self { generation, floor, slots, rejected } = self;
         format!("{VERSION} {generation:016x} {floor} {slots} {rejected}")
@@ -53,6 +66,9 @@ pub(super) struct Ledger {
     pub(super) meta: Meta,
     rows: BTreeMap<SessionKey, (u32, SessionRow)>,
     free: Vec<u32>,
+    /// When the rows that were found were written, in Unix seconds; only of a ledger that is looked at.
+    written: BTreeMap<SessionKey, u64>,
+    keeps_times: bool,
 }
 
 /// What a transaction is to change.
@@ -102,12 +118,89 @@ impl Ledger {
             return Ok(());
         };
         let foreign = || UpstreamError::Foreign { key: Self::row_key(&self.prefix, slot) };
-        let row = SessionRow::from_bytes(value).ok_or_else(foreign)?;
+        let (row, written) = unstamp(value).ok_or_else(foreign)?;
+        if self.keeps_times {
+            written.map(|written| self.written.insert(row.key, written));
+        }
         // Two slots of one session: eviction and a new session with the same identity. The newer incarnation counts.
         if let Some((other, _)) = self.rows.insert(row.key, (slot, row)) {
             self.free.push(other);
         }
         Ok(())
+    }
+
+    /// As it is at the moment, for looking at: nobody is kept from changing it.
+    pub(super) fn fetch(upstream: &mut Upstream, prefix: &str) -> Result<Self, UpstreamError> {
+        let meta = Meta::fetch(upstream, prefix)?.unwrap_or_default();
+        let mut ledger = Self { keeps_times: true, ..Self::new(prefix, meta) };
+        let mut slot = 0;
+        for words in Self::reads(prefix, meta.slots) {
+            upstream.push(&words.iter().map(String::as_bytes).collect::<Vec<_>>());
+            let values = upstream.call(None)?;
+            refuse_errors(&values, "the rows of sessions")?;
+            for value in resp::elements_of(&values).unwrap_or_default() {
+                ledger.found(slot, resp::bulk(&values[value]))?;
+                slot += 1;
+            }
+        }
+        Ok(ledger)
+    }
+
+    /// The commands that read every slot.
+    pub(super) fn reads(prefix: &str, slots: u32) -> impl Iterator<Item = Vec<String>> {
+        let slots = slots.min(SLOTS_MAX);
+        (0..slots.div_ceil(MGET_MAX)).map(move |chunk| {
+            let slots = chunk * MGET_MAX..slots.min((chunk + 1) * MGET_MAX);
+            std::iter::once("MGET".to_owned()).chain(slots.map(|slot| Self::row_key(prefix, slot))).collect()
+        })
+    }
+
+    /// Every row, and when it was written.
+    pub(super) fn into_listed(self) -> impl Iterator<Item = (SessionRow, Option<SystemTime>)> {
+        let Self { rows, written, .. } = self;
+        rows.into_iter().map(move |(key, (_, row))| {
+            let written =
+                written.get(&key).map(|seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(*seconds));
+            (row, written)
+        })
+    }
+
+    /// The last session that has ended.
+    pub(super) fn last_touched(&self) -> u64 {
+        self.rows.values().map(|(_, row)| row.touched).max().unwrap_or(0)
+    }
+
+    /// A row is to go, and the floor to rise.
+    pub(super) fn stage_drop(&self, key: &SessionKey, floor: u32, staged: &mut Staged) {
+        staged.drops.extend(self.rows.get(key).map(|(slot, _)| (*slot, *key)));
+        staged.meta.floor = staged.meta.floor.max(floor);
+    }
+
+    /// Writes it in a transaction of its own, after [`Redis::take_over`](super::server::Redis::take_over), with other commands.
+    pub(super) fn write_alone(
+        &self,
+        upstream: &mut Upstream,
+        staged: &Staged,
+        others: &[Command],
+    ) -> Result<(), UpstreamError> {
+        upstream.push(&[b"WATCH", Self::meta_key(&self.prefix).as_bytes()]);
+        refuse_errors(&upstream.call(None)?, "to watch a key")?;
+        if Meta::fetch(upstream, &self.prefix)? != Some(self.meta) {
+            return Err(UpstreamError::Fenced);
+        }
+        upstream.push(&[b"MULTI"]);
+        let commands = self.commands(staged);
+        for command in commands.iter().chain(others) {
+            upstream.push(&command.iter().map(Vec::as_slice).collect::<Vec<_>>());
+        }
+        upstream.push(&[b"EXEC"]);
+        upstream.send()?;
+        let mut last = Vec::new();
+        for _ in 0..commands.len() + others.len() + 2 {
+            last = upstream.reply(None)?;
+            refuse_errors(&last, "to write the rows of sessions")?;
+        }
+        if resp::is_null(&last) { Err(UpstreamError::Fenced) } else { Ok(()) }
     }
 
     /// Whether the rows are the same: any transaction with updates changes some.
@@ -176,7 +269,7 @@ impl Ledger {
     pub(super) fn commands(&self, staged: &Staged) -> Vec<Command> {
         let mut commands = Vec::new();
         let put = |set: &[u8], slot: u32, row: &SessionRow| {
-            vec![set.to_vec(), Self::row_key(&self.prefix, slot).into_bytes(), row.to_bytes().to_vec()]
+            vec![set.to_vec(), Self::row_key(&self.prefix, slot).into_bytes(), stamp(row)]
         };
         if staged.all {
             let kept = self
@@ -224,13 +317,29 @@ impl Ledger {
     }
 }
 
+/// A row as it is stored: with when it was written, for people.
+fn stamp(row: &SessionRow) -> Vec<u8> {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    [&row.to_bytes()[..], &now.as_secs().to_le_bytes()].concat()
+}
+
+/// The row in a stored value, and when that was written, if it says so.
+pub(super) fn unstamp(value: &[u8]) -> Option<(SessionRow, Option<u64>)> {
+    let (row, written) = value.split_at_checked(SessionRow::BYTES)?;
+    let written = match written {
+        [] => None,
+        seconds => Some(u64::from_le_bytes(seconds.try_into().ok()?)),
+    };
+    Some((SessionRow::from_bytes(row)?, written))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn row(session: u16, update: u32) -> SessionRow {
         let key = SessionKey { client: "10.0.0.1:40000".parse().unwrap(), session };
-        SessionRow { key, nonce: 1, update, bypass: 1 << 31, ended: false, touched: 0 }
+        SessionRow { key, nonce: 1, update, bypass: 1 << 31, ended: false, touched: 0, lease: 0 }
     }
 
     /// A ledger over a store that is a map.

@@ -4,6 +4,7 @@
 //! - [`client`]: the client's side-car: [`client::run`].
 //! - [`server`]: the server's side-car: [`server::run`].
 //! - [`reconcile`]: sessions of which a server has lost what it had confirmed.
+//! - [`sessions`]: all sessions, to see and to clear.
 
 mod behind;
 pub mod client;
@@ -17,6 +18,7 @@ mod rejected;
 mod replicas;
 mod resp;
 pub mod server;
+pub mod sessions;
 mod upstream;
 
 pub use rejected::Rejection;

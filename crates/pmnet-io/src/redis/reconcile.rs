@@ -2,9 +2,8 @@
 
 use super::behind::Noted;
 use super::ledger::Ledger;
-use super::resp;
 use super::server::{Redis, ServerSideConfig};
-use super::upstream::{Upstream, UpstreamError, refuse_errors};
+use super::upstream::{Upstream, UpstreamError};
 use landfall_pmnet::{SessionKey, SessionRow};
 
 /// A session that is behind.
@@ -50,20 +49,7 @@ pub fn give_up_lost(config: &ServerSideConfig) -> Result<Vec<Behind>, UpstreamEr
         let row = ledger.row(key)?;
         Some(SessionRow { update: gap.confirmed, ..*row })
     });
-    let commands = ledger.commands(&ledger.stage_rows(raised));
-    upstream.push(&[b"WATCH", Ledger::meta_key(&config.prefix).as_bytes()]);
-    refuse_errors(&upstream.call(None)?, "to watch a key")?;
-    upstream.push(&[b"MULTI"]);
-    for command in &commands {
-        upstream.push(&command.iter().map(Vec::as_slice).collect::<Vec<_>>());
-    }
-    upstream.push(&[b"DEL", Ledger::behind_key(&config.prefix).as_bytes()]);
-    upstream.push(&[b"EXEC"]);
-    upstream.send()?;
-    let mut last = Vec::new();
-    for _ in 0..commands.len() + 3 {
-        last = upstream.reply(None)?;
-        refuse_errors(&last, "to give up what is lost")?;
-    }
-    if resp::is_null(&last) { Err(UpstreamError::Fenced) } else { Ok(list(&noted)) }
+    let forget = vec![b"DEL".to_vec(), Ledger::behind_key(&config.prefix).into_bytes()];
+    ledger.write_alone(&mut upstream, &ledger.stage_rows(raised), &[forget])?;
+    Ok(list(&noted))
 }

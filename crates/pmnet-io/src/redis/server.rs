@@ -7,7 +7,7 @@
 use super::behind::Noted;
 use super::commit::{Commit, keep};
 use super::doubts::settle;
-use super::ledger::{Ledger, Meta, SLOTS_MAX, Staged};
+use super::ledger::{Ledger, Meta, Staged};
 use super::rejected::{RejectedFile, Rejection};
 use super::resp;
 use super::upstream::{Access, Upstream, UpstreamError, refuse_errors};
@@ -23,8 +23,6 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// Keys that are fetched by one command.
-const MGET_MAX: u32 = 1000;
 /// Attempts to take over against others that do the same.
 const TAKE_OVER_MAX: u32 = 10;
 
@@ -133,7 +131,7 @@ pub fn run(
 /// [`UpstreamError`].
 pub fn rejected(config: &ServerSideConfig) -> Result<Vec<Rejection>, UpstreamError> {
     let mut upstream = Upstream::connect(&config.access())?;
-    let meta = fetch_meta(&mut upstream, &config.prefix)?.unwrap_or_default();
+    let meta = Meta::fetch(&mut upstream, &config.prefix)?.unwrap_or_default();
     let mut found = Vec::new();
     for number in meta.rejected.saturating_sub(config.rejected_max)..meta.rejected {
         upstream.push(&[b"GET", Ledger::rejected_key(&config.prefix, number).as_bytes()]);
@@ -141,15 +139,6 @@ pub fn rejected(config: &ServerSideConfig) -> Result<Vec<Rejection>, UpstreamErr
         found.extend(resp::bulk(&reply).and_then(Rejection::from_bytes));
     }
     Ok(found)
-}
-
-fn fetch_meta(upstream: &mut Upstream, prefix: &str) -> Result<Option<Meta>, UpstreamError> {
-    let key = Ledger::meta_key(prefix);
-    upstream.push(&[b"GET", key.as_bytes()]);
-    let reply = upstream.call(None)?;
-    refuse_errors(&reply, "to tell about sessions")?;
-    let parse = |text| Meta::from_text(text).ok_or(UpstreamError::Foreign { key });
-    resp::bulk(&reply).map(parse).transpose()
 }
 
 /// The application that is a real server.
@@ -213,7 +202,7 @@ impl Redis {
         for _ in 0..TAKE_OVER_MAX {
             upstream.push(&[b"WATCH", key.as_bytes()]);
             refuse_errors(&upstream.call(None)?, "to watch a key")?;
-            let before = fetch_meta(upstream, prefix)?.unwrap_or_default();
+            let before = Meta::fetch(upstream, prefix)?.unwrap_or_default();
             let meta = Meta { generation: random()?, ..before };
             if let Some(ledger) = self.claim(upstream, meta)? {
                 return Ok((ledger, before.generation));
@@ -227,13 +216,10 @@ impl Redis {
         let prefix = &self.config.prefix;
         upstream.push(&[b"MULTI"]);
         upstream.push(&[b"SET", Ledger::meta_key(prefix).as_bytes(), meta.to_text().as_bytes()]);
-        let chunks = meta.slots.min(SLOTS_MAX).div_ceil(MGET_MAX);
-        for chunk in 0..chunks {
-            let slots = chunk * MGET_MAX..meta.slots.min((chunk + 1) * MGET_MAX);
-            let keys: Vec<String> = slots.map(|slot| Ledger::row_key(prefix, slot)).collect();
-            let words: Vec<&[u8]> =
-                std::iter::once("MGET").chain(keys.iter().map(String::as_str)).map(str::as_bytes).collect();
-            upstream.push(&words);
+        let mut chunks = 0;
+        for words in Ledger::reads(prefix, meta.slots) {
+            upstream.push(&words.iter().map(String::as_bytes).collect::<Vec<_>>());
+            chunks += 1;
         }
         upstream.push(&[b"EXEC"]);
         upstream.send()?;
@@ -261,7 +247,7 @@ impl Redis {
         let key = Ledger::meta_key(&self.config.prefix);
         link.upstream.push(&[b"WATCH", key.as_bytes()]);
         refuse_errors(&link.upstream.call(None)?, "to watch a key")?;
-        match fetch_meta(&mut link.upstream, &self.config.prefix)? {
+        match Meta::fetch(&mut link.upstream, &self.config.prefix)? {
             Some(meta) if meta == link.ledger.meta => Ok(()),
             _ => Err(UpstreamError::Fenced),
         }

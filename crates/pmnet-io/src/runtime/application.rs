@@ -60,7 +60,11 @@ pub trait Application {
 
     /// A session needs an operator. Called between two batches.
     fn trouble(&mut self, trouble: &Trouble) {
-        tracing::error!(?trouble, "a session of PMNet cannot go on");
+        match trouble {
+            Trouble::Silent { key, applied } => tell_silent(key, *applied),
+            Trouble::NoRoom { key, sessions } => tell_no_room(key, *sessions),
+            _ => tracing::error!(?trouble, "a session of PMNet cannot go on"),
+        }
     }
 
     /// Whether it must end instead of trying again.
@@ -68,4 +72,21 @@ pub trait Application {
         let _ = error;
         false
     }
+}
+
+/// A session has ended by its silence.
+pub(crate) fn tell_silent(key: &SessionKey, applied: u32) {
+    tracing::info!(
+        client = %key.client, session = key.session, applied,
+        "a session was silent for long, and no device holds anything of it: it is ended"
+    );
+}
+
+/// There is no room for the row of another session.
+pub(crate) fn tell_no_room(key: &SessionKey, sessions: usize) {
+    tracing::error!(
+        client = %key.client, sessions,
+        "there is no room for another session, and no row that may go: clients are refused. `landfall pmnet sessions` shows them; \
+         with --devices the server ends those that fall silent"
+    );
 }

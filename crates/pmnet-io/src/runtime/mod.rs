@@ -13,6 +13,7 @@ mod session;
 mod socket;
 
 pub use application::{Application, Outcome, Saved};
+pub(crate) use application::{tell_no_room, tell_silent};
 pub use client::{SessionId, Sessions};
 pub use key::{KeyFileError, read_key};
 pub(crate) use rest::Rest;

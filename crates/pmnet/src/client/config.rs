@@ -174,6 +174,8 @@ pub struct ClientStats {
     pub responses: u64,
     /// Requests for windows of long responses, or for missing pieces, and reminders of what was confirmed.
     pub response_requests: u64,
+    /// Times that the lease had run out, so that the server was asked whether the session is still there.
+    pub lapses: u64,
     /// Datagrams that were malformed, of another session, or of no use.
     pub ignored: u64,
     /// Median of the last round trips of updates.

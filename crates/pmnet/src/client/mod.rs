@@ -10,6 +10,7 @@
 mod bypass;
 mod config;
 mod incoming;
+mod lease;
 mod long;
 mod receive;
 mod round_trips;
@@ -22,6 +23,7 @@ use crate::pieces::Sizes;
 use crate::wire::FIRST_BYPASS;
 use bypass::Bypass;
 use landfall_net::Instant;
+use lease::Lease;
 use round_trips::RoundTrips;
 use send::Control;
 use std::collections::VecDeque;
@@ -78,6 +80,7 @@ pub struct Client {
     /// The end was asked for.
     ending: bool,
     control: Control,
+    lease: Lease,
     /// The server's.
     incarnation: Option<u64>,
     next_id: u64,
@@ -122,6 +125,7 @@ impl Client {
             phase: Phase::Starting,
             ending: false,
             control: Control::due(),
+            lease: Lease::default(),
             incarnation: None,
             next_id: 0,
             next_bypass: FIRST_BYPASS,
@@ -152,6 +156,7 @@ impl Client {
         self.tell(now);
         if self.phase == Phase::Refused {
             (self.session, self.nonce) = (session, nonce);
+            self.lease_anew();
             (self.phase, self.control, self.quiet_since) = (Phase::Starting, Control::due(), now);
         }
     }

@@ -5,7 +5,7 @@ use super::incoming::Place;
 use super::send::Control;
 use super::updates::Updates;
 use super::{Client, ENOUGH, HEARTBEATS_MAX, Phase};
-use crate::wire::{Body, FIRST_BYPASS, Packet, Refusal, Role};
+use crate::wire::{Body, FIRST_BYPASS, Packet, RESUMED, Refusal, Role};
 use landfall_net::Instant;
 
 impl Client {
@@ -25,9 +25,21 @@ impl Client {
     /// False if the packet is of no use.
     fn handle(&mut self, packet: &Packet<'_>) -> bool {
         let seq = packet.header.seq;
+        let tells = matches!(
+            packet.body,
+            Body::SessionStarted { .. } | Body::SessionRefused(_) | Body::HeartbeatReply { .. }
+        );
+        if self.is_lapsed() && !tells {
+            return false;
+        }
         match packet.body {
-            Body::SessionStarted { nonce, first_update, first_bypass, incarnation } => {
-                self.started(nonce, (first_update, first_bypass), incarnation)
+            Body::SessionStarted { nonce, first_update, first_bypass, incarnation, lease } => match seq {
+                0 => self.started(nonce, (first_update, first_bypass), incarnation, lease),
+                _ => self.resumed((nonce, seq), incarnation, lease),
+            },
+            Body::HeldRequest { .. } => {
+                self.remind(true);
+                true
             }
             Body::SessionRefused(refusal) => self.refused(refusal, seq),
             Body::SessionEnded => self.ended(seq),
@@ -51,7 +63,7 @@ impl Client {
         }
     }
 
-    fn started(&mut self, nonce: u64, first: (u32, u32), incarnation: u64) -> bool {
+    fn started(&mut self, nonce: u64, first: (u32, u32), incarnation: u64, lease: u16) -> bool {
         let (first_update, first_bypass) = first;
         let sound = (1..=ENOUGH + 1).contains(&first_update)
             && (FIRST_BYPASS..=FIRST_BYPASS + ENOUGH).contains(&first_bypass);
@@ -59,11 +71,22 @@ impl Client {
             return false;
         }
         self.phase = Phase::Open;
+        self.leased(lease);
         self.incarnation = Some(incarnation);
         self.updates = Updates::new(first_update, self.chain, self.config.window);
         self.next_bypass = first_bypass;
         self.events.push_back(Event::Started);
         true
+    }
+
+    /// The session is still there, and goes on.
+    fn resumed(&mut self, (nonce, seq): (u64, u32), incarnation: u64, lease: u16) -> bool {
+        let is_answer = seq == RESUMED && nonce == self.nonce && self.has_asked_to_resume();
+        if is_answer {
+            self.server_is(incarnation);
+            self.leased(lease);
+        }
+        is_answer
     }
 
     fn refused(&mut self, refusal: Refusal, seq: u32) -> bool {
@@ -169,6 +192,14 @@ impl Client {
     }
 
     fn alive(&mut self, nonce: u64, event: Event) -> bool {
+        if let Event::Alive { role, incarnation, .. } = event
+            && self.lease_reply(nonce, role).is_some()
+        {
+            if role == Role::Server {
+                self.server_is(incarnation);
+            }
+            return true;
+        }
         if !self.asked.contains(&nonce) {
             return false;
         }

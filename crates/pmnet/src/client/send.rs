@@ -3,7 +3,7 @@
 use super::bypass::Bypass;
 use super::config::{ClientStats, Event, Failure};
 use super::{Client, HEARTBEATS_MAX, Phase, RequestKind};
-use crate::wire::{Body, Packet, Role};
+use crate::wire::{Body, Packet, Role, Start};
 use landfall_net::Instant;
 use std::time::Duration;
 
@@ -43,7 +43,11 @@ impl Client {
 
     /// Appends the next datagram to a buffer; false if there is none.
     pub fn transmit_into(&mut self, into: &mut Vec<u8>) -> bool {
+        if self.is_lapsed() {
+            return self.transmit_lease(into) || self.transmit_heartbeat(into);
+        }
         self.transmit_control(into)
+            || self.transmit_lease(into)
             || self.transmit_heartbeat(into)
             || self.transmit_wanted(into)
             || self.transmit_again(into)
@@ -53,7 +57,10 @@ impl Client {
 
     fn transmit_control(&mut self, into: &mut Vec<u8>) -> bool {
         let packet = match self.phase {
-            Phase::Starting => Packet::new(self.session, 0, Body::SessionStart { nonce: self.nonce }),
+            Phase::Starting => {
+                let body = Body::SessionStart { nonce: self.nonce, asks: Start::Leased };
+                Packet::new(self.session, 0, body)
+            }
             Phase::Ending => Packet::new(self.session, self.updates.next() - 1, Body::SessionEnd),
             _ => return false,
         };
@@ -61,6 +68,9 @@ impl Client {
             return false;
         }
         packet.write(into);
+        if self.phase == Phase::Starting {
+            self.lease.start_leaves(self.now);
+        }
         let sent = self.control.sent;
         let pause = self.config.timeout_start.saturating_mul(1 << sent.min(DOUBLINGS_MAX));
         let deadline = Some(self.now + pause.min(self.config.timeout_max));
@@ -209,12 +219,13 @@ impl Client {
         let control = if self.is_waiting() { self.control.deadline } else { None };
         let give_up = self.is_waiting().then(|| self.give_up_at());
         let bypass = self.bypass.as_ref().and_then(Bypass::deadline);
-        [control, give_up, bypass, self.updates.deadline(), self.probe].into_iter().flatten().min()
+        let lease = self.lease_due();
+        [control, give_up, bypass, self.updates.deadline(), self.probe, lease].into_iter().flatten().min()
     }
 }
 
 impl ClientStats {
-    fn count(&mut self, again: bool) {
+    pub(super) fn count(&mut self, again: bool) {
         if again { self.sent_again += 1 } else { self.sent += 1 }
     }
 }

@@ -86,6 +86,10 @@ impl Device {
                 self.resend.replay(seqs.into_iter().map(|seq| Identity { flow, session, seq }).collect());
                 Found::Missed
             }
+            Access::CountHeld => {
+                self.tell_held(Identity { flow, session, seq }, packet);
+                Found::Missed
+            }
             Access::TellCache => {
                 if let Some(reads) = &mut self.reads {
                     reads.told(flow, packet, arrival);
@@ -112,6 +116,17 @@ impl Device {
                 })
             }
         }
+    }
+
+    /// A server asks how many updates of a session above a number are here, fenced or not.
+    fn tell_held(&mut self, last: Identity, packet: &Packet<'_>) {
+        let Body::HeldRequest { nonce } = packet.body else { return };
+        let Identity { flow, session, seq } = last;
+        let count = self.log.seqs(flow, session, seq.saturating_add(1), ANSWERS_MAX).len();
+        self.stats.held_requests += 1;
+        let number = self.config.number.unwrap_or(0);
+        let body = Body::Held { nonce, number, count: u32::try_from(count).unwrap_or(u32::MAX) };
+        self.datagram(Side::Server, (flow.client, flow.server), Packet::new(session, seq, body).to_bytes());
     }
 
     /// A server refuses a session: an update of one that it does not know leaves the log, and one that has fallen behind is

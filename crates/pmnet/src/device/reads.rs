@@ -228,7 +228,8 @@ impl Reads {
     pub(super) fn told(&mut self, flow: Flow, packet: &Packet<'_>, arrival: &Arrival<'_>) {
         let session = SessionKey { client: flow.client, session: packet.header.session };
         match packet.body {
-            Body::SessionStarted { first_update, first_bypass, .. } => {
+            // One that goes on may have updates under way, which are not new.
+            Body::SessionStarted { first_update, first_bypass, .. } if packet.header.seq == 0 => {
                 if let Some(cache) = self.cache(flow.server) {
                     cache.session_started(session, first_update, first_bypass);
                 }

@@ -42,6 +42,8 @@ pub struct DeviceStats {
     pub retransmissions_answered: u64,
     /// Recovery requests of servers.
     pub recoveries: u64,
+    /// Times that a server asked what is here of a session.
+    pub held_requests: u64,
     /// Updates sent to a server again, for whatever reason.
     pub resent: u64,
     /// Times all of a server's updates were sent again.

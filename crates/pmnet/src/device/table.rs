@@ -59,6 +59,8 @@ pub enum Access {
     LookUpMissing,
     /// Looks up every update of the session above the packet's number.
     LookUpAfter,
+    /// Counts the updates of the session above the packet's number, and tells the server.
+    CountHeld,
     /// Looks the key up in the read cache.
     ReadCache,
     /// Tells the read cache.
@@ -161,6 +163,7 @@ pub const TABLE: &[Row] = &[
         Egress::ForwardIfMissed,
     ),
     row(kind::RECOVER, "recover", Ingress::FromServer, Access::LookUpAfter, Egress::Forward),
+    row(kind::HELD_REQUEST, "held request", Ingress::FromServer, Access::CountHeld, Egress::Forward),
     row(kind::BYPASS, "bypass", Ingress::FromClient, Access::ReadCache, Egress::ForwardIfMissed),
     row(
         kind::ORDERED_BYPASS,

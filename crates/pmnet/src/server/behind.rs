@@ -31,6 +31,20 @@ pub enum Trouble {
         /// The first of them.
         first: u32,
     },
+    /// A session was silent for long, no device held anything of it, and it was ended. No fault: told so that it can be looked up.
+    Silent {
+        /// Whose.
+        key: SessionKey,
+        /// The last update that was applied.
+        applied: u32,
+    },
+    /// There is no room for the row of another session, and no row that may go.
+    NoRoom {
+        /// Who asked for it.
+        key: SessionKey,
+        /// Rows that there are.
+        sessions: usize,
+    },
 }
 
 impl Server {
@@ -55,7 +69,7 @@ impl Server {
 }
 
 impl Context {
-    fn tell(&mut self, trouble: Trouble) {
+    pub(super) fn tell(&mut self, trouble: Trouble) {
         if self.troubles.len() < TROUBLES_MAX {
             self.troubles.push_back(trouble);
         }

@@ -1,6 +1,7 @@
 //! What a server is told, what it asks of the application, and what it counts.
 
 use super::row::SessionRow;
+use super::silence::Silence;
 use crate::identity::SessionKey;
 use std::time::Duration;
 
@@ -19,6 +20,8 @@ pub struct ServerConfig {
     pub recover_after: Duration,
     /// The longest of them.
     pub recover_max: Duration,
+    /// When sessions that fall silent end; `None`: never.
+    pub silence: Option<Silence>,
     /// After work has failed, its packets are asked for again after this.
     pub retry_after: Duration,
     /// Whether update 0 or 1 of an unknown session begins it, without a session start: the authors' clients send none.
@@ -54,6 +57,7 @@ impl Default for ServerConfig {
             retransmit_max: Duration::from_secs(1),
             recover_after: Duration::from_millis(20),
             recover_max: Duration::from_secs(3600),
+            silence: None,
             retry_after: Duration::from_millis(100),
             foreign: false,
             mtu: 1500,
@@ -178,4 +182,12 @@ pub struct ServerStats {
     pub response_requests: u64,
     /// Pieces of work that failed.
     pub failed: u64,
+    /// Sessions that were refused, as there was no room for their rows.
+    pub no_room: u64,
+    /// Times that devices were asked what they hold of a session.
+    pub held_requests: u64,
+    /// Devices that said that they hold something of it.
+    pub held_by_devices: u64,
+    /// Sessions that were ended, as they had been silent for long and no device held anything of them.
+    pub ended_by_silence: u64,
 }

@@ -21,11 +21,13 @@ mod pause;
 mod receive;
 mod row;
 mod session;
+mod silence;
 mod table;
 
 pub use behind::Trouble;
 pub use config::{ResponseTooLong, ServerConfig, ServerStats, Ticket, Work};
 pub use row::SessionRow;
+pub use silence::Silence;
 
 use crate::identity::SessionKey;
 use crate::wire::Body;
@@ -50,6 +52,10 @@ pub struct Server {
     /// Sessions whose server-ACK is due.
     acks: VecDeque<SessionKey>,
     timers: BTreeSet<(Instant, SessionKey)>,
+    /// When a session found no room, last.
+    pressed_at: Option<Instant>,
+    /// When that was told, last.
+    told_no_room: Option<Instant>,
 }
 
 impl Server {
@@ -71,6 +77,8 @@ impl Server {
             ready: VecDeque::new(),
             acks: VecDeque::new(),
             timers: BTreeSet::new(),
+            pressed_at: None,
+            told_no_room: None,
         };
         for (at, row) in (0..).zip(rows) {
             server.restore(row, now + Duration::from_millis(at / RECOVERS_PER_MS));

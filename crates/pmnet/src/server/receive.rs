@@ -5,7 +5,7 @@ use super::bypasses::Request;
 use super::row::SessionRow;
 use super::session::Session;
 use crate::identity::SessionKey;
-use crate::wire::{Body, FIRST_BYPASS, Fragment, Packet, Refusal, Role};
+use crate::wire::{Body, FIRST_BYPASS, Fragment, Packet, RESUMED, Refusal, Role, Start};
 use core::net::SocketAddr;
 use landfall_net::Instant;
 
@@ -25,7 +25,10 @@ impl Server {
         let (seq, key) = (packet.header.seq, SessionKey { client, session: packet.header.session });
         // Who reads may not know yet that the server is another incarnation, and has not said what was confirmed.
         let answers = !matches!(packet.body, Body::Bypass { .. } | Body::BypassFragment { .. });
-        self.with(key, |session, _| session.heard(from, answers));
+        self.with(key, |session, ctx| {
+            let speaks = session.is_spoken_for_by(&packet.body);
+            session.heard(from, answers && speaks, speaks.then_some(ctx.now));
+        });
         match packet.body {
             Body::Update(bytes) => self.update((from, key), seq, None, bytes),
             Body::UpdateFragment(place, bytes) => self.update((from, key), seq, Some(place), bytes),
@@ -36,7 +39,10 @@ impl Server {
             }
             Body::ResponseRequest(wanted) => self.response_wanted(key, seq, wanted),
             Body::Confirmed => self.confirmed(key, seq),
-            Body::SessionStart { nonce } => self.start(from, key, nonce),
+            Body::SessionStart { nonce, asks } => self.start(from, key, (nonce, asks)),
+            Body::Held { nonce, number, count } => {
+                self.with(key, |session, ctx| session.held(nonce, number, count, ctx));
+            }
             Body::SessionEnd => self.end(from, key, seq),
             Body::Heartbeat { nonce, .. } => {
                 let incarnation = self.ctx.incarnation;
@@ -85,8 +91,9 @@ impl Server {
         let allowed = self.ctx.config.foreign && self.table.floor() == 0;
         if allowed && !self.table.is_known(&key) && self.table.len() < self.ctx.config.sessions_max {
             let bypass = FIRST_BYPASS - 1;
-            let row = SessionRow { key, nonce: 0, update: u32::MAX, bypass, ended: false, touched: 0 };
-            self.table.live.insert(key, Box::new(Session::foreign(from, row)));
+            let row =
+                SessionRow { key, nonce: 0, update: u32::MAX, bypass, ended: false, touched: 0, lease: 0 };
+            self.table.live.insert(key, Box::new(Session::foreign(from, row, &self.ctx)));
         }
     }
 
@@ -114,12 +121,15 @@ impl Server {
         }
     }
 
-    fn start(&mut self, from: SocketAddr, key: SessionKey, nonce: u64) {
+    fn start(&mut self, from: SocketAddr, key: SessionKey, (nonce, asks): (u64, Start)) {
+        if asks == Start::Resumes {
+            return self.resume((from, key), nonce);
+        }
         let known = self.table.live.get(&key).map(|session| session.row()).or(self.table.ended(&key));
-        let Some(row) = known.copied() else { return self.begin(from, key, nonce, None) };
+        let Some(row) = known.copied() else { return self.begin(from, key, (nonce, asks), None) };
         let may_go = row.ended && row.nonce != nonce && !self.ctx.config.foreign;
         if may_go && let Some(old) = self.table.retire(&key) {
-            return self.begin(from, key, nonce, Some(old));
+            return self.begin(from, key, (nonce, asks), Some(old));
         }
         if row.nonce != nonce || row.ended {
             return self.refuse((from, key), 0, Refusal::InUse);
@@ -127,25 +137,50 @@ impl Server {
         self.ctx.stats.duplicates += 1;
         self.with(key, |session, ctx| {
             if session.is_begun() {
-                session.send_started(ctx);
+                session.send_started(0, ctx);
             }
         });
     }
 
+    /// A client whose lease has run out asks whether its session is still there. Nothing is said of one that is ending.
+    fn resume(&mut self, who: (SocketAddr, SessionKey), nonce: u64) {
+        let is_there = self.with(who.1, |session, ctx| {
+            let is_same = session.row().nonce == nonce;
+            if is_same && session.is_begun() && !session.is_ending() {
+                session.send_started(RESUMED, ctx);
+            }
+            is_same
+        });
+        if is_there != Some(true) {
+            self.refuse(who, 0, Refusal::Unknown);
+        }
+    }
+
     /// Foreign sessions begin at the bottom: where they are allowed, nothing is evicted that would raise the floor.
     /// `old` is the row of a session with this key that has ended, and went.
-    fn begin(&mut self, from: SocketAddr, key: SessionKey, nonce: u64, old: Option<SessionRow>) {
+    fn begin(
+        &mut self,
+        from: SocketAddr,
+        key: SessionKey,
+        (nonce, asks): (u64, Start),
+        old: Option<SessionRow>,
+    ) {
         let (max, foreign) = (self.ctx.config.sessions_max, self.ctx.config.foreign);
         let room = if foreign && self.table.len() >= max { None } else { self.table.make_room(max) };
         let Some(mut evicted) = room else {
             self.table.put_back(old.into_iter().collect());
+            self.ctx.stats.no_room += 1;
+            self.press(key);
             return self.refuse((from, key), 0, Refusal::NoRoom);
         };
         evicted.extend(old);
         let floor = self.table.floor();
         let bypass = FIRST_BYPASS - 1 + floor;
-        let row = SessionRow { key, nonce, update: floor, bypass, ended: false, touched: 0 };
-        self.table.live.insert(key, Box::new(Session::begin(from, row, evicted)));
+        let silence = self.ctx.config.silence.filter(|_| asks == Start::Leased);
+        let lease = silence.map_or(0, |silence| silence.lease());
+        let row = SessionRow { key, nonce, update: floor, bypass, ended: false, touched: 0, lease };
+        let session = Session::begin(from, row, evicted, &self.ctx);
+        self.table.live.insert(key, Box::new(session));
         self.with(key, |_, _| ());
     }
 

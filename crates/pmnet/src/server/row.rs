@@ -7,6 +7,8 @@ use core::net::{Ipv6Addr, SocketAddr};
 /// First byte of [`SessionRow::to_bytes`].
 const VERSION: u8 = 1;
 const ENDED: u8 = 1;
+/// Rows with numbers above this stay: the floor would leave new sessions too few.
+pub(super) const FLOOR_MAX: u32 = 1 << 30;
 
 /// What is durable about a session: it is committed together with the effects of the request that changes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,11 +26,25 @@ pub struct SessionRow {
     pub ended: bool,
     /// Order of ending: the oldest are evicted first.
     pub touched: u64,
+    /// The lease that the client was told, in seconds; 0 without one.
+    pub lease: u16,
 }
 
 impl SessionRow {
     /// Bytes of [`Self::to_bytes`].
     pub const BYTES: usize = 48;
+
+    /// The highest number that the session has used, of updates or, counted from their first, of bypasses: the floor rises to it when the
+    /// row goes.
+    pub fn height(&self) -> u32 {
+        let bypasses = self.bypass - (FIRST_BYPASS - 1);
+        if self.update == u32::MAX { bypasses } else { self.update.max(bypasses) }
+    }
+
+    /// Whether it may go: the floor leaves new sessions enough numbers then.
+    pub fn may_go(&self) -> bool {
+        self.height() <= FLOOR_MAX
+    }
 
     /// Byte table: `docs/format/pmnet.md`, "A session's row".
     pub fn to_bytes(self) -> [u8; Self::BYTES] {
@@ -38,6 +54,7 @@ impl SessionRow {
         bytes[2..4].copy_from_slice(&self.key.session.to_le_bytes());
         bytes[4..20].copy_from_slice(&octets(self.key.client.ip()));
         bytes[20..22].copy_from_slice(&self.key.client.port().to_le_bytes());
+        bytes[22..24].copy_from_slice(&self.lease.to_le_bytes());
         bytes[24..32].copy_from_slice(&self.nonce.to_le_bytes());
         bytes[32..36].copy_from_slice(&self.update.to_le_bytes());
         bytes[36..40].copy_from_slice(&self.bypass.to_le_bytes());
@@ -48,7 +65,7 @@ impl SessionRow {
     /// The reverse; `None` for another length, version, or flags or numbers that are not known.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; Self::BYTES] = bytes.try_into().ok()?;
-        if bytes[0] != VERSION || bytes[1] > ENDED || bytes[22..24] != [0, 0] {
+        if bytes[0] != VERSION || bytes[1] > ENDED {
             return None;
         }
         let u32_at = |at: usize| bytes[at..].first_chunk().map(|four| u32::from_le_bytes(*four));
@@ -62,6 +79,7 @@ impl SessionRow {
             bypass: u32_at(36)?,
             ended: bytes[1] == ENDED,
             touched: u64_at(40)?,
+            lease: u16::from_le_bytes([bytes[22], bytes[23]]),
         };
         let numbers = (row.update < FIRST_BYPASS || row.update == u32::MAX) && row.bypass >= FIRST_BYPASS - 1;
         numbers.then_some(row)
@@ -80,6 +98,7 @@ mod tests {
             bypass: FIRST_BYPASS + 9,
             ended: true,
             touched: 0x2122_2324_2526_2728,
+            lease: 0x3132,
         }
     }
 
@@ -97,8 +116,9 @@ mod tests {
     fn the_bytes_of_a_row_are_those_of_the_document() {
         let bytes = row("10.0.0.1:40000").to_bytes();
         let mut expected = vec![1, 1, 2, 1];
-        expected
-            .extend_from_slice(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 1, 0x40, 0x9c, 0, 0]);
+        expected.extend_from_slice(&[
+            0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 1, 0x40, 0x9c, 0x32, 0x31,
+        ]);
         expected
             .extend_from_slice(&[0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11, 7, 0, 0, 0, 9, 0, 0, 0x80]);
         expected.extend_from_slice(&[0x28, 0x27, 0x26, 0x25, 0x24, 0x23, 0x22, 0x21]);
@@ -109,7 +129,7 @@ mod tests {
     fn bytes_that_are_no_row_are_refused() {
         let bytes = row("10.0.0.1:40000").to_bytes();
         assert_eq!(SessionRow::from_bytes(&bytes[..47]), None);
-        for (at, byte) in [(0, 2), (1, 2), (22, 1), (35, 0x80), (39, 0)] {
+        for (at, byte) in [(0, 2), (1, 2), (35, 0x80), (39, 0)] {
             let mut other = bytes;
             other[at] = byte;
             assert_eq!(SessionRow::from_bytes(&other), None, "byte {at}");

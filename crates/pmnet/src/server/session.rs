@@ -7,6 +7,7 @@ use super::long::{Long, Reserved};
 use super::order::{Order, Room, Taken};
 use super::pause::Pause;
 use super::row::SessionRow;
+use super::silence::Watch;
 use crate::pieces::Mark;
 use crate::wire::{Body, FIRST_BYPASS, Fragment};
 use core::net::SocketAddr;
@@ -24,7 +25,7 @@ enum Task {
     Begin { evicted: Vec<SessionRow> },
     Update { request: Vec<u8>, last: u32 },
     Bypass { request: Request, lost: bool, response: Reserved, changed: bool },
-    End,
+    End { by_silence: bool },
 }
 
 impl Task {
@@ -33,7 +34,7 @@ impl Task {
         match self {
             Self::Update { request, .. } => request.len(),
             Self::Bypass { request, .. } => request.bytes.len(),
-            Self::Begin { .. } | Self::End => 0,
+            Self::Begin { .. } | Self::End { .. } => 0,
         }
     }
 }
@@ -104,6 +105,7 @@ pub(super) struct Session {
     pub(super) told_missing: Option<u32>,
     gap: Pause,
     recover: Pause,
+    pub(super) watch: Watch,
     pub(super) life: Life,
     /// A server-ACK is due.
     pub(super) ack_due: bool,
@@ -122,7 +124,7 @@ pub(super) struct Listed {
 }
 
 impl Session {
-    fn new(address: SocketAddr, row: SessionRow, begun: bool) -> Self {
+    fn new(address: SocketAddr, row: SessionRow, begun: bool, ctx: &Context) -> Self {
         Self {
             address,
             row,
@@ -143,6 +145,7 @@ impl Session {
             told_missing: None,
             gap: Pause::default(),
             recover: Pause::default(),
+            watch: Watch::new(row.lease, ctx),
             life: Life::Goes,
             ack_due: false,
             listed: Listed::default(),
@@ -150,15 +153,20 @@ impl Session {
     }
 
     /// A client's session start: its row is to be committed first.
-    pub(super) fn begin(address: SocketAddr, row: SessionRow, evicted: Vec<SessionRow>) -> Self {
-        let mut session = Self::new(address, row, false);
+    pub(super) fn begin(
+        address: SocketAddr,
+        row: SessionRow,
+        evicted: Vec<SessionRow>,
+        ctx: &Context,
+    ) -> Self {
+        let mut session = Self::new(address, row, false, ctx);
         session.push(Task::Begin { evicted });
         session
     }
 
     /// A client that sends no session start.
-    pub(super) fn foreign(address: SocketAddr, row: SessionRow) -> Self {
-        Self { unsure: true, ..Self::new(address, row, true) }
+    pub(super) fn foreign(address: SocketAddr, row: SessionRow, ctx: &Context) -> Self {
+        Self { unsure: true, ..Self::new(address, row, true, ctx) }
     }
 
     /// One that a former incarnation has committed; the client is asked from `at` on for what is not.
@@ -166,7 +174,7 @@ impl Session {
         let recover = Pause::start(at, ctx.config.recover_after);
         // A foreign session of which nothing is applied has told nothing about its first number.
         let unsure = row.update == u32::MAX;
-        Self { recover, unsure, ..Self::new(row.key.client, row, true) }
+        Self { recover, unsure, ..Self::new(row.key.client, row, true, ctx) }
     }
 
     pub(super) fn row(&self) -> &SessionRow {
@@ -206,12 +214,33 @@ impl Session {
 
     /// When [`Self::handle_timeout`] is due.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        [self.gap.at(), self.recover.at()].into_iter().flatten().min()
+        [self.gap.at(), self.recover.at(), self.watch.due()].into_iter().flatten().min()
     }
 
-    /// The client, or a device in its place, has sent something from here; whether that answers *recover*.
-    pub(super) fn heard(&mut self, address: SocketAddr, answers: bool) {
+    /// Whether its end is in the queue.
+    pub(super) fn is_ending(&self) -> bool {
+        self.ending
+    }
+
+    /// Whether nothing is under way, nor wrong.
+    pub(super) fn is_at_rest(&mut self) -> bool {
+        self.begun && self.queue.is_empty() && self.takes() && !self.is_behind()
+    }
+
+    /// Ends in the client's place.
+    pub(super) fn end_by_silence(&mut self, ctx: &mut Context) {
+        (self.end, self.ending) = (Some(self.row.update), true);
+        self.push(Task::End { by_silence: true });
+        self.watch_gap(false, ctx);
+    }
+
+    /// The client, or a device in its place, has sent something from here; whether that answers *recover*, and when it breaks the
+    /// session's silence.
+    pub(super) fn heard(&mut self, address: SocketAddr, answers: bool, speaks: Option<Instant>) {
         self.address = address;
+        if let Some(now) = speaks {
+            self.watch.heard(now);
+        }
         if answers {
             self.recover.stop();
         }
@@ -272,7 +301,7 @@ impl Session {
         }
         if self.end.is_some_and(|end| end.wrapping_add(1) == self.order.next()) && !self.ending {
             self.ending = true;
-            self.push(Task::End);
+            self.push(Task::End { by_silence: false });
         }
         self.unsure &= self.order.next() == 0;
         self.watch_gap(self.order.next() > before, ctx);
@@ -357,6 +386,7 @@ impl Session {
 
     /// Takes note that it is later.
     pub(super) fn handle_timeout(&mut self, ctx: &mut Context) {
+        self.watch_silence(ctx);
         if self.gap.fires(ctx.now, ctx.config.retransmit_max) {
             self.ask_for_missing(ctx);
         }
@@ -427,7 +457,7 @@ impl Session {
                 let row = SessionRow { bypass: request.number.max(self.planned.bypass), ..self.planned };
                 Work::Bypass { ticket, request: std::mem::take(&mut request.bytes), row, lost: *lost }
             }
-            Task::End => {
+            Task::End { .. } => {
                 ctx.touched += 1;
                 let bypass = self.bypasses.last().max(self.planned.bypass);
                 self.planned = SessionRow { bypass, ended: true, touched: ctx.touched, ..self.planned };
@@ -480,7 +510,7 @@ impl Session {
             match item.task {
                 Task::Begin { .. } => {
                     self.begun = true;
-                    self.send_started(ctx);
+                    self.send_started(0, ctx);
                 }
                 Task::Update { .. } => {
                     ctx.stats.applied += 1;
@@ -491,7 +521,10 @@ impl Session {
                     self.queued_long = 0;
                     self.answered(&request, response, changed, ctx);
                 }
-                Task::End => {
+                Task::End { by_silence } => {
+                    if by_silence {
+                        ctx.tell_silent(&self.row);
+                    }
                     // Devices remove what they hold on a server-ACK alone.
                     ctx.stats.server_acks += 1;
                     ctx.send(to, session, self.row.update, Body::ServerAck);
@@ -517,14 +550,15 @@ impl Session {
     }
 
     /// The session may begin, or go on.
-    pub(super) fn send_started(&self, ctx: &mut Context) {
+    pub(super) fn send_started(&self, seq: u32, ctx: &mut Context) {
         let body = Body::SessionStarted {
             nonce: self.row.nonce,
             first_update: self.uncommitted(),
             first_bypass: self.row.bypass + 1,
             incarnation: ctx.incarnation,
+            lease: self.row.lease,
         };
-        ctx.send(self.address, self.row.key.session, 0, body);
+        ctx.send(self.address, self.row.key.session, seq, body);
     }
 
     /// The server-ACK that is due.

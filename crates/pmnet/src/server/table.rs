@@ -3,12 +3,9 @@
 use super::row::SessionRow;
 use super::session::Session;
 use crate::identity::SessionKey;
-use crate::wire::FIRST_BYPASS;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Rows with numbers above this stay: the floor would leave new sessions too few.
-const FLOOR_MAX: u32 = 1 << 30;
 /// Most rows that go for one new session: one, but for a limit that was lowered.
 const EVICTED_MAX: usize = 64;
 
@@ -46,7 +43,7 @@ impl Table {
 
     /// Keeps the row of a session that has ended.
     pub(super) fn keep(&mut self, row: SessionRow) {
-        if height(&row) <= FLOOR_MAX {
+        if row.may_go() {
             self.order.insert((row.touched, row.key));
         }
         self.ended.insert(row.key, row);
@@ -58,7 +55,7 @@ impl Table {
         while self.len() >= max && evicted.len() < EVICTED_MAX {
             let Some((_, key)) = self.order.pop_first() else { break };
             let row = self.ended.remove(&key).expect("what is in order has ended");
-            self.floor = self.floor.max(height(&row));
+            self.floor = self.floor.max(row.height());
             evicted.push(row);
         }
         (self.len() < max || !evicted.is_empty()).then_some(evicted)
@@ -67,10 +64,10 @@ impl Table {
     /// The row of a session that has ended goes, for another one with its key: a client with one address has no more than 65536
     /// keys. The floor rises above its numbers, so that nothing late of the old session means the new one. `None` if it stays.
     pub(super) fn retire(&mut self, key: &SessionKey) -> Option<SessionRow> {
-        let row = *self.ended.get(key).filter(|row| height(row) <= FLOOR_MAX)?;
+        let row = *self.ended.get(key).filter(|row| row.may_go())?;
         self.order.remove(&(row.touched, row.key));
         self.ended.remove(key);
-        self.floor = self.floor.max(height(&row) + 1);
+        self.floor = self.floor.max(row.height() + 1);
         Some(row)
     }
 
@@ -84,20 +81,16 @@ impl Table {
     }
 }
 
-/// The highest number that a session has used, of updates or, counted from their first, of bypasses.
-fn height(row: &SessionRow) -> u32 {
-    let bypasses = row.bypass - (FIRST_BYPASS - 1);
-    if row.update == u32::MAX { bypasses } else { row.update.max(bypasses) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::server::row::FLOOR_MAX;
+    use crate::wire::FIRST_BYPASS;
 
     fn row(session: u16, update: u32, bypasses: u32) -> SessionRow {
         let key = SessionKey { client: "10.0.0.1:1".parse().unwrap(), session };
         let bypass = FIRST_BYPASS - 1 + bypasses;
-        SessionRow { key, nonce: 1, update, bypass, ended: true, touched: u64::from(session) }
+        SessionRow { key, nonce: 1, update, bypass, ended: true, touched: u64::from(session), lease: 0 }
     }
 
     #[test]

@@ -15,7 +15,7 @@ use landfall_pmnet::cache;
 use landfall_pmnet::client::ClientConfig;
 use landfall_pmnet::device::{CacheConfig, DeviceConfig};
 use landfall_pmnet::log::Limits;
-use landfall_pmnet::server::ServerConfig;
+use landfall_pmnet::server::{ServerConfig, Silence};
 use std::time::Duration;
 
 /// Within this everything comes to rest once faults have ended.
@@ -40,10 +40,15 @@ impl PmnetCampaign {
             None => draw.rng.between(0, 3),
         };
         let span = Duration::from_millis(draw.rng.between(20, 1500) as u64);
-        let setup = draw.setup(devices, span, broken);
+        let mut setup = draw.setup(devices, span, broken);
+        let lasts = if broken.is_none() && draw.rng.one_in(4) {
+            draw.silence(devices, span, &mut setup)
+        } else {
+            Duration::ZERO
+        };
         let shape = format!("{:?}", (devices, &setup.clients, &setup.server, &setup.links, &setup.client));
         let world = PmnetWorld::new(setup)?;
-        Self::play(world, span).map_err(|violation| Violation(format!("{violation}\n{shape}")))
+        Self::play(world, span + lasts).map_err(|violation| Violation(format!("{violation}\n{shape}")))
     }
 
     fn play(mut world: PmnetWorld, span: Duration) -> Result<PmnetSummary, Violation> {
@@ -210,6 +215,22 @@ impl Draw {
             late_us: self.pick(&[100, 1000, 20_000]),
             damaged: self.pick(&[0, 1, 10]),
         }
+    }
+
+    /// Sessions that fall silent end, and a part of the system is cut off for about as long as that takes; returns for how long.
+    fn silence(&mut self, devices: usize, span: Duration, setup: &mut Setup) -> Duration {
+        let after = Duration::from_secs(self.pick(&[4, 8]));
+        setup.server.config.silence = Some(Silence { devices: devices as u8, after });
+        let lasts = after / 2 + self.millis(0, 12_000);
+        for _ in 0..self.rng.between(0, 2) {
+            let (hop, (up, down)) = (
+                self.rng.between(0, devices),
+                self.pick(&[(true, true), (true, true), (true, false), (false, true)]),
+            );
+            let begin = Duration::from_micros(self.rng.below(span.as_micros() as u64));
+            setup.faults.push((begin, Fault::Partition { hop, up, down, lasts }));
+        }
+        lasts + after
     }
 
     fn faults(

@@ -1,5 +1,6 @@
 //! A client's node: a real [`Client`] with a workload, or driven by hand.
 
+use super::Broken;
 use super::fabric::{Datagram, Fabric, Happening, Way};
 use super::history::{End, History, Told};
 use super::request::{Answer, Request};
@@ -7,12 +8,14 @@ use crate::violation::{Violation, ensure};
 use landfall_pmnet::auth::{Ends, Guard};
 use landfall_pmnet::client::{Client, ClientConfig, ClientError, Event};
 use landfall_pmnet::device::Side;
-use landfall_pmnet::wire::Refusal;
+use landfall_pmnet::wire::{Refusal, kind};
 use landfall_pmnet::{Instant, SessionKey};
 use std::net::SocketAddr;
 
 /// Session numbers that are tried first: few, so that several clients and lives meet.
 const NUMBERS: u64 = 12;
+/// Bytes of *session started* without a lease.
+const WITHOUT_LEASE: usize = 40;
 /// Draws of a session's number before a client gives up.
 const DRAWS_MAX: u64 = 40;
 
@@ -58,6 +61,7 @@ pub(super) struct ClientNode {
     pub(super) address: SocketAddr,
     server: SocketAddr,
     guard: Guard,
+    broken: Option<Broken>,
     config: ClientConfig,
     workload: Workload,
     /// `None` once there is nothing more to do.
@@ -75,13 +79,15 @@ pub(super) struct ClientNode {
     life: u64,
     /// Sessions that it gave up.
     pub(super) gave_up: u64,
+    /// Sessions that had ended in a silence, as it was told.
+    pub(super) told_gone: u64,
 }
 
 impl ClientNode {
     pub(super) fn new(
         number: usize,
         (address, server): (SocketAddr, SocketAddr),
-        guard: Guard,
+        (guard, broken): (Guard, Option<Broken>),
         config: ClientConfig,
         workload: Workload,
     ) -> Self {
@@ -90,6 +96,7 @@ impl ClientNode {
             address,
             server,
             guard,
+            broken,
             config,
             workload,
             client: None,
@@ -101,6 +108,7 @@ impl ClientNode {
             draining: false,
             life: 0,
             gave_up: 0,
+            told_gone: 0,
         }
     }
 
@@ -206,7 +214,11 @@ impl ClientNode {
     ) -> Result<(), Violation> {
         if let Some(client) = self.client.as_mut().filter(|_| datagram.is_sound()) {
             let ends = Ends::of(Side::Clients, datagram.from, datagram.to);
-            if let Ok(packet) = self.guard.open(ends, fabric.now.nanos(), &datagram.payload) {
+            if let Ok(mut packet) = self.guard.open(ends, fabric.now.nanos(), &datagram.payload) {
+                if self.broken == Some(Broken::LeaseIgnored) && packet.first() == Some(&kind::SESSION_STARTED)
+                {
+                    packet = &packet[..packet.len().min(WITHOUT_LEASE)];
+                }
                 client.handle_datagram(packet, fabric.now);
             }
         }
@@ -318,6 +330,15 @@ impl ClientNode {
             }
             Event::Ended => {
                 session.end = End::Ended { at };
+                self.client = None;
+                return self.next(fabric, history);
+            }
+            // Its lease had run out, and the server may have ended it.
+            Event::Refused(Refusal::Unknown)
+                if self.client.as_ref().is_some_and(|client| client.stats().lapses > 0) =>
+            {
+                session.end = End::Abandoned;
+                self.told_gone += 1;
                 self.client = None;
                 return self.next(fabric, history);
             }

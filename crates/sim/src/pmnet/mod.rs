@@ -20,7 +20,8 @@
 //!   for good and the replica that has most takes its place. A batch counts once the server's own medium and every replica
 //!   have it; replicas stop, or are replaced by empty ones. A batch is refused and nothing of it applied.
 //! - **Clients** are forgotten, and others start in their place from the same address, with session numbers drawn
-//!   from few.
+//!   from few. Where sessions that fall silent end, the run lasts for longer than a silence, and clients, or the way to the server, are cut
+//!   off for longer than that.
 //! - **Strangers** on the clients' side send in the server's name what only a server sends, of sessions that are open. Where clients,
 //!   devices and server share a key, strangers do so on the server's side, too, and send updates in clients' names. They also send updates
 //!   of sessions that never began.
@@ -40,6 +41,8 @@
 //!   linearizable together with everything that bypasses;
 //! - a session reads its own writes, and never goes back behind what the server has answered it. That the server answers
 //!   a miss with less than a cache has served before is allowed: see `docs/format/pmnet.md`, "What is not promised";
+//! - where sessions that fall silent end, no row of a session whose client is gone is left in the end, but of those of which a device
+//!   holds something; a client is told that its session is gone only after a silence;
 //! - everything comes to rest, and every log is empty then, but for updates behind a gap that a dead client has left.
 
 mod campaign;
@@ -91,6 +94,10 @@ pub enum Broken {
     SidesConfused,
     /// Devices do not hear that a server does not know a session.
     RefusalsUnheard,
+    /// The server ends silent sessions without asking devices what they hold.
+    EndsUnasked,
+    /// Clients believe devices and server though their lease has run out.
+    LeaseIgnored,
     /// Devices believe packets without a seal, though there is a key.
     SealsUnchecked,
     /// Read caches do not know that updates change registers.

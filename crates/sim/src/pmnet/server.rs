@@ -105,7 +105,10 @@ impl ServerNode {
         (self.catching_up, self.confirmed) = (false, self.store.len());
         let held = self.store.held();
         let rows: Vec<SessionRow> = held.rows.values().copied().collect();
-        let (config, incarnation) = (self.setup.config.clone(), fabric.rng.draw());
+        let (mut config, incarnation) = (self.setup.config.clone(), fabric.rng.draw());
+        if let Some(silence) = config.silence.as_mut().filter(|_| self.broken == Some(Broken::EndsUnasked)) {
+            silence.devices = 0;
+        }
         self.guard = Guard::of(self.key.as_ref(), || incarnation);
         self.running = Some(Server::new(config, incarnation, rows, held.floor, fabric.now));
         self.go_on(fabric)
@@ -136,6 +139,11 @@ impl ServerNode {
         (self.running, self.catching_up) = (None, false);
         self.life += 1;
         self.under_way.clear();
+    }
+
+    /// How long a silence lasts, where sessions that fall silent end.
+    pub(super) fn silence(&self) -> Option<Duration> {
+        self.setup.config.silence.map(|silence| silence.after)
     }
 
     /// Whether nothing is under way.

@@ -97,6 +97,10 @@ pub struct PmnetSummary {
     pub forgeries: u64,
     /// Clients that gave up.
     pub gave_up: u64,
+    /// Sessions that the server ended, as they had been silent.
+    pub ended_by_silence: u64,
+    /// Sessions that were gone when their clients came back.
+    pub told_gone: u64,
     /// Links cut for a while.
     pub partitions: u64,
     /// Packets.
@@ -129,6 +133,8 @@ impl Add for PmnetSummary {
             client_crashes: self.client_crashes + other.client_crashes,
             forgeries: self.forgeries + other.forgeries,
             gave_up: self.gave_up + other.gave_up,
+            ended_by_silence: self.ended_by_silence + other.ended_by_silence,
+            told_gone: self.told_gone + other.told_gone,
             partitions: self.partitions + other.partitions,
             traffic: self.traffic + other.traffic,
             resent: self.resent + other.resent,

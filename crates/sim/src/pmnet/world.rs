@@ -80,7 +80,7 @@ impl PmnetWorld {
             ClientNode::new(
                 number,
                 addresses,
-                Guard::of(setup.key.as_ref(), || number as u64),
+                (Guard::of(setup.key.as_ref(), || number as u64), setup.broken),
                 setup.client.clone(),
                 workload,
             )
@@ -273,6 +273,11 @@ impl PmnetWorld {
     /// What the server holds.
     pub fn held(&self) -> &Held {
         self.server.store.held()
+    }
+
+    /// Rows of sessions that have not ended.
+    pub fn open_rows(&self) -> usize {
+        self.held().rows.values().filter(|row| !row.ended).count()
     }
 
     /// The server's counters, while it runs.

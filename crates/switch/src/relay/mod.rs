@@ -13,9 +13,9 @@ use crate::sys::Receiver;
 use landfall_media::Extent;
 use landfall_packets::Pool;
 use landfall_pmnet::auth::{Ends, Key};
-use landfall_pmnet::device::{Action, Arrival, DeviceConfig, Side, Verdict, table};
+use landfall_pmnet::device::{Action, Arrival, DeviceConfig, Side, Verdict};
 use landfall_pmnet::log::Limits;
-use landfall_pmnet::paths::{Admission, PathLimits, Paths, admission};
+use landfall_pmnet::paths::{Admission, Opening, PathLimits, Paths, admission};
 use landfall_pmnet::wire::{Body, Packet, Refusal};
 use landfall_pmnet::{Flow, Instant};
 use landfall_sockets::{Frames, Poller, Waker};
@@ -105,7 +105,7 @@ impl Relay {
         poller.watch_edges(waker.descriptor()).map_err(SwitchError::system("watching an eventfd"))?;
         let engine = Engine::open(&config.region, config.limits, config.device, config.key.as_ref(), &waker)?;
         let mut upstreams = Upstreams::new(config.server, config.upstream_ports.clone());
-        let mut paths = Paths::new(config.paths);
+        let mut paths = Paths::new(config.paths, config.upstream_ports.len());
         for (flow, port) in engine.device.log().paths() {
             if upstreams.reopen(flow, port, &mut poller)? {
                 paths.restored(flow.client, engine.clock.now());
@@ -320,10 +320,8 @@ impl Relay {
         }
         let bytes = whole(&self.frames, &self.receiver, packet, (index, len));
         let admission = admission(&bytes);
-        // A relay that takes the place of a lost one gets updates that others of the chain have acknowledged.
-        let may_be_known = matches!(admission, Admission::Refused { .. }) && table::goes_on(&bytes);
-        if admission == Admission::Opens || may_be_known {
-            return self.open_path(client);
+        if let Admission::Opens(opening) = admission {
+            return self.open_path(client, opening);
         }
         self.engine.status.count_paths(|counts| counts.strangers += 1);
         if let Admission::Refused { session, seq } = admission {
@@ -334,8 +332,8 @@ impl Relay {
     }
 
     /// A client's way to the server; false if there is no port left for it.
-    fn open_path(&mut self, client: SocketAddr) -> bool {
-        let is_open = self.try_path(client);
+    fn open_path(&mut self, client: SocketAddr, opening: Opening) -> bool {
+        let is_open = self.try_path(client, opening);
         let open = self.paths.len() as u64;
         self.engine.status.count_paths(|counts| {
             counts.open = open;
@@ -345,9 +343,15 @@ impl Relay {
         is_open
     }
 
-    fn try_path(&mut self, client: SocketAddr) -> bool {
+    fn try_path(&mut self, client: SocketAddr, opening: Opening) -> bool {
+        if !self.paths.has_room(opening) && !self.give_way() {
+            self.upstreams.complain(&std::io::Error::other(
+                "updates of sessions that no server has taken have their share of the ports",
+            ));
+            return false;
+        }
         let mut opened = self.upstreams.open(client, &mut self.poller);
-        if opened.is_err() && self.give_up_path() {
+        if opened.is_err() && self.make_room(opening) {
             opened = self.upstreams.open(client, &mut self.poller);
         }
         let (flow, port) = match opened {
@@ -367,7 +371,7 @@ impl Relay {
                 .complain(&std::io::Error::other("the log has no room for the ports of more clients"));
             return false;
         }
-        self.paths.opened(client, self.engine.clock.now());
+        self.paths.opened(client, opening, self.engine.clock.now());
         true
     }
 
@@ -383,6 +387,22 @@ impl Relay {
             };
             self.close_path(client);
         }
+    }
+
+    /// A path for a client ends, as no port is left: one that no server has spoken for, or, if the client begins a session, one that has
+    /// been silent for long.
+    fn make_room(&mut self, opening: Opening) -> bool {
+        self.give_way() || (opening == Opening::SessionStart && self.give_up_path())
+    }
+
+    /// The oldest path that no server has spoken for, and whose client is silent.
+    fn give_way(&mut self) -> bool {
+        let (now, server) = (self.engine.clock.now(), self.server);
+        let log = self.engine.device.log();
+        let oldest = self.paths.give_way(now, |client| log.has_entries(&Flow { client: *client, server }));
+        let is_there = oldest.map(|client| self.close_path(client)).is_some();
+        self.engine.status.count_paths(|counts| counts.gave_way += u64::from(is_there));
+        is_there
     }
 
     /// The path that has been silent for longest, if that is long. Looks at all paths: at most once a second.

@@ -163,8 +163,13 @@ impl Stage {
     fn start_session(&mut self, Flow { client, server }: Flow, number: u32) -> Result<(), BenchError> {
         let (session, first_update) = place(number);
         if first_update == 1 {
-            let started =
-                Body::SessionStarted { nonce: 1, first_update, first_bypass: FIRST_BYPASS, incarnation: 1 };
+            let started = Body::SessionStarted {
+                nonce: 1,
+                first_update,
+                first_bypass: FIRST_BYPASS,
+                incarnation: 1,
+                lease: 0,
+            };
             self.show((server, client), &Packet::new(session, 0, started).to_bytes())?;
         }
         Ok(())

@@ -127,7 +127,7 @@ mod tests {
     fn row(update: u32) -> SessionRow {
         let key = SessionKey { client: "10.0.0.1:4000".parse().unwrap(), session: 7 };
         let bypass = landfall_pmnet::wire::FIRST_BYPASS - 1;
-        SessionRow { key, nonce: 1, update, bypass, ended: false, touched: 0 }
+        SessionRow { key, nonce: 1, update, bypass, ended: false, touched: 0, lease: 0 }
     }
 
     fn service(dir: &std::path::Path) -> Service {

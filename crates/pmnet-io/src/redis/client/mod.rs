@@ -29,6 +29,8 @@ const REST_MAX: Duration = Duration::from_millis(100);
 const END_MAX: Duration = Duration::from_secs(1);
 /// Bytes that are read from a connection at once.
 const READ_BYTES: usize = 64 << 10;
+/// Connections that wait to be accepted, as far as the kernel allows.
+const BACKLOG: i32 = 4096;
 /// Connections accepted at once.
 const ACCEPT_MAX: usize = 64;
 
@@ -188,6 +190,8 @@ impl Sidecar {
         let address = config.listen;
         let listener = TcpListener::bind(address).and_then(|listener| {
             listener.set_nonblocking(true)?;
+            // With the 128 of the standard library a burst of connections waits a second for its repetitions.
+            socket2::SockRef::from(&listener).listen(BACKLOG)?;
             Ok(listener)
         });
         let listener = listener.map_err(|source| RuntimeError::Bind { address, source })?;

@@ -200,6 +200,15 @@ impl PmnetWorld {
         self.server.start_replica(replica, &mut self.fabric);
     }
 
+    /// A client begins another session.
+    ///
+    /// # Errors
+    /// What the rules do not allow.
+    pub fn restart_client(&mut self, client: usize) -> Result<(), Violation> {
+        self.clients[client].leave(&mut self.history);
+        self.clients[client].start(&mut self.fabric, &mut self.history)
+    }
+
     /// A client is forgotten for good.
     pub fn forget_client(&mut self, client: usize) {
         self.clients[client].leave(&mut self.history);

@@ -6,9 +6,11 @@ use super::super::oracle::judge;
 use super::super::setup::PmnetSummary;
 use super::PmnetWorld;
 use crate::violation::{Violation, ensure};
-use landfall_pmnet::{Identity, SessionKey};
+use landfall_pmnet::{Identity, SessionKey, SessionRow};
 use std::time::Duration;
 
+/// Within this every silence is over, and every device has been asked again.
+const ASKING: Duration = Duration::from_secs(600);
 /// Within this devices send everything that is left in their logs again.
 const STRANDED: Duration = Duration::from_secs(30);
 
@@ -18,7 +20,7 @@ impl PmnetWorld {
     /// # Errors
     /// What the rules do not allow; that it does not come to rest within `span`.
     pub fn finish(mut self, span: Duration) -> Result<PmnetSummary, Violation> {
-        let settled = self.settle(span);
+        let settled = self.settle(span).and_then(|()| self.wait_for_silence());
         let outcome = settled.and_then(|()| judge(&self.history, self.held(), self.loss));
         let judged = outcome.map_err(|violation| self.explain(violation))?;
         let counts: Vec<DeviceCounts> = self.devices.iter().map(DeviceNode::counts).collect();
@@ -26,6 +28,8 @@ impl PmnetWorld {
         Ok(PmnetSummary {
             device_crashes: self.summary.device_crashes + recoveries,
             gave_up: self.clients.iter().map(|client| client.gave_up).sum(),
+            told_gone: self.clients.iter().map(|client| client.told_gone).sum(),
+            ended_by_silence: self.server_stats().map_or(0, |stats| stats.ended_by_silence),
             traffic: self.fabric.traffic,
             resent: counts.iter().map(|counts| counts.resent).sum(),
             not_logged: counts.iter().map(|counts| counts.not_logged).sum(),
@@ -70,6 +74,29 @@ impl PmnetWorld {
             stranded = Some(left);
             self.run_for(STRANDED)?;
         }
+    }
+
+    /// Every client is gone: in the end no session is left but those of which a device holds something.
+    fn wait_for_silence(&mut self) -> Result<(), Violation> {
+        if self.server.silence().is_none() {
+            return Ok(());
+        }
+        let end = self.fabric.now + ASKING;
+        while let Some(row) = self.forgotten_row() {
+            ensure!(self.fabric.now < end, "{row:?} stays, and no device holds anything of it");
+            self.run_for(Duration::from_secs(1))?;
+        }
+        Ok(())
+    }
+
+    /// The row of a session that should end by its silence.
+    fn forgotten_row(&self) -> Option<SessionRow> {
+        let held: Vec<Identity> = self.devices.iter().flat_map(DeviceNode::identities).collect();
+        let is_held = |key: &SessionKey| {
+            held.iter().any(|identity| (identity.flow.client, identity.session) == (key.client, key.session))
+        };
+        let mut open = self.held().rows.values().filter(|row| !row.ended && row.lease > 0);
+        open.find(|row| !is_held(&row.key)).copied()
     }
 
     /// What is still under way.
