@@ -15,6 +15,8 @@ use crate::say;
 pub(crate) const PAYLOAD: usize = 100;
 /// Of Figure 16.
 pub(crate) const LARGE_PAYLOAD: usize = 1000;
+/// Designs of it.
+pub(crate) const FIGURE_16: [Design; 3] = [Design::ClientServer, PMNET, Design::Nic];
 /// Shares of updates of Figure 20.
 pub(crate) const FIGURE_20: [u32; 2] = [100, 50];
 const ALL: [Waits; 3] = [Waits::Block, Waits::Polls, Waits::Spin];
@@ -70,11 +72,19 @@ pub(crate) fn specs(args: &PmnetArgs, section: PmnetSection) -> Vec<Spec> {
 fn figure_15(sizes: &[usize]) -> Vec<Spec> {
     let designs = |waits| match waits {
         Waits::Block => {
-            vec![Design::Direct, Design::ClientServer, Design::Tcp, Design::Bypass, PMNET, PMNET_FILE]
+            vec![
+                Design::Direct,
+                Design::ClientServer,
+                Design::Tcp,
+                Design::Bypass,
+                PMNET,
+                Design::Nic,
+                PMNET_FILE,
+            ]
         }
-        Waits::Polls => vec![PMNET, PMNET_FILE],
+        Waits::Polls => vec![PMNET, Design::Nic, PMNET_FILE],
         // A device that forwards bypasses and a server cannot both spin on one core.
-        Waits::Spin => vec![Design::Direct, Design::ClientServer, PMNET, PMNET_FILE],
+        Waits::Spin => vec![Design::Direct, Design::ClientServer, PMNET, Design::Nic, PMNET_FILE],
     };
     let each = |waits| {
         sizes.iter().flat_map(move |size| {
@@ -87,8 +97,7 @@ fn figure_15(sizes: &[usize]) -> Vec<Spec> {
 fn figure_16(clients: &[usize]) -> Vec<Spec> {
     let of = |clients: &usize| {
         let clients = *clients;
-        [Design::ClientServer, PMNET]
-            .map(|design| Spec::ideal(design, Waits::Block, LARGE_PAYLOAD).by(clients))
+        FIGURE_16.map(|design| Spec::ideal(design, Waits::Block, LARGE_PAYLOAD).by(clients))
     };
     clients.iter().flat_map(of).collect()
 }
@@ -156,10 +165,15 @@ pub(crate) fn copies(it: App, design: Design) -> Spec {
 }
 
 fn figure_21(apps: &[AppChoice]) -> Vec<Spec> {
-    let maps = apps.iter().map(|choice| choice.app()).filter(|app| matches!(app, App::Map(_)));
     let of =
         |it: App| [Design::ClientServer, Design::Replicated, PMNET, PMNET_3].map(|design| copies(it, design));
-    std::iter::once(App::Ideal).chain(maps).flat_map(of).collect()
+    replicated(apps).flat_map(of).collect()
+}
+
+/// Applications of Figure 21: those whose server there are replicas of.
+pub(crate) fn replicated(apps: &[AppChoice]) -> impl Iterator<Item = App> {
+    let served = apps.iter().map(|choice| choice.app());
+    std::iter::once(App::Ideal).chain(served.filter(|app| matches!(app, App::Map(_)) || app.is_on_redis()))
 }
 
 fn figure_22(clients: &[usize]) -> Vec<Spec> {

@@ -23,6 +23,8 @@ const SCHEMA: u32 = 1;
 pub(crate) mod paper {
     /// Figure 15: Client-Server over PMNet-Switch, by payload.
     pub(crate) const FIGURE_15: [(usize, f64); 2] = [(50, 2.83), (1000, 2.19)];
+    /// Client-Server over PMNet-NIC.
+    pub(crate) const FIGURE_15_NIC: [(usize, f64); 2] = [(50, 2.9), (1000, 2.19)];
     /// Figure 18, µs: without replication and with three copies.
     pub(crate) const CLIENT_LOG: [f64; 2] = [10.4, 41.61];
     pub(crate) const SERVER_LOG: [f64; 2] = [47.97, 94.02];
@@ -127,6 +129,7 @@ pub(crate) mod tests {
             Design::Pmnet { devices: 3, .. } => 22.0,
             Design::Pmnet { cache: true, .. } => 10.0,
             Design::Pmnet { .. } => 20.0,
+            Design::Nic => 20.4,
             Design::Direct => 30.0,
             Design::Replicated => 176.0,
             _ => 60.0,
@@ -144,6 +147,9 @@ pub(crate) mod tests {
             p50_us: of(us),
             p99_us: of(us * 2.0),
             update_p50_us: Some(of(us)),
+            update_mean_us: Some(of(us)),
+            reads: of(0.0),
+            locks: of(0.0),
             distribution: PERCENTILES.iter().map(|at| of(us * (0.5 + at / 100.0))).collect(),
             device_us: Some(of(3.0)),
             server_us: Some(of(9.0)),

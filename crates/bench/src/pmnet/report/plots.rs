@@ -1,12 +1,15 @@
 //! The plots.
 
+use super::judge::update_mean;
 use super::{Results, paper};
 use crate::error::BenchError;
 use crate::measure::stats::Summary;
 use crate::pmnet::app::App;
 use crate::pmnet::compare::{PERCENTILES, Row, find};
 use crate::pmnet::design::{Design, PMNET, PMNET_3, PMNET_CACHE, PMNET_FILE, Spec, Waits};
-use crate::pmnet::sections::{FIGURE_20, LARGE_PAYLOAD, PAYLOAD, app, copies, key_value};
+use crate::pmnet::sections::{
+    FIGURE_16, FIGURE_20, LARGE_PAYLOAD, PAYLOAD, app, copies, key_value, replicated,
+};
 use crate::report::svg::{Panel, Plot, bars, short};
 use plotters::coord::Shift;
 use plotters::prelude::*;
@@ -86,7 +89,8 @@ fn line(name: String, points: impl Iterator<Item = Option<(f64, Summary)>>) -> L
 
 fn figure_15(results: &Results, waits: Waits) -> Chart {
     let how = word(waits);
-    let designs = [Design::ClientServer, PMNET, Design::Direct, Design::Tcp, Design::Bypass, PMNET_FILE];
+    let designs =
+        [Design::ClientServer, PMNET, Design::Direct, Design::Tcp, Design::Bypass, Design::Nic, PMNET_FILE];
     let of = |design: Design| {
         let points = results.settings.sizes.iter().map(move |size| {
             let row = find(&results.rows, Spec::ideal(design, waits, *size))?;
@@ -109,7 +113,7 @@ fn figure_16(results: &Results) -> Chart {
         line(design.name(), points)
     };
     let title = "Figure 16: mean latency by bandwidth, µs".to_owned();
-    let lines = [Design::ClientServer, PMNET].map(of).into();
+    let lines = FIGURE_16.map(of).into();
     Chart { file: "figure-16.svg".into(), title, x: "Gbit/s of payload", lines }
 }
 
@@ -200,12 +204,11 @@ fn figure_21(results: &Results) -> Vec<Panel> {
         let designs = [("3 servers", Design::Replicated), ("1 device", PMNET), ("3 devices", PMNET_3)];
         let bars = designs.map(|(name, design)| {
             let row = find(&results.rows, copies(it, design));
-            (name.to_owned(), row.and_then(|row| row.mean_us.over(&base.mean_us)))
+            (name.to_owned(), row.and_then(|row| update_mean(row).over(update_mean(base))))
         });
         panel(&it.name(), bars.to_vec())
     };
-    let all = std::iter::once(App::Ideal).chain(results.settings.apps.iter().map(|choice| choice.app()));
-    all.filter_map(of).collect()
+    replicated(&results.settings.apps).filter_map(of).collect()
 }
 
 fn figure_22(results: &Results) -> Vec<Panel> {
