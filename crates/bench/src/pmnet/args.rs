@@ -77,6 +77,8 @@ pub struct PmnetArgs {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PmnetSection {
+    /// Where an update's time goes without PMNet
+    Fig2,
     /// Update latency of an ideal handler by payload
     Fig15,
     /// Bandwidth against latency
@@ -101,6 +103,7 @@ impl PmnetSection {
     /// The name in reports.
     pub(crate) fn name(self) -> &'static str {
         match self {
+            Self::Fig2 => "Figure 2",
             Self::Fig15 => "Figure 15",
             Self::Fig16 => "Figure 16",
             Self::Fig18 => "Figure 18",
@@ -231,6 +234,9 @@ pub struct PmnetServerArgs {
     /// Never wait in the kernel
     #[arg(long)]
     pub spin: bool,
+    /// Of a plain server over UDP: replies end with when the request was taken, executed, and durable
+    #[arg(long)]
+    pub stamps: bool,
     /// Let others on this core finish their slices first
     #[arg(long)]
     pub background: bool,

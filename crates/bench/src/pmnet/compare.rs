@@ -147,7 +147,7 @@ pub(crate) fn settings_of(lab: &Lab, spec: Spec) -> Settings {
 }
 
 /// Fills the application, past whatever is measured where that is possible.
-fn load(stand: &Stand, settings: Settings) -> Result<(), BenchError> {
+pub(crate) fn load(stand: &Stand, settings: Settings) -> Result<(), BenchError> {
     let requests = fill(settings);
     if requests.is_empty() {
         return Ok(());

@@ -7,6 +7,7 @@
 mod app;
 mod args;
 mod awake;
+mod breakdown;
 mod compare;
 mod course;
 mod design;

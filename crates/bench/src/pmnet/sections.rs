@@ -3,6 +3,7 @@
 use super::Lab;
 use super::app::App;
 use super::args::{AppChoice, PmnetArgs, PmnetSection};
+use super::breakdown;
 use super::compare;
 use super::design::{Design, PMNET, PMNET_3, PMNET_CACHE, PMNET_FILE, Spec, Waits};
 use super::model;
@@ -26,9 +27,15 @@ pub(crate) fn measure(lab: &Lab, results: &mut Results) -> Result<(), BenchError
     let mut tried: Vec<Spec> = Vec::new();
     for section in lab.args.only.clone() {
         say(format_args!("{}", section.name()));
-        if section == PmnetSection::Recovery {
-            results.recovery.extend(recovery::measure(lab, &mut results.notes)?);
-            continue;
+        match section {
+            PmnetSection::Fig2 => {
+                let specs: Vec<Spec> =
+                    breakdown::apps(&lab.args.apps).into_iter().map(breakdown::spec_of).collect();
+                note_missing(lab, &specs, results);
+                results.breakdown.extend(breakdown::measure(lab, &mut results.notes)?);
+            }
+            PmnetSection::Recovery => results.recovery.extend(recovery::measure(lab, &mut results.notes)?),
+            _ => {}
         }
         // What an earlier figure has measured is not measured again.
         let wanted = specs(&lab.args, section);
@@ -64,7 +71,7 @@ pub(crate) fn specs(args: &PmnetArgs, section: PmnetSection) -> Vec<Spec> {
         PmnetSection::Fig20 => figure_20(&args.apps),
         PmnetSection::Fig21 => figure_21(&args.apps),
         PmnetSection::Fig22 => figure_22(&args.clients),
-        PmnetSection::Recovery => Vec::new(),
+        PmnetSection::Fig2 | PmnetSection::Recovery => Vec::new(),
         PmnetSection::Model => model::specs(&key_value(&args.apps)),
     }
 }

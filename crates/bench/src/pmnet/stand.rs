@@ -33,7 +33,8 @@ const FOLLOW_MAX: Duration = Duration::from_secs(60);
 const SLOW_MS: &str = "500";
 const ANYWHERE: Ipv4Addr = Ipv4Addr::UNSPECIFIED;
 /// A server that speaks RESP, for whoever is on its host.
-const LOCAL_RESP: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), RESP_PORT);
+pub(crate) const LOCAL_RESP: SocketAddr =
+    SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), RESP_PORT);
 
 /// Everything that runs. Processes end before their hosts and folders: fields drop in order.
 #[derive(Debug)]
@@ -59,11 +60,13 @@ pub(crate) struct Extent {
     pub(crate) region_bytes: u64,
     /// Whether redis keeps what it is told.
     pub(crate) persists: bool,
+    /// Whether a plain server tells when it did what.
+    pub(crate) stamps: bool,
 }
 
 impl Default for Extent {
     fn default() -> Self {
-        Self { log_bytes: LOG_BYTES, region_bytes: 256 << 20, persists: true }
+        Self { log_bytes: LOG_BYTES, region_bytes: 256 << 20, persists: true, stamps: false }
     }
 }
 
@@ -217,6 +220,7 @@ impl Stand {
             command.args(["--structure", structure.name()]);
         }
         command.args(process.spin.then_some("--spin"));
+        command.args((process.extent.stamps && process.kind == ServeKind::Udp).then_some("--stamps"));
         // Being woken must not push the client from it.
         command.args(behind.then_some("--background"));
         Ok(command)

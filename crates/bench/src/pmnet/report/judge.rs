@@ -331,7 +331,7 @@ mod tests {
     #[test]
     fn what_was_not_measured_is_not_judged() {
         let mut results = sample();
-        (results.rows, results.recovery, results.model) = Default::default();
+        (results.breakdown, results.rows, results.recovery, results.model) = Default::default();
         assert!(judge(&results).iter().all(|goal| goal.target.met().is_none()));
     }
 

@@ -4,6 +4,7 @@ use super::judge::{Goal, how, mean, over_apps, ratio, rps, update_mean};
 use super::{Results, paper, simulated};
 use crate::measure::stats::Summary;
 use crate::pmnet::app::App;
+use crate::pmnet::breakdown::PARTS;
 use crate::pmnet::compare::{Row, find, groups};
 use crate::pmnet::design::{Design, PMNET, PMNET_3, PMNET_CACHE, PMNET_FILE, Spec, Waits};
 use crate::pmnet::sections::{
@@ -19,6 +20,7 @@ pub(super) fn report(results: &Results, goals: &[Goal], plots: &[Plot]) -> Strin
     head(&mut page, results);
     goal_table(&mut page, goals);
     page.plots(plots);
+    figure_2(&mut page, results);
     figure_15(&mut page, results);
     figure_16(&mut page, results);
     figure_18(&mut page, results);
@@ -162,6 +164,44 @@ fn name_of(spec: &Spec) -> String {
 
 fn is_ideal(spec: &Spec, payload: usize) -> bool {
     spec.app == App::Ideal && spec.payload == payload && spec.updates == 100
+}
+
+fn figure_2(page: &mut Page, results: &Results) {
+    if results.breakdown.is_empty() {
+        return;
+    }
+    page.paragraph("## Figure 2: where an update's time goes without PMNet");
+    page.paragraph(&format!(
+        "The paper: the server's stack and processing, persistence included, are {} % on average. Client-server, one client that \
+         rests, everybody waits in the kernel, {PAYLOAD} B; means over the middle half of each run's round trips, µs, medians over \
+         the rounds, each with its share. All hosts have one clock. *Client's stack*: from before the client's call that sends until the \
+         packet leaves its interface, and from the reply's arrival there until the client has it, being woken included. *Network*: between the \
+         client's interface and the server's, through the device that forwards, both ways. *Server's stack*: from the packet's arrival at the \
+         server's interface until the server has it, being woken included, and from when the update is durable until the reply leaves. \
+         *Processing*: the handler, until its commit. *Persistence*: the commit. The kernel stamps packets at both interfaces (packet \
+         sockets that nobody waits for), the structures' server stamps what it does. Redis is not changed: processing is what it says \
+         itself that a SET takes, persistence how much sooner the reply leaves in a run beside it without an append-only file, and the rest \
+         its stack, in which its own reading and parsing is. *Without stamps*: the mean latency where Figures 19 to 21 measured the same load.",
+        paper::SERVER_SHARE
+    ));
+    let mut head = vec!["application"];
+    head.extend(PARTS);
+    head.extend(["round trip", "the server's share %", "without stamps"]);
+    let cells = results.breakdown.iter().map(|row| {
+        let part = |(at, us): (usize, &Summary)| {
+            let share = row.share(at).map_or("–".into(), |share| number(share.median));
+            format!("{}, {share} %", spread(us))
+        };
+        let parts: Vec<String> = row.parts.iter().enumerate().map(part).collect();
+        let plain = find(&results.rows, app(row.app, Design::ClientServer, 100, 1));
+        let whole = vec![
+            spread(&row.round_trip),
+            spread_of(row.server_share().as_ref()),
+            spread_of(plain.map(|row| &row.mean_us)),
+        ];
+        [vec![row.app.name().into_owned()], parts, whole].concat()
+    });
+    page.table(&head, cells);
 }
 
 fn figure_15(page: &mut Page, results: &Results) {
@@ -496,6 +536,7 @@ mod tests {
             cells = if line.starts_with('|') { here } else { 0 };
         }
         for heading in [
+            "Figure 2",
             "Figure 15",
             "Figure 16",
             "Figure 18",
@@ -518,7 +559,7 @@ mod tests {
     #[test]
     fn figures_that_were_not_measured_are_left_out() {
         let mut results = sample();
-        (results.rows, results.recovery, results.model) = Default::default();
+        (results.breakdown, results.rows, results.recovery, results.model) = Default::default();
         let text = report(&results, &judge(&results), &[]);
         assert!(!text.contains("## Figure") && text.contains("not measured"), "{text}");
     }

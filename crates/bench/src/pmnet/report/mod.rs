@@ -7,6 +7,7 @@ mod simulated;
 
 use super::Lab;
 use super::args::PmnetArgs;
+use super::breakdown;
 use super::compare::Row;
 use super::model::Model;
 use super::recovery;
@@ -21,6 +22,8 @@ const SCHEMA: u32 = 1;
 
 /// The paper's numbers (§VI-B).
 pub(crate) mod paper {
+    /// Figure 2: the server's share of an update's latency, percent, on average.
+    pub(crate) const SERVER_SHARE: f64 = 70.0;
     /// Figure 15: Client-Server over PMNet-Switch, by payload.
     pub(crate) const FIGURE_15: [(usize, f64); 2] = [(50, 2.83), (1000, 2.19)];
     /// Client-Server over PMNet-NIC.
@@ -54,6 +57,7 @@ pub(crate) struct Results {
     pub(crate) took_seconds: f64,
     /// What the reader must know: failures, what was left out.
     pub(crate) notes: Vec<String>,
+    pub(crate) breakdown: Vec<breakdown::Row>,
     pub(crate) rows: Vec<Row>,
     pub(crate) recovery: Vec<recovery::Row>,
     pub(crate) model: Model,
@@ -73,6 +77,7 @@ impl Results {
             settings,
             took_seconds: 0.0,
             notes: Vec::new(),
+            breakdown: Vec::new(),
             rows: Vec::new(),
             recovery: Vec::new(),
             model: Model::default(),
@@ -81,7 +86,7 @@ impl Results {
 
     /// True if no measurement came to an end.
     pub(crate) fn is_empty(&self) -> bool {
-        self.rows.is_empty() && self.recovery.is_empty()
+        self.rows.is_empty() && self.recovery.is_empty() && self.breakdown.is_empty()
     }
 }
 
@@ -183,6 +188,10 @@ pub(crate) mod tests {
                 devices_3: of(22.0),
                 many: of(3.0),
             });
+        }
+        for app in breakdown::apps(&results.settings.apps) {
+            let parts = [9.0, 6.0, 15.0, 10.0, 20.0].map(of).into();
+            results.breakdown.push(breakdown::Row { app, parts, round_trip: of(60.0) });
         }
         for (design, us) in [(PMNET, 10.0), (PMNET_FILE, 40.0)] {
             let (boot_seconds, replay_seconds) = (of(0.01), of(5.0));

@@ -304,7 +304,7 @@ mod tests {
     fn nothing_measured_draws_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let mut results = sample();
-        (results.rows, results.recovery, results.model) = Default::default();
+        (results.breakdown, results.rows, results.recovery, results.model) = Default::default();
         assert!(draw(dir.path(), &results).unwrap().is_empty());
     }
 }

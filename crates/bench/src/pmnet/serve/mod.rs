@@ -2,7 +2,7 @@
 
 mod handler;
 mod logger;
-mod plain;
+pub(crate) mod plain;
 mod pmnet;
 mod replicas;
 pub(crate) mod tcp;
