@@ -34,7 +34,9 @@ pub(crate) const PARTS: [&str; 5] =
 const SERVER_PARTS: usize = 2;
 /// Bytes of a frame that are looked at.
 const HEADERS_BYTES_MAX: usize = 128;
-/// Of a run so much in front of it does not count: the kernel takes time stamps some time after it was first asked to.
+/// The kernel takes time stamps some time after it was first asked to; so much later, it never will.
+const STAMPS_WITHIN: Duration = Duration::from_secs(5);
+/// Of a run, such a part in front of it does not count.
 const WARM_UP_SHARE: u32 = 4;
 /// Longest wait for one reply.
 const REPLY_MAX: Duration = Duration::from_secs(20);
@@ -79,6 +81,8 @@ pub(crate) fn apps(choices: &[AppChoice]) -> Vec<App> {
 
 /// Every application in turns; a failure becomes a note.
 pub(crate) fn measure(lab: &Lab, notes: &mut Vec<String>) -> Result<Vec<Row>, BenchError> {
+    // As long as there is a tap the kernel goes on taking time stamps; without one, it takes a while to begin again.
+    let _tap = Tap::open("lo").ok();
     let apps = apps(&lab.args.apps);
     let can_run = |it: &App| lab.can_run(&spec_of(*it));
     let mut rounds: Vec<(App, Vec<[f64; 5]>)> =
@@ -135,7 +139,7 @@ struct Run {
 
 fn run(lab: &Lab, it: App, persists: bool) -> Result<Run, BenchError> {
     let spec = spec_of(it);
-    let extent = Extent { persists, stamps: !it.is_on_redis(), ..Extent::default() };
+    let extent = Extent { persists, stamps: !it.is_on_redis(), ..Extent::of(lab) };
     let stand = Stand::start(lab, spec, extent)?;
     let _awake = lab.keep_awake(spec.waits);
     let settings = settings_of(lab, spec);
@@ -157,12 +161,16 @@ fn run(lab: &Lab, it: App, persists: bool) -> Result<Run, BenchError> {
             Traveller { channel: stand.open_channel()?, taps, port: port_of(it), has_stamps: extent.stamps };
         let mut work = clients(settings, 1).remove(0);
         let (mut ask, mut reply, mut trips) = (Ask::default(), Vec::new(), Vec::new());
-        let begun = Instant::now();
-        while begun.elapsed() < length + length / WARM_UP_SHARE {
+        let (opened, mut begun) = (Instant::now(), None::<Instant>);
+        while begun.is_none_or(|begun| begun.elapsed() < length + length / WARM_UP_SHARE) {
+            check_stop()?;
             std::thread::sleep(rest);
             work.next(&reply, &mut ask)?;
             let trip = traveller.travel(&ask, &mut reply)?;
-            let counts = begun.elapsed() >= length / WARM_UP_SHARE;
+            if begun.is_none() && (trip.is_some() || opened.elapsed() > STAMPS_WITHIN) {
+                begun = Some(Instant::now());
+            }
+            let counts = begun.is_some_and(|begun| begun.elapsed() >= length / WARM_UP_SHARE);
             trips.extend(trip.filter(|_| counts));
         }
         Ok::<_, BenchError>(trips)

@@ -113,7 +113,7 @@ pub(crate) fn run(lab: &Lab, specs: &[Spec], notes: &mut Vec<String>) -> Result<
 }
 
 fn turn(lab: &Lab, spec: Spec) -> Result<Sample, BenchError> {
-    let stand = Stand::start(lab, spec, Extent::default())?;
+    let stand = Stand::start(lab, spec, Extent::of(lab))?;
     let _awake = lab.keep_awake(spec.waits);
     let settings = settings_of(lab, spec);
     let length = Duration::from_secs_f64(lab.args.seconds);

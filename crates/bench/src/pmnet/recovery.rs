@@ -99,7 +99,7 @@ fn replay(lab: &Lab, design: Design, entries: u64) -> Result<(f64, f64), BenchEr
     let extent = Extent {
         log_bytes: (entries * FRAME_BYTES * 3 / 2).max(64 << 20),
         region_bytes: 512 << 20,
-        ..Extent::default()
+        ..Extent::of(lab)
     };
     let mut stand = Stand::start(lab, spec, extent)?;
     let mut filler = stand.course.client.enter(|| {

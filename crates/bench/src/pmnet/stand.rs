@@ -25,6 +25,8 @@ use tempfile::TempDir;
 const METRICS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9151);
 /// Bytes of a device's log.
 const LOG_BYTES: u64 = 256 << 20;
+/// Bytes of a handler's region.
+const HANDLER_BYTES: u64 = 256 << 20;
 /// Bytes of a `landfall serve` region.
 const REGION_BYTES: u64 = 512 << 20;
 /// Replicas that do not follow after so long never will.
@@ -64,9 +66,12 @@ pub(crate) struct Extent {
     pub(crate) stamps: bool,
 }
 
-impl Default for Extent {
-    fn default() -> Self {
-        Self { log_bytes: LOG_BYTES, region_bytes: 256 << 20, persists: true, stamps: false }
+impl Extent {
+    /// As large as a run needs; of a quick one, a quarter of that, which takes less time to map.
+    pub(crate) fn of(lab: &Lab) -> Self {
+        let parts = if lab.args.quick { 4 } else { 1 };
+        let (log_bytes, region_bytes) = (LOG_BYTES / parts, HANDLER_BYTES / parts);
+        Self { log_bytes, region_bytes, persists: true, stamps: false }
     }
 }
 
@@ -231,6 +236,7 @@ impl Stand {
         let server = &self.course.server;
         if self.spec.app == App::Landfall {
             let dir = make_dir(&self.scratch.path().join("serve"))?;
+            let serve_bytes = REGION_BYTES * extent.region_bytes / HANDLER_BYTES;
             let mut command = match self.is_behind() {
                 true => lab.command_behind(server, &lab.landfall),
                 false => lab.command_on(server, lab.args.server_core, &lab.landfall),
@@ -238,7 +244,7 @@ impl Stand {
             let at = SocketAddr::new(ANYWHERE.into(), RESP_PORT).to_string();
             command.args(["serve", "--resp", &at, "--workers", "1", "--insecure-no-password"]);
             command
-                .args(["--scrub-rate", "0", "--capacity", &REGION_BYTES.to_string()])
+                .args(["--scrub-rate", "0", "--capacity", &serve_bytes.to_string()])
                 .arg("--dir")
                 .arg(&dir);
             return launch(command, &dir, "landfall serve");

@@ -76,7 +76,9 @@ fn words(page: &mut Page, results: &Results) {
          *Spinning*: client and whoever answers it never wait. In both, what works behind the client's back is on the \
          client's core, which it has while the client rests; otherwise all wait in the kernel, and devices and servers share \
          a core. *On a file*: commits of the structures end with `fdatasync` on an ordinary file system, as those of Redis \
-         (`appendfsync always`) do everywhere here; else structures are on persistent memory.",
+         (`appendfsync always`) do, and of Twitter and TPC-C on it; else structures are in pools on persistent memory, each commit \
+         flushed and fenced. *Redis on tmpfs* syncs always, too, and its append-only file is on tmpfs, as the paper's is on a DAX file system: \
+         a write is a copy and a sync a call, but no line is flushed, where a DAX file system writes past the caches.",
     );
     page.paragraph(&format!(
         "*A client that rests* pauses for {} µs after each request (4 times as long where the server's commits \
@@ -336,6 +338,37 @@ fn figure_19(page: &mut Page, results: &Results) {
         cells.push([vec!["**mean**".into(), clients.to_string()], values.collect()].concat());
     }
     page.table(&head, cells);
+    mixes(page, rows, &all);
+}
+
+/// What the workloads' requests are.
+fn mixes(page: &mut Page, rows: &[Row], apps: &[App]) {
+    let dependent = |app: &App| app.is_on_redis() && !app.is_key_value();
+    let cells = apps.iter().filter(|app| dependent(app)).filter_map(|it| {
+        let row = find(rows, app(*it, Design::ClientServer, 100, 1))?;
+        let updates = 100.0 - row.reads.median - row.locks.median;
+        let per_transaction = row.rps.over(&row.tps);
+        let name = it.name().into_owned();
+        let shares = [updates, row.reads.median, row.locks.median].map(number);
+        Some([vec![name], shares.to_vec(), vec![spread_of(per_transaction.as_ref())]].concat())
+    });
+    let cells: Vec<Vec<String>> = cells.collect();
+    if cells.is_empty() {
+        return;
+    }
+    page.paragraph(&format!(
+        "What Twitter and TPC-C ask for where every transaction writes (100 %), percent of their requests. Key-value workloads send \
+         updates and reads in the share that heads the column, by keys after Zipf's law, as YCSB does; of Twitter and TPC-C, that \
+         is the share of transactions that write. Twitter: of those, 80 % post (a number from `INCR`, the post, the list of followers, and a \
+         place in each one's list and in the timeline), 20 % follow somebody. TPC-C: new-order and payment in its proportion (45 to 43), each \
+         under a lock of its district; order-status reads. Locks, and the numbers that `INCR` hands out, must be taken at the server and bypass \
+         the log, and so do reads: {} % of the paper's TPC-C requests are for locks.",
+        paper::LOCKS
+    ));
+    page.table(
+        &["application", "updates", "reads", "locks and numbers", "requests a transaction"],
+        cells.into_iter(),
+    );
 }
 
 fn figure_20(page: &mut Page, results: &Results) {

@@ -1,5 +1,6 @@
 //! What was measured, and the report on it, beside the paper's numbers.
 
+mod chart;
 mod judge;
 mod markdown;
 mod plots;
@@ -24,6 +25,8 @@ const SCHEMA: u32 = 1;
 pub(crate) mod paper {
     /// Figure 2: the server's share of an update's latency, percent, on average.
     pub(crate) const SERVER_SHARE: f64 = 70.0;
+    /// Requests of TPC-C that are for locks, percent (§III-C).
+    pub(crate) const LOCKS: f64 = 13.7;
     /// Figure 15: Client-Server over PMNet-Switch, by payload.
     pub(crate) const FIGURE_15: [(usize, f64); 2] = [(50, 2.83), (1000, 2.19)];
     /// Client-Server over PMNet-NIC.
