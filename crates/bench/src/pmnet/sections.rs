@@ -205,6 +205,7 @@ pub(crate) fn figure_22_loads(clients: &[usize]) -> Vec<[Spec; 2]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pmnet::design::On;
     use clap::ValueEnum;
     use std::collections::BTreeSet;
 
@@ -224,6 +225,33 @@ mod tests {
             let lines: BTreeSet<String> = specs.iter().map(Spec::describe).collect();
             assert_eq!(lines.len(), specs.len());
         }
+    }
+
+    #[test]
+    fn the_network_card_is_beside_the_switch_and_client_server_under_every_load_of_figures_15_and_16() {
+        for specs in [figure_15(&[50, 1000]), figure_16(&[1, 16])] {
+            for card in specs.iter().filter(|spec| spec.design == Design::Nic) {
+                for beside in [PMNET, Design::ClientServer] {
+                    assert!(specs.contains(&card.by_design(beside)), "{}", card.describe());
+                }
+            }
+            let of = |design| specs.iter().filter(|spec| spec.design == design).count();
+            assert_eq!(of(Design::Nic), of(PMNET));
+            assert!(of(PMNET) > 0);
+        }
+    }
+
+    #[test]
+    fn three_copies_are_measured_of_every_application_with_a_server_that_replicates() {
+        let specs = figure_21(AppChoice::value_variants());
+        let has = |it, design| specs.iter().any(|spec| spec.app == it && spec.design == design);
+        for on in [On::Memory, On::File] {
+            for it in [App::Redis(on), App::Twitter(on), App::Tpcc(on)] {
+                assert!(has(it, Design::Replicated) && has(it, PMNET_3) && has(it, Design::ClientServer));
+            }
+        }
+        assert!(has(App::Ideal, PMNET_3) && !has(App::Landfall, PMNET_3));
+        assert!(specs.iter().all(|spec| spec.updates == 100 && spec.clients == 1));
     }
 
     #[test]

@@ -114,12 +114,13 @@ pub(crate) mod tests {
     use super::*;
     use crate::measure::stats::Summary;
     use crate::pmnet::app::App;
-    use crate::pmnet::args::PmnetSection;
+    use crate::pmnet::args::{AppChoice, PmnetSection};
     use crate::pmnet::compare::PERCENTILES;
     use crate::pmnet::design::{Design, PMNET, PMNET_FILE, Spec, Waits};
     use crate::pmnet::model::{Ports, Simulated};
     use crate::pmnet::sections::{key_value, specs};
     use clap::{Parser, ValueEnum};
+    use std::collections::BTreeSet;
 
     #[derive(Parser)]
     struct Cli {
@@ -232,6 +233,12 @@ pub(crate) mod tests {
         let flags = ["pmnet", "--quick", "--clients", "5000", "--seconds", "1e9"];
         let args = Cli::try_parse_from(flags).unwrap().args.bounded();
         assert_eq!((args.rounds, args.seconds, &args.clients[..]), (1, 0.1, &[1, 4][..]));
+        assert_eq!(args.only, PmnetSection::value_variants(), "but nothing is left out");
+        assert_eq!(args.apps, AppChoice::value_variants());
+        // Each takes half of a second to start: with this many it ends within five minutes.
+        let all: BTreeSet<String> =
+            args.only.iter().flat_map(|section| specs(&args, *section)).map(|spec| spec.describe()).collect();
+        assert!(all.len() <= 300, "{}", all.len());
         let flags = ["pmnet", "--clients", "5000,0", "--sizes", "1,9999", "--seconds", "nan"];
         let args = Cli::try_parse_from(flags).unwrap().args.bounded();
         assert_eq!((&args.clients[..], &args.sizes[..], args.seconds), (&[64, 1][..], &[16, 1400][..], 1.5));
