@@ -277,6 +277,7 @@ impl Traveller {
 }
 
 /// Whether a frame carries bytes of a conversation with a server's port, over UDP or TCP in IPv4.
+#[expect(clippy::big_endian_bytes, reason = "headers of IP, UDP and TCP are in network order")]
 fn has_payload(frame: &[u8], port: u16) -> bool {
     const ETHERNET_BYTES: usize = 14;
     const UDP_BYTES: usize = 8;
@@ -369,6 +370,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::big_endian_bytes, reason = "headers of IP, UDP and TCP are in network order")]
     fn acknowledgements_of_tcp_and_other_conversations_carry_nothing() {
         let frame = |protocol: u8, port: u16, own: usize, payload: usize| {
             let mut frame = vec![0; 14 + 20 + own + payload];

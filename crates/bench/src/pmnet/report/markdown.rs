@@ -365,10 +365,7 @@ fn mixes(page: &mut Page, rows: &[Row], apps: &[App]) {
          the log, and so do reads: {} % of the paper's TPC-C requests are for locks.",
         paper::LOCKS
     ));
-    page.table(
-        &["application", "updates", "reads", "locks and numbers", "requests a transaction"],
-        cells.into_iter(),
-    );
+    page.table(&["application", "updates", "reads", "locks and numbers", "requests a transaction"], cells);
 }
 
 fn figure_20(page: &mut Page, results: &Results) {

@@ -115,6 +115,7 @@ mod tests {
     use std::time::{SystemTime, UNIX_EPOCH};
 
     #[test]
+    #[expect(clippy::big_endian_bytes, reason = "headers of IP, UDP and TCP are in network order")]
     fn a_packet_is_seen_as_it_leaves_and_as_it_arrives_between_the_calls_around_it() {
         let tap = match Tap::open("lo") {
             Ok(tap) => tap,
