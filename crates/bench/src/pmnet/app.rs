@@ -1,5 +1,6 @@
 //! The applications that are measured.
 
+use super::design::On;
 use landfall_handlers::Structure;
 use serde::{Serialize, Serializer};
 use std::borrow::Cow;
@@ -13,14 +14,14 @@ pub(crate) enum App {
     Map(Structure),
     /// The same on a file: each commit ends with `fdatasync`.
     Filed(Structure),
-    /// redis-server, `appendfsync always` on a file.
-    Redis,
+    /// redis-server, `appendfsync always`.
+    Redis(On),
     /// `landfall serve` on persistent memory.
     Landfall,
-    /// The Twitter clone of Redis' tutorial.
-    Twitter,
-    /// New-order and payment.
-    Tpcc,
+    /// The Twitter clone of Redis' tutorial, on redis-server.
+    Twitter(On),
+    /// New-order and payment, on redis-server.
+    Tpcc(On),
 }
 
 impl App {
@@ -30,10 +31,13 @@ impl App {
             Self::Ideal => "ideal",
             Self::Map(structure) => structure.name(),
             Self::Filed(structure) => return format!("{} on a file", structure.name()).into(),
-            Self::Redis => "redis",
+            Self::Redis(On::File) => "redis",
+            Self::Redis(On::Memory) => "redis on tmpfs",
             Self::Landfall => "landfall serve",
-            Self::Twitter => "twitter",
-            Self::Tpcc => "tpcc",
+            Self::Twitter(On::File) => "twitter",
+            Self::Twitter(On::Memory) => "twitter on tmpfs",
+            Self::Tpcc(On::File) => "tpcc",
+            Self::Tpcc(On::Memory) => "tpcc on tmpfs",
         };
         name.into()
     }
@@ -48,23 +52,31 @@ impl App {
 
     /// Whether what it keeps lies on an ordinary file system.
     pub(crate) fn is_on_file(self) -> bool {
-        matches!(self, Self::Filed(_) | Self::Redis | Self::Twitter | Self::Tpcc)
+        matches!(
+            self,
+            Self::Filed(_) | Self::Redis(On::File) | Self::Twitter(On::File) | Self::Tpcc(On::File)
+        )
+    }
+
+    /// Whether its server is redis-server.
+    pub(crate) fn is_on_redis(self) -> bool {
+        matches!(self, Self::Redis(_) | Self::Twitter(_) | Self::Tpcc(_))
     }
 
     /// How many times longer than others its client must rest until the server is done: where commits wait for a file, or
     /// a side-car stands in between.
     pub(crate) fn rests(self) -> u32 {
-        if self.is_on_file() || self == Self::Landfall { 4 } else { 1 }
+        if self.is_on_file() || self.speaks_resp() { 4 } else { 1 }
     }
 
     /// Whether its server is a process that speaks RESP.
     pub(crate) fn speaks_resp(self) -> bool {
-        matches!(self, Self::Redis | Self::Landfall | Self::Twitter | Self::Tpcc)
+        self.is_on_redis() || self == Self::Landfall
     }
 
     /// Whether it is one of the key-value workloads: all but those whose requests depend on each other.
     pub(crate) fn is_key_value(self) -> bool {
-        matches!(self, Self::Map(_) | Self::Filed(_) | Self::Redis | Self::Landfall)
+        matches!(self, Self::Map(_) | Self::Filed(_) | Self::Redis(_) | Self::Landfall)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Flags of `landfall bench pmnet`.
 
 use super::app::App;
+use super::design::On;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use std::net::SocketAddr;
@@ -76,6 +77,8 @@ pub struct PmnetArgs {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PmnetSection {
+    /// Where an update's time goes without PMNet
+    Fig2,
     /// Update latency of an ideal handler by payload
     Fig15,
     /// Bandwidth against latency
@@ -100,6 +103,7 @@ impl PmnetSection {
     /// The name in reports.
     pub(crate) fn name(self) -> &'static str {
         match self {
+            Self::Fig2 => "Figure 2",
             Self::Fig15 => "Figure 15",
             Self::Fig16 => "Figure 16",
             Self::Fig18 => "Figure 18",
@@ -115,7 +119,7 @@ impl PmnetSection {
 
 /// An application of the paper's evaluation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 pub enum AppChoice {
     /// B-tree
     Btree,
@@ -135,6 +139,12 @@ pub enum AppChoice {
     Twitter,
     /// New-order and payment of TPC-C on Redis
     Tpcc,
+    /// Redis, `appendfsync always` on tmpfs
+    RedisTmpfs,
+    /// The Twitter clone on that
+    TwitterTmpfs,
+    /// TPC-C on that
+    TpccTmpfs,
 }
 
 impl AppChoice {
@@ -146,10 +156,13 @@ impl AppChoice {
             Self::Rbtree => App::Map(RedBlack),
             Self::Hashmap => App::Map(HashMap),
             Self::Skiplist => App::Map(SkipList),
-            Self::Redis => App::Redis,
+            Self::Redis => App::Redis(On::File),
+            Self::RedisTmpfs => App::Redis(On::Memory),
             Self::Landfall => App::Landfall,
-            Self::Twitter => App::Twitter,
-            Self::Tpcc => App::Tpcc,
+            Self::Twitter => App::Twitter(On::File),
+            Self::TwitterTmpfs => App::Twitter(On::Memory),
+            Self::Tpcc => App::Tpcc(On::File),
+            Self::TpccTmpfs => App::Tpcc(On::Memory),
         }
     }
 }
@@ -212,7 +225,7 @@ pub struct PmnetServerArgs {
     /// Bytes of it
     #[arg(long, default_value_t = 256 << 20)]
     pub capacity: u64,
-    /// Hosts that must have an update before it is answered
+    /// Hosts that must have an update before it is answered; of a side-car, its server's replicas
     #[arg(long, value_delimiter = ',')]
     pub replicas: Vec<SocketAddr>,
     /// Of a logger: the server; of a side-car: the server behind it
@@ -221,6 +234,9 @@ pub struct PmnetServerArgs {
     /// Never wait in the kernel
     #[arg(long)]
     pub spin: bool,
+    /// Of a plain server over UDP: replies end with when the request was taken, executed, and durable
+    #[arg(long)]
+    pub stamps: bool,
     /// Let others on this core finish their slices first
     #[arg(long)]
     pub background: bool,

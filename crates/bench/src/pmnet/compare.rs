@@ -41,6 +41,10 @@ pub(crate) struct Row {
     pub(crate) p99_us: Summary,
     /// Of updates alone.
     pub(crate) update_p50_us: Option<Summary>,
+    pub(crate) update_mean_us: Option<Summary>,
+    /// Requests that read, and bypasses that change something (locks, numbers), of a hundred.
+    pub(crate) reads: Summary,
+    pub(crate) locks: Summary,
     /// [`PERCENTILES`] of a request's latency, µs.
     pub(crate) distribution: Vec<Summary>,
     /// CPU time of all devices, µs a request; of one that spins, the time of its core.
@@ -62,6 +66,9 @@ struct Sample {
     tps: f64,
     mean_us: f64,
     update_p50_us: f64,
+    update_mean_us: f64,
+    reads: f64,
+    locks: f64,
     distribution: Vec<f64>,
     device_us: f64,
     server_us: f64,
@@ -106,12 +113,12 @@ pub(crate) fn run(lab: &Lab, specs: &[Spec], notes: &mut Vec<String>) -> Result<
 }
 
 fn turn(lab: &Lab, spec: Spec) -> Result<Sample, BenchError> {
-    let stand = Stand::start(lab, spec, Extent::default())?;
+    let stand = Stand::start(lab, spec, Extent::of(lab))?;
     let _awake = lab.keep_awake(spec.waits);
     let settings = settings_of(lab, spec);
     let length = Duration::from_secs_f64(lab.args.seconds);
     let sleeps = spec.waits != Waits::Spin;
-    let length_of_rest = Duration::from_micros(lab.args.rest_us) * spec.app.rests();
+    let length_of_rest = Duration::from_micros(lab.args.rest_us) * spec.rest_factor();
     let rest = spec.rests.then_some(Rest { length: length_of_rest, sleeps });
     let plan = Plan { warm_up: lab.args.warm_up, length, rest };
     let mark = || {
@@ -140,7 +147,7 @@ pub(crate) fn settings_of(lab: &Lab, spec: Spec) -> Settings {
 }
 
 /// Fills the application, past whatever is measured where that is possible.
-fn load(stand: &Stand, settings: Settings) -> Result<(), BenchError> {
+pub(crate) fn load(stand: &Stand, settings: Settings) -> Result<(), BenchError> {
     let requests = fill(settings);
     if requests.is_empty() {
         return Ok(());
@@ -170,7 +177,7 @@ fn load(stand: &Stand, settings: Settings) -> Result<(), BenchError> {
             free.extend(done.drain(..).map(|done| done.client));
         }
         let client = free.pop().unwrap_or(0);
-        channel.send(client, &Ask { bytes, update: true, ends: true })?;
+        channel.send(client, &Ask { bytes, update: true, ends: true, ..Ask::default() })?;
         waiting += 1;
     }
     while waiting > 0 {
@@ -195,17 +202,21 @@ fn sample(measured: &Measured<Marks>, rests: bool) -> Result<Sample, BenchError>
         let used: u64 = now.iter().zip(before).map(|(now, before)| now.since_ns(*before)).sum();
         if now.is_empty() { f64::NAN } else { used as f64 / 1000.0 / requests }
     };
+    let share = |count: u64| count as f64 * 100.0 / requests;
     Ok(Sample {
         rps: requests / seconds,
         tps: measured.transactions as f64 / seconds,
         mean_us: measured.all.mean() / 1000.0,
         update_p50_us: percentile(&measured.updates, 50.0),
+        update_mean_us: if measured.updates.is_empty() { f64::NAN } else { measured.updates.mean() / 1000.0 },
+        reads: share(measured.all.len() - measured.updates.len() - measured.locks),
+        locks: share(measured.locks),
         distribution: PERCENTILES.iter().map(|at| percentile(&measured.all, *at)).collect(),
         device_us: cpu(&after.devices, &before.devices),
         server_us: cpu(&after.servers, &before.servers),
         again: measured.sent_again as f64 * 1000.0 / requests,
-        acknowledged: measured.by_devices as f64 * 100.0 / requests,
-        cached: measured.from_cache as f64 * 100.0 / requests,
+        acknowledged: share(measured.by_devices),
+        cached: share(measured.from_cache),
     })
 }
 
@@ -231,6 +242,9 @@ impl Row {
             p50_us: point(50.0)?,
             p99_us: point(99.0)?,
             update_p50_us: summary(|sample| sample.update_p50_us),
+            update_mean_us: summary(|sample| sample.update_mean_us),
+            reads: summary(|sample| sample.reads)?,
+            locks: summary(|sample| sample.locks)?,
             device_us: summary(|sample| sample.device_us),
             server_us: summary(|sample| sample.server_us),
             again: summary(|sample| sample.again)?,

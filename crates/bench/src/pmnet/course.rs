@@ -2,10 +2,14 @@
 
 use crate::error::BenchError;
 use landfall_testbed::{Host, LinkOptions, Testbed};
+use landfall_xdp::{AttachMode, Bridge, Interface, Wanted, XdpError};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 88, 0, 1);
 const SERVER: Ipv4Addr = Ipv4Addr::new(10, 88, 0, 2);
+/// Second octet of the networks of hosts beside the client, and beside the server.
+const BESIDE_CLIENT: u8 = 89;
+const BESIDE_SERVER: u8 = 90;
 /// PMNet's own port at the server.
 pub(crate) const PMNET_PORT: u16 = 51000;
 /// Of plain servers: a device forwards what goes there in the kernel.
@@ -17,14 +21,29 @@ pub(crate) const REPLICA_PORT: u16 = 40002;
 /// Of servers that speak RESP.
 pub(crate) const RESP_PORT: u16 = 7001;
 
-/// A host between two others.
+/// Where devices are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// So many of them, each on a host between the client and the server.
+    Between(u8),
+    /// One, the server's own network card, behind a switch that forwards in the kernel as a device does with what is not PMNet's.
+    AtServer,
+}
+
+/// A host that a device runs on.
 #[derive(Debug)]
-pub(crate) struct Between {
+pub(crate) struct Seat {
     pub(crate) host: Host,
-    /// Its interface towards the clients.
-    pub(crate) clients: String,
-    /// Its interface towards the server.
-    pub(crate) server: String,
+    /// The device's flag that names its interfaces, and their names.
+    pub(crate) interfaces: [String; 2],
+}
+
+/// A host between two others, and its interfaces towards the clients and the server.
+#[derive(Debug)]
+struct Between {
+    host: Host,
+    clients: String,
+    server: String,
 }
 
 /// Client, devices and server in a row; gone when dropped.
@@ -32,7 +51,11 @@ pub(crate) struct Between {
 pub(crate) struct Course {
     pub(crate) client: Host,
     pub(crate) server: Host,
-    pub(crate) devices: Vec<Between>,
+    pub(crate) devices: Vec<Seat>,
+    /// Interfaces of the client and of the server.
+    pub(crate) ends: [String; 2],
+    /// Forwards on a host without a device.
+    _switch: Option<Switch>,
     /// Two hosts beside the client, or the server, and their addresses.
     pub(crate) replicas: Vec<(Host, SocketAddr)>,
 }
@@ -46,13 +69,14 @@ pub(crate) enum Beside {
 }
 
 impl Course {
-    pub(crate) fn new(devices: u8, beside: Beside) -> Result<Self, BenchError> {
+    pub(crate) fn new(place: Place, beside: Beside) -> Result<Self, BenchError> {
         let testbed = Testbed::new()?;
         let (client, server) = (testbed.host("client")?, testbed.host("server")?);
         client.disable_ipv6()?;
         server.disable_ipv6()?;
         let addresses = [vec![format!("{CLIENT}/24")], vec![format!("{SERVER}/24")]];
-        let (between, ends) = row(&testbed, &client, &server, devices, addresses)?;
+        let hosts = if let Place::Between(devices) = place { devices } else { 1 };
+        let (between, ends) = row(&testbed, &client, &server, hosts, addresses)?;
         for (host, end) in [(&client, &ends[0]), (&server, &ends[1])] {
             // A device verifies checksums, and what its programs redirect must be taken at the ends.
             host.disable_checksum_offload(end)?;
@@ -60,10 +84,23 @@ impl Course {
         }
         let replicas = match beside {
             Beside::Nobody => Vec::new(),
-            Beside::Client => neighbours(&testbed, &client, 89)?,
-            Beside::Server => neighbours(&testbed, &server, 90)?,
+            Beside::Client => neighbours(&testbed, &client, BESIDE_CLIENT)?,
+            Beside::Server => neighbours(&testbed, &server, BESIDE_SERVER)?,
         };
-        Ok(Self { client, server, devices: between, replicas })
+        let mut switch = None;
+        let devices = match place {
+            Place::Between(_) => between.into_iter().map(Seat::between).collect(),
+            Place::AtServer => {
+                switch = between.into_iter().next().map(Switch::start).transpose()?;
+                vec![Seat { host: server.clone(), interfaces: ["--nic".into(), ends[1].clone()] }]
+            }
+        };
+        Ok(Self { client, server, devices, ends, _switch: switch, replicas })
+    }
+
+    /// Where a replica beside the server finds the server's redis.
+    pub(crate) fn primary_for(replica: u8) -> SocketAddr {
+        SocketAddr::new(Ipv4Addr::new(10, BESIDE_SERVER, replica + 1, 1).into(), RESP_PORT)
     }
 
     /// A port of the server, as the client sees it.
@@ -74,6 +111,34 @@ impl Course {
     /// A port of the client's own host.
     pub(crate) fn at_client(port: u16) -> SocketAddr {
         SocketAddr::new(IpAddr::V4(CLIENT), port)
+    }
+}
+
+impl Seat {
+    fn between(Between { host, clients, server }: Between) -> Self {
+        Self { host, interfaces: ["--between".into(), format!("{clients},{server}")] }
+    }
+}
+
+/// A switch that forwards everything in the kernel; ends when dropped.
+#[derive(Debug)]
+struct Switch {
+    _bridges: [Bridge; 2],
+    _host: Host,
+}
+
+impl Switch {
+    fn start(on: Between) -> Result<Self, BenchError> {
+        let attach = || -> Result<_, XdpError> {
+            let (clients, server) = (Interface::find(&on.clients)?, Interface::find(&on.server)?);
+            let forward = |from: &Interface, to| {
+                let nothing = Wanted { ports: Bridge::PMNET_PORTS, kinds: Some(Vec::new()) };
+                Bridge::attach(from, Some(to), nothing, AttachMode::Auto, None)
+            };
+            Ok([forward(&clients, &server)?, forward(&server, &clients)?])
+        };
+        let bridges = on.host.enter(attach).map_err(|error| BenchError::Missing(error.to_string()))?;
+        Ok(Self { _bridges: bridges, _host: on.host })
     }
 }
 

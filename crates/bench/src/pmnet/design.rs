@@ -1,7 +1,7 @@
 //! The designs that are compared.
 
 use super::app::App;
-use super::course::Beside;
+use super::course::{Beside, Place};
 use serde::{Serialize, Serializer};
 
 /// How an update becomes durable, and where.
@@ -16,7 +16,9 @@ pub(crate) enum Design {
     /// Past a device that logs nothing: requests sent as bypasses. One that never waits forwards them itself, the kernel does otherwise.
     Bypass,
     /// Logged by so many devices in a row; the server replicates as often.
-    Pmnet { devices: u8, log: LogOn, cache: bool },
+    Pmnet { devices: u8, log: On, cache: bool },
+    /// Logged by one device that is the server's network card, behind a switch that only forwards.
+    Nic,
     /// Logged at the server, in a process of its own; on so many hosts.
     ServerLog { copies: u8 },
     /// Logged at the client, in a process of its own; on so many hosts.
@@ -25,9 +27,9 @@ pub(crate) enum Design {
     Replicated,
 }
 
-/// Where a device has its log.
+/// Where a device has its log, or an application what it keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum LogOn {
+pub(crate) enum On {
     /// tmpfs: stored, flushed and fenced as persistent memory.
     Memory,
     /// A file.
@@ -35,13 +37,13 @@ pub(crate) enum LogOn {
 }
 
 /// One device with its log in memory.
-pub(crate) const PMNET: Design = Design::Pmnet { devices: 1, log: LogOn::Memory, cache: false };
+pub(crate) const PMNET: Design = Design::Pmnet { devices: 1, log: On::Memory, cache: false };
 /// Three of them.
-pub(crate) const PMNET_3: Design = Design::Pmnet { devices: 3, log: LogOn::Memory, cache: false };
+pub(crate) const PMNET_3: Design = Design::Pmnet { devices: 3, log: On::Memory, cache: false };
 /// One with its log on a file.
-pub(crate) const PMNET_FILE: Design = Design::Pmnet { devices: 1, log: LogOn::File, cache: false };
+pub(crate) const PMNET_FILE: Design = Design::Pmnet { devices: 1, log: On::File, cache: false };
 /// One with a read cache.
-pub(crate) const PMNET_CACHE: Design = Design::Pmnet { devices: 1, log: LogOn::Memory, cache: true };
+pub(crate) const PMNET_CACHE: Design = Design::Pmnet { devices: 1, log: On::Memory, cache: true };
 
 impl Design {
     /// The name in reports.
@@ -53,10 +55,11 @@ impl Design {
             Self::Bypass => "bypass".into(),
             Self::Pmnet { devices, log, cache } => {
                 let copies = if devices == 1 { String::new() } else { format!(", {devices} devices") };
-                let log = if log == LogOn::File { ", log on a file" } else { "" };
+                let log = if log == On::File { ", log on a file" } else { "" };
                 let cache = if cache { " with read cache" } else { "" };
                 format!("PMNet{copies}{log}{cache}")
             }
+            Self::Nic => "PMNet-NIC".into(),
             Self::ServerLog { copies } => logging("server-side", copies),
             Self::ClientLog { copies } => logging("client-side", copies),
             Self::Replicated => "client-server, 3-way".into(),
@@ -72,9 +75,22 @@ impl Design {
         }
     }
 
+    /// Where its devices are.
+    pub(crate) fn place(self) -> Place {
+        match self {
+            Self::Nic => Place::AtServer,
+            _ => Place::Between(self.devices()),
+        }
+    }
+
+    /// Whether devices answer its updates.
+    pub(crate) fn is_logged_on_the_way(self) -> bool {
+        matches!(self, Self::Pmnet { .. } | Self::Nic)
+    }
+
     /// Whether its requests are PMNet's.
     pub(crate) fn is_pmnet(self) -> bool {
-        matches!(self, Self::Pmnet { .. } | Self::Bypass)
+        self.is_logged_on_the_way() || self == Self::Bypass
     }
 
     /// Who has replicas.
@@ -148,7 +164,7 @@ impl Spec {
 
     /// The same load on another design. Where no device's process is on the way, or several share a core, none polls.
     pub(crate) fn by_design(self, design: Design) -> Self {
-        let polls = matches!(design, Design::Pmnet { devices: 1, .. });
+        let polls = design.is_logged_on_the_way() && design.devices() == 1;
         let waits = if self.waits == Waits::Polls && !polls { Waits::Block } else { self.waits };
         Self { design, waits, ..self }
     }
@@ -156,6 +172,12 @@ impl Spec {
     /// The same load by so many clients that never rest.
     pub(crate) fn by(self, clients: usize) -> Self {
         Self { clients, rests: false, ..self }
+    }
+
+    /// How many times longer than others its client must rest until all is done behind its back: three servers on one core
+    /// take three times as long.
+    pub(crate) fn rest_factor(&self) -> u32 {
+        self.app.rests() * if self.design.beside() == Beside::Server { 3 } else { 1 }
     }
 
     /// One line for people.
@@ -180,17 +202,31 @@ mod tests {
     #[test]
     fn every_design_has_a_name_of_its_own() {
         let pmnet = [1, 3].into_iter().flat_map(|devices| {
-            [LogOn::Memory, LogOn::File]
+            [On::Memory, On::File]
                 .into_iter()
                 .flat_map(move |log| [true, false].map(|cache| Design::Pmnet { devices, log, cache }))
         });
         let logs = [1, 3]
             .into_iter()
             .flat_map(|copies| [Design::ServerLog { copies }, Design::ClientLog { copies }]);
-        let others = [Design::Direct, Design::ClientServer, Design::Tcp, Design::Bypass, Design::Replicated];
+        let others = [
+            Design::Direct,
+            Design::ClientServer,
+            Design::Tcp,
+            Design::Bypass,
+            Design::Nic,
+            Design::Replicated,
+        ];
         let all: Vec<Design> = pmnet.chain(logs).chain(others).collect();
         let names: std::collections::BTreeSet<String> = all.iter().map(|design| design.name()).collect();
         assert_eq!(names.len(), all.len());
+    }
+
+    #[test]
+    fn the_network_card_is_at_the_server_and_may_poll_as_a_switch_does() {
+        assert_eq!((Design::Nic.place(), PMNET.place()), (Place::AtServer, Place::Between(1)));
+        let spec = Spec::ideal(PMNET, Waits::Polls, 100).by_design(Design::Nic);
+        assert_eq!((spec.waits, spec.design.devices()), (Waits::Polls, 1));
     }
 
     #[test]

@@ -7,6 +7,7 @@
 mod app;
 mod args;
 mod awake;
+mod breakdown;
 mod compare;
 mod course;
 mod design;
@@ -29,7 +30,7 @@ use crate::error::BenchError;
 use crate::say;
 use app::App;
 use awake::Awake;
-use course::{Beside, Course};
+use course::{Beside, Course, Place};
 use design::{Design, Spec, Waits};
 use landfall_testbed::Host;
 use report::Results;
@@ -70,7 +71,7 @@ pub(crate) fn run(args: &PmnetArgs) -> Result<(), BenchError> {
 impl Lab {
     fn set_up(args: PmnetArgs) -> Result<Self, BenchError> {
         // Without hosts nothing can be measured: that is to be said before anything else is done.
-        Course::new(1, Beside::Nobody)?;
+        Course::new(Place::Between(1), Beside::Nobody)?;
         let landfall = std::env::current_exe().map_err(BenchError::file(Path::new("this executable")))?;
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let apart = args.server_core != args.client_core && args.server_core.max(args.client_core) < cores;
@@ -103,9 +104,8 @@ impl Lab {
 
     /// Why a contestant cannot run here, if it cannot.
     fn missing(&self, spec: &Spec) -> Option<&'static str> {
-        let redis = matches!(spec.app, App::Redis | App::Twitter | App::Tpcc);
         let cache = matches!(spec.design, Design::Pmnet { cache: true, .. });
-        if redis && self.redis.is_none() {
+        if spec.app.is_on_redis() && self.redis.is_none() {
             return Some("redis-server is not installed (Debian: apt-get install redis-server)");
         }
         (cache && !self.has_cache).then_some("this build's devices have no read cache")

@@ -96,7 +96,11 @@ fn replay(lab: &Lab, design: Design, entries: u64) -> Result<(f64, f64), BenchEr
     let spec =
         Spec { app, design, waits: Waits::Polls, clients: CLIENTS_MAX, payload, updates: 100, rests: false };
     // Half as much again: packets also need space to land in.
-    let extent = Extent { log_bytes: (entries * FRAME_BYTES * 3 / 2).max(64 << 20), region_bytes: 512 << 20 };
+    let extent = Extent {
+        log_bytes: (entries * FRAME_BYTES * 3 / 2).max(64 << 20),
+        region_bytes: 512 << 20,
+        ..Extent::of(lab)
+    };
     let mut stand = Stand::start(lab, spec, extent)?;
     let mut filler = stand.course.client.enter(|| {
         lab.is_pinning().then(|| pin(lab.args.client_core));

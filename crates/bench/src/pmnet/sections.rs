@@ -3,6 +3,7 @@
 use super::Lab;
 use super::app::App;
 use super::args::{AppChoice, PmnetArgs, PmnetSection};
+use super::breakdown;
 use super::compare;
 use super::design::{Design, PMNET, PMNET_3, PMNET_CACHE, PMNET_FILE, Spec, Waits};
 use super::model;
@@ -15,6 +16,8 @@ use crate::say;
 pub(crate) const PAYLOAD: usize = 100;
 /// Of Figure 16.
 pub(crate) const LARGE_PAYLOAD: usize = 1000;
+/// Designs of it.
+pub(crate) const FIGURE_16: [Design; 3] = [Design::ClientServer, PMNET, Design::Nic];
 /// Shares of updates of Figure 20.
 pub(crate) const FIGURE_20: [u32; 2] = [100, 50];
 const ALL: [Waits; 3] = [Waits::Block, Waits::Polls, Waits::Spin];
@@ -24,9 +27,15 @@ pub(crate) fn measure(lab: &Lab, results: &mut Results) -> Result<(), BenchError
     let mut tried: Vec<Spec> = Vec::new();
     for section in lab.args.only.clone() {
         say(format_args!("{}", section.name()));
-        if section == PmnetSection::Recovery {
-            results.recovery.extend(recovery::measure(lab, &mut results.notes)?);
-            continue;
+        match section {
+            PmnetSection::Fig2 => {
+                let specs: Vec<Spec> =
+                    breakdown::apps(&lab.args.apps).into_iter().map(breakdown::spec_of).collect();
+                note_missing(lab, &specs, results);
+                results.breakdown.extend(breakdown::measure(lab, &mut results.notes)?);
+            }
+            PmnetSection::Recovery => results.recovery.extend(recovery::measure(lab, &mut results.notes)?),
+            _ => {}
         }
         // What an earlier figure has measured is not measured again.
         let wanted = specs(&lab.args, section);
@@ -62,7 +71,7 @@ pub(crate) fn specs(args: &PmnetArgs, section: PmnetSection) -> Vec<Spec> {
         PmnetSection::Fig20 => figure_20(&args.apps),
         PmnetSection::Fig21 => figure_21(&args.apps),
         PmnetSection::Fig22 => figure_22(&args.clients),
-        PmnetSection::Recovery => Vec::new(),
+        PmnetSection::Fig2 | PmnetSection::Recovery => Vec::new(),
         PmnetSection::Model => model::specs(&key_value(&args.apps)),
     }
 }
@@ -70,11 +79,19 @@ pub(crate) fn specs(args: &PmnetArgs, section: PmnetSection) -> Vec<Spec> {
 fn figure_15(sizes: &[usize]) -> Vec<Spec> {
     let designs = |waits| match waits {
         Waits::Block => {
-            vec![Design::Direct, Design::ClientServer, Design::Tcp, Design::Bypass, PMNET, PMNET_FILE]
+            vec![
+                Design::Direct,
+                Design::ClientServer,
+                Design::Tcp,
+                Design::Bypass,
+                PMNET,
+                Design::Nic,
+                PMNET_FILE,
+            ]
         }
-        Waits::Polls => vec![PMNET, PMNET_FILE],
+        Waits::Polls => vec![PMNET, Design::Nic, PMNET_FILE],
         // A device that forwards bypasses and a server cannot both spin on one core.
-        Waits::Spin => vec![Design::Direct, Design::ClientServer, PMNET, PMNET_FILE],
+        Waits::Spin => vec![Design::Direct, Design::ClientServer, PMNET, Design::Nic, PMNET_FILE],
     };
     let each = |waits| {
         sizes.iter().flat_map(move |size| {
@@ -87,8 +104,7 @@ fn figure_15(sizes: &[usize]) -> Vec<Spec> {
 fn figure_16(clients: &[usize]) -> Vec<Spec> {
     let of = |clients: &usize| {
         let clients = *clients;
-        [Design::ClientServer, PMNET]
-            .map(|design| Spec::ideal(design, Waits::Block, LARGE_PAYLOAD).by(clients))
+        FIGURE_16.map(|design| Spec::ideal(design, Waits::Block, LARGE_PAYLOAD).by(clients))
     };
     clients.iter().flat_map(of).collect()
 }
@@ -156,10 +172,15 @@ pub(crate) fn copies(it: App, design: Design) -> Spec {
 }
 
 fn figure_21(apps: &[AppChoice]) -> Vec<Spec> {
-    let maps = apps.iter().map(|choice| choice.app()).filter(|app| matches!(app, App::Map(_)));
     let of =
         |it: App| [Design::ClientServer, Design::Replicated, PMNET, PMNET_3].map(|design| copies(it, design));
-    std::iter::once(App::Ideal).chain(maps).flat_map(of).collect()
+    replicated(apps).flat_map(of).collect()
+}
+
+/// Applications of Figure 21: those whose server there are replicas of.
+pub(crate) fn replicated(apps: &[AppChoice]) -> impl Iterator<Item = App> {
+    let served = apps.iter().map(|choice| choice.app());
+    std::iter::once(App::Ideal).chain(served.filter(|app| matches!(app, App::Map(_)) || app.is_on_redis()))
 }
 
 fn figure_22(clients: &[usize]) -> Vec<Spec> {
@@ -184,6 +205,7 @@ pub(crate) fn figure_22_loads(clients: &[usize]) -> Vec<[Spec; 2]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pmnet::design::On;
     use clap::ValueEnum;
     use std::collections::BTreeSet;
 
@@ -203,6 +225,33 @@ mod tests {
             let lines: BTreeSet<String> = specs.iter().map(Spec::describe).collect();
             assert_eq!(lines.len(), specs.len());
         }
+    }
+
+    #[test]
+    fn the_network_card_is_beside_the_switch_and_client_server_under_every_load_of_figures_15_and_16() {
+        for specs in [figure_15(&[50, 1000]), figure_16(&[1, 16])] {
+            for card in specs.iter().filter(|spec| spec.design == Design::Nic) {
+                for beside in [PMNET, Design::ClientServer] {
+                    assert!(specs.contains(&card.by_design(beside)), "{}", card.describe());
+                }
+            }
+            let of = |design| specs.iter().filter(|spec| spec.design == design).count();
+            assert_eq!(of(Design::Nic), of(PMNET));
+            assert!(of(PMNET) > 0);
+        }
+    }
+
+    #[test]
+    fn three_copies_are_measured_of_every_application_with_a_server_that_replicates() {
+        let specs = figure_21(AppChoice::value_variants());
+        let has = |it, design| specs.iter().any(|spec| spec.app == it && spec.design == design);
+        for on in [On::Memory, On::File] {
+            for it in [App::Redis(on), App::Twitter(on), App::Tpcc(on)] {
+                assert!(has(it, Design::Replicated) && has(it, PMNET_3) && has(it, Design::ClientServer));
+            }
+        }
+        assert!(has(App::Ideal, PMNET_3) && !has(App::Landfall, PMNET_3));
+        assert!(specs.iter().all(|spec| spec.updates == 100 && spec.clients == 1));
     }
 
     #[test]

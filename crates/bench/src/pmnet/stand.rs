@@ -3,8 +3,8 @@
 use super::Lab;
 use super::app::App;
 use super::args::ServeKind;
-use super::course::{Between, Course, LOGGER_PORT, PLAIN_PORT, PMNET_PORT, RESP_PORT};
-use super::design::{Design, LogOn, Spec, Waits};
+use super::course::{Course, LOGGER_PORT, PLAIN_PORT, PMNET_PORT, RESP_PORT, Seat};
+use super::design::{Design, On, Spec, Waits};
 use super::load::{Channel, Framing, Patience, PmnetChannel, StreamChannel, UdpChannel};
 use crate::clients::conn::Conn;
 use crate::clients::http::{Http, metric};
@@ -12,7 +12,7 @@ use crate::clients::replies::Reply;
 use crate::error::BenchError;
 use crate::measure::cpu::CpuTime;
 use crate::peers::{Server, UNSET, end_of_log, launch, spawn};
-use crate::say;
+use crate::{check_stop, say};
 use clap::ValueEnum;
 use landfall_testbed::Host;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -25,11 +25,18 @@ use tempfile::TempDir;
 const METRICS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9151);
 /// Bytes of a device's log.
 const LOG_BYTES: u64 = 256 << 20;
+/// Bytes of a handler's region.
+const HANDLER_BYTES: u64 = 256 << 20;
 /// Bytes of a `landfall serve` region.
 const REGION_BYTES: u64 = 512 << 20;
+/// Replicas that do not follow after so long never will.
+const FOLLOW_MAX: Duration = Duration::from_secs(60);
 /// What redis remembers as slow, ms.
 const SLOW_MS: &str = "500";
 const ANYWHERE: Ipv4Addr = Ipv4Addr::UNSPECIFIED;
+/// A server that speaks RESP, for whoever is on its host.
+pub(crate) const LOCAL_RESP: SocketAddr =
+    SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), RESP_PORT);
 
 /// Everything that runs. Processes end before their hosts and folders: fields drop in order.
 #[derive(Debug)]
@@ -53,21 +60,27 @@ pub(crate) struct Extent {
     pub(crate) log_bytes: u64,
     /// Bytes of a handler's region.
     pub(crate) region_bytes: u64,
+    /// Whether redis keeps what it is told.
+    pub(crate) persists: bool,
+    /// Whether a plain server tells when it did what.
+    pub(crate) stamps: bool,
 }
 
-impl Default for Extent {
-    fn default() -> Self {
-        Self { log_bytes: LOG_BYTES, region_bytes: 256 << 20 }
+impl Extent {
+    /// As large as a run needs; of a quick one, a quarter of that, which takes less time to map.
+    pub(crate) fn of(lab: &Lab) -> Self {
+        let parts = if lab.args.quick { 4 } else { 1 };
+        let (log_bytes, region_bytes) = (LOG_BYTES / parts, HANDLER_BYTES / parts);
+        Self { log_bytes, region_bytes, persists: true, stamps: false }
     }
 }
 
 impl Stand {
     /// Starts everything, and waits until it serves.
     pub(crate) fn start(lab: &Lab, spec: Spec, extent: Extent) -> Result<Self, BenchError> {
-        let course = Course::new(spec.design.devices(), spec.design.beside())?;
+        let course = Course::new(spec.design.place(), spec.design.beside())?;
         let scratch = folder_in(&lab.args.dir)?;
-        let needs_file =
-            matches!(spec.design, Design::Pmnet { log: LogOn::File, .. }) || spec.app.is_on_file();
+        let needs_file = matches!(spec.design, Design::Pmnet { log: On::File, .. }) || spec.app.is_on_file();
         let on_file = needs_file.then(|| folder_in(&lab.args.file_dir)).transpose()?;
         let mut stand = Self {
             devices: Vec::new(),
@@ -82,26 +95,27 @@ impl Stand {
             let device = stand.start_device(lab, number, extent.log_bytes)?;
             stand.devices.push(device);
         }
-        stand.start_replicas(lab, extent)?;
         if spec.app.speaks_resp() {
-            let server = stand.start_resp(lab)?;
+            let server = stand.start_resp(lab, extent)?;
             stand.servers.push(server);
         }
+        stand.start_replicas(lab, extent)?;
         stand.start_front(lab, extent)?;
         Ok(stand)
     }
 
     fn start_device(&self, lab: &Lab, number: usize, log_bytes: u64) -> Result<Server, BenchError> {
-        let between = &self.course.devices[number];
-        let on_file = matches!(self.spec.design, Design::Pmnet { log: LogOn::File, .. });
+        let seat = &self.course.devices[number];
+        let on_file = matches!(self.spec.design, Design::Pmnet { log: On::File, .. });
         let base = self.on_file.as_ref().filter(|_| on_file).unwrap_or(&self.scratch).path();
         let dir = make_dir(&base.join(format!("device-{number}")))?;
-        let mut command = lab.command_on(&between.host, lab.args.server_core, &lab.landfall);
-        command.args(["pmnet", "switch", "--between", &format!("{},{}", between.clients, between.server)]);
+        let mut command = lab.command_on(&seat.host, lab.args.server_core, &lab.landfall);
+        command.args(["pmnet", "switch"]).args(&seat.interfaces);
         command.arg("--dir").arg(&dir).arg("--capacity").arg(log_bytes.to_string());
         command.args(["--metrics", &METRICS.to_string(), "--log-level", "warn"]);
         // Several devices, or others, on one core would starve each other if they never waited.
-        let spins = self.is_behind() && matches!(self.spec.design, Design::Pmnet { devices: 1, .. });
+        let alone = self.spec.design.is_logged_on_the_way() && self.course.devices.len() == 1;
+        let spins = self.is_behind() && alone;
         command.args(["--spin", if spins { "always" } else { "0" }]);
         if self.course.devices.len() > 1 {
             command.args(["--number", &number.to_string()]);
@@ -117,6 +131,9 @@ impl Stand {
 
     /// Loggers or servers on the hosts beside.
     fn start_replicas(&mut self, lab: &Lab, extent: Extent) -> Result<(), BenchError> {
+        if self.spec.app.is_on_redis() {
+            return self.start_redis_replicas(lab);
+        }
         let logs = matches!(self.spec.design, Design::ServerLog { .. } | Design::ClientLog { .. });
         for number in 0..self.course.replicas.len() {
             let (host, address) = self.course.replicas[number].clone();
@@ -139,7 +156,7 @@ impl Stand {
         let (kind, port) = match design {
             _ if resp => (ServeKind::Sidecar, PMNET_PORT),
             Design::Tcp => (ServeKind::Tcp, PLAIN_PORT),
-            Design::Bypass | Design::Pmnet { .. } => (ServeKind::Pmnet, PMNET_PORT),
+            Design::Bypass | Design::Pmnet { .. } | Design::Nic => (ServeKind::Pmnet, PMNET_PORT),
             _ => (ServeKind::Udp, PLAIN_PORT),
         };
         // Whoever answers the client spins; who works behind its back waits.
@@ -149,11 +166,11 @@ impl Stand {
         let process = Process { host: &host, kind, name: "server", at, extent, spin: spins && answers };
         let mut command = self.process(lab, &process)?;
         let replicated = matches!(design, Design::Replicated | Design::Pmnet { devices: 2.., .. });
-        if replicated && !resp {
+        if replicated {
             command.arg("--replicas").arg(self.replica_addresses());
         }
         if resp {
-            command.arg("--forward").arg(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), RESP_PORT).to_string());
+            command.arg("--forward").arg(LOCAL_RESP.to_string());
         }
         let server = launch(command, &self.scratch.path().join("server"), "the server")?;
         self.servers.push(server);
@@ -208,43 +225,70 @@ impl Stand {
             command.args(["--structure", structure.name()]);
         }
         command.args(process.spin.then_some("--spin"));
+        command.args((process.extent.stamps && process.kind == ServeKind::Udp).then_some("--stamps"));
         // Being woken must not push the client from it.
         command.args(behind.then_some("--background"));
         Ok(command)
     }
 
     /// redis-server or `landfall serve`, on the server's host.
-    fn start_resp(&self, lab: &Lab) -> Result<Server, BenchError> {
+    fn start_resp(&self, lab: &Lab, extent: Extent) -> Result<Server, BenchError> {
         let server = &self.course.server;
-        let command = |program: &Path| match self.is_behind() {
-            true => lab.command_behind(server, program),
-            false => lab.command_on(server, lab.args.server_core, program),
-        };
         if self.spec.app == App::Landfall {
             let dir = make_dir(&self.scratch.path().join("serve"))?;
-            let mut command = command(&lab.landfall);
+            let serve_bytes = REGION_BYTES * extent.region_bytes / HANDLER_BYTES;
+            let mut command = match self.is_behind() {
+                true => lab.command_behind(server, &lab.landfall),
+                false => lab.command_on(server, lab.args.server_core, &lab.landfall),
+            };
             let at = SocketAddr::new(ANYWHERE.into(), RESP_PORT).to_string();
             command.args(["serve", "--resp", &at, "--workers", "1", "--insecure-no-password"]);
             command
-                .args(["--scrub-rate", "0", "--capacity", &REGION_BYTES.to_string()])
+                .args(["--scrub-rate", "0", "--capacity", &serve_bytes.to_string()])
                 .arg("--dir")
                 .arg(&dir);
             return launch(command, &dir, "landfall serve");
         }
+        self.start_redis(lab, &Redis { host: server, name: "redis", of: None, persists: extent.persists })
+    }
+
+    /// Replicas of the server's redis, each syncing every update as the server does. Returns once they follow.
+    fn start_redis_replicas(&mut self, lab: &Lab) -> Result<(), BenchError> {
+        for number in 0..self.course.replicas.len() {
+            let (host, _) = &self.course.replicas[number];
+            let (name, of) = (format!("replica-{number}"), Course::primary_for(number as u8));
+            let redis = Redis { host, name: &name, of: Some(of), persists: true };
+            let replica = self.start_redis(lab, &redis)?;
+            self.servers.insert(0, replica);
+        }
+        let wanted = self.course.replicas.len();
+        if wanted == 0 { Ok(()) } else { self.course.server.enter(|| wait_for_replicas(wanted)) }
+    }
+
+    fn start_redis(&self, lab: &Lab, redis: &Redis<'_>) -> Result<Server, BenchError> {
         let program = lab.redis.as_ref().ok_or_else(Lab::no_redis)?;
         let base = self.on_file.as_ref().unwrap_or(&self.scratch).path();
-        let dir = make_dir(&base.join("redis"))?;
-        let mut command = command(program);
+        let dir = make_dir(&base.join(redis.name))?;
+        let mut command = match self.is_behind() {
+            true => lab.command_behind(redis.host, program),
+            false => lab.command_on(redis.host, lab.args.server_core, program),
+        };
         command.args(["--bind", "0.0.0.0", "--protected-mode", "no", "--port", &RESP_PORT.to_string()]);
-        command.args(["--save", "", "--daemonize", "no", "--appendonly", "yes", "--appendfsync", "always"]);
+        command.args(["--save", "", "--daemonize", "no", "--repl-diskless-sync-delay", "0"]);
+        if redis.persists {
+            command.args(["--appendonly", "yes", "--appendfsync", "always"]);
+        }
+        if let Some(of) = redis.of {
+            command.args(["--replicaof", &of.ip().to_string(), &of.port().to_string()]);
+        }
         command.args(["--auto-aof-rewrite-percentage", "0"]).arg("--dir").arg(&dir);
         command.args(["--latency-monitor-threshold", SLOW_MS]);
         let began = Instant::now();
         let child = spawn(command, &dir, Stdio::null())?;
-        let resp = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), RESP_PORT);
         let peer = "redis".to_owned();
-        let mut server = Server { child, peer, dir, resp, http: None, about: String::new(), began };
-        self.course.server.enter(|| server.wait_ready())?;
+        let mut server =
+            Server { child, peer, dir, resp: LOCAL_RESP, http: None, about: String::new(), began };
+        redis.host.enter(|| server.wait_ready())?;
         server.resp = UNSET;
         Ok(server)
     }
@@ -258,13 +302,15 @@ impl Stand {
                 let at = Course::at_server(PMNET_PORT);
                 Box::new(PmnetChannel::open(at, clients, 1, (patience, true))?)
             }
-            Design::Pmnet { devices, .. } => {
-                let at = Course::at_server(PMNET_PORT);
+            Design::Pmnet { .. } | Design::Nic => {
+                let (at, devices) = (Course::at_server(PMNET_PORT), spec.design.devices());
                 Box::new(PmnetChannel::open(at, clients, devices, (patience, false))?)
             }
             _ if spec.app.speaks_resp() => {
                 let at = Course::at_server(RESP_PORT);
-                Box::new(StreamChannel::open(at, clients, Framing::Resp, patience)?)
+                let replicas = self.course.replicas.len() as u8;
+                let framing = if replicas > 0 { Framing::RespOn { replicas } } else { Framing::Resp };
+                Box::new(StreamChannel::open(at, clients, framing, patience)?)
             }
             Design::Tcp => {
                 let at = Course::at_server(PLAIN_PORT);
@@ -298,14 +344,14 @@ impl Stand {
 
     /// A count of a device; `None` without such a device or count.
     pub(crate) fn count(&self, device: usize, name: &str) -> Result<Option<f64>, BenchError> {
-        let Some(between) = self.course.devices.get(device) else { return Ok(None) };
-        Ok(metric(&counts_of(between)?, &format!("landfall_pmnet_{name}")))
+        let Some(seat) = self.course.devices.get(device) else { return Ok(None) };
+        Ok(metric(&counts_of(seat)?, &format!("landfall_pmnet_{name}")))
     }
 
     /// Says how everybody is, after something has failed: a device's counts, the ends of logs.
     pub(crate) fn tell_last(&self) {
-        for between in &self.course.devices {
-            let counts = counts_of(between).unwrap_or_default();
+        for seat in &self.course.devices {
+            let counts = counts_of(seat).unwrap_or_default();
             let told = counts.lines().filter(|line| !line.starts_with('#') && !line.ends_with(" 0"));
             told.for_each(|line| say(format_args!("    {line}")));
         }
@@ -342,9 +388,33 @@ struct Process<'a> {
     spin: bool,
 }
 
+/// A redis-server.
+struct Redis<'a> {
+    host: &'a Host,
+    name: &'a str,
+    /// The one whose replica it is.
+    of: Option<SocketAddr>,
+    /// It has an append-only file, synced with each batch of commands.
+    persists: bool,
+}
+
+/// Waits on the server's host until so many replicas follow its redis.
+fn wait_for_replicas(wanted: usize) -> Result<(), BenchError> {
+    let mut redis = Conn::open(LOCAL_RESP, "redis")?;
+    let begun = Instant::now();
+    while begun.elapsed() < FOLLOW_MAX {
+        check_stop()?;
+        match redis.ask(&[b"WAIT", wanted.to_string().as_bytes(), b"100"])? {
+            Reply::Integer(have) if usize::try_from(have).is_ok_and(|have| have >= wanted) => return Ok(()),
+            _ => std::thread::sleep(Duration::from_millis(10)),
+        }
+    }
+    Err(BenchError::TooLong { what: "following the server's redis".into(), seconds: FOLLOW_MAX.as_secs() })
+}
+
 /// What redis says about what took it longer than [`SLOW_MS`], waits for the disk among that; on its own host.
 fn doctor() -> Result<String, BenchError> {
-    let mut redis = Conn::open(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), RESP_PORT), "redis")?;
+    let mut redis = Conn::open(LOCAL_RESP, "redis")?;
     match redis.ask(&[b"LATENCY", b"DOCTOR"])? {
         Reply::Bulk(text) => Ok(String::from_utf8_lossy(text).into_owned()),
         other => Ok(format!("{other:?}")),
@@ -352,8 +422,8 @@ fn doctor() -> Result<String, BenchError> {
 }
 
 /// What a device tells of itself.
-fn counts_of(between: &Between) -> Result<String, BenchError> {
-    let body = between.host.enter(|| {
+fn counts_of(seat: &Seat) -> Result<String, BenchError> {
+    let body = seat.host.enter(|| {
         let mut body = Vec::new();
         Http::open(METRICS)?.get("/metrics", &mut body)?;
         Ok::<_, BenchError>(body)

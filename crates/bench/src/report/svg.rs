@@ -248,6 +248,11 @@ fn color_of(peer: &str) -> RGBColor {
         names::REDIS_ALWAYS => RGBColor(213, 94, 0),
         names::REDIS_EVERYSEC => RGBColor(230, 159, 0),
         names::REDIS_NO => RGBColor(204, 121, 167),
+        "PMNet" | "1 device" | "memory" => RGBColor(0, 114, 178),
+        "3 devices" | "file" => RGBColor(0, 158, 115),
+        "client log" => RGBColor(230, 159, 0),
+        "server log" => RGBColor(213, 94, 0),
+        "the paper" => RGBColor(106, 61, 154),
         _ => RGBColor(150, 150, 150),
     }
 }

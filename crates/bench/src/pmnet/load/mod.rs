@@ -108,6 +108,8 @@ pub(crate) struct Measured<M> {
     pub(crate) transactions: u64,
     pub(crate) from_cache: u64,
     pub(crate) by_devices: u64,
+    /// Bypasses that change something.
+    pub(crate) locks: u64,
     pub(crate) sent_again: u64,
     /// What was read when counting began, and when it ended.
     pub(crate) marks: (M, M),
@@ -146,8 +148,14 @@ pub(crate) fn drive<M>(
         left = left.saturating_sub(run.step(None, true)?);
     }
     let (first, again, begun) = (mark()?, run.channel.sent_again(), Instant::now());
-    let mut counts =
-        Counts { all: histogram(), updates: histogram(), transactions: 0, from_cache: 0, by_devices: 0 };
+    let mut counts = Counts {
+        all: histogram(),
+        updates: histogram(),
+        transactions: 0,
+        from_cache: 0,
+        by_devices: 0,
+        locks: 0,
+    };
     while begun.elapsed() < plan.length {
         run.step(Some(&mut counts), true)?;
     }
@@ -156,7 +164,7 @@ pub(crate) fn drive<M>(
     while run.under_way > 0 {
         run.step(None, false)?;
     }
-    let Counts { all, updates, transactions, from_cache, by_devices } = counts;
+    let Counts { all, updates, transactions, from_cache, by_devices, locks } = counts;
     Ok(Measured {
         all,
         updates,
@@ -164,6 +172,7 @@ pub(crate) fn drive<M>(
         transactions,
         from_cache,
         by_devices,
+        locks,
         sent_again,
         marks: (first, last),
     })
@@ -175,6 +184,7 @@ struct Counts {
     transactions: u64,
     from_cache: u64,
     by_devices: u64,
+    locks: u64,
 }
 
 impl Counts {
@@ -184,6 +194,7 @@ impl Counts {
         if client.ask.update {
             self.updates.saturating_record(nanos);
         }
+        self.locks += u64::from(client.ask.locks);
         self.transactions += u64::from(client.ask.ends);
         self.from_cache += u64::from(done.by == By::Cache);
         self.by_devices += u64::from(done.by == By::Devices);

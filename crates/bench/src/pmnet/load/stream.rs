@@ -1,6 +1,7 @@
 //! Requests over TCP, one connection a client: behind their lengths, or as RESP.
 
 use super::{By, Channel, Done, Patience, WAIT_MS};
+use crate::clients::encode;
 use crate::error::BenchError;
 use crate::paper::sys::Readiness;
 use crate::pmnet::serve::tcp::{LEN_BYTES, framed, put_frame};
@@ -15,6 +16,8 @@ use std::time::Duration;
 const NAME: &str = "the server over TCP";
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 const READ_BYTES: usize = 64 << 10;
+/// Replicas that do not have it after so long never will.
+const WAIT_FOR_REPLICAS_MS: &[u8] = b"5000";
 
 /// How requests and replies end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,12 +26,16 @@ pub(crate) enum Framing {
     Lengths,
     /// RESP.
     Resp,
+    /// RESP, and what changes something is done once so many of the server's replicas have it (Redis' `WAIT`).
+    RespOn { replicas: u8 },
 }
 
 #[derive(Debug)]
 struct Connection {
     stream: TcpStream,
     received: Vec<u8>,
+    /// Replicas that must have what is under way: their number is a reply behind the reply.
+    replicas: Option<u8>,
 }
 
 /// A connection a client.
@@ -56,7 +63,7 @@ impl StreamChannel {
                 stream.set_nodelay(true)?;
                 stream.set_nonblocking(true)?;
                 readiness.add(&stream)?;
-                connections.push(Connection { stream, received: Vec::new() });
+                connections.push(Connection { stream, received: Vec::new(), replicas: None });
             }
             Ok((readiness, connections))
         };
@@ -90,15 +97,28 @@ impl StreamChannel {
         let received = &connection.received;
         let whole = match self.framing {
             Framing::Lengths => framed(received).map(|len| LEN_BYTES..LEN_BYTES + len),
-            Framing::Resp => resp::reply_len(received).map(|len| 0..len),
+            Framing::Resp | Framing::RespOn { .. } => resp::reply_len(received).map(|len| 0..len),
         };
-        if let Some(range) = whole.filter(|range| range.end <= received.len()) {
-            let reply = received[range.clone()].to_vec();
-            connection.received.drain(..range.end);
-            done.push(Done { client, reply, by: By::Server });
+        let Some(range) = whole.filter(|range| range.end <= received.len()) else { return Ok(()) };
+        let mut end = range.end;
+        if let Some(wanted) = connection.replicas {
+            let Some(len) = resp::reply_len(&received[end..]) else { return Ok(()) };
+            check_replicas(&received[end..end + len], wanted)?;
+            end += len;
         }
+        let reply = received[range].to_vec();
+        connection.received.drain(..end);
+        done.push(Done { client, reply, by: By::Server });
         Ok(())
     }
+}
+
+/// Refuses the reply to a `WAIT` that tells of too few replicas.
+fn check_replicas(reply: &[u8], wanted: u8) -> Result<(), BenchError> {
+    if resp::integer(reply).is_some_and(|have| have >= i64::from(wanted)) {
+        return Ok(());
+    }
+    Err(BenchError::reply(NAME, String::from_utf8_lossy(reply), "that the replicas have it"))
 }
 
 impl Channel for StreamChannel {
@@ -111,6 +131,14 @@ impl Channel for StreamChannel {
                 connection.stream.write_all(&frame)
             }
             Framing::Resp => connection.stream.write_all(&ask.bytes),
+            Framing::RespOn { replicas } => {
+                connection.replicas = (!resp::is_read(&ask.bytes)).then_some(replicas);
+                let mut bytes = ask.bytes.clone();
+                if connection.replicas.is_some() {
+                    encode(&mut bytes, &[b"WAIT", replicas.to_string().as_bytes(), WAIT_FOR_REPLICAS_MS]);
+                }
+                connection.stream.write_all(&bytes)
+            }
         };
         sent.map_err(BenchError::connection(NAME))
     }
@@ -136,7 +164,12 @@ mod tests {
     use super::*;
     use std::net::TcpListener;
 
-    fn reply_in_pieces(framing: Framing, pieces: &'static [&'static [u8]]) -> Vec<u8> {
+    /// The reply to a request, and how long that was.
+    fn exchange(
+        framing: Framing,
+        request: &[u8],
+        pieces: &'static [&'static [u8]],
+    ) -> (Result<Vec<u8>, BenchError>, usize) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let server = std::thread::spawn(move || {
@@ -150,14 +183,32 @@ mod tests {
             len
         });
         let mut channel = StreamChannel::open(address, 1, framing, Patience::WAITS).unwrap();
-        channel.send(0, &Ask { bytes: b"ask".to_vec(), ..Ask::default() }).unwrap();
+        channel.send(0, &Ask { bytes: request.to_vec(), ..Ask::default() }).unwrap();
         let mut done = Vec::new();
-        while done.is_empty() {
-            channel.receive(&mut done).unwrap();
+        let mut outcome = Ok(());
+        while done.is_empty() && outcome.is_ok() {
+            outcome = channel.receive(&mut done);
         }
-        let len = if framing == Framing::Lengths { LEN_BYTES + 3 } else { 3 };
-        assert_eq!(server.join().unwrap(), len);
-        done.remove(0).reply
+        let len = server.join().unwrap();
+        (outcome.map(|()| done.remove(0).reply), len)
+    }
+
+    fn reply_in_pieces(framing: Framing, pieces: &'static [&'static [u8]]) -> Vec<u8> {
+        let (reply, len) = exchange(framing, b"ask", pieces);
+        assert_eq!(len, if framing == Framing::Lengths { LEN_BYTES + 3 } else { 3 });
+        reply.unwrap()
+    }
+
+    #[test]
+    fn what_changes_something_is_done_once_the_replicas_have_it() {
+        let framing = Framing::RespOn { replicas: 2 };
+        let (set, get) = (b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nv\r\n", b"*2\r\n$3\r\nGET\r\n$1\r\nk\r\n");
+        let (reply, len) = exchange(framing, set, &[b"+OK\r\n", b":", b"2\r\n"]);
+        assert_eq!(reply.unwrap(), b"+OK\r\n");
+        assert!(len > set.len(), "a WAIT goes with it");
+        let (reply, len) = exchange(framing, get, &[b"$1\r\nv\r\n"]);
+        assert_eq!((reply.unwrap(), len), (b"$1\r\nv\r\n".to_vec(), get.len()));
+        assert!(exchange(framing, set, &[b"+OK\r\n:1\r\n"]).0.is_err(), "one replica is too few");
     }
 
     #[test]

@@ -1,12 +1,15 @@
 //! `pmnet.md`: the tables.
 
-use super::judge::{Goal, how, mean, over_apps, ratio, rps};
+use super::judge::{Goal, how, mean, over_apps, ratio, rps, update_mean};
 use super::{Results, paper, simulated};
 use crate::measure::stats::Summary;
 use crate::pmnet::app::App;
+use crate::pmnet::breakdown::PARTS;
 use crate::pmnet::compare::{Row, find, groups};
 use crate::pmnet::design::{Design, PMNET, PMNET_3, PMNET_CACHE, PMNET_FILE, Spec, Waits};
-use crate::pmnet::sections::{FIGURE_20, LARGE_PAYLOAD, PAYLOAD, app, copies, figure_22_loads, key_value};
+use crate::pmnet::sections::{
+    FIGURE_16, FIGURE_20, LARGE_PAYLOAD, PAYLOAD, app, copies, figure_22_loads, key_value, replicated,
+};
 use crate::report::markdown::{Page, bytes, number, spread, spread_of};
 use crate::report::svg::Plot;
 use crate::report::targets::Bound;
@@ -17,6 +20,7 @@ pub(super) fn report(results: &Results, goals: &[Goal], plots: &[Plot]) -> Strin
     head(&mut page, results);
     goal_table(&mut page, goals);
     page.plots(plots);
+    figure_2(&mut page, results);
     figure_15(&mut page, results);
     figure_16(&mut page, results);
     figure_18(&mut page, results);
@@ -72,11 +76,13 @@ fn words(page: &mut Page, results: &Results) {
          *Spinning*: client and whoever answers it never wait. In both, what works behind the client's back is on the \
          client's core, which it has while the client rests; otherwise all wait in the kernel, and devices and servers share \
          a core. *On a file*: commits of the structures end with `fdatasync` on an ordinary file system, as those of Redis \
-         (`appendfsync always`) do everywhere here; else structures are on persistent memory.",
+         (`appendfsync always`) do, and of Twitter and TPC-C on it; else structures are in pools on persistent memory, each commit \
+         flushed and fenced. *Redis on tmpfs* syncs always, too, and its append-only file is on tmpfs, as the paper's is on a DAX file system: \
+         a write is a copy and a sync a call, but no line is flushed, where a DAX file system writes past the caches.",
     );
     page.paragraph(&format!(
         "*A client that rests* pauses for {} µs after each request (4 times as long where the server's commits \
-         wait for a file or it stands behind a side-car), so that what the server does behind its back does not \
+         wait for a file or it is redis or stands behind a side-car, three times that with two more servers), so that what the server does behind its back does not \
          delay the next one: in the paper that is another machine's work. Its requests a second are those of the time \
          without the pauses: what one closed-loop client does where hosts have cores of their own. Clients that never \
          rest share the cores with all that is done behind their backs.",
@@ -162,9 +168,48 @@ fn is_ideal(spec: &Spec, payload: usize) -> bool {
     spec.app == App::Ideal && spec.payload == payload && spec.updates == 100
 }
 
+fn figure_2(page: &mut Page, results: &Results) {
+    if results.breakdown.is_empty() {
+        return;
+    }
+    page.paragraph("## Figure 2: where an update's time goes without PMNet");
+    page.paragraph(&format!(
+        "The paper: the server's stack and processing, persistence included, are {} % on average. Client-server, one client that \
+         rests, everybody waits in the kernel, {PAYLOAD} B; means over the middle half of each run's round trips, µs, medians over \
+         the rounds, each with its share. All hosts have one clock. *Client's stack*: from before the client's call that sends until the \
+         packet leaves its interface, and from the reply's arrival there until the client has it, being woken included. *Network*: between the \
+         client's interface and the server's, through the device that forwards, both ways. *Server's stack*: from the packet's arrival at the \
+         server's interface until the server has it, being woken included, and from when the update is durable until the reply leaves. \
+         *Processing*: the handler, until its commit. *Persistence*: the commit. The kernel stamps packets at both interfaces (packet \
+         sockets that nobody waits for), the structures' server stamps what it does. Redis is not changed: processing is what it says \
+         itself that a SET takes, persistence how much sooner the reply leaves in a run beside it without an append-only file, and the rest \
+         its stack, in which its own reading and parsing is. *Without stamps*: the mean latency where Figures 19 to 21 measured the same load.",
+        paper::SERVER_SHARE
+    ));
+    let mut head = vec!["application"];
+    head.extend(PARTS);
+    head.extend(["round trip", "the server's share %", "without stamps"]);
+    let cells = results.breakdown.iter().map(|row| {
+        let part = |(at, us): (usize, &Summary)| {
+            let share = row.share(at).map_or("–".into(), |share| number(share.median));
+            format!("{}, {share} %", spread(us))
+        };
+        let parts: Vec<String> = row.parts.iter().enumerate().map(part).collect();
+        let plain = find(&results.rows, app(row.app, Design::ClientServer, 100, 1));
+        let whole = vec![
+            spread(&row.round_trip),
+            spread_of(row.server_share().as_ref()),
+            spread_of(plain.map(|row| &row.mean_us)),
+        ];
+        [vec![row.app.name().into_owned()], parts, whole].concat()
+    });
+    page.table(&head, cells);
+}
+
 fn figure_15(page: &mut Page, results: &Results) {
     let sizes = &results.settings.sizes;
-    let designs = [Design::Direct, Design::ClientServer, Design::Tcp, Design::Bypass, PMNET, PMNET_FILE];
+    let designs =
+        [Design::Direct, Design::ClientServer, Design::Tcp, Design::Bypass, PMNET, Design::Nic, PMNET_FILE];
     let of_figure = |row: &&Row| {
         let size = sizes.iter().any(|size| is_ideal(&row.spec, *size));
         size && row.spec.rests && designs.contains(&row.spec.design)
@@ -175,7 +220,10 @@ fn figure_15(page: &mut Page, results: &Results) {
     }
     page.paragraph("## Figure 15: update latency of an ideal request handler, one client");
     page.paragraph(&format!(
-        "The paper: client-server takes {} times as long as PMNet-Switch at {} B, {} times at {} B.",
+        "The paper: client-server takes {} times as long as PMNet-Switch at {} B, {} times at {} B; PMNet-NIC is within a \
+         microsecond of it. *PMNet* is PMNet-Switch. *PMNet-NIC* is the same device on the server's own host, which takes the \
+         server's network card for its own (`--nic`) and hands packets to the host's kernel through a TUN interface; the switch \
+         in front of it only forwards, in the kernel.",
         paper::FIGURE_15[0].1,
         paper::FIGURE_15[0].0,
         paper::FIGURE_15[1].1,
@@ -199,20 +247,19 @@ fn figure_16(page: &mut Page, results: &Results) {
         "The paper: latency stays low until the link of 10 Gbit/s is full; below that PMNet's is always the lower one. Here \
          the cores are what is full first.",
     );
-    let cells =
-        rows.iter().filter(|row| matches!(row.spec.design, Design::ClientServer | PMNET)).map(|row| {
-            let gbits = row.rps.median * (LARGE_PAYLOAD * 8) as f64 / 1e9;
-            vec![
-                row.spec.clients.to_string(),
-                name_of(&row.spec),
-                number(gbits),
-                spread(&row.rps),
-                spread(&row.mean_us),
-                spread(&row.p99_us),
-                spread_of(row.device_us.as_ref()),
-                spread_of(row.server_us.as_ref()),
-            ]
-        });
+    let cells = rows.iter().filter(|row| FIGURE_16.contains(&row.spec.design)).map(|row| {
+        let gbits = row.rps.median * (LARGE_PAYLOAD * 8) as f64 / 1e9;
+        vec![
+            row.spec.clients.to_string(),
+            name_of(&row.spec),
+            number(gbits),
+            spread(&row.rps),
+            spread(&row.mean_us),
+            spread(&row.p99_us),
+            spread_of(row.device_us.as_ref()),
+            spread_of(row.server_us.as_ref()),
+        ]
+    });
     let head =
         ["clients", "design", "Gbit/s", "requests/s", "mean µs", "p99 µs", "device CPU µs", "server CPU µs"];
     page.table(&head, cells);
@@ -291,6 +338,34 @@ fn figure_19(page: &mut Page, results: &Results) {
         cells.push([vec!["**mean**".into(), clients.to_string()], values.collect()].concat());
     }
     page.table(&head, cells);
+    mixes(page, rows, &all);
+}
+
+/// What the workloads' requests are.
+fn mixes(page: &mut Page, rows: &[Row], apps: &[App]) {
+    let dependent = |app: &App| app.is_on_redis() && !app.is_key_value();
+    let cells = apps.iter().filter(|app| dependent(app)).filter_map(|it| {
+        let row = find(rows, app(*it, Design::ClientServer, 100, 1))?;
+        let updates = 100.0 - row.reads.median - row.locks.median;
+        let per_transaction = row.rps.over(&row.tps);
+        let name = it.name().into_owned();
+        let shares = [updates, row.reads.median, row.locks.median].map(number);
+        Some([vec![name], shares.to_vec(), vec![spread_of(per_transaction.as_ref())]].concat())
+    });
+    let cells: Vec<Vec<String>> = cells.collect();
+    if cells.is_empty() {
+        return;
+    }
+    page.paragraph(&format!(
+        "What Twitter and TPC-C ask for where every transaction writes (100 %), percent of their requests. Key-value workloads send \
+         updates and reads in the share that heads the column, by keys after Zipf's law, as YCSB does; of Twitter and TPC-C, that \
+         is the share of transactions that write. Twitter: of those, 80 % post (a number from `INCR`, the post, the list of followers, and a \
+         place in each one's list and in the timeline), 20 % follow somebody. TPC-C: new-order and payment in its proportion (45 to 43), each \
+         under a lock of its district; order-status reads. Locks, and the numbers that `INCR` hands out, must be taken at the server and bypass \
+         the log, and so do reads: {} % of the paper's TPC-C requests are for locks.",
+        paper::LOCKS
+    ));
+    page.table(&["application", "updates", "reads", "locks and numbers", "requests a transaction"], cells);
 }
 
 fn figure_20(page: &mut Page, results: &Results) {
@@ -347,24 +422,30 @@ fn figure_21(page: &mut Page, results: &Results) {
     page.paragraph(&format!(
         "The paper: three devices are {} times as fast as replication by servers, and {} % slower than one device. Here the \
          three devices share a core: what they do side by side in the paper comes one after the other. Behind three devices, \
-         the server has two others commit an update before it confirms it.",
+         the server has two others commit an update before it confirms it. Replicas of redis are two more of it, each with what the \
+         first one has (`appendfsync always`), and what changes something is done once both have it (`WAIT 2`, in the same packet); \
+         behind three devices the server's side-car waits for them so. Latencies of updates alone: Twitter and TPC-C also read, \
+         and take numbers and locks, which no log may acknowledge.",
         paper::REPLICATED, paper::COPIES
     ));
     let designs = [Design::ClientServer, Design::Replicated, PMNET, PMNET_3];
-    let all = std::iter::once(App::Ideal).chain(apps(results));
+    let all = replicated(&results.settings.apps);
     let cells = all.filter_map(|it| {
         let base = find(rows, copies(it, Design::ClientServer))?;
         let values = designs.map(|design| {
             let row = find(rows, copies(it, design));
-            spread_of(row.and_then(|row| row.mean_us.over(&base.mean_us)).as_ref())
+            spread_of(row.and_then(|row| update_mean(row).over(update_mean(base))).as_ref())
         });
-        let better = ratio(rows, copies(it, Design::Replicated), copies(it, PMNET_3), mean)?;
-        Some([vec![it.name().into_owned()], values.to_vec(), vec![spread(&better)]].concat())
+        let better = ratio(rows, copies(it, Design::Replicated), copies(it, PMNET_3), update_mean)?;
+        let added = ratio(rows, copies(it, PMNET_3), copies(it, PMNET), update_mean);
+        let bypasses = base.locks.median + base.reads.median;
+        let cells = [vec![it.name().into_owned()], values.to_vec()].concat();
+        Some([cells, vec![spread(&better), spread_of(added.as_ref()), number(bypasses)]].concat())
     });
     let names = designs.map(Design::name);
     let mut head = vec!["application"];
     head.extend(names.iter().map(String::as_str));
-    head.push("servers ÷ devices");
+    head.extend(["servers ÷ devices", "3 devices ÷ 1", "requests that bypass %"]);
     page.table(&head, cells);
 }
 
@@ -485,6 +566,7 @@ mod tests {
             cells = if line.starts_with('|') { here } else { 0 };
         }
         for heading in [
+            "Figure 2",
             "Figure 15",
             "Figure 16",
             "Figure 18",
@@ -507,7 +589,7 @@ mod tests {
     #[test]
     fn figures_that_were_not_measured_are_left_out() {
         let mut results = sample();
-        (results.rows, results.recovery, results.model) = Default::default();
+        (results.breakdown, results.rows, results.recovery, results.model) = Default::default();
         let text = report(&results, &judge(&results), &[]);
         assert!(!text.contains("## Figure") && text.contains("not measured"), "{text}");
     }

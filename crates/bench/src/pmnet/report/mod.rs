@@ -1,5 +1,6 @@
 //! What was measured, and the report on it, beside the paper's numbers.
 
+mod chart;
 mod judge;
 mod markdown;
 mod plots;
@@ -7,6 +8,7 @@ mod simulated;
 
 use super::Lab;
 use super::args::PmnetArgs;
+use super::breakdown;
 use super::compare::Row;
 use super::model::Model;
 use super::recovery;
@@ -21,8 +23,14 @@ const SCHEMA: u32 = 1;
 
 /// The paper's numbers (§VI-B).
 pub(crate) mod paper {
+    /// Figure 2: the server's share of an update's latency, percent, on average.
+    pub(crate) const SERVER_SHARE: f64 = 70.0;
+    /// Requests of TPC-C that are for locks, percent (§III-C).
+    pub(crate) const LOCKS: f64 = 13.7;
     /// Figure 15: Client-Server over PMNet-Switch, by payload.
     pub(crate) const FIGURE_15: [(usize, f64); 2] = [(50, 2.83), (1000, 2.19)];
+    /// Client-Server over PMNet-NIC.
+    pub(crate) const FIGURE_15_NIC: [(usize, f64); 2] = [(50, 2.9), (1000, 2.19)];
     /// Figure 18, µs: without replication and with three copies.
     pub(crate) const CLIENT_LOG: [f64; 2] = [10.4, 41.61];
     pub(crate) const SERVER_LOG: [f64; 2] = [47.97, 94.02];
@@ -52,6 +60,7 @@ pub(crate) struct Results {
     pub(crate) took_seconds: f64,
     /// What the reader must know: failures, what was left out.
     pub(crate) notes: Vec<String>,
+    pub(crate) breakdown: Vec<breakdown::Row>,
     pub(crate) rows: Vec<Row>,
     pub(crate) recovery: Vec<recovery::Row>,
     pub(crate) model: Model,
@@ -71,6 +80,7 @@ impl Results {
             settings,
             took_seconds: 0.0,
             notes: Vec::new(),
+            breakdown: Vec::new(),
             rows: Vec::new(),
             recovery: Vec::new(),
             model: Model::default(),
@@ -79,7 +89,7 @@ impl Results {
 
     /// True if no measurement came to an end.
     pub(crate) fn is_empty(&self) -> bool {
-        self.rows.is_empty() && self.recovery.is_empty()
+        self.rows.is_empty() && self.recovery.is_empty() && self.breakdown.is_empty()
     }
 }
 
@@ -104,12 +114,13 @@ pub(crate) mod tests {
     use super::*;
     use crate::measure::stats::Summary;
     use crate::pmnet::app::App;
-    use crate::pmnet::args::PmnetSection;
+    use crate::pmnet::args::{AppChoice, PmnetSection};
     use crate::pmnet::compare::PERCENTILES;
     use crate::pmnet::design::{Design, PMNET, PMNET_FILE, Spec, Waits};
     use crate::pmnet::model::{Ports, Simulated};
     use crate::pmnet::sections::{key_value, specs};
     use clap::{Parser, ValueEnum};
+    use std::collections::BTreeSet;
 
     #[derive(Parser)]
     struct Cli {
@@ -127,6 +138,7 @@ pub(crate) mod tests {
             Design::Pmnet { devices: 3, .. } => 22.0,
             Design::Pmnet { cache: true, .. } => 10.0,
             Design::Pmnet { .. } => 20.0,
+            Design::Nic => 20.4,
             Design::Direct => 30.0,
             Design::Replicated => 176.0,
             _ => 60.0,
@@ -144,6 +156,9 @@ pub(crate) mod tests {
             p50_us: of(us),
             p99_us: of(us * 2.0),
             update_p50_us: Some(of(us)),
+            update_mean_us: Some(of(us)),
+            reads: of(0.0),
+            locks: of(0.0),
             distribution: PERCENTILES.iter().map(|at| of(us * (0.5 + at / 100.0))).collect(),
             device_us: Some(of(3.0)),
             server_us: Some(of(9.0)),
@@ -177,6 +192,10 @@ pub(crate) mod tests {
                 devices_3: of(22.0),
                 many: of(3.0),
             });
+        }
+        for app in breakdown::apps(&results.settings.apps) {
+            let parts = [9.0, 6.0, 15.0, 10.0, 20.0].map(of).into();
+            results.breakdown.push(breakdown::Row { app, parts, round_trip: of(60.0) });
         }
         for (design, us) in [(PMNET, 10.0), (PMNET_FILE, 40.0)] {
             let (boot_seconds, replay_seconds) = (of(0.01), of(5.0));
@@ -214,6 +233,12 @@ pub(crate) mod tests {
         let flags = ["pmnet", "--quick", "--clients", "5000", "--seconds", "1e9"];
         let args = Cli::try_parse_from(flags).unwrap().args.bounded();
         assert_eq!((args.rounds, args.seconds, &args.clients[..]), (1, 0.1, &[1, 4][..]));
+        assert_eq!(args.only, PmnetSection::value_variants(), "but nothing is left out");
+        assert_eq!(args.apps, AppChoice::value_variants());
+        // Each takes half of a second to start: with this many it ends within five minutes.
+        let all: BTreeSet<String> =
+            args.only.iter().flat_map(|section| specs(&args, *section)).map(|spec| spec.describe()).collect();
+        assert!(all.len() <= 300, "{}", all.len());
         let flags = ["pmnet", "--clients", "5000,0", "--sizes", "1,9999", "--seconds", "nan"];
         let args = Cli::try_parse_from(flags).unwrap().args.bounded();
         assert_eq!((&args.clients[..], &args.sizes[..], args.seconds), (&[64, 1][..], &[16, 1400][..], 1.5));

@@ -1,43 +1,19 @@
 //! The plots.
 
+use super::chart::{Axis, Chart, Line, Stack, draw_chart, draw_stacks};
+use super::judge::update_mean;
 use super::{Results, paper};
 use crate::error::BenchError;
 use crate::measure::stats::Summary;
 use crate::pmnet::app::App;
+use crate::pmnet::breakdown::{self, PARTS};
 use crate::pmnet::compare::{PERCENTILES, Row, find};
 use crate::pmnet::design::{Design, PMNET, PMNET_3, PMNET_CACHE, PMNET_FILE, Spec, Waits};
-use crate::pmnet::sections::{FIGURE_20, LARGE_PAYLOAD, PAYLOAD, app, copies, key_value};
-use crate::report::svg::{Panel, Plot, bars, short};
-use plotters::coord::Shift;
-use plotters::prelude::*;
+use crate::pmnet::sections::{
+    FIGURE_16, FIGURE_20, LARGE_PAYLOAD, PAYLOAD, app, copies, key_value, replicated,
+};
+use crate::report::svg::{Panel, Plot, bars};
 use std::path::Path;
-
-type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-type Drawn = Result<(), Box<dyn std::error::Error>>;
-
-const SIZE: (u32, u32) = (640, 400);
-const COLORS: [RGBColor; 7] = [
-    RGBColor(150, 150, 150),
-    RGBColor(0, 114, 178),
-    RGBColor(0, 158, 115),
-    RGBColor(213, 94, 0),
-    RGBColor(230, 159, 0),
-    RGBColor(204, 121, 167),
-    RGBColor(86, 180, 233),
-];
-
-/// A line: a name, and points with their spread.
-struct Line {
-    name: String,
-    points: Vec<(f64, Summary)>,
-}
-
-struct Chart {
-    file: String,
-    title: String,
-    x: &'static str,
-    lines: Vec<Line>,
-}
 
 /// Draws every plot that there is data for.
 pub(super) fn draw(out: &Path, results: &Results) -> Result<Vec<Plot>, BenchError> {
@@ -57,6 +33,7 @@ pub(super) fn draw(out: &Path, results: &Results) -> Result<Vec<Plot>, BenchErro
         draw_chart(&out.join(&chart.file), &chart)?;
         plots.push(Plot { title: chart.title, file: chart.file });
     }
+    plots.splice(0..0, figure_2(out, results)?);
     let of_bars = [
         ("figure-18.svg", "Figure 18: update latency, µs", figure_18(results)),
         ("figure-21.svg", "Figure 21: mean update latency over client-server", figure_21(results)),
@@ -84,9 +61,26 @@ fn line(name: String, points: impl Iterator<Item = Option<(f64, Summary)>>) -> L
     Line { name, points: points.flatten().collect() }
 }
 
+fn figure_2(out: &Path, results: &Results) -> Result<Option<Plot>, BenchError> {
+    if results.breakdown.is_empty() {
+        return Ok(None);
+    }
+    let share = |row: &breakdown::Row, part| row.share(part).map_or(0.0, |share| share.median);
+    let stack = |row: &breakdown::Row| Stack {
+        name: row.app.name().into_owned(),
+        parts: (0..PARTS.len()).map(|part| share(row, part)).collect(),
+    };
+    let stacks: Vec<Stack> = results.breakdown.iter().map(stack).collect();
+    let title = "Figure 2: where an update\u{2019}s time goes without PMNet, %";
+    let file = "figure-2.svg";
+    draw_stacks(&out.join(file), title, &PARTS, &stacks)?;
+    Ok(Some(Plot { title: title.into(), file: file.into() }))
+}
+
 fn figure_15(results: &Results, waits: Waits) -> Chart {
     let how = word(waits);
-    let designs = [Design::ClientServer, PMNET, Design::Direct, Design::Tcp, Design::Bypass, PMNET_FILE];
+    let designs =
+        [Design::ClientServer, PMNET, Design::Direct, Design::Tcp, Design::Bypass, Design::Nic, PMNET_FILE];
     let of = |design: Design| {
         let points = results.settings.sizes.iter().map(move |size| {
             let row = find(&results.rows, Spec::ideal(design, waits, *size))?;
@@ -96,7 +90,13 @@ fn figure_15(results: &Results, waits: Waits) -> Chart {
     };
     let title =
         format!("Figure 15, {how}: update latency by payload, µs (paper: 2.83 × at 50 B, 2.19 × at 1000 B)");
-    Chart { file: format!("figure-15-{how}.svg"), title, x: "bytes", lines: designs.map(of).into() }
+    Chart {
+        file: format!("figure-15-{how}.svg"),
+        title,
+        x: Axis::linear("bytes"),
+        y: Axis::linear(""),
+        lines: designs.map(of).into(),
+    }
 }
 
 fn figure_16(results: &Results) -> Chart {
@@ -109,8 +109,14 @@ fn figure_16(results: &Results) -> Chart {
         line(design.name(), points)
     };
     let title = "Figure 16: mean latency by bandwidth, µs".to_owned();
-    let lines = [Design::ClientServer, PMNET].map(of).into();
-    Chart { file: "figure-16.svg".into(), title, x: "Gbit/s of payload", lines }
+    let lines = FIGURE_16.map(of).into();
+    Chart {
+        file: "figure-16.svg".into(),
+        title,
+        x: Axis::linear("Gbit/s of payload"),
+        y: Axis::linear(""),
+        lines,
+    }
 }
 
 fn figure_19(results: &Results, clients: usize) -> Chart {
@@ -126,8 +132,13 @@ fn figure_19(results: &Results, clients: usize) -> Chart {
         "Figure 19, {clients} client(s): throughput over client-server (paper: {} at 100 %)",
         paper::FIGURE_19
     );
-    let lines = results.settings.apps.iter().map(|choice| of(choice.app())).collect();
-    Chart { file: format!("figure-19-{clients}.svg"), title, x: "updates, %", lines }
+    let mut lines: Vec<Line> = results.settings.apps.iter().map(|choice| of(choice.app())).collect();
+    if lines.iter().any(|line| !line.points.is_empty()) {
+        let paper = Summary::of([paper::FIGURE_19]).map(|mean| (100.0, mean));
+        lines.push(line("the paper\u{2019}s mean".into(), [paper].into_iter()));
+    }
+    let (x, y) = (Axis::linear("updates, %"), Axis::log(""));
+    Chart { file: format!("figure-19-{clients}.svg"), title, x, y, lines }
 }
 
 /// The distribution, as the paper has it: latency below, share of requests upwards.
@@ -145,7 +156,13 @@ fn figure_20(results: &Results, it: App, updates: u32) -> Chart {
     let name = it.name().replace(' ', "-");
     let title = format!("Figure 20, {}, {updates} % updates: share of requests by latency, %", it.name());
     let lines = [Design::ClientServer, PMNET, PMNET_CACHE].map(of).into();
-    Chart { file: format!("figure-20-{name}-{updates}.svg"), title, x: "µs", lines }
+    Chart {
+        file: format!("figure-20-{name}-{updates}.svg"),
+        title,
+        x: Axis::log("µs"),
+        y: Axis::linear(""),
+        lines,
+    }
 }
 
 fn panel(title: &str, of: Vec<(String, Option<Summary>)>) -> Option<Panel> {
@@ -200,12 +217,11 @@ fn figure_21(results: &Results) -> Vec<Panel> {
         let designs = [("3 servers", Design::Replicated), ("1 device", PMNET), ("3 devices", PMNET_3)];
         let bars = designs.map(|(name, design)| {
             let row = find(&results.rows, copies(it, design));
-            (name.to_owned(), row.and_then(|row| row.mean_us.over(&base.mean_us)))
+            (name.to_owned(), row.and_then(|row| update_mean(row).over(update_mean(base))))
         });
         panel(&it.name(), bars.to_vec())
     };
-    let all = std::iter::once(App::Ideal).chain(results.settings.apps.iter().map(|choice| choice.app()));
-    all.filter_map(of).collect()
+    replicated(&results.settings.apps).filter_map(of).collect()
 }
 
 fn figure_22(results: &Results) -> Vec<Panel> {
@@ -230,49 +246,6 @@ fn recovery(results: &Results) -> Vec<Panel> {
     let name = |design: Design| if design == PMNET_FILE { "file" } else { "memory" };
     bars.extend(results.recovery.iter().map(|row| (name(row.design).to_owned(), Some(row.us.clone()))));
     panel("µs an update", bars).into_iter().collect()
-}
-
-fn draw_chart(path: &Path, chart: &Chart) -> Result<(), BenchError> {
-    let draw = || -> Drawn {
-        let root = SVGBackend::new(path, SIZE).into_drawing_area();
-        root.fill(&WHITE)?;
-        lines(&root, chart)?;
-        root.present()?;
-        Ok(())
-    };
-    draw().map_err(|error| BenchError::Plot { path: path.into(), message: error.to_string() })
-}
-
-/// Medians as lines, smallest to largest as bars across them.
-fn lines(root: &Area<'_>, chart: &Chart) -> Drawn {
-    let values = || chart.lines.iter().flat_map(|line| &line.points);
-    let right = values().map(|(at, _)| *at).fold(f64::MIN_POSITIVE, f64::max) * 1.05;
-    let top = values().map(|(_, value)| value.max).fold(f64::MIN_POSITIVE, f64::max) * 1.1;
-    let mut drawn = ChartBuilder::on(root)
-        .caption(&chart.title, ("sans-serif", 12))
-        .margin(10)
-        .y_label_area_size(52)
-        .x_label_area_size(32)
-        .build_cartesian_2d(0.0..right, 0.0..top)?;
-    let label = |value: &f64| short(*value);
-    drawn.configure_mesh().x_desc(chart.x).x_label_formatter(&label).y_label_formatter(&label).draw()?;
-    for (index, line) in chart.lines.iter().enumerate() {
-        let color = COLORS[index % COLORS.len()];
-        let points = line.points.iter().map(|(at, value)| (*at, value.median));
-        let legend = move |(x, y): (i32, i32)| PathElement::new([(x, y), (x + 16, y)], color.stroke_width(2));
-        drawn.draw_series(LineSeries::new(points, color.stroke_width(2)))?.label(&line.name).legend(legend);
-        let spreads = line.points.iter().filter(|(_, value)| value.samples.len() > 1).map(|(at, value)| {
-            ErrorBar::new_vertical(*at, value.min, value.median, value.max, color.filled(), 6)
-        });
-        drawn.draw_series(spreads)?;
-    }
-    drawn
-        .configure_series_labels()
-        .position(SeriesLabelPosition::LowerRight)
-        .background_style(WHITE.mix(0.8))
-        .border_style(BLACK)
-        .draw()?;
-    Ok(())
 }
 
 #[cfg(test)]
@@ -301,7 +274,7 @@ mod tests {
     fn nothing_measured_draws_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let mut results = sample();
-        (results.rows, results.recovery, results.model) = Default::default();
+        (results.breakdown, results.rows, results.recovery, results.model) = Default::default();
         assert!(draw(dir.path(), &results).unwrap().is_empty());
     }
 }

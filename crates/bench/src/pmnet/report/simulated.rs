@@ -1,6 +1,6 @@
 //! What the simulator says of hosts with cores of their own, beside what was measured on few.
 
-use super::judge::{Goal, MEDIA, goal, how, key_value, mean_of_rounds};
+use super::judge::{Goal, IN_MEMORY, MEDIA, goal, how, key_value, mean_of_rounds};
 use super::{Results, paper};
 use crate::measure::stats::Summary;
 use crate::pmnet::app::App;
@@ -58,18 +58,18 @@ fn aims() -> Vec<Aim> {
         aim: at_least(payload.1),
         paper: format!("{} × at {} B", payload.1, payload.0),
     }];
-    aims.extend(MEDIA.map(|(place, medium)| Aim {
+    aims.extend(MEDIA.map(|medium| Aim {
         figure: "19, simulated",
-        what: format!("update throughput over client-server, 1 client, {place}"),
+        what: format!("update throughput over client-server, 1 client, {}", medium.words),
         apps: key_value(medium),
         ratio: faster,
         aim: at_least(5.0),
         paper: format!("{} ×", paper::FIGURE_19),
     }));
     let workloads = |medium| std::iter::once(App::Ideal).chain(key_value(medium)).collect::<Vec<_>>();
-    aims.extend(MEDIA.map(|(place, medium)| Aim {
+    aims.extend(MEDIA.map(|medium| Aim {
         figure: "21, simulated",
-        what: format!("3-way replication by servers over 3 devices, mean of the workloads, {place}"),
+        what: format!("3-way replication by servers over 3 devices, mean of the workloads, {}", medium.words),
         apps: workloads(medium),
         ratio: copies,
         aim: at_least(6.0),
@@ -78,7 +78,7 @@ fn aims() -> Vec<Aim> {
     aims.push(Aim {
         figure: "21, simulated",
         what: "3 devices over one: latency added".into(),
-        apps: workloads(App::Map),
+        apps: workloads(IN_MEMORY),
         ratio: added,
         aim: (Bound::AtMost, 16.0, "%"),
         paper: format!("{} %", paper::COPIES),

@@ -85,6 +85,7 @@ pub(super) mod tests {
             replicas: Vec::new(),
             forward: None,
             spin: false,
+            stamps: false,
             background: false,
         }
     }

@@ -2,7 +2,7 @@
 
 mod handler;
 mod logger;
-mod plain;
+pub(crate) mod plain;
 mod pmnet;
 mod replicas;
 pub(crate) mod tcp;
@@ -47,6 +47,7 @@ fn run_sidecar(args: &PmnetServerArgs) -> Result<(), BenchError> {
     let redis = args.forward.ok_or(BenchError::Nothing("a side-car needs --forward ADDR:PORT"))?;
     let mut config = ServerSideConfig::new(args.listen, redis);
     config.options.spin = spin(args);
+    config.replicas = args.replicas.len() as u32;
     let reports = Arc::new(ServerSideReports::default());
     let (stop, ready) = (watch_stop(), reports.network.clone());
     announce_when(move || ready.get().incarnations > 0);

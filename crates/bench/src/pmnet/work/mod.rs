@@ -15,6 +15,8 @@ pub(crate) struct Ask {
     pub(crate) bytes: Vec<u8>,
     /// Nobody needs its reply: it may be acknowledged by a log. Else a bypass.
     pub(crate) update: bool,
+    /// A bypass that changes something: only the server knows who comes first.
+    pub(crate) locks: bool,
     /// The last request of a transaction.
     pub(crate) ends: bool,
 }
@@ -50,11 +52,11 @@ pub(crate) fn clients(settings: Settings, count: usize) -> Vec<Box<dyn Workload>
             App::Map(_) | App::Filed(_) => {
                 Box::new(kv::KeyValue::new(settings, keys.clone(), kv::Codec::Plain, seed))
             }
-            App::Redis | App::Landfall => {
+            App::Redis(_) | App::Landfall => {
                 Box::new(kv::KeyValue::new(settings, keys.clone(), kv::Codec::Resp, seed))
             }
-            App::Twitter => Box::new(twitter::Twitter::new(settings.updates, seed)),
-            App::Tpcc => Box::new(tpcc::Tpcc::new(settings.updates, number as u64, seed)),
+            App::Twitter(_) => Box::new(twitter::Twitter::new(settings.updates, seed)),
+            App::Tpcc(_) => Box::new(tpcc::Tpcc::new(settings.updates, number as u64, seed)),
         }
     };
     (0..count).map(client).collect()
@@ -65,8 +67,8 @@ pub(crate) fn fill(settings: Settings) -> Vec<Vec<u8>> {
     match settings.app {
         App::Ideal => Vec::new(),
         App::Map(_) | App::Filed(_) => kv::fill(settings, kv::Codec::Plain),
-        App::Redis | App::Landfall => kv::fill(settings, kv::Codec::Resp),
-        App::Twitter => twitter::fill(),
-        App::Tpcc => tpcc::fill(),
+        App::Redis(_) | App::Landfall => kv::fill(settings, kv::Codec::Resp),
+        App::Twitter(_) => twitter::fill(),
+        App::Tpcc(_) => tpcc::fill(),
     }
 }

@@ -67,6 +67,14 @@ pub(crate) fn bulks(reply: &[u8]) -> Vec<&[u8]> {
     found
 }
 
+/// Commands of the workloads that change nothing.
+const READS: [&[u8]; 5] = [b"GET", b"HGET", b"HGETALL", b"LRANGE", b"ZRANGE"];
+
+/// Whether a request of a workload changes nothing.
+pub(crate) fn is_read(request: &[u8]) -> bool {
+    bulks(request).first().is_some_and(|name| READS.contains(name))
+}
+
 /// Whether it is an error.
 pub(crate) fn is_error(reply: &[u8]) -> bool {
     reply.first() == Some(&b'-')
@@ -84,6 +92,17 @@ mod tests {
             assert!((0..reply.len()).all(|len| reply_len(&reply[..len]).is_none()), "{reply:?}");
             assert_eq!(reply_len(&[reply, b"+more\r\n"].concat()), Some(reply.len()));
         }
+    }
+
+    #[test]
+    fn what_changes_something_is_told_from_what_reads() {
+        let request = |words: &[&[u8]]| {
+            let mut bytes = Vec::new();
+            crate::clients::encode(&mut bytes, words);
+            bytes
+        };
+        assert!(is_read(&request(&[b"HGET", b"SET", b"x"])));
+        assert!(!is_read(&request(&[b"SET", b"GET", b"x", b"NX"])) && !is_read(&request(&[b"INCR", b"n"])));
     }
 
     #[test]

@@ -131,7 +131,8 @@ impl Workload for Twitter {
 pub(super) fn command(update: bool, words: &[&str]) -> Ask {
     let mut bytes = Vec::new();
     encode(&mut bytes, &words.iter().map(|word| word.as_bytes()).collect::<Vec<_>>());
-    Ask { bytes, update, ends: false }
+    let locks = !update && !resp::is_read(&bytes);
+    Ask { bytes, update, locks, ends: false }
 }
 
 pub(super) fn strange(reply: &[u8], expected: &'static str) -> BenchError {

@@ -1,7 +1,11 @@
-//! Scheduling classes, and waiting for sockets.
+//! Scheduling classes, waiting for sockets, and packets with the times at which the kernel saw them.
 
 // sched_setscheduler and poll have no safe wrapper in the standard library.
 #![allow(unsafe_code)]
+
+mod tap;
+
+pub(crate) use tap::Tap;
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
