@@ -25,7 +25,10 @@ impl Server {
         let (seq, key) = (packet.header.seq, SessionKey { client, session: packet.header.session });
         // Who reads may not know yet that the server is another incarnation, and has not said what was confirmed.
         let answers = !matches!(packet.body, Body::Bypass { .. } | Body::BypassFragment { .. });
-        self.with(key, |session, _| session.heard(from, answers));
+        self.with(key, |session, ctx| session.heard(from, answers, ctx.now));
+        if self.ctx.config.foreign && packet.header.is_foreign() && self.handle_foreign(from, key, packet) {
+            return;
+        }
         match packet.body {
             Body::Update(bytes) => self.update((from, key), seq, None, bytes),
             Body::UpdateFragment(place, bytes) => self.update((from, key), seq, Some(place), bytes),
@@ -36,6 +39,8 @@ impl Server {
             }
             Body::ResponseRequest(wanted) => self.response_wanted(key, seq, wanted),
             Body::Confirmed => self.confirmed(key, seq),
+            // The rows of foreign sessions have none.
+            Body::SessionStart { nonce: 0 } => self.ctx.stats.ignored += 1,
             Body::SessionStart { nonce } => self.start(from, key, nonce),
             Body::SessionEnd => self.end(from, key, seq),
             Body::Heartbeat { nonce, .. } => {
@@ -49,6 +54,7 @@ impl Server {
                 };
                 self.ctx.send(from, key.session, seq, body);
             }
+            Body::Other(_) => self.absent(key, packet),
             _ => self.ctx.stats.ignored += 1,
         }
     }
@@ -58,16 +64,13 @@ impl Server {
             self.ctx.stats.ignored += 1;
             return;
         }
-        if seq <= 1 {
-            self.begin_foreign(who);
-        }
         let (from, key) = who;
         if self.with(key, |session, ctx| session.update(seq, place, bytes, ctx)).is_some() {
             return;
         }
         let applied = match self.table.ended(&key) {
             Some(row) => seq <= row.update,
-            None => (1..=self.table.floor()).contains(&seq) && !(self.ctx.config.foreign && seq == 1),
+            None => (1..=self.table.floor()).contains(&seq),
         };
         if applied {
             self.ctx.stats.duplicates += 1;
@@ -79,17 +82,6 @@ impl Server {
         }
     }
 
-    /// Begins a session without a session start, where that is allowed. Above a floor it is not: what the client sends
-    /// first could not be told from what an evicted session sent.
-    fn begin_foreign(&mut self, (from, key): (SocketAddr, SessionKey)) {
-        let allowed = self.ctx.config.foreign && self.table.floor() == 0;
-        if allowed && !self.table.is_known(&key) && self.table.len() < self.ctx.config.sessions_max {
-            let bypass = FIRST_BYPASS - 1;
-            let row = SessionRow { key, nonce: 0, update: u32::MAX, bypass, ended: false, touched: 0 };
-            self.table.live.insert(key, Box::new(Session::foreign(from, row)));
-        }
-    }
-
     fn bypass(
         &mut self,
         who: (SocketAddr, SessionKey),
@@ -97,13 +89,11 @@ impl Server {
         place: Option<Fragment>,
         bytes: &[u8],
     ) {
-        if seq < FIRST_BYPASS && !self.ctx.config.foreign {
+        if seq < FIRST_BYPASS {
             self.ctx.stats.ignored += 1;
             return;
         }
-        self.begin_foreign(who);
-        // Foreign clients may number their bypasses from 0.
-        let request = Request { number: seq | FIRST_BYPASS, seq, after, bytes: bytes.to_vec() };
+        let request = Request { number: seq, seq, after, bytes: bytes.to_vec() };
         if self.with(who.1, |session, ctx| session.bypass(request, place, ctx)).is_some() {
             return;
         }
@@ -117,7 +107,7 @@ impl Server {
     fn start(&mut self, from: SocketAddr, key: SessionKey, nonce: u64) {
         let known = self.table.live.get(&key).map(|session| session.row()).or(self.table.ended(&key));
         let Some(row) = known.copied() else { return self.begin(from, key, nonce, None) };
-        let may_go = row.ended && row.nonce != nonce && !self.ctx.config.foreign;
+        let may_go = row.ended && row.nonce != nonce;
         if may_go && let Some(old) = self.table.retire(&key) {
             return self.begin(from, key, nonce, Some(old));
         }
@@ -132,12 +122,9 @@ impl Server {
         });
     }
 
-    /// Foreign sessions begin at the bottom: where they are allowed, nothing is evicted that would raise the floor.
     /// `old` is the row of a session with this key that has ended, and went.
     fn begin(&mut self, from: SocketAddr, key: SessionKey, nonce: u64, old: Option<SessionRow>) {
-        let (max, foreign) = (self.ctx.config.sessions_max, self.ctx.config.foreign);
-        let room = if foreign && self.table.len() >= max { None } else { self.table.make_room(max) };
-        let Some(mut evicted) = room else {
+        let Some(mut evicted) = self.make_room() else {
             self.table.put_back(old.into_iter().collect());
             return self.refuse((from, key), 0, Refusal::NoRoom);
         };
@@ -145,7 +132,7 @@ impl Server {
         let floor = self.table.floor();
         let bypass = FIRST_BYPASS - 1 + floor;
         let row = SessionRow { key, nonce, update: floor, bypass, ended: false, touched: 0 };
-        self.table.live.insert(key, Box::new(Session::begin(from, row, evicted)));
+        self.table.live.insert(key, Box::new(Session::begin(from, row, evicted, self.ctx.now)));
         self.with(key, |_, _| ());
     }
 

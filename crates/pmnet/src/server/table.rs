@@ -4,8 +4,10 @@ use super::row::SessionRow;
 use super::session::Session;
 use crate::identity::SessionKey;
 use crate::wire::FIRST_BYPASS;
+use landfall_net::Instant;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 /// Rows with numbers above this stay: the floor would leave new sessions too few.
 const FLOOR_MAX: u32 = 1 << 30;
@@ -72,6 +74,12 @@ impl Table {
         self.ended.remove(key);
         self.floor = self.floor.max(height(&row) + 1);
         Some(row)
+    }
+
+    /// The foreign session of which nothing was heard for longest, for `span` at least: their clients tell no end.
+    pub(super) fn silent_foreign(&self, now: Instant, span: Duration) -> Option<SessionKey> {
+        let silent = self.live.iter().filter_map(|(key, session)| Some((session.foreign_since()?, *key)));
+        silent.min().filter(|(since, _)| *since + span <= now).map(|(_, key)| key)
     }
 
     /// Rows whose eviction was not committed are still there; the floor stays where it is, which harms nobody.
