@@ -33,6 +33,10 @@ pub(crate) struct ServerArgs {
     /// Run in front of a Redis that may lose what it has confirmed (appendonly and appendfsync are not yes and always)
     #[arg(long)]
     accept_data_loss: bool,
+    /// Take sessions of the authors' public release of PMNet, which begin without a session start. See
+    /// docs/pmnet-interoperability.md
+    #[arg(long, conflicts_with = "key_file")]
+    foreign: bool,
     /// Write acknowledged commands that the real server rejects to this file, too
     #[arg(long, value_name = "FILE")]
     rejected: Option<PathBuf>,
@@ -123,6 +127,7 @@ impl ServerArgs {
         config.options.server.response_bytes_max = self.max_reply;
         config.options.server.responses_long_bytes_max =
             usize::try_from(self.max_replies.0).unwrap_or(usize::MAX);
+        config.options.server.foreign = self.foreign;
         config.replicas = self.replicas;
         config.accept_data_loss = self.accept_data_loss;
         config.rejected_file = self.rejected;
