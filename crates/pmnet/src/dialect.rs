@@ -40,10 +40,12 @@ impl Dialect {
     ///
     /// Number 0 is a foreign session's first. Whether a Landfall server takes the session is known once it has answered that; a
     /// server without foreign sessions never does.
-    pub(crate) fn logs(self, header: &Header, standing: Standing) -> bool {
+    pub(crate) fn logs(self, header: &Header, standing: impl FnOnce() -> Standing) -> bool {
         match self {
             Self::Landfall => header.seq > 0,
-            Self::ForeignClients => !header.is_foreign() || (header.seq > 0 && standing > Standing::Unknown),
+            Self::ForeignClients => {
+                !header.is_foreign() || (header.seq > 0 && standing() > Standing::Unknown)
+            }
             Self::ForeignBoth => true,
         }
     }
@@ -101,7 +103,7 @@ mod tests {
             (Dialect::ForeignClients, Header::new(kind::UPDATE, 1, 1), unknown, true),
             (Dialect::ForeignBoth, foreign(0), unknown, true),
         ] {
-            assert_eq!(dialect.logs(&header, standing), logs, "{dialect:?} {header:?} {standing:?}");
+            assert_eq!(dialect.logs(&header, || standing), logs, "{dialect:?} {header:?} {standing:?}");
         }
     }
 

@@ -4,7 +4,7 @@ use super::joint::Heard;
 use super::table::{self, Access, Egress, Ingress, Row, Side};
 use super::{ACTIONS_MAX, Action, Arrival, Device, Verdict, acknowledgement};
 use crate::log::{Logged, NotLogged, Standing, Stored};
-use crate::wire::{Body, FIRST_BYPASS, Packet, Refusal, Role};
+use crate::wire::{Body, FIRST_BYPASS, Header, Packet, Refusal, Role};
 use crate::{Dialect, Flow, Identity, Instant};
 
 /// Updates that one request of a server has sent again at once.
@@ -60,7 +60,7 @@ impl Device {
                 self.stats.refused += 1;
                 self.pass_reads(&Identity { flow, session, seq }, arrival)
             }
-            Access::Log if !self.config.dialect.logs(&packet.header, self.log.standing(flow, session)) => {
+            Access::Log if !self.may_log(flow, &packet.header) => {
                 *self.stats.not_logged.entry(NotLogged::Unknown).or_default() += 1;
                 self.pass_reads(&Identity { flow, session, seq }, arrival)
             }
@@ -112,6 +112,10 @@ impl Device {
                 })
             }
         }
+    }
+
+    fn may_log(&self, flow: Flow, header: &Header) -> bool {
+        self.config.dialect.logs(header, || self.log.standing(flow, header.session))
     }
 
     /// A foreign session begins. False while updates of another one with its name are in the log: a server that began it anew would

@@ -20,7 +20,9 @@
 //!   for good and the replica that has most takes its place. A batch counts once the server's own medium and every replica
 //!   have it; replicas stop, or are replaced by empty ones. A batch is refused and nothing of it applied.
 //! - **Clients** are forgotten, and others start in their place from the same address, with session numbers drawn
-//!   from few.
+//!   from few. In campaigns of their own some are those of the authors' release, which never send anything again: such a client is
+//!   forgotten when no answer comes, and the next one has another port. There is one device at most then, and no packet is doubled or
+//!   late where it has a read cache: their packets do not tell an answer from an older one.
 //! - **Strangers** on the clients' side send in the server's name what only a server sends, of sessions that are open. Where clients,
 //!   devices and server share a key, strangers do so on the server's side, too, and send updates in clients' names. They also send updates
 //!   of sessions that never began.
@@ -48,6 +50,7 @@ mod codec;
 mod costs;
 mod device;
 mod fabric;
+mod foreign;
 mod history;
 mod linear;
 mod oracle;
@@ -91,6 +94,8 @@ pub enum Broken {
     SidesConfused,
     /// Devices do not hear that a server does not know a session.
     RefusalsUnheard,
+    /// Devices say that their logs have nothing of what a server asks for.
+    LogsDenied,
     /// Devices believe packets without a seal, though there is a key.
     SealsUnchecked,
     /// Read caches do not know that updates change registers.
