@@ -40,7 +40,7 @@ fn packet(kind: u8, seq: u32, hash: u32, payload: &[u8]) -> Vec<u8> {
     let mut bytes = vec![kind, 0xfb];
     bytes.extend(SESSION.to_le_bytes());
     bytes.extend(seq.to_le_bytes());
-    bytes.extend(hash.to_be_bytes());
+    bytes.extend(hash.swap_bytes().to_le_bytes());
     bytes.extend([0x7f, 0x3a, 0x11, 0x22]);
     bytes.extend(payload);
     bytes
@@ -60,7 +60,7 @@ fn parse(bytes: &[u8]) -> Heard {
         kind: bytes[0],
         session: u16::from_le_bytes([bytes[2], bytes[3]]),
         seq: u32::from_le_bytes(bytes[4..8].try_into().unwrap()),
-        hash: u32::from_be_bytes(bytes[8..12].try_into().unwrap()),
+        hash: u32::from_le_bytes(bytes[8..12].try_into().unwrap()).swap_bytes(),
         payload: bytes[HEADER..].to_vec(),
     }
 }

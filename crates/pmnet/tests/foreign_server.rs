@@ -302,3 +302,28 @@ fn a_response_is_one_packet_or_is_not_taken() {
     assert_eq!(Packet::parse(&bytes).unwrap().body, Body::Response(&vec![b'x'; 32 << 10]));
     assert_eq!(peer.server.poll_transmit(), None);
 }
+
+#[test]
+fn work_that_has_failed_is_done_later_without_anything_being_sent_again() {
+    let mut peer = Peer::new();
+    peer.update(0);
+    peer.update(1);
+    peer.bypass(2);
+    let mut work: Vec<Work> = std::iter::from_fn(|| peer.server.poll_work()).collect();
+    assert_eq!(work.len(), 4, "the row, and three requests");
+    peer.server.failed(work.remove(0).ticket());
+    peer.update(3);
+    assert_eq!(peer.server.poll_work(), None, "the outcome of the others is not known");
+    work.iter().for_each(|work| peer.server.failed(work.ticket()));
+    assert_eq!(peer.server.poll_work(), None, "not at once");
+    peer.wait(ServerConfig::default().retry_after);
+    peer.work();
+    assert_eq!(peer.done, [0, 1, 2, 3]);
+    assert_eq!(peer.sent(), [0, 1, 2, 3].map(|seq| (RESPONSE, seq)), "nobody was asked for anything");
+    peer.update(4);
+    let work = peer.server.poll_work().unwrap();
+    peer.server.failed(work.ticket());
+    peer.wait(ServerConfig::default().retry_after);
+    peer.work();
+    assert_eq!(peer.done, [0, 1, 2, 3, 4]);
+}

@@ -27,6 +27,16 @@ pub(super) enum Numbering {
     Together,
 }
 
+impl Numbering {
+    /// A request for the application: a foreign client sends it once, so that it stays here until it is done.
+    fn hand(self, request: &mut Vec<u8>) -> Vec<u8> {
+        match self {
+            Self::Apart => std::mem::take(request),
+            Self::Together => request.clone(),
+        }
+    }
+}
+
 /// A copy of a packet lives no longer than this.
 const RENEW_AFTER: Duration = Duration::from_secs(10);
 
@@ -118,6 +128,8 @@ pub(super) struct Session {
     pub(super) told_missing: Option<u32>,
     gap: Pause,
     recover: Pause,
+    /// Work of a foreign session has failed, and is handed out again then.
+    retry: Option<Instant>,
     pub(super) life: Life,
     /// A server-ACK is due.
     pub(super) ack_due: bool,
@@ -159,6 +171,7 @@ impl Session {
             told_missing: None,
             gap: Pause::default(),
             recover: Pause::default(),
+            retry: None,
             life: Life::Goes,
             ack_due: false,
             listed: Listed::default(),
@@ -225,7 +238,7 @@ impl Session {
 
     /// When [`Self::handle_timeout`] is due.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        [self.gap.at(), self.recover.at()].into_iter().flatten().min()
+        [self.gap.at(), self.recover.at(), self.retry].into_iter().flatten().min()
     }
 
     /// The client, or a device in its place, has sent something from here; whether that answers *recover*.
@@ -236,9 +249,10 @@ impl Session {
         }
     }
 
-    /// Whether packets are taken: not while the outcome of work behind a failure is awaited, nor behind the end.
+    /// Whether packets are taken: not while the outcome of work behind a failure is awaited, nor behind the end. What a foreign client
+    /// sends comes once.
     fn takes(&self) -> bool {
-        self.void.is_empty() && !self.ending
+        (self.void.is_empty() || self.numbering == Numbering::Together) && !self.ending
     }
 
     /// Number of the first update that is not committed.
@@ -383,6 +397,7 @@ impl Session {
 
     /// Takes note that it is later.
     pub(super) fn handle_timeout(&mut self, ctx: &mut Context) {
+        self.retry.take_if(|at| *at <= ctx.now);
         if self.gap.fires(ctx.now, ctx.config.retransmit_max) {
             self.ask_for_missing(ctx);
         }
@@ -453,7 +468,7 @@ impl Session {
 
     /// Whether [`Self::hand_out`] has something.
     pub(super) fn has_work(&self) -> bool {
-        self.void.is_empty() && !self.blocked && self.handed < self.queue.len()
+        self.void.is_empty() && !self.blocked && self.retry.is_none() && self.handed < self.queue.len()
     }
 
     /// The next piece of work; the floor is the server's to fill in.
@@ -474,7 +489,7 @@ impl Session {
             }
             Task::Update { request, last } => {
                 self.planned.update = *last;
-                Work::Update { ticket, request: std::mem::take(request), row: self.planned }
+                Work::Update { ticket, request: self.numbering.hand(request), row: self.planned }
             }
             Task::Bypass { request, lost, .. } => {
                 self.blocked = true;
@@ -487,7 +502,7 @@ impl Session {
                         self.planned
                     }
                 };
-                Work::Bypass { ticket, request: std::mem::take(&mut request.bytes), row, lost: *lost }
+                Work::Bypass { ticket, request: self.numbering.hand(&mut request.bytes), row, lost: *lost }
             }
             Task::End => {
                 ctx.touched += 1;
@@ -622,6 +637,9 @@ impl Session {
         self.void.remove(&ticket);
         let Some(at) = self.queue.range(..self.handed).position(|item| item.ticket == ticket) else { return };
         ctx.stats.failed += 1;
+        if self.numbering == Numbering::Together {
+            return self.keep_failed(at, ctx);
+        }
         let behind = self.queue.split_off(at);
         for item in behind.iter().take(self.handed - at).filter(|item| item.ticket != ticket && !item.done) {
             self.void.insert(item.ticket);
@@ -633,6 +651,20 @@ impl Session {
         (self.handed, self.queued_bytes) = (at, 0);
         self.queued_long = self.queue.iter().map(|item| item.long_bytes(ctx)).sum();
         self.go_back(ctx);
+    }
+
+    /// What a foreign client has sent does not come again: it stays here from `at` on, and is handed out again.
+    fn keep_failed(&mut self, at: usize, ctx: &Context) {
+        for (place, item) in self.queue.range_mut(at..self.handed).enumerate() {
+            if place > 0 && !item.done {
+                self.void.insert(item.ticket);
+            }
+            item.done = false;
+            self.queued_bytes += item.task.bytes();
+        }
+        (self.handed, self.blocked) = (at, false);
+        self.planned = at.checked_sub(1).map_or(self.row, |before| self.queue[before].row);
+        self.retry = Some(ctx.now + ctx.config.retry_after);
     }
 
     /// What is not in the queue any more is to come again.

@@ -330,7 +330,8 @@ impl ClientNode {
                 tell(&mut session.calls[id.0 as usize].told, told)?;
             }
             Event::Ended => {
-                session.end = End::Ended { at };
+                // Nobody confirms a foreign client's end.
+                session.end = if self.workload.foreign { End::Abandoned } else { End::Ended { at } };
                 self.client = None;
                 return self.next(fabric, history);
             }
