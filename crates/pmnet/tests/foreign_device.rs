@@ -356,3 +356,26 @@ fn there_is_no_cache_before_a_server_that_has_no_order() {
     assert_eq!(bench.up(&read(1, 0)), Verdict::Forward);
     assert_eq!((bench.sent(), bench.device.cached()), (vec![], (0, 0)));
 }
+
+#[test]
+fn an_update_of_another_client_serves_unless_it_has_the_number_that_the_reader_awaits() {
+    let mut bench = cached(ForeignClients);
+    for seq in 0..3 {
+        bench.up(&update(seq));
+        bench.down(&response(seq));
+    }
+    bench.sent();
+    let of_other = |mut bytes: Vec<u8>| {
+        bytes[2] ^= 1;
+        bytes
+    };
+    for seq in 0..2 {
+        bench.up(&of_other(read(seq, 9)));
+        bench.down(&of_other(response(seq)));
+    }
+    bench.up(&of_other(read(2, 2)));
+    assert_eq!(bench.sent(), [], "a client that awaits 2 would end at a cache response numbered 2");
+    bench.up(&of_other(read(3, 2)));
+    let hit = packet(kind::CACHE_RESPONSE, 2, hash(2), b"$1\r\nv\r\n");
+    assert_eq!(bench.sent(), [Sent::ToClient(of_other(hit))]);
+}

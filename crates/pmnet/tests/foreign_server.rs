@@ -327,3 +327,19 @@ fn work_that_has_failed_is_done_later_without_anything_being_sent_again() {
     peer.work();
     assert_eq!(peer.done, [0, 1, 2, 3, 4]);
 }
+
+#[test]
+fn a_request_for_which_there_is_no_room_is_not_asked_for_as_its_client_awaits_it() {
+    let config = ServerConfig { foreign: true, buffered_bytes_max: 0, ..ServerConfig::default() };
+    let mut peer = Peer::with(config, &[]);
+    peer.update(0);
+    peer.update(1);
+    peer.work();
+    assert_eq!((peer.sent(), peer.server.stats().early_dropped), (vec![(RESPONSE, 0)], 1));
+    (0..1000).for_each(|_| peer.wait(Duration::from_millis(1)));
+    assert_eq!(peer.sent(), []);
+    peer.absent(1);
+    peer.update_again(1);
+    peer.work();
+    assert_eq!(peer.done, [0, 1], "nor passed over");
+}

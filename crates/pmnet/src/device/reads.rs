@@ -196,7 +196,8 @@ impl Reads {
     /// nothing, and as a bypass. It goes on also after a hit, which closes the gap in the numbers.
     ///
     /// The release looks values up by the hash, and its clients know a response by the number of the update that set the value: a
-    /// value serves that comes from an update with the bypass's hash.
+    /// value serves that comes from an update with the bypass's hash. Not with its number: a client takes that for an answer of another
+    /// type to the request itself, and ends.
     fn foreign_bypass(
         &mut self,
         session: SessionKey,
@@ -213,7 +214,8 @@ impl Reads {
         if let Query::Reads { key } = &query {
             let after = seq.checked_sub(1).map(|seq| Id { session, seq });
             let value = cache.lookup(&request[key.clone()], after);
-            let of = value.and_then(Value::origin).filter(|origin| origin.hash == hash);
+            let fits = |origin: &Origin| origin.hash == hash && origin.seq != seq;
+            let of = value.and_then(Value::origin).filter(fits);
             if let (Some(origin), Some(value)) = (of, value.and_then(Value::bytes)) {
                 hit = Some(Hit::new(codec, &value, Some(origin)));
             }

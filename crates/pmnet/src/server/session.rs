@@ -430,7 +430,8 @@ impl Session {
             // One by one: so a request for a number that one device has goes no further, to another that would tell its absence.
             Numbering::Together => {
                 let numbers = runs.into_iter().flat_map(|(first, count)| (first..).take(count as usize));
-                for seq in numbers.take(ASKED_MAX) {
+                let newest = self.newest_waiting();
+                for seq in numbers.take_while(|seq| Some(*seq) < newest).take(ASKED_MAX) {
                     ctx.stats.retransmit_requests += 1;
                     ctx.send_bytes(to, Header::new(kind::RECOVER, session, seq).to_bytes().to_vec());
                 }
@@ -438,11 +439,16 @@ impl Session {
         }
     }
 
+    /// The highest number that waits: the client has an answer to everything below.
+    fn newest_waiting(&self) -> Option<u32> {
+        self.order.newest().max(self.bypasses.newest())
+    }
+
     /// No log has the number. It is not that of an update that was acknowledged, and its client goes on: it was a bypass that a read
     /// cache has answered, or that an incarnation before this one has.
     /// True if that helps.
     pub(super) fn absent(&mut self, seq: u32, ctx: &mut Context) -> bool {
-        let is_next = seq == self.order.next() && self.order.is_missing(self.limit(ctx));
+        let is_next = seq == self.order.next() && Some(seq) < self.newest_waiting();
         let helps = self.numbering == Numbering::Together && is_next && self.takes();
         if helps {
             self.order.skip_to(seq + 1);
