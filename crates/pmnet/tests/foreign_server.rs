@@ -330,7 +330,8 @@ fn work_that_has_failed_is_done_later_without_anything_being_sent_again() {
 
 #[test]
 fn a_request_for_which_there_is_no_room_is_not_asked_for_as_its_client_awaits_it() {
-    let config = ServerConfig { foreign: true, buffered_bytes_max: 0, ..ServerConfig::default() };
+    // One request's.
+    let config = ServerConfig { foreign: true, buffered_bytes_max: 3, ..ServerConfig::default() };
     let mut peer = Peer::with(config, &[]);
     peer.update(0);
     peer.update(1);
