@@ -18,6 +18,7 @@ pub mod auth;
 pub mod cache;
 pub mod client;
 pub mod device;
+mod dialect;
 mod error;
 mod identity;
 pub mod log;
@@ -27,6 +28,7 @@ pub mod server;
 pub mod wire;
 
 pub use client::{Client, ClientConfig};
+pub use dialect::Dialect;
 pub use error::{LogError, WireError};
 pub use identity::{Flow, Identity, SessionKey};
 pub use landfall_net::Instant;

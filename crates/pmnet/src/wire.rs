@@ -10,6 +10,8 @@ use crc_fast::CrcAlgorithm;
 pub const HEADER_BYTES: usize = 16;
 /// What clients and servers put into `ack_count`.
 pub const FROM_HOSTS: u8 = 0xfb;
+/// What a device puts there when it sends an update of a foreign session again.
+pub const SENT_AGAIN: u8 = 0xfc;
 /// Numbers of devices in their chain are below this.
 pub const DEVICES_MAX: u8 = 250;
 /// Bypasses are numbered from here on; updates below.
@@ -52,6 +54,11 @@ impl Header {
     pub fn crc(&self) -> u32 {
         let bytes = Self { hash: 0, ..*self }.to_bytes();
         crc_fast::checksum(CrcAlgorithm::Crc32IsoHdlc, &bytes) as u32
+    }
+
+    /// Whether the hash is another one than Landfall's clients write: the authors' release writes one of its own.
+    pub fn is_foreign(&self) -> bool {
+        self.hash != self.crc()
     }
 
     /// The header's bytes.
@@ -250,9 +257,9 @@ pub enum Body<'a> {
         /// The piece.
         request: &'a [u8],
     },
-    /// Everything after the header's number is wanted again.
+    /// Everything after the header's number is wanted again; or, as the release asks, exactly that number.
     Recover {
-        /// The server's.
+        /// The server's; 0 in the release's form, which has none.
         incarnation: u64,
     },
     /// Everything up to the header's number is committed.

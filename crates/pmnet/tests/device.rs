@@ -520,6 +520,7 @@ fn others(seq: u32, nearest: u8, more: &[u8]) -> Vec<u8> {
     let body = if more.is_empty() { Body::PmnetAck } else { Body::JointAck(more) };
     let mut packet = Packet::new(1, seq, body);
     packet.header.ack_count = nearest;
+    packet.header.hash = Packet::new(1, seq, Body::Update(b"")).header.hash;
     packet.to_bytes()
 }
 

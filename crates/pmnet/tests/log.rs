@@ -33,7 +33,7 @@ fn an_update_is_there_after_a_restart_once_its_fence_has_returned() {
     let update_1 = identity(1, 2, 3);
     assert_eq!(append(&mut log, &mut landing, update_1, 100), Logged::New);
     let mut durable = Vec::new();
-    log.commit(|identity| durable.push(identity)).unwrap();
+    log.commit(|identity, _| durable.push(identity)).unwrap();
     assert_eq!(durable, [update_1]);
     let image = media.crash_image_seeded(1);
     let media = SimMedia::from_image(image, SimOptions::default());
@@ -48,7 +48,7 @@ fn a_repetition_is_known_and_another_packet_with_its_identity_is_not_logged() {
     let one = identity(1, 1, 1);
     assert_eq!(append(&mut log, &mut landing, one, 100), Logged::New);
     assert_eq!(append(&mut log, &mut landing, one, 100), Logged::Known { durable: false });
-    log.commit(|_| {}).unwrap();
+    log.commit(|_, _| {}).unwrap();
     assert_eq!(append(&mut log, &mut landing, one, 100), Logged::Known { durable: true });
     assert_eq!(append(&mut log, &mut landing, one, 101), Logged::Not(NotLogged::Collision));
     assert_eq!(read(&log, &one), Some(update(&one, 100)));
@@ -64,7 +64,7 @@ fn what_is_removed_before_its_fence_is_not_acknowledged() {
     log.remove_upto(flow(1), 1, 1, |_| {});
     let outcome = media.fence(&mut dirty, landfall_media::Site::Commit);
     let mut durable = Vec::new();
-    log.finish_commit(outcome, |identity| durable.push(identity.seq)).unwrap();
+    log.finish_commit(outcome, |identity, _| durable.push(identity.seq)).unwrap();
     assert_eq!(durable, [2]);
 }
 
@@ -97,7 +97,7 @@ fn every_bound_is_kept() {
     assert_eq!(add(&mut log, 2, 1, 200), Logged::New);
     assert_eq!(add(&mut log, 2, 2, 200), Logged::New);
     assert_eq!(add(&mut log, 3, 1, 200), Logged::Not(NotLogged::QueueFull));
-    log.commit(|_| {}).unwrap();
+    log.commit(|_, _| {}).unwrap();
     assert_eq!(add(&mut log, 3, 1, 200), Logged::New);
     assert_eq!(add(&mut log, 3, 2, 200), Logged::Not(NotLogged::Full));
 }
@@ -112,7 +112,7 @@ fn a_full_region_takes_updates_again_once_some_are_removed() {
         seq += 1;
         log.raise(flow(1), (seq >> 12) as u16, Standing::Heard);
         let logged = append(&mut log, &mut landing, identity(1, (seq >> 12) as u16, seq), 1800);
-        log.commit(|_| {}).unwrap();
+        log.commit(|_, _| {}).unwrap();
         if logged == Logged::Not(NotLogged::Full) {
             break;
         }
@@ -134,7 +134,7 @@ fn ports_of_clients_are_remembered() {
     let mut log = open(&media, Limits::default());
     for (client, port) in [(1, 600), (2, 601), (1, 602), (3, 602)] {
         assert!(log.set_path(flow(client), port, 1).unwrap());
-        log.commit(|_| {}).unwrap();
+        log.commit(|_, _| {}).unwrap();
     }
     let media = SimMedia::from_image(media.crash_image_seeded(3), SimOptions::default());
     let log = open(&media, Limits::default());
@@ -150,7 +150,7 @@ fn a_packet_so_short_that_it_is_in_its_record_comes_back_whole() {
     let extent = landing.land(&log.heap().clone(), &bytes);
     assert_eq!(log.append(short, extent, 0, 1).unwrap(), Logged::New);
     log.heap().runs().release(extent);
-    log.commit(|_| {}).unwrap();
+    log.commit(|_, _| {}).unwrap();
     assert_eq!(read(&log, &short), Some(bytes.clone()));
     let media = SimMedia::from_image(media.crash_image_seeded(9), SimOptions::default());
     assert_eq!(read(&open(&media, Limits::default()), &short), Some(bytes));
@@ -163,7 +163,7 @@ fn a_session_that_is_given_up_stays_so_and_the_others_stay() {
     for (client, seq) in [(1, 4), (1, 6), (2, 1)] {
         append(&mut log, &mut landing, identity(client, 1, seq), 300);
     }
-    log.commit(|_| {}).unwrap();
+    log.commit(|_, _| {}).unwrap();
     let first = log.sessions()[0];
     assert_eq!((first.flow, first.session, first.first, first.last, first.count), (flow(1), 1, 4, 6, 2));
     assert_eq!(log.discard(flow(1), 1).unwrap(), 2);
@@ -209,7 +209,7 @@ fn play(ops: &[Op], log: &mut Log, known: &mut BTreeMap<Identity, Known>, next: 
                 }
             }
             Op::Commit => {
-                log.commit(|identity| known.get_mut(&identity).unwrap().acknowledged = true).unwrap();
+                log.commit(|identity, _| known.get_mut(&identity).unwrap().acknowledged = true).unwrap();
             }
             Op::Remove { client, back } => {
                 let upto = next[usize::from(*client)].saturating_sub(*back);
@@ -281,7 +281,7 @@ fn a_log_without_its_flushes_is_caught() {
             let (mut log, mut landing) = (open(&media, Limits::default()), Landing::default());
             let one = identity(1, 1, 1);
             append(&mut log, &mut landing, one, 700);
-            log.commit(|_| {}).unwrap();
+            log.commit(|_, _| {}).unwrap();
             let media = SimMedia::from_image(media.crash_image_seeded(seed), SimOptions::default());
             let (log, _) = Log::open(Arc::clone(&media) as Arc<dyn Media>, Limits::default()).unwrap();
             read(&log, &one).is_none()
@@ -299,7 +299,7 @@ fn ports_that_are_given_back_are_given_again_and_no_update_changes_its_port() {
     let old = identity(1, 7, 5);
     log.set_path(flow(1), 600, 1).unwrap();
     append(&mut log, &mut landing, old, 300);
-    log.commit(|_| {}).unwrap();
+    log.commit(|_, _| {}).unwrap();
     assert!(!log.remove_path(&flow(1)), "its update is in the log");
     log.remove_upto(flow(1), 7, 5, |_| {});
     assert!(log.remove_path(&flow(1)) && !log.remove_path(&flow(1)));
@@ -313,7 +313,7 @@ fn ports_that_are_given_back_are_given_again_and_no_update_changes_its_port() {
     log.set_path(flow(1), 601, 1).unwrap();
     let new = identity(1, 7, 1);
     assert_eq!(append(&mut log, &mut landing, new, 300), Logged::New, "another session");
-    log.commit(|_| {}).unwrap();
+    log.commit(|_, _| {}).unwrap();
     let found = again(&media);
     assert_eq!(found.paths(), [(flow(1), 601), (flow(2), 600)]);
     assert_eq!((found.contains(&old), found.contains(&new)), (false, true));
@@ -329,7 +329,7 @@ fn many_ports(count: u32) {
         let identity = Identity { flow, session: 1, seq: 1 };
         assert!(log.set_path(flow, 600 + (number % 100) as u16, 1).unwrap(), "{number}");
         assert_eq!(append(&mut log, &mut landing, identity, 40), Logged::New, "{number}");
-        log.commit(|_| {}).unwrap();
+        log.commit(|_, _| {}).unwrap();
         log.remove_upto(flow, 1, 1, |_| {});
         assert!(log.remove_path(&flow));
         if number % 64 == 0 {

@@ -546,55 +546,6 @@ fn a_new_incarnation_asks_every_open_session_until_it_hears_from_it() {
 }
 
 #[test]
-fn foreign_sessions_begin_with_update_0_or_1_where_they_are_allowed() {
-    let config = ServerConfig { foreign: true, ..ServerConfig::default() };
-    let mut peer = Peer::with_rows(config.clone(), &[], 0);
-    peer.hear_in(3, 2, Body::Update(b"set"));
-    assert_eq!(peer.sent(), [(kind::SESSION_REFUSED, 2)]);
-    peer.hear_in(3, 0, Body::Update(b"set"));
-    peer.hear_in(4, 1, Body::Update(b"set"));
-    let work = peer.work();
-    let Work::Update { row: first, .. } = &work else { panic!("{work:?}") };
-    assert_eq!((first.key, first.update), (key(3), 0));
-    peer.commit(work.ticket());
-    assert_eq!(peer.sent(), [(kind::SERVER_ACK, 0)]);
-    for pause in [1, 2, 4, 8, 16, 32, 64] {
-        assert_eq!(peer.server.poll_work(), None, "update 0 may be late");
-        peer.wait(ms(pause));
-        let asked = if pause < 64 { vec![(kind::RETRANSMIT, 0)] } else { vec![] };
-        assert_eq!(peer.sent(), asked, "after {pause}");
-    }
-    assert_eq!(numbers(&peer.updates()), [1]);
-    let mut above = Peer::with_rows(config, &[], 1);
-    above.hear_in(3, 1, Body::Update(b"set"));
-    assert_eq!(above.sent(), [(kind::SESSION_REFUSED, 1)], "it may be one that was evicted");
-}
-
-#[test]
-fn update_0_of_a_foreign_session_is_not_lost_behind_update_1() {
-    let config = ServerConfig { foreign: true, ..ServerConfig::default() };
-    let mut peer = Peer::with_rows(config, &[], 0);
-    peer.update(1);
-    peer.wait(ms(50));
-    peer.update(0);
-    assert_eq!(numbers(&peer.updates()), [0, 1]);
-}
-
-#[test]
-fn bypasses_of_foreign_sessions_may_be_numbered_from_0() {
-    let config = ServerConfig { foreign: true, ..ServerConfig::default() };
-    let mut peer = Peer::with_rows(config, &[], 0);
-    peer.hear(0, Body::Bypass { after: None, request: b"get" });
-    let work = peer.work();
-    let Work::Bypass { row: changed, .. } = &work else { panic!("{work:?}") };
-    assert_eq!((changed.update, changed.bypass), (u32::MAX, FIRST_BYPASS));
-    peer.server.respond(work.ticket(), b"OK", true, peer.now).unwrap();
-    assert_eq!(peer.sent(), [(kind::RESPONSE, 0)]);
-    peer.update(0);
-    assert_eq!(numbers(&peer.updates()), [0]);
-}
-
-#[test]
 fn what_is_not_for_a_server_changes_nothing() {
     let mut peer = Peer::started();
     peer.server.handle_datagram(client(), b"short", peer.now);

@@ -7,6 +7,7 @@
 mod common;
 
 use landfall_media::Site;
+use landfall_sim::Violation;
 use landfall_sim::pmnet::{Broken, PmnetCampaign, PmnetSummary};
 use std::panic::catch_unwind;
 
@@ -51,6 +52,39 @@ fn nothing_reported_durable_is_lost_and_nothing_is_applied_twice_or_out_of_order
         assert!(judged.from_cache >= FROM_CACHE_MIN, "only {} reads from caches", judged.from_cache);
         assert!(total.ended_by_silence >= ENDED_MIN, "only {} ended by silence", total.ended_by_silence);
         assert!(total.joined >= JOINED_MIN, "only {} acknowledgements joined", total.joined);
+    }
+}
+
+#[test]
+fn clients_of_the_authors_release_lose_nothing_that_was_acknowledged_beside_ours() {
+    let runs = common::over_seeds("pmnet foreign", SEEDS, |seed| PmnetCampaign::run_foreign(seed, None));
+    let total = runs.iter().fold(PmnetSummary::default(), |total, run| total + *run);
+    println!(
+        "{} seeds, 0 violations: {} crashes of devices, {} of the server; {} clients gave up; {} updates complete, {} applied; \
+         {} bypasses answered, {} from caches",
+        runs.len(),
+        total.device_crashes,
+        total.server_crashes,
+        total.gave_up,
+        total.judged.complete,
+        total.judged.applied,
+        total.judged.answered,
+        total.judged.from_cache,
+    );
+    if !common::seeds_are_chosen() {
+        assert!(total.judged.complete > 1000 && total.judged.from_cache > 20);
+    }
+}
+
+#[test]
+fn a_device_that_denies_what_its_log_has_is_caught() {
+    assert_foreign_caught(Broken::LogsDenied);
+}
+
+#[test]
+fn with_foreign_clients_too_early_acknowledgements_and_forgotten_rows_are_caught() {
+    for broken in [Broken::DeviceAcksEarly, Broken::RowForgotten, Broken::CacheMissesUpdates] {
+        assert_foreign_caught(broken);
     }
 }
 
@@ -114,12 +148,18 @@ fn a_cache_that_takes_keys_for_another_is_caught() {
 }
 
 fn assert_caught(broken: Broken) {
-    let noticed = (0..CANARY_SEEDS_MAX).find_map(|seed| {
-        match catch_unwind(|| PmnetCampaign::run(seed, Some(broken))) {
-            Ok(Ok(_)) => None,
-            Ok(Err(violation)) => Some((seed, violation.0.lines().next().unwrap_or_default().to_owned())),
-            Err(_) => Some((seed, "a panic".to_owned())),
-        }
+    assert_caught_by(broken, PmnetCampaign::run);
+}
+
+fn assert_foreign_caught(broken: Broken) {
+    assert_caught_by(broken, PmnetCampaign::run_foreign);
+}
+
+fn assert_caught_by(broken: Broken, run: fn(u64, Option<Broken>) -> Result<PmnetSummary, Violation>) {
+    let noticed = (0..CANARY_SEEDS_MAX).find_map(|seed| match catch_unwind(|| run(seed, Some(broken))) {
+        Ok(Ok(_)) => None,
+        Ok(Err(violation)) => Some((seed, violation.0.lines().next().unwrap_or_default().to_owned())),
+        Err(_) => Some((seed, "a panic".to_owned())),
     });
     let (seed, how) = noticed.unwrap_or_else(|| panic!("nothing notices {broken:?}"));
     println!("{broken:?}: caught by the campaign of seed {seed}: {how:.200}");

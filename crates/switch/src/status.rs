@@ -112,6 +112,11 @@ impl Status {
                 "Updates passed on unlogged, as their server refuses the session",
                 stats.refused,
             ),
+            (
+                "withheld_total",
+                "First packets of foreign sessions held up: updates of others with their names are in the log",
+                stats.withheld,
+            ),
             ("fences_total", "Fences", stats.fences),
             ("server_acks_total", "Server-ACKs", stats.server_acks),
             ("removed_total", "Updates removed from the log", stats.removed),

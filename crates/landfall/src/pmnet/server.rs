@@ -47,6 +47,10 @@ pub(crate) struct ServerArgs {
     /// Most sessions, with those that have ended
     #[arg(long, value_name = "N", default_value_t = 65536, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     max_sessions: u32,
+    /// Take sessions of the authors' public release of PMNet, which begin without a session start. See
+    /// docs/pmnet-interoperability.md
+    #[arg(long, conflicts_with = "key_file")]
+    foreign: bool,
     /// Write acknowledged commands that the real server rejects to this file, too
     #[arg(long, value_name = "FILE")]
     rejected: Option<PathBuf>,
@@ -140,6 +144,7 @@ impl ServerArgs {
         config.options.server.silence =
             self.devices.map(|devices| Silence { devices, after: self.session_idle });
         config.options.server.sessions_max = self.max_sessions as usize;
+        config.options.server.foreign = self.foreign;
         config.replicas = self.replicas;
         config.accept_data_loss = self.accept_data_loss;
         config.rejected_file = self.rejected;

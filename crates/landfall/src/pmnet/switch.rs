@@ -5,10 +5,10 @@ use super::options::{BadValue, KeyArgs, LogArgs, parse_ports, stop_flag};
 use crate::{fail, sys};
 use clap::Args;
 use landfall_members::Role;
-use landfall_pmnet::PORTS;
 use landfall_pmnet::device::{CacheConfig, Codec, DeviceConfig};
 use landfall_pmnet::log::Limits;
 use landfall_pmnet::paths::PathLimits;
+use landfall_pmnet::{Dialect, PORTS};
 use landfall_pmnet_io::runtime::KeyFileError;
 use landfall_server::config::{Size, parse_media, parse_spin, parse_xdp_mode};
 use landfall_switch::relay::{Relay, RelayConfig};
@@ -88,6 +88,11 @@ pub(crate) struct SwitchArgs {
     /// Ask servers every so many milliseconds whether they live; 0: never
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 100)]
     heartbeat: u64,
+    /// For the authors' public release of PMNet: `clients` of it in front of `landfall pmnet server --foreign` (the default without a
+    /// value), or `both`, clients and servers of it. See docs/pmnet-interoperability.md
+    #[arg(long, value_name = "WHO", num_args = 0..=1, require_equals = true, default_missing_value = "clients",
+        value_parser = parse_dialect, conflicts_with = "key_file")]
+    foreign: Option<Dialect>,
     /// Answer reads from a cache: off, resp (Redis' protocol), resp-keep (the same, where no key ever expires: responses
     /// of the server are kept, too), or plain (the protocol of the built-in handlers). All packets between clients and
     /// server must pass this device, and nothing else may change the server's keys
@@ -141,6 +146,7 @@ pub(crate) fn run(mut args: SwitchArgs) -> ExitCode {
 }
 
 fn start(args: &mut SwitchArgs) -> Result<(), RunError> {
+    args.check_foreign()?;
     let stop = stop_flag().map_err(RunError::Signals)?;
     sys::raise_open_files();
     let registered = join_chain(args, &stop)?;
@@ -209,6 +215,15 @@ fn announce(what: &str, listen: Option<SocketAddr>, metrics: Option<SocketAddr>)
 /// `--cache-wait` in a chain.
 const CHAIN_CACHE_WAIT_S: u64 = 10;
 
+/// The value of `--foreign`.
+fn parse_dialect(text: &str) -> Result<Dialect, BadValue> {
+    match text {
+        "clients" => Ok(Dialect::ForeignClients),
+        "both" => Ok(Dialect::ForeignBoth),
+        _ => Err(BadValue::new(text, "give clients or both")),
+    }
+}
+
 /// What the cache is to understand.
 #[derive(Clone, Copy, Debug)]
 struct CacheChoice(Option<Codec>);
@@ -232,6 +247,15 @@ fn parse_pair(text: &str) -> Result<(String, String), BadValue> {
 }
 
 impl SwitchArgs {
+    /// A read cache needs servers that apply updates in order.
+    fn check_foreign(&self) -> Result<(), BadValue> {
+        if self.foreign == Some(Dialect::ForeignBoth) && self.cache.0.is_some() {
+            let expected = "a server of the release answers updates in no order: give --cache off";
+            return Err(BadValue::new("--foreign=both with --cache", expected));
+        }
+        Ok(())
+    }
+
     fn relay(&self) -> Result<RelayConfig, RunError> {
         let server = self.server.ok_or_else(|| {
             BadValue::new(
@@ -289,6 +313,7 @@ impl SwitchArgs {
 
     fn device(&self) -> DeviceConfig {
         DeviceConfig {
+            dialect: self.foreign.unwrap_or_default(),
             number: self.number,
             keep_back: Duration::from_micros(self.keep_back),
             resend_after: Duration::from_millis(self.resend_after.max(1)),

@@ -13,6 +13,7 @@
 //!
 //! That a packet arrives is never needed for coherence. What does not arrive costs hits.
 
+mod anew;
 mod busy;
 mod bypasses;
 mod clock;

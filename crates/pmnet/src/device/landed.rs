@@ -6,6 +6,7 @@
 
 use super::Arrival;
 use crate::cache::Weight;
+use crate::wire::{Header, kind};
 use crc_fast::CrcAlgorithm;
 use landfall_heap::{FRAME_SIZE, Heap};
 use landfall_media::Extent;
@@ -23,7 +24,20 @@ const FREE_MIN: u32 = 4;
 
 /// A value of the read cache.
 #[derive(Debug)]
-pub(super) enum Value {
+pub(super) struct Value {
+    place: Place,
+    origin: Option<Origin>,
+}
+
+/// The update that a value comes from: number and hash in its header.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Origin {
+    pub(super) seq: u32,
+    pub(super) hash: u32,
+}
+
+#[derive(Debug)]
+enum Place {
     /// Where its packet landed.
     Landed(Landed),
     /// A copy.
@@ -32,9 +46,9 @@ pub(super) enum Value {
 
 impl Weight for Value {
     fn bytes(&self) -> usize {
-        match self {
-            Self::Landed(landed) => landed.frames_bytes() as usize,
-            Self::Copied(bytes) => bytes.len(),
+        match &self.place {
+            Place::Landed(landed) => landed.frames_bytes() as usize,
+            Place::Copied(bytes) => bytes.len(),
         }
     }
 }
@@ -42,14 +56,19 @@ impl Weight for Value {
 impl Value {
     /// The bytes; `None` if the medium does not give them back as they were.
     pub(super) fn bytes(&self) -> Option<Cow<'_, [u8]>> {
-        match self {
-            Self::Landed(landed) => landed.bytes().map(Cow::Borrowed),
-            Self::Copied(bytes) => Some(Cow::Borrowed(bytes)),
+        match &self.place {
+            Place::Landed(landed) => landed.bytes().map(Cow::Borrowed),
+            Place::Copied(bytes) => Some(Cow::Borrowed(bytes)),
         }
     }
 
+    /// The update that it comes from; `None` if a response brought it.
+    pub(super) fn origin(&self) -> Option<Origin> {
+        self.origin
+    }
+
     pub(super) fn is_landed(&self) -> bool {
-        matches!(self, Self::Landed(_))
+        matches!(self.place, Place::Landed(_))
     }
 }
 
@@ -104,10 +123,12 @@ impl Frames {
     /// The value that lies in a part of a packet's payload.
     pub(super) fn value(&self, arrival: &Arrival<'_>, part: Range<usize>) -> Value {
         let bytes = arrival.payload.get(part.clone()).unwrap_or_default();
-        match self.extent(arrival, part) {
-            Some(extent) => Value::Landed(Landed::new(&self.0, extent, bytes)),
-            None => Value::Copied(bytes.into()),
-        }
+        let place = match self.extent(arrival, part) {
+            Some(extent) => Place::Landed(Landed::new(&self.0, extent, bytes)),
+            None => Place::Copied(bytes.into()),
+        };
+        let update = Header::parse(arrival.payload).ok().filter(|header| header.kind == kind::UPDATE);
+        Value { place, origin: update.map(|Header { seq, hash, .. }| Origin { seq, hash }) }
     }
 
     /// Where it lies in the region, if it is worth referring to.

@@ -19,8 +19,8 @@ pub use table::Side;
 
 use crate::error::LogError;
 use crate::log::{Log, NotLogged, Stored};
-use crate::wire::{Body, FROM_HOSTS, Header, Packet, kind};
-use crate::{Flow, Identity, Instant};
+use crate::wire::{Body, FROM_HOSTS, Header, Packet};
+use crate::{Dialect, Flow, Identity, Instant};
 use core::net::SocketAddr;
 use joint::Joint;
 use landfall_media::{Dirty, Extent, MediaError};
@@ -37,6 +37,8 @@ const ACTIONS_MAX: usize = 8192;
 /// How a device behaves.
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceConfig {
+    /// What its clients and servers speak.
+    pub dialect: Dialect,
     /// Its number in its chain, from the clients to the server, below [`crate::wire::DEVICES_MAX`]; `None`: it stands alone and
     /// acknowledges as the authors' devices do.
     pub number: Option<u8>,
@@ -62,9 +64,24 @@ pub struct DeviceConfig {
     pub cache: Option<CacheConfig>,
 }
 
+impl DeviceConfig {
+    /// Without what its clients and servers do not understand.
+    fn in_dialect(mut self) -> Self {
+        if !self.dialect.asks_servers() {
+            self.heartbeat_every = Duration::ZERO;
+        }
+        if !self.dialect.joins() {
+            self.keep_back = Duration::ZERO;
+        }
+        self.cache = self.cache.filter(|_| self.dialect.has_order());
+        self
+    }
+}
+
 impl Default for DeviceConfig {
     fn default() -> Self {
         Self {
+            dialect: Dialect::Landfall,
             number: None,
             keep_back: Duration::from_micros(5),
             incarnation: 0,
@@ -150,6 +167,7 @@ pub struct Device {
 impl Device {
     /// A device over its log. What is in the log is sent to its servers again.
     pub fn new(config: DeviceConfig, log: Log, now: Instant) -> Self {
+        let config = config.in_dialect();
         let mut device = Self {
             config,
             log,
@@ -164,7 +182,7 @@ impl Device {
         let all = device.log.identities(|_| true);
         let restarted = !device.log.is_new();
         let heap = device.log.heap();
-        let new_reads = |cache| Reads::new(cache, config.servers_max, (heap, restarted), now);
+        let new_reads = |cache| Reads::new(cache, config.dialect, config.servers_max, (heap, restarted), now);
         device.reads = config.cache.map(new_reads);
         for identity in &all {
             device.resend.watch(*identity, now);
@@ -256,14 +274,14 @@ impl Device {
     pub fn finish_commit(&mut self, outcome: Result<(), MediaError>) -> Result<(), LogError> {
         let Self { log, actions, config, stats, reads, joint, .. } = self;
         stats.fences += 1;
-        log.finish_commit(outcome, |identity| {
+        log.finish_commit(outcome, |identity, hash| {
             if let Some(reads) = reads {
                 reads.durable(&identity);
             }
             if let Some(others) = joint.durable(&identity) {
                 stats.acknowledged += 1;
                 stats.joined += u64::from(!others.is_empty());
-                actions.push_back(acknowledgement(config, &identity, &others));
+                actions.push_back(acknowledgement(config, &identity, hash, &others));
             }
         })
     }
@@ -307,12 +325,14 @@ impl Device {
 }
 
 /// A PMNet-ACK: addresses and ports swapped, the update's hash. With those of `others`, a joint one.
-fn acknowledgement(config: &DeviceConfig, identity: &Identity, others: &[u8]) -> Action {
+fn acknowledgement(config: &DeviceConfig, identity: &Identity, hash: u32, others: &[u8]) -> Action {
     let body = if others.is_empty() { Body::PmnetAck } else { Body::JointAck(others) };
     let header = Header {
         kind: body.kind(),
         ack_count: config.number.unwrap_or(FROM_HOSTS),
-        ..Header::new(kind::UPDATE, identity.session, identity.seq)
+        session: identity.session,
+        seq: identity.seq,
+        hash,
     };
     let payload = Packet { header, body }.to_bytes();
     let Flow { client, server } = identity.flow;

@@ -3,9 +3,9 @@
 use super::joint::Heard;
 use super::table::{self, Access, Egress, Ingress, Row, Side};
 use super::{ACTIONS_MAX, Action, Arrival, Device, Verdict, acknowledgement};
-use crate::log::{Logged, NotLogged, Standing};
-use crate::wire::{Body, FIRST_BYPASS, Packet, Refusal, Role};
-use crate::{Flow, Identity, Instant};
+use crate::log::{Logged, NotLogged, Standing, Stored};
+use crate::wire::{Body, FIRST_BYPASS, Header, Packet, Refusal, Role};
+use crate::{Dialect, Flow, Identity, Instant};
 
 /// Updates that one request of a server has sent again at once.
 const ANSWERS_MAX: usize = 4096;
@@ -19,6 +19,8 @@ enum Found {
     All,
     /// The update is durable already.
     Durable(Identity),
+    /// It must not reach the server now.
+    Withheld,
 }
 
 impl Device {
@@ -48,10 +50,18 @@ impl Device {
         now: Instant,
     ) -> Found {
         let (session, seq) = (packet.header.session, packet.header.seq);
+        let asks = matches!(row.access, Access::Log | Access::ReadCache);
+        if asks && self.config.dialect.begins(&packet.header) && !self.begin_foreign(flow, session) {
+            return Found::Withheld;
+        }
         match row.access {
             Access::None => Found::Missed,
             Access::Log if self.refused.contains(flow, session) => {
                 self.stats.refused += 1;
+                self.pass_reads(&Identity { flow, session, seq }, arrival)
+            }
+            Access::Log if !self.may_log(flow, &packet.header) => {
+                *self.stats.not_logged.entry(NotLogged::Unknown).or_default() += 1;
                 self.pass_reads(&Identity { flow, session, seq }, arrival)
             }
             Access::Log => self.log_update(Identity { flow, session, seq }, arrival, now),
@@ -61,24 +71,16 @@ impl Device {
                 Found::Missed
             }
             Access::RemoveOne => {
-                if let Some(reads) = &mut self.reads {
-                    reads.response(flow, packet, arrival);
-                }
-                let identity = Identity { flow, session, seq };
-                if seq < FIRST_BYPASS {
-                    self.log.raise(flow, session, Standing::Heard);
-                }
-                if self.log.remove(&identity) {
-                    self.stats.removed += 1;
-                    self.resend.removed(&identity);
-                    self.joint.removed(&identity);
-                }
+                self.hear_response(Identity { flow, session, seq }, packet, arrival);
                 Found::Missed
             }
             Access::Join => self.join(Identity { flow, session, seq }, packet, now),
             Access::LookUpMissing => {
                 let Body::Retransmit { count } = packet.body else { return Found::Missed };
                 self.send_missing(flow, session, seq, count)
+            }
+            Access::LookUpAfter if packet.body == (Body::Recover { incarnation: 0 }) => {
+                self.send_exactly(Identity { flow, session, seq })
             }
             Access::LookUpAfter => {
                 self.stats.recoveries += 1;
@@ -107,12 +109,10 @@ impl Device {
             Access::ReadCache => {
                 self.stats.bypasses += 1;
                 let hit = self.reads.as_mut().and_then(|reads| reads.bypass(flow, packet, now));
-                hit.map_or(Found::Missed, |response| {
+                hit.map_or(Found::Missed, |hit| {
                     self.stats.cache_hits += 1;
-                    let body = Body::CacheResponse(&response);
-                    let bytes = Packet::new(session, seq, body).to_bytes();
-                    self.datagram(Side::Clients, (flow.server, flow.client), bytes);
-                    Found::All
+                    self.datagram(Side::Clients, (flow.server, flow.client), hit.to_bytes(session, seq));
+                    if hit.goes_on() { Found::Missed } else { Found::All }
                 })
             }
         }
@@ -127,6 +127,42 @@ impl Device {
         let number = self.config.number.unwrap_or(0);
         let body = Body::Held { nonce, number, count: u32::try_from(count).unwrap_or(u32::MAX) };
         self.datagram(Side::Server, (flow.client, flow.server), Packet::new(session, seq, body).to_bytes());
+    }
+
+    fn may_log(&self, flow: Flow, header: &Header) -> bool {
+        self.config.dialect.logs(header, || self.log.standing(flow, header.session))
+    }
+
+    /// A foreign session begins. False while updates of another one with its name are in the log: a server that began it anew would
+    /// take those for its own.
+    fn begin_foreign(&mut self, flow: Flow, session: u16) -> bool {
+        if !self.log.begin(flow, session) {
+            self.stats.withheld += 1;
+            return false;
+        }
+        if let Some(reads) = &mut self.reads {
+            reads.begin_foreign(flow, session);
+        }
+        true
+    }
+
+    fn hear_response(&mut self, identity: Identity, packet: &Packet<'_>, arrival: &Arrival<'_>) {
+        let Identity { flow, session, seq } = identity;
+        if let Some(reads) = &mut self.reads {
+            reads.response(flow, packet, arrival);
+        }
+        if self.config.dialect.response_confirms_all(seq) {
+            self.log.raise(flow, session, Standing::Started);
+            return self.remove_upto(flow, session, seq);
+        }
+        if seq < FIRST_BYPASS {
+            self.log.raise(flow, session, Standing::Heard);
+        }
+        if self.log.remove(&identity) {
+            self.stats.removed += 1;
+            self.resend.removed(&identity);
+            self.joint.removed(&identity);
+        }
     }
 
     /// A server refuses a session: an update of one that it does not know leaves the log, and one that has fallen behind is
@@ -223,10 +259,29 @@ impl Device {
             Heard::Waits => Found::All,
             Heard::Joined(others) => {
                 self.stats.joined += 1;
-                self.actions.push_back(acknowledgement(&self.config, &identity, &others));
+                let hash = packet.header.hash;
+                self.actions.push_back(acknowledgement(&self.config, &identity, hash, &others));
                 Found::All
             }
         }
+    }
+
+    /// Sends one update of the log to the server that asks for it.
+    ///
+    /// A server that takes foreign sessions learns if no log has it: a number of theirs that was a bypass's never comes. The device
+    /// next to the clients tells: those behind it have looked, or the request would not have come so far.
+    fn send_exactly(&mut self, identity: Identity) -> Found {
+        self.stats.recoveries += 1;
+        if self.log.contains(&identity) {
+            return if self.send_logged(identity) { Found::All } else { Found::Missed };
+        }
+        let is_first = self.config.number.is_none_or(|number| number == 0);
+        if !(is_first && self.config.dialect.tells_absence()) {
+            return Found::Missed;
+        }
+        let bytes = Packet::new(identity.session, identity.seq, Body::Other(&[])).to_bytes();
+        self.datagram(Side::Server, (identity.flow.client, identity.flow.server), bytes);
+        Found::All
     }
 
     /// Sends what the server misses of a session and is there.
@@ -255,7 +310,7 @@ impl Device {
         match self.log.hold(&identity) {
             Ok(Some(stored)) => {
                 self.stats.resent += 1;
-                self.actions.push_back(Action::Logged { identity, stored });
+                self.send_stored(identity, stored);
                 true
             }
             Ok(None) => false,
@@ -266,12 +321,30 @@ impl Device {
         }
     }
 
+    /// Sends what was found as it is, or says in it that it comes from a log.
+    fn send_stored(&mut self, identity: Identity, stored: Stored) {
+        let marked = match self.config.dialect {
+            Dialect::ForeignClients => self.log.bytes_of(&stored).ok().and_then(|mut bytes| {
+                let update = bytes.get_mut(stored.header_at..)?;
+                self.config.dialect.mark(update).then(|| update.to_vec())
+            }),
+            Dialect::Landfall | Dialect::ForeignBoth => None,
+        };
+        let Some(bytes) = marked else {
+            return self.actions.push_back(Action::Logged { identity, stored });
+        };
+        self.log.release(&stored);
+        self.datagram(Side::Server, (identity.flow.client, identity.flow.server), bytes);
+    }
+
     fn egress(&mut self, row: &Row, found: Found, packet: &Packet<'_>, arrival: &Arrival<'_>) -> Verdict {
         match (row.egress, found) {
+            (_, Found::Withheld) => Verdict::Taken,
             (Egress::ForwardAndAck, Found::Durable(identity)) => {
                 self.stats.acknowledged += 1;
                 self.joint.repeated(&identity);
-                self.actions.push_back(acknowledgement(&self.config, &identity, &[]));
+                let hash = packet.header.hash;
+                self.actions.push_back(acknowledgement(&self.config, &identity, hash, &[]));
                 Verdict::Forward
             }
             (Egress::ForwardIfMissed, Found::All) => Verdict::Taken,

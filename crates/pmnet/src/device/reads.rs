@@ -1,10 +1,10 @@
 //! The read cache in the pipeline (§IV-D): what of each packet concerns it.
 
 use super::Arrival;
-use super::landed::{Frames, Value};
+use super::landed::{Frames, Origin, Value};
 use crate::cache::{Cache, Effect, Id, KeyCodec, Limits, PlainCodec, Query, RespCodec};
-use crate::wire::{Body, Packet};
-use crate::{Flow, Identity, Instant, SessionKey};
+use crate::wire::{Body, FIRST_BYPASS, Packet};
+use crate::{Dialect, Flow, Identity, Instant, SessionKey};
 use core::net::SocketAddr;
 use landfall_heap::Heap;
 use std::collections::BTreeMap;
@@ -89,6 +89,7 @@ impl CacheConfig {
 #[derive(Debug)]
 pub(super) struct Reads {
     config: CacheConfig,
+    dialect: Dialect,
     servers_max: usize,
     frames: Frames,
     caches: BTreeMap<SocketAddr, Cache<SessionKey, Value>>,
@@ -102,6 +103,7 @@ impl Reads {
     /// `restarted`: packets of before may be under way.
     pub(super) fn new(
         mut config: CacheConfig,
+        dialect: Dialect,
         servers_max: usize,
         (heap, restarted): (&Arc<Heap>, bool),
         now: Instant,
@@ -113,6 +115,7 @@ impl Reads {
         Self {
             opens_at: (!wait.is_zero()).then(|| now + wait),
             config,
+            dialect,
             servers_max,
             frames: Frames::new(Arc::clone(heap)),
             caches: BTreeMap::new(),
@@ -182,10 +185,55 @@ impl Reads {
         }
     }
 
+    /// A foreign session begins, perhaps in place of another one with its name.
+    pub(super) fn begin_foreign(&mut self, flow: Flow, session: u16) {
+        if let Some(cache) = self.cache(flow.server) {
+            cache.session_begins_anew(SessionKey { client: flow.client, session }, 0, FIRST_BYPASS);
+        }
+    }
+
+    /// A bypass of a foreign session passes. Its numbers are those of updates, too: so it is followed as an update that changes
+    /// nothing, and as a bypass. It goes on also after a hit, which closes the gap in the numbers.
+    ///
+    /// The release looks values up by the hash, and its clients know a response by the number of the update that set the value: a
+    /// value serves that comes from an update with the bypass's hash. Not with its number: a client takes that for an answer of another
+    /// type to the request itself, and ends.
+    fn foreign_bypass(
+        &mut self,
+        session: SessionKey,
+        server: SocketAddr,
+        packet: &Packet<'_>,
+    ) -> Option<Hit> {
+        let (codec, seq, hash) = (self.config.codec, packet.header.seq, packet.header.hash);
+        let (request, query) = match packet.body {
+            Body::Bypass { request, .. } => (request, codec.bypass(request)),
+            _ => (&[][..], Query::TouchesAll),
+        };
+        let cache = self.cache(server)?;
+        let mut hit = None;
+        if let Query::Reads { key } = &query {
+            let after = seq.checked_sub(1).map(|seq| Id { session, seq });
+            let value = cache.lookup(&request[key.clone()], after);
+            let fits = |origin: &Origin| origin.hash == hash && origin.seq != seq;
+            let of = value.and_then(Value::origin).filter(fits);
+            if let (Some(origin), Some(value)) = (of, value.and_then(Value::bytes)) {
+                hit = Some(Hit::new(codec, &value, Some(origin)));
+            }
+        }
+        let id = Id { session, seq };
+        cache.update_seen(id, request, &Effect::None);
+        cache.update_durable(id);
+        cache.bypass_seen(Id { session, seq: seq | FIRST_BYPASS }, request, &query);
+        hit
+    }
+
     /// A bypass passes: the response, if there is a hit.
-    pub(super) fn bypass(&mut self, flow: Flow, packet: &Packet<'_>, now: Instant) -> Option<Vec<u8>> {
+    pub(super) fn bypass(&mut self, flow: Flow, packet: &Packet<'_>, now: Instant) -> Option<Hit> {
         self.open_if_due(now);
         let session = SessionKey { client: flow.client, session: packet.header.session };
+        if self.dialect.numbers_together(&packet.header) {
+            return self.foreign_bypass(session, flow.server, packet);
+        }
         let id = Id { session, seq: packet.header.seq };
         let codec = self.config.codec;
         let (request, after) = match packet.body {
@@ -200,9 +248,7 @@ impl Reads {
         if let Query::Reads { key } = &query {
             let after = after.map(|seq| Id { session, seq });
             if let Some(value) = cache.lookup(&request[key.clone()], after).and_then(Value::bytes) {
-                let mut response = Vec::with_capacity(value.len() + 16);
-                codec.render(&value, &mut response);
-                return Some(response);
+                return Some(Hit::new(codec, &value, None));
             }
         }
         cache.bypass_seen(id, request, &query);
@@ -212,7 +258,12 @@ impl Reads {
     /// A response passes, whole or a piece of it.
     pub(super) fn response(&mut self, flow: Flow, packet: &Packet<'_>, arrival: &Arrival<'_>) {
         let session = SessionKey { client: flow.client, session: packet.header.session };
-        let id = Id { session, seq: packet.header.seq };
+        // Of a foreign session a bypass may have any number, and is followed under one of a bypass's.
+        let seq = packet.header.seq;
+        let id = Id {
+            session,
+            seq: if self.dialect.response_confirms_all(seq) { seq | FIRST_BYPASS } else { seq },
+        };
         let codec = self.config.codec;
         let Some(cache) = self.caches.get_mut(&flow.server) else { return };
         let value = match (cache.awaited(id), packet.body) {
@@ -281,6 +332,36 @@ impl Reads {
     pub(super) fn held(&self) -> (usize, usize) {
         let each = self.caches.values().map(Cache::held);
         each.fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1))
+    }
+}
+
+/// A response from the cache.
+#[derive(Debug)]
+pub(super) struct Hit {
+    response: Vec<u8>,
+    /// For a foreign client: the update that has set the value.
+    origin: Option<Origin>,
+}
+
+impl Hit {
+    fn new(codec: Codec, value: &[u8], origin: Option<Origin>) -> Self {
+        let mut response = Vec::with_capacity(value.len() + 16);
+        codec.render(value, &mut response);
+        Self { response, origin }
+    }
+
+    /// Whether the bypass goes on to the server, too.
+    pub(super) fn goes_on(&self) -> bool {
+        self.origin.is_some()
+    }
+
+    /// The packet, to the bypass with this number: a foreign one bears number and hash of the update.
+    pub(super) fn to_bytes(&self, session: u16, seq: u32) -> Vec<u8> {
+        let mut packet = Packet::new(session, seq, Body::CacheResponse(&self.response));
+        if let Some(Origin { seq, hash }) = self.origin {
+            (packet.header.seq, packet.header.hash) = (seq, hash);
+        }
+        packet.to_bytes()
     }
 }
 

@@ -26,6 +26,8 @@ pub struct DeviceStats {
     pub repeated: u64,
     /// Updates that were forwarded without being logged, as their server refuses the session.
     pub refused: u64,
+    /// First packets of foreign sessions that were held up, as updates of others with their names are in the log.
+    pub withheld: u64,
     /// Updates that were forwarded without being logged, by reason.
     pub not_logged: BTreeMap<NotLogged, u64>,
     /// Fences.

@@ -57,7 +57,7 @@ pub enum Access {
     RemoveOne,
     /// Looks up the updates that the server misses.
     LookUpMissing,
-    /// Looks up every update of the session above the packet's number.
+    /// Looks up every update of the session above the packet's number; in the release's form, the one with that number.
     LookUpAfter,
     /// Counts the updates of the session above the packet's number, and tells the server.
     CountHeld,
@@ -162,7 +162,7 @@ pub const TABLE: &[Row] = &[
         Access::LookUpMissing,
         Egress::ForwardIfMissed,
     ),
-    row(kind::RECOVER, "recover", Ingress::FromServer, Access::LookUpAfter, Egress::Forward),
+    row(kind::RECOVER, "recover", Ingress::FromServer, Access::LookUpAfter, Egress::ForwardIfMissed),
     row(kind::HELD_REQUEST, "held request", Ingress::FromServer, Access::CountHeld, Egress::Forward),
     row(kind::BYPASS, "bypass", Ingress::FromClient, Access::ReadCache, Egress::ForwardIfMissed),
     row(

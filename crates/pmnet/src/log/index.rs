@@ -17,8 +17,8 @@ pub(super) struct Indexed {
 #[derive(Debug, Default)]
 struct Session {
     entries: BTreeMap<u32, Indexed>,
-    /// The server has confirmed everything up to here; 0 before it has confirmed anything.
-    applied: u32,
+    /// The server has confirmed everything up to here, if it has confirmed anything.
+    applied: Option<u32>,
     standing: Standing,
 }
 
@@ -62,7 +62,7 @@ impl Index {
     }
 
     pub(super) fn is_applied(&self, identity: &Identity) -> bool {
-        self.session(identity).is_some_and(|session| identity.seq <= session.applied)
+        self.session(identity).is_some_and(|session| Some(identity.seq) <= session.applied)
     }
 
     pub(super) fn standing(&self, identity: &Identity) -> Standing {
@@ -110,6 +110,16 @@ impl Index {
         self.bytes += u64::from(len);
     }
 
+    /// Another session has begun under the name of one without entries: what is known of that one says nothing of it.
+    pub(super) fn begin(&mut self, identity: &Identity) -> bool {
+        let name = (identity.flow, identity.session);
+        let is_free = self.sessions.get(&name).is_none_or(|session| session.entries.is_empty());
+        if is_free {
+            self.sessions.remove(&name);
+        }
+        is_free
+    }
+
     /// True if the update is still there, in this slot.
     pub(super) fn mark_durable(&mut self, identity: &Identity, slot: SlotId) -> bool {
         let session = self.sessions.get_mut(&(identity.flow, identity.session));
@@ -146,7 +156,7 @@ impl Index {
     ) {
         self.raise(flow, session, Standing::Heard, sessions_max);
         let state = self.sessions.entry((flow, session)).or_default();
-        state.applied = state.applied.max(seq);
+        state.applied = state.applied.max(Some(seq));
         while let Some(first) = state.entries.first_entry().filter(|first| *first.key() <= seq) {
             let (seq, entry) = first.remove_entry();
             self.entries -= 1;

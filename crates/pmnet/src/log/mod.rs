@@ -10,6 +10,7 @@ pub use keep::{Keeper, Kept};
 pub use recover::Recovered;
 
 use crate::error::LogError;
+use crate::wire::Header;
 use crate::{Flow, Identity};
 use index::Index;
 use landfall_heap::{
@@ -141,6 +142,8 @@ pub struct Stored {
 #[derive(Clone, Copy, Debug)]
 struct Appended {
     identity: Identity,
+    /// Of its header: the acknowledgement bears it.
+    hash: u32,
     slot: SlotId,
 }
 
@@ -246,6 +249,7 @@ impl Log {
         }
         self.shared.heap.require_features(FEATURE_PMNET)?;
         let key = identity.to_bytes();
+        let hash = self.hash(packet, header_at)?;
         let (not_started, port) = {
             let index = self.shared.index.lock();
             (index.standing(&identity) < Standing::Started, index.path(&identity.flow).unwrap_or(0))
@@ -264,13 +268,19 @@ impl Log {
         match self.writer.append(&entry) {
             Ok(slot) => {
                 self.shared.index.lock().insert(identity, slot, packet.len());
-                self.pending.push_back(self.writer.gate(Appended { identity, slot }));
+                self.pending.push_back(self.writer.gate(Appended { identity, hash, slot }));
                 Ok(Logged::New)
             }
             Err(HeapError::Full) => Ok(Logged::Not(NotLogged::Full)),
             Err(HeapError::Busy) => Ok(Logged::Not(NotLogged::QueueFull)),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// The hash in the header of the packet that lies here.
+    fn hash(&self, packet: Extent, header_at: usize) -> Result<u32, LogError> {
+        let bytes = self.shared.heap.media().bytes(packet)?;
+        Ok(Header::parse(bytes.get(header_at..).unwrap_or_default()).map_or(0, |header| header.hash))
     }
 
     /// What is known of the update already, or what speaks against it.
@@ -313,6 +323,17 @@ impl Log {
         of_client >= self.limits.client_unknown_max || in_all >= self.limits.unknown_max
     }
 
+    /// What has passed here of what a server knows of a session.
+    pub fn standing(&self, flow: Flow, session: u16) -> Standing {
+        self.shared.index.lock().standing(&Identity { flow, session, seq: 0 })
+    }
+
+    /// A session begins without a session start, perhaps in place of one that had its name. False while updates of that one are in
+    /// the log.
+    pub fn begin(&mut self, flow: Flow, session: u16) -> bool {
+        self.shared.index.lock().begin(&Identity { flow, session, seq: 0 })
+    }
+
     /// A server has shown what it knows of a session.
     pub fn raise(&mut self, flow: Flow, session: u16, to: Standing) {
         self.shared.index.lock().raise(flow, session, to, self.limits.sessions_max);
@@ -349,11 +370,11 @@ impl Log {
         self.shared.heap.media().commit_mode() == CommitMode::Deferred
     }
 
-    /// Fences what was appended; hands each update that is durable now to `durable`.
+    /// Fences what was appended; hands each update that is durable now to `durable`, with the hash of its header.
     ///
     /// # Errors
     /// The medium's; nothing is to be acknowledged then.
-    pub fn commit(&mut self, durable: impl FnMut(Identity)) -> Result<(), LogError> {
+    pub fn commit(&mut self, durable: impl FnMut(Identity, u32)) -> Result<(), LogError> {
         if let Some(mut dirty) = self.begin_commit() {
             let outcome = self.shared.heap.media().fence(&mut dirty, landfall_media::Site::Commit);
             self.finish_commit(outcome, durable)?;
@@ -369,18 +390,18 @@ impl Log {
         self.writer.begin_commit()
     }
 
-    /// The fence has ended. Hands each update that it covers to `durable`, if it is still wanted.
+    /// The fence has ended. Hands each update that it covers to `durable`, with the hash of its header, if it is still wanted.
     ///
     /// # Errors
     /// The outcome's.
     pub fn finish_commit(
         &mut self,
         outcome: Result<(), MediaError>,
-        mut durable: impl FnMut(Identity),
+        mut durable: impl FnMut(Identity, u32),
     ) -> Result<(), LogError> {
         self.writer.finish_commit(outcome)?;
         while let Some(oldest) = self.pending.pop_front() {
-            let Appended { identity, slot } = match oldest.if_durable(&self.shared.heap) {
+            let Appended { identity, hash, slot } = match oldest.if_durable(&self.shared.heap) {
                 Ok(appended) => appended,
                 Err(later) => {
                     self.pending.push_front(later);
@@ -389,7 +410,7 @@ impl Log {
             };
             let is_wanted = self.shared.index.lock().mark_durable(&identity, slot);
             if is_wanted {
-                durable(identity);
+                durable(identity, hash);
             } else {
                 // Removed meanwhile: its frames had to stay until the fence was done with them.
                 self.shared.heap.drop_record(slot);

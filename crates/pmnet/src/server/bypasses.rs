@@ -124,6 +124,11 @@ impl Bypasses {
         Some(partial)
     }
 
+    /// The highest number, as it was sent, of those that wait for updates.
+    pub(super) fn newest(&self) -> Option<u32> {
+        self.waiting.values().next_back().map(|request| request.seq)
+    }
+
     /// Whether another whole one may wait.
     pub(super) fn has_room(&self) -> bool {
         self.waiting.len() + self.busy.len() < PENDING_MAX

@@ -24,7 +24,7 @@ pub struct ServerConfig {
     pub silence: Option<Silence>,
     /// After work has failed, its packets are asked for again after this.
     pub retry_after: Duration,
-    /// Whether update 0 or 1 of an unknown session begins it, without a session start: the authors' clients send none.
+    /// Whether sessions of the authors' clients are taken: number 0, of an update or a bypass, begins one without a session start.
     pub foreign: bool,
     /// Largest IP packet of the path, bytes.
     pub mtu: u16,

@@ -15,6 +15,7 @@ mod behind;
 mod bypasses;
 mod config;
 mod context;
+mod foreign;
 mod long;
 mod order;
 mod pause;
@@ -154,7 +155,7 @@ impl Server {
     ) -> Result<(), ResponseTooLong> {
         self.tell(now);
         let response: Vec<u8> = response.into();
-        let (len, max) = (response.len(), self.response_max());
+        let (len, max) = (response.len(), self.response_max_of(&ticket.key));
         if len > max {
             self.ctx.stats.responses_too_long += 1;
             return Err(ResponseTooLong { len, max });
@@ -237,14 +238,24 @@ impl Server {
 
     /// A session that is over leaves the live ones.
     fn bury(&mut self, key: SessionKey) {
-        let session = self.table.live.remove(&key).expect("it was there");
-        self.set_timer(key, session.listed.timer, None);
-        self.ctx.buffered -= session.listed.bytes;
-        self.ctx.long_bytes -= session.listed.long;
+        let Some(session) = self.take_session(key) else { return };
         let row = *session.row();
         match session.life {
             Life::NeverBegan(evicted) => self.table.put_back(evicted),
             Life::Goes | Life::Ended => self.table.keep(row),
         }
+    }
+
+    /// A session leaves the live ones, for another one to have its place: its row.
+    fn drop_session(&mut self, key: SessionKey) -> Option<SessionRow> {
+        self.take_session(key).map(|session| *session.row())
+    }
+
+    fn take_session(&mut self, key: SessionKey) -> Option<Box<Session>> {
+        let session = self.table.live.remove(&key)?;
+        self.set_timer(key, session.listed.timer, None);
+        self.ctx.buffered -= session.listed.bytes;
+        self.ctx.long_bytes -= session.listed.long;
+        Some(session)
     }
 }

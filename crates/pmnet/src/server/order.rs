@@ -56,6 +56,11 @@ impl Order {
         self.next
     }
 
+    /// The highest number that waits.
+    pub(super) fn newest(&self) -> Option<u32> {
+        self.early.keys().next_back().copied()
+    }
+
     /// Bytes of packets that wait.
     pub(super) fn bytes(&self) -> usize {
         self.bytes

@@ -29,6 +29,9 @@ impl Server {
             let speaks = session.is_spoken_for_by(&packet.body);
             session.heard(from, answers && speaks, speaks.then_some(ctx.now));
         });
+        if self.ctx.config.foreign && packet.header.is_foreign() && self.handle_foreign(from, key, packet) {
+            return;
+        }
         match packet.body {
             Body::Update(bytes) => self.update((from, key), seq, None, bytes),
             Body::UpdateFragment(place, bytes) => self.update((from, key), seq, Some(place), bytes),
@@ -39,6 +42,8 @@ impl Server {
             }
             Body::ResponseRequest(wanted) => self.response_wanted(key, seq, wanted),
             Body::Confirmed => self.confirmed(key, seq),
+            // The rows of foreign sessions have none.
+            Body::SessionStart { nonce: 0, .. } => self.ctx.stats.ignored += 1,
             Body::SessionStart { nonce, asks } => self.start(from, key, (nonce, asks)),
             Body::Held { nonce, number, count } => {
                 self.with(key, |session, ctx| session.held(nonce, number, count, ctx));
@@ -55,6 +60,7 @@ impl Server {
                 };
                 self.ctx.send(from, key.session, seq, body);
             }
+            Body::Other(_) => self.absent(key, packet),
             _ => self.ctx.stats.ignored += 1,
         }
     }
@@ -64,16 +70,13 @@ impl Server {
             self.ctx.stats.ignored += 1;
             return;
         }
-        if seq <= 1 {
-            self.begin_foreign(who);
-        }
         let (from, key) = who;
         if self.with(key, |session, ctx| session.update(seq, place, bytes, ctx)).is_some() {
             return;
         }
         let applied = match self.table.ended(&key) {
             Some(row) => seq <= row.update,
-            None => (1..=self.table.floor()).contains(&seq) && !(self.ctx.config.foreign && seq == 1),
+            None => (1..=self.table.floor()).contains(&seq),
         };
         if applied {
             self.ctx.stats.duplicates += 1;
@@ -85,18 +88,6 @@ impl Server {
         }
     }
 
-    /// Begins a session without a session start, where that is allowed. Above a floor it is not: what the client sends
-    /// first could not be told from what an evicted session sent.
-    fn begin_foreign(&mut self, (from, key): (SocketAddr, SessionKey)) {
-        let allowed = self.ctx.config.foreign && self.table.floor() == 0;
-        if allowed && !self.table.is_known(&key) && self.table.len() < self.ctx.config.sessions_max {
-            let bypass = FIRST_BYPASS - 1;
-            let row =
-                SessionRow { key, nonce: 0, update: u32::MAX, bypass, ended: false, touched: 0, lease: 0 };
-            self.table.live.insert(key, Box::new(Session::foreign(from, row, &self.ctx)));
-        }
-    }
-
     fn bypass(
         &mut self,
         who: (SocketAddr, SessionKey),
@@ -104,13 +95,11 @@ impl Server {
         place: Option<Fragment>,
         bytes: &[u8],
     ) {
-        if seq < FIRST_BYPASS && !self.ctx.config.foreign {
+        if seq < FIRST_BYPASS {
             self.ctx.stats.ignored += 1;
             return;
         }
-        self.begin_foreign(who);
-        // Foreign clients may number their bypasses from 0.
-        let request = Request { number: seq | FIRST_BYPASS, seq, after, bytes: bytes.to_vec() };
+        let request = Request { number: seq, seq, after, bytes: bytes.to_vec() };
         if self.with(who.1, |session, ctx| session.bypass(request, place, ctx)).is_some() {
             return;
         }
@@ -127,7 +116,7 @@ impl Server {
         }
         let known = self.table.live.get(&key).map(|session| session.row()).or(self.table.ended(&key));
         let Some(row) = known.copied() else { return self.begin(from, key, (nonce, asks), None) };
-        let may_go = row.ended && row.nonce != nonce && !self.ctx.config.foreign;
+        let may_go = row.ended && row.nonce != nonce;
         if may_go && let Some(old) = self.table.retire(&key) {
             return self.begin(from, key, (nonce, asks), Some(old));
         }
@@ -156,7 +145,6 @@ impl Server {
         }
     }
 
-    /// Foreign sessions begin at the bottom: where they are allowed, nothing is evicted that would raise the floor.
     /// `old` is the row of a session with this key that has ended, and went.
     fn begin(
         &mut self,
@@ -165,9 +153,7 @@ impl Server {
         (nonce, asks): (u64, Start),
         old: Option<SessionRow>,
     ) {
-        let (max, foreign) = (self.ctx.config.sessions_max, self.ctx.config.foreign);
-        let room = if foreign && self.table.len() >= max { None } else { self.table.make_room(max) };
-        let Some(mut evicted) = room else {
+        let Some(mut evicted) = self.make_room() else {
             self.table.put_back(old.into_iter().collect());
             self.ctx.stats.no_room += 1;
             self.press(key);

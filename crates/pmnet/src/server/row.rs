@@ -17,7 +17,8 @@ pub struct SessionRow {
     pub key: SessionKey,
     /// The client's, from its session start; 0 for foreign sessions.
     pub nonce: u64,
-    /// Last update applied; the one before the first for none, which is `u32::MAX` where the first is 0.
+    /// Last update applied, of a foreign session the last request; the one before the first for none, which is `u32::MAX` where the
+    /// first is 0.
     pub update: u32,
     /// Last bypass executed that changed something; the one before the first for none. In a session that has
     /// ended, the last bypass.
@@ -60,6 +61,11 @@ impl SessionRow {
         bytes[36..40].copy_from_slice(&self.bypass.to_le_bytes());
         bytes[40..].copy_from_slice(&self.touched.to_le_bytes());
         bytes
+    }
+
+    /// Whether it is of a session of the authors' release, whose updates and bypasses share one numbering.
+    pub fn is_foreign(&self) -> bool {
+        self.nonce == 0
     }
 
     /// The reverse; `None` for another length, version, or flags or numbers that are not known.

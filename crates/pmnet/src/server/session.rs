@@ -8,16 +8,38 @@ use super::order::{Order, Room, Taken};
 use super::pause::Pause;
 use super::row::SessionRow;
 use super::silence::Watch;
-use crate::pieces::Mark;
-use crate::wire::{Body, FIRST_BYPASS, Fragment};
+use crate::pieces::{Mark, Response};
+use crate::wire::{Body, FIRST_BYPASS, Fragment, Header, kind};
 use core::net::SocketAddr;
 use landfall_net::Instant;
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
-/// Once pauses between requests for update 0 of a foreign session are longer, there is none. Had it been lost, it would be
-/// acknowledged from then on without having been applied: client or device get their time to send it again.
-const FOREIGN_WAIT: Duration = Duration::from_millis(100);
+/// Most numbers of a foreign session that are asked for at once.
+const ASKED_MAX: usize = 16;
+
+/// How a session's requests are numbered, and what its client understands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Numbering {
+    /// Updates from the bottom, bypasses from 2³¹ on.
+    Apart,
+    /// One numbering for both, from 0 on: a session of the authors' release, which begins without a session start. Every request
+    /// is answered with a *response* in one packet, in the order of the numbers.
+    Together,
+}
+
+impl Numbering {
+    /// A request for the application: a foreign client sends it once, so that it stays here until it is done.
+    fn hand(self, request: &mut Vec<u8>) -> Vec<u8> {
+        match self {
+            Self::Apart => std::mem::take(request),
+            Self::Together => request.clone(),
+        }
+    }
+}
+
+/// A copy of a packet lives no longer than this.
+const RENEW_AFTER: Duration = Duration::from_secs(10);
 
 /// What the application is to do.
 #[derive(Debug)]
@@ -79,8 +101,12 @@ pub(super) struct Session {
     row: SessionRow,
     /// As it will be once everything that was handed out is committed.
     planned: SessionRow,
-    /// Whether its row is committed, or it needs none.
+    /// Whether its row is committed.
     begun: bool,
+    numbering: Numbering,
+    /// When this incarnation has met it, and when anything was heard of it last.
+    met: Instant,
+    heard: Instant,
     order: Order,
     bypasses: Bypasses,
     queue: VecDeque<Item>,
@@ -97,8 +123,6 @@ pub(super) struct Session {
     /// Number of the last update, once the client has told; and whether the end is in the queue.
     end: Option<u32>,
     ending: bool,
-    /// A foreign session of which update 1 may be the first, or 0.
-    unsure: bool,
     /// The last update that was confirmed, if that is one that the application has lost.
     pub(super) behind: Option<u32>,
     /// The first missing update that an operator was told of.
@@ -106,6 +130,8 @@ pub(super) struct Session {
     gap: Pause,
     recover: Pause,
     pub(super) watch: Watch,
+    /// Work of a foreign session has failed, and is handed out again then.
+    retry: Option<Instant>,
     pub(super) life: Life,
     /// A server-ACK is due.
     pub(super) ack_due: bool,
@@ -130,6 +156,9 @@ impl Session {
             row,
             planned: row,
             begun,
+            numbering: if row.is_foreign() { Numbering::Together } else { Numbering::Apart },
+            met: ctx.now,
+            heard: ctx.now,
             order: Order::new(row.update.wrapping_add(1)),
             bypasses: Bypasses::new(row.bypass),
             queue: VecDeque::new(),
@@ -140,19 +169,19 @@ impl Session {
             void: BTreeSet::new(),
             end: None,
             ending: false,
-            unsure: false,
             behind: None,
             told_missing: None,
             gap: Pause::default(),
             recover: Pause::default(),
             watch: Watch::new(row.lease, ctx),
+            retry: None,
             life: Life::Goes,
             ack_due: false,
             listed: Listed::default(),
         }
     }
 
-    /// A client's session start: its row is to be committed first.
+    /// A session begins: its row is to be committed first.
     pub(super) fn begin(
         address: SocketAddr,
         row: SessionRow,
@@ -164,17 +193,15 @@ impl Session {
         session
     }
 
-    /// A client that sends no session start.
-    pub(super) fn foreign(address: SocketAddr, row: SessionRow, ctx: &Context) -> Self {
-        Self { unsure: true, ..Self::new(address, row, true, ctx) }
-    }
-
     /// One that a former incarnation has committed; the client is asked from `at` on for what is not.
     pub(super) fn restore(row: SessionRow, at: Instant, ctx: &Context) -> Self {
-        let recover = Pause::start(at, ctx.config.recover_after);
-        // A foreign session of which nothing is applied has told nothing about its first number.
-        let unsure = row.update == u32::MAX;
-        Self { recover, unsure, ..Self::new(row.key.client, row, true, ctx) }
+        let session = Self::new(row.key.client, row, true, ctx);
+        let recover = match session.numbering {
+            Numbering::Apart => Pause::start(at, ctx.config.recover_after),
+            // A client of the release that awaits the answer to this very number would end with an error.
+            Numbering::Together => Pause::default(),
+        };
+        Self { recover, ..session }
     }
 
     pub(super) fn row(&self) -> &SessionRow {
@@ -214,7 +241,7 @@ impl Session {
 
     /// When [`Self::handle_timeout`] is due.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        [self.gap.at(), self.recover.at(), self.watch.due()].into_iter().flatten().min()
+        [self.gap.at(), self.recover.at(), self.retry, self.watch.due()].into_iter().flatten().min()
     }
 
     /// Whether its end is in the queue.
@@ -239,6 +266,7 @@ impl Session {
     pub(super) fn heard(&mut self, address: SocketAddr, answers: bool, speaks: Option<Instant>) {
         self.address = address;
         if let Some(now) = speaks {
+            self.heard = now;
             self.watch.heard(now);
         }
         if answers {
@@ -246,9 +274,10 @@ impl Session {
         }
     }
 
-    /// Whether packets are taken: not while the outcome of work behind a failure is awaited, nor behind the end.
+    /// Whether packets are taken: not while the outcome of work behind a failure is awaited, nor behind the end. What a foreign client
+    /// sends comes once.
     fn takes(&self) -> bool {
-        self.void.is_empty() && !self.ending
+        (self.void.is_empty() || self.numbering == Numbering::Together) && !self.ending
     }
 
     /// Number of the first update that is not committed.
@@ -265,8 +294,7 @@ impl Session {
         if seq < self.uncommitted() {
             ctx.stats.duplicates += 1;
             ctx.stats.make_up_acks += 1;
-            self.ack_due = true;
-            return;
+            return self.confirm(seq, ctx);
         }
         if self.is_behind() && self.behind < Some(seq) {
             return self.refuse_behind(seq, ctx);
@@ -275,7 +303,6 @@ impl Session {
             ctx.stats.early_dropped += 1;
             return;
         }
-        self.unsure &= seq > 0;
         let room = match (ctx.has_room(bytes.len()), self.queue.is_empty()) {
             (true, _) => Room::Any,
             (false, true) => Room::Next,
@@ -303,13 +330,15 @@ impl Session {
             self.ending = true;
             self.push(Task::End { by_silence: false });
         }
-        self.unsure &= self.order.next() == 0;
         self.watch_gap(self.order.next() > before, ctx);
     }
 
     fn queue_bypasses(&mut self) {
         while let Some(request) = self.bypasses.pop(self.order.next()) {
             let lost = self.bypasses.is_lost(request.number);
+            if self.numbering == Numbering::Together {
+                self.order.skip_to(request.seq + 1);
+            }
             self.push(Task::Bypass { request, lost, response: Reserved::Postponed, changed: false });
         }
     }
@@ -334,7 +363,7 @@ impl Session {
         match self.bypasses.known(request.number) {
             Known::Answered(response) => {
                 ctx.stats.duplicates += 1;
-                ctx.send_response(self.address, self.row.key.session, request.seq, response);
+                self.send_response(request.seq, response, ctx);
                 return;
             }
             Known::Busy => {
@@ -342,6 +371,13 @@ impl Session {
                 return;
             }
             Known::New | Known::Lost => {}
+        }
+        if self.numbering == Numbering::Together {
+            if request.seq < self.order.next() {
+                ctx.stats.duplicates += 1;
+                return;
+            }
+            request.after = request.seq.checked_sub(1);
         }
         if self.is_behind() {
             return self.refuse_behind(request.seq, ctx);
@@ -387,6 +423,7 @@ impl Session {
     /// Takes note that it is later.
     pub(super) fn handle_timeout(&mut self, ctx: &mut Context) {
         self.watch_silence(ctx);
+        self.retry.take_if(|at| *at <= ctx.now);
         if self.gap.fires(ctx.now, ctx.config.retransmit_max) {
             self.ask_for_missing(ctx);
         }
@@ -404,32 +441,66 @@ impl Session {
         if !self.order.is_missing(self.limit(ctx)) {
             return self.gap.stop();
         }
-        if self.unsure
-            && self.queue.is_empty()
-            && self.gap.pause() > FOREIGN_WAIT.min(ctx.config.retransmit_max / 2)
-        {
-            return self.begin_with_1(ctx);
-        }
         if self.gap.pause() >= ctx.config.retransmit_max {
             self.tell_missing(self.order.next(), ctx);
         }
-        for (first, count) in self.order.missing(self.limit(ctx)) {
-            ctx.stats.retransmit_requests += 1;
-            ctx.send(self.address, self.row.key.session, first, Body::Retransmit { count });
+        let runs = self.order.missing(self.limit(ctx));
+        let (to, session) = (self.address, self.row.key.session);
+        match self.numbering {
+            Numbering::Apart => {
+                for (first, count) in runs {
+                    ctx.stats.retransmit_requests += 1;
+                    ctx.send(to, session, first, Body::Retransmit { count });
+                }
+            }
+            // One by one: so a request for a number that one device has goes no further, to another that would tell its absence.
+            Numbering::Together => {
+                let numbers = runs.into_iter().flat_map(|(first, count)| (first..).take(count as usize));
+                let newest = self.newest_waiting();
+                for seq in numbers.take_while(|seq| Some(*seq) < newest).take(ASKED_MAX) {
+                    ctx.stats.retransmit_requests += 1;
+                    ctx.send_bytes(to, Header::new(kind::RECOVER, session, seq).to_bytes().to_vec());
+                }
+            }
         }
     }
 
-    /// Update 1 is here, and 0 has not come though it was asked for: this session begins with 1.
-    fn begin_with_1(&mut self, ctx: &mut Context) {
-        self.unsure = false;
-        (self.row.update, self.planned.update) = (0, 0);
-        self.order.skip_to(1);
-        self.advance(ctx);
+    /// The highest number that waits: the client has an answer to everything below.
+    fn newest_waiting(&self) -> Option<u32> {
+        self.order.newest().max(self.bypasses.newest())
+    }
+
+    /// No log has the number. It is not that of an update that was acknowledged, and its client goes on: it was a bypass that a read
+    /// cache has answered, or that an incarnation before this one has.
+    /// True if that helps.
+    pub(super) fn absent(&mut self, seq: u32, ctx: &mut Context) -> bool {
+        let is_next = seq == self.order.next() && Some(seq) < self.newest_waiting();
+        let helps = self.numbering == Numbering::Together && is_next && self.takes();
+        if helps {
+            self.order.skip_to(seq + 1);
+            self.advance(ctx);
+        }
+        helps
+    }
+
+    /// Whether a first packet that comes now is another session's: no copy of this one's own is under way for so long, and devices say
+    /// so where they send one from their logs.
+    pub(super) fn is_over(&self, now: Instant) -> bool {
+        self.numbering == Numbering::Together && self.queue.is_empty() && now.since(self.met) >= RENEW_AFTER
+    }
+
+    /// When a foreign session was heard of last.
+    pub(super) fn foreign_since(&self) -> Option<Instant> {
+        (self.numbering == Numbering::Together && self.queue.is_empty()).then_some(self.heard)
+    }
+
+    pub(super) fn numbering(&self) -> Numbering {
+        self.numbering
     }
 
     /// Whether [`Self::hand_out`] has something.
     pub(super) fn has_work(&self) -> bool {
-        self.void.is_empty() && !self.blocked && self.handed < self.queue.len()
+        self.void.is_empty() && !self.blocked && self.retry.is_none() && self.handed < self.queue.len()
     }
 
     /// The next piece of work; the floor is the server's to fill in.
@@ -450,12 +521,20 @@ impl Session {
             }
             Task::Update { request, last } => {
                 self.planned.update = *last;
-                Work::Update { ticket, request: std::mem::take(request), row: self.planned }
+                Work::Update { ticket, request: self.numbering.hand(request), row: self.planned }
             }
             Task::Bypass { request, lost, .. } => {
                 self.blocked = true;
-                let row = SessionRow { bypass: request.number.max(self.planned.bypass), ..self.planned };
-                Work::Bypass { ticket, request: std::mem::take(&mut request.bytes), row, lost: *lost }
+                let row = match self.numbering {
+                    Numbering::Apart => {
+                        SessionRow { bypass: request.number.max(self.planned.bypass), ..self.planned }
+                    }
+                    Numbering::Together => {
+                        self.planned.update = request.seq;
+                        self.planned
+                    }
+                };
+                Work::Bypass { ticket, request: self.numbering.hand(&mut request.bytes), row, lost: *lost }
             }
             Task::End { .. } => {
                 ctx.touched += 1;
@@ -486,11 +565,11 @@ impl Session {
     /// The application has executed a bypass.
     pub(super) fn respond(&mut self, ticket: u64, answer: Reserved, changed: bool, ctx: &mut Context) {
         self.void.remove(&ticket);
-        let long = answer.long_bytes(ctx);
+        let (long, is_apart) = (answer.long_bytes(ctx), self.numbering == Numbering::Apart);
         let Some(item) = self.find(ticket) else { return };
         let Task::Bypass { request, lost, response, changed: has_changed } = &mut item.task else { return };
         (*response, *has_changed) = (answer, changed);
-        if changed && !*lost {
+        if changed && !*lost && is_apart {
             item.row.bypass = item.row.bypass.max(request.number);
         }
         item.done = true;
@@ -510,11 +589,13 @@ impl Session {
             match item.task {
                 Task::Begin { .. } => {
                     self.begun = true;
-                    self.send_started(0, ctx);
+                    if self.numbering == Numbering::Apart {
+                        self.send_started(0, ctx);
+                    }
                 }
-                Task::Update { .. } => {
+                Task::Update { last, .. } => {
                     ctx.stats.applied += 1;
-                    self.ack_due = true;
+                    self.confirm(last, ctx);
                 }
                 Task::Bypass { request, response, changed, .. } => {
                     ctx.stats.bypasses += 1;
@@ -536,13 +617,33 @@ impl Session {
         self.watch_gap(false, ctx);
     }
 
+    /// An update is committed.
+    fn confirm(&mut self, seq: u32, ctx: &mut Context) {
+        match self.numbering {
+            Numbering::Apart => self.ack_due = true,
+            Numbering::Together => {
+                ctx.stats.server_acks += 1;
+                ctx.send(self.address, self.row.key.session, seq, Body::Response(b""));
+            }
+        }
+    }
+
+    /// A response to a bypass, or the beginning of a long one.
+    fn send_response(&self, seq: u32, response: &Response, ctx: &mut Context) {
+        let (to, session) = (self.address, self.row.key.session);
+        match self.numbering {
+            Numbering::Apart => ctx.send_response(to, session, seq, response),
+            Numbering::Together => ctx.send(to, session, seq, Body::Response(&response.bytes)),
+        }
+    }
+
     /// A bypass is done with all in front of it.
     fn answered(&mut self, request: &Request, response: Reserved, changed: bool, ctx: &mut Context) {
         let bytes = response.long_bytes(ctx);
         let Reserved::Kept(response) = response else {
             return self.bypasses.postpone(request.number, changed);
         };
-        ctx.send_response(self.address, self.row.key.session, request.seq, &response);
+        self.send_response(request.seq, &response, ctx);
         self.bypasses.keep(request.number, response, &ctx.config);
         if bytes > 0 {
             self.bypasses.note_long(Long { number: request.number, bytes, changed, asked: ctx.now });
@@ -572,6 +673,9 @@ impl Session {
         self.void.remove(&ticket);
         let Some(at) = self.queue.range(..self.handed).position(|item| item.ticket == ticket) else { return };
         ctx.stats.failed += 1;
+        if self.numbering == Numbering::Together {
+            return self.keep_failed(at, ctx);
+        }
         let behind = self.queue.split_off(at);
         for item in behind.iter().take(self.handed - at).filter(|item| item.ticket != ticket && !item.done) {
             self.void.insert(item.ticket);
@@ -583,6 +687,20 @@ impl Session {
         (self.handed, self.queued_bytes) = (at, 0);
         self.queued_long = self.queue.iter().map(|item| item.long_bytes(ctx)).sum();
         self.go_back(ctx);
+    }
+
+    /// What a foreign client has sent does not come again: it stays here from `at` on, and is handed out again.
+    fn keep_failed(&mut self, at: usize, ctx: &Context) {
+        for (place, item) in self.queue.range_mut(at..self.handed).enumerate() {
+            if place > 0 && !item.done {
+                self.void.insert(item.ticket);
+            }
+            item.done = false;
+            self.queued_bytes += item.task.bytes();
+        }
+        (self.handed, self.blocked) = (at, false);
+        self.planned = at.checked_sub(1).map_or(self.row, |before| self.queue[before].row);
+        self.retry = Some(ctx.now + ctx.config.retry_after);
     }
 
     /// What is not in the queue any more is to come again.

@@ -3,8 +3,10 @@
 use super::row::SessionRow;
 use super::session::Session;
 use crate::identity::SessionKey;
+use landfall_net::Instant;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 /// Most rows that go for one new session: one, but for a limit that was lowered.
 const EVICTED_MAX: usize = 64;
@@ -69,6 +71,12 @@ impl Table {
         self.ended.remove(key);
         self.floor = self.floor.max(row.height() + 1);
         Some(row)
+    }
+
+    /// The foreign session of which nothing was heard for longest, for `span` at least: their clients tell no end.
+    pub(super) fn silent_foreign(&self, now: Instant, span: Duration) -> Option<SessionKey> {
+        let silent = self.live.iter().filter_map(|(key, session)| Some((session.foreign_since()?, *key)));
+        silent.min().filter(|(since, _)| *since + span <= now).map(|(_, key)| key)
     }
 
     /// Rows whose eviction was not committed are still there; the floor stays where it is, which harms nobody.

@@ -10,6 +10,7 @@ use super::world::PmnetWorld;
 use super::{Broken, Fault};
 use crate::rng::Rng;
 use crate::violation::Violation;
+use landfall_pmnet::Dialect;
 use landfall_pmnet::auth::Key;
 use landfall_pmnet::cache;
 use landfall_pmnet::client::ClientConfig;
@@ -22,6 +23,8 @@ use std::time::Duration;
 const REST: Duration = Duration::from_secs(120);
 /// No packet is under way for longer: four hops, 20 ms late on each.
 const PACKET_LIFE: Duration = Duration::from_millis(100);
+/// Tells campaigns with foreign clients from those without.
+const FOREIGN_SEEDS: u64 = 0xF0E1;
 /// Crashes of devices in one run: each copies a region thrice.
 const DEVICE_CRASHES_MAX: usize = 3;
 
@@ -49,6 +52,21 @@ impl PmnetCampaign {
         let shape = format!("{:?}", (devices, &setup.clients, &setup.server, &setup.links, &setup.client));
         let world = PmnetWorld::new(setup)?;
         Self::play(world, span + lasts).map_err(|violation| Violation(format!("{violation}\n{shape}")))
+    }
+
+    /// The same with clients of the authors' release beside ours.
+    ///
+    /// # Errors
+    /// The first thing that the rules do not allow.
+    pub fn run_foreign(seed: u64, broken: Option<Broken>) -> Result<PmnetSummary, Violation> {
+        let mut draw = Draw { rng: Rng::new(seed ^ FOREIGN_SEEDS) };
+        let devices = if broken.is_some() { 1 } else { draw.rng.between(0, 1) };
+        let span = Duration::from_millis(draw.rng.between(20, 1500) as u64);
+        let mut setup = draw.setup(devices, span, broken);
+        draw.make_foreign(&mut setup);
+        let shape = format!("{:?}", (devices, &setup.clients, &setup.server, &setup.links, &setup.client));
+        let world = PmnetWorld::new(setup)?;
+        Self::play(world, span).map_err(|violation| Violation(format!("{violation}\n{shape}")))
     }
 
     fn play(mut world: PmnetWorld, span: Duration) -> Result<PmnetSummary, Violation> {
@@ -87,6 +105,26 @@ impl Draw {
         }
     }
 
+    /// Some clients are the release's, at least one; device and server take them.
+    fn make_foreign(&mut self, setup: &mut Setup) {
+        for (at, workload) in setup.clients.iter_mut().enumerate() {
+            if at == 0 || !self.rng.one_in(3) {
+                (workload.foreign, workload.long) = (true, 0);
+            }
+        }
+        setup.key = None;
+        setup.server.config.foreign = true;
+        setup.server.config.sessions_max = self.pick(&[12, 1000, 1000]);
+        for device in &mut setup.devices {
+            device.config.dialect = Dialect::ForeignClients;
+            if device.config.cache.is_some() {
+                for faults in setup.links.iter_mut().flatten() {
+                    (faults.doubled, faults.late) = (0, 0);
+                }
+            }
+        }
+    }
+
     /// Seals keep late copies of bypasses out: what is found by these is found without.
     fn key(&mut self, broken: Option<Broken>) -> Option<Key> {
         let is_keyed = match broken {
@@ -116,6 +154,7 @@ impl Draw {
             gets: self.pick(&[40, 90]),
             long: self.pick(&[0, 10, 50]),
             pad_max: self.pick(&[600, 6000]),
+            foreign: false,
         }
     }
 

@@ -2,6 +2,7 @@
 
 use super::Broken;
 use super::fabric::{Datagram, Fabric, Happening, Way};
+use super::foreign::{self, ForeignClient, Machine};
 use super::history::{End, History, Told};
 use super::request::{Answer, Request};
 use crate::violation::{Violation, ensure};
@@ -16,6 +17,8 @@ use std::net::SocketAddr;
 const NUMBERS: u64 = 12;
 /// Bytes of *session started* without a lease.
 const WITHOUT_LEASE: usize = 40;
+/// Ports from one session of a foreign client to the next: clients of one host have their own.
+const FOREIGN_PORTS: u16 = 2;
 /// Draws of a session's number before a client gives up.
 const DRAWS_MAX: u64 = 40;
 
@@ -38,6 +41,8 @@ pub struct Workload {
     pub long: u64,
     /// Longest padding, bytes.
     pub pad_max: u64,
+    /// By a client of the authors' release. One that gets no answer is forgotten, and another one begins at another port.
+    pub foreign: bool,
 }
 
 impl Workload {
@@ -51,6 +56,7 @@ impl Workload {
         gets: 0,
         long: 0,
         pad_max: 0,
+        foreign: false,
     };
 }
 
@@ -65,7 +71,7 @@ pub(super) struct ClientNode {
     config: ClientConfig,
     workload: Workload,
     /// `None` once there is nothing more to do.
-    client: Option<Client>,
+    client: Option<Machine>,
     /// Number and nonce of the session.
     name: (u16, u64),
     /// Its place in the history.
@@ -117,8 +123,15 @@ impl ClientNode {
         self.session = history.open();
         (self.given, self.draws, self.ending) = (0, 0, false);
         self.life += 1;
-        self.draw(fabric);
-        self.client = Some(Client::new(self.config.clone(), self.name.0, self.name.1, fabric.now));
+        if self.workload.foreign {
+            self.name = (foreign::SESSION, 0);
+            self.address.set_port(self.address.port() + FOREIGN_PORTS);
+            self.client = Some(Machine::Theirs(ForeignClient::new()));
+        } else {
+            self.draw(fabric);
+            let client = Client::new(self.config.clone(), self.name.0, self.name.1, fabric.now);
+            self.client = Some(Machine::Ours(Box::new(client)));
+        }
         self.act_later(fabric);
         self.pump(fabric, history)
     }
@@ -178,13 +191,13 @@ impl ClientNode {
 
     /// The client's state machine, to look at.
     pub(super) fn client(&self) -> Option<&Client> {
-        self.client.as_ref()
+        self.client.as_ref().and_then(Machine::ours)
     }
 
     /// Another length of the chain.
     pub(super) fn set_devices(&mut self, devices: u8, fabric: &mut Fabric) {
         self.config.devices = devices;
-        if let Some(client) = &mut self.client {
+        if let Some(client) = self.client.as_mut().and_then(Machine::ours_mut) {
             client.set_devices(devices, fabric.now);
         }
     }
@@ -219,7 +232,7 @@ impl ClientNode {
                 {
                     packet = &packet[..packet.len().min(WITHOUT_LEASE)];
                 }
-                client.handle_datagram(packet, fabric.now);
+                client.handle_datagram(packet, fabric.now)?;
             }
         }
         self.pump(fabric, history)
@@ -291,7 +304,7 @@ impl ClientNode {
 
     /// Fetches what has happened, and sends what there is to be sent.
     fn pump(&mut self, fabric: &mut Fabric, history: &mut History) -> Result<(), Violation> {
-        while let Some(event) = self.client.as_mut().and_then(Client::poll_event) {
+        while let Some(event) = self.client.as_mut().and_then(Machine::poll_event) {
             self.learn(event, fabric, history)?;
         }
         let Some(client) = &mut self.client else { return Ok(()) };
@@ -329,13 +342,18 @@ impl ClientNode {
                 tell(&mut session.calls[id.0 as usize].told, told)?;
             }
             Event::Ended => {
-                session.end = End::Ended { at };
+                // Nobody confirms a foreign client's end.
+                session.end = if self.workload.foreign { End::Abandoned } else { End::Ended { at } };
                 self.client = None;
                 return self.next(fabric, history);
             }
             // Its lease had run out, and the server may have ended it.
             Event::Refused(Refusal::Unknown)
-                if self.client.as_ref().is_some_and(|client| client.stats().lapses > 0) =>
+                if self
+                    .client
+                    .as_ref()
+                    .and_then(Machine::ours)
+                    .is_some_and(|client| client.stats().lapses > 0) =>
             {
                 session.end = End::Abandoned;
                 self.told_gone += 1;
@@ -362,7 +380,7 @@ impl ClientNode {
         }
         self.draw(fabric);
         let (session, nonce) = self.name;
-        if let Some(client) = &mut self.client {
+        if let Some(client) = self.client.as_mut().and_then(Machine::ours_mut) {
             client.restart(session, nonce, fabric.now);
         }
         Ok(())

@@ -11,7 +11,7 @@ use landfall_media::{Dirty, Extent, Media, RUN_SIZE, Site};
 use landfall_pmnet::auth::{Ends, Guard, Key};
 use landfall_pmnet::device::{Action, Arrival, Device, DeviceConfig, DeviceStats, Side, Verdict, table};
 use landfall_pmnet::log::{Keeper, Limits, Log};
-use landfall_pmnet::wire::kind;
+use landfall_pmnet::wire::{Body, Header, Packet, kind};
 use landfall_pmnet::{Identity, Instant, LogError};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -304,6 +304,9 @@ impl DeviceNode {
         if self.running.is_none() || !datagram.is_sound() {
             return;
         }
+        if self.broken == Some(Broken::LogsDenied) && datagram.payload.first() == Some(&kind::RECOVER) {
+            return self.deny(&datagram, fabric);
+        }
         let has_cache = self.setup.config.cache.is_some();
         if self.setup.passes && !table::comes(&datagram.payload, has_cache) {
             return self.send(way, datagram, fabric);
@@ -327,6 +330,13 @@ impl DeviceNode {
             _ => {}
         }
         self.act(fabric);
+    }
+
+    /// Tells a server that no log has what it asks for.
+    fn deny(&self, asked: &Datagram, fabric: &mut Fabric) {
+        let Ok(header) = Header::parse(&asked.payload) else { return };
+        let bytes = Packet::new(header.session, header.seq, Body::Other(b"")).to_bytes();
+        self.send(Way::Up, Datagram::new(asked.to, asked.from, bytes), fabric);
     }
 
     /// Whether a packet is sent on before it is logged.

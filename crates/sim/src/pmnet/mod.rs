@@ -21,7 +21,9 @@
 //!   have it; replicas stop, or are replaced by empty ones. A batch is refused and nothing of it applied.
 //! - **Clients** are forgotten, and others start in their place from the same address, with session numbers drawn
 //!   from few. Where sessions that fall silent end, the run lasts for longer than a silence, and clients, or the way to the server, are cut
-//!   off for longer than that.
+//!   off for longer than that. In campaigns of their own some are those of the authors' release, which never send anything again: such a client is
+//!   forgotten when no answer comes, and the next one has another port. There is one device at most then, and no packet is doubled or
+//!   late where it has a read cache: their packets do not tell an answer from an older one.
 //! - **Strangers** on the clients' side send in the server's name what only a server sends, of sessions that are open. Where clients,
 //!   devices and server share a key, strangers do so on the server's side, too, and send updates in clients' names. They also send updates
 //!   of sessions that never began.
@@ -51,6 +53,7 @@ mod codec;
 mod costs;
 mod device;
 mod fabric;
+mod foreign;
 mod history;
 mod linear;
 mod oracle;
@@ -98,6 +101,8 @@ pub enum Broken {
     EndsUnasked,
     /// Clients believe devices and server though their lease has run out.
     LeaseIgnored,
+    /// Devices say that their logs have nothing of what a server asks for.
+    LogsDenied,
     /// Devices believe packets without a seal, though there is a key.
     SealsUnchecked,
     /// Read caches do not know that updates change registers.

@@ -1,0 +1,381 @@
+//! A device between the authors' clients and servers: `docs/format/pmnet.md`, "Foreign clients and servers".
+
+mod support;
+
+use landfall_media::sim::{SimMedia, SimOptions};
+use landfall_pmnet::Dialect::{ForeignBoth, ForeignClients, Landfall};
+use landfall_pmnet::device::{Action, Arrival, CacheConfig, Codec, Device, DeviceConfig, Side, Verdict};
+use landfall_pmnet::log::Limits;
+use landfall_pmnet::wire::{Body, FROM_HOSTS, Header, Packet, Refusal, SENT_AGAIN, kind};
+use landfall_pmnet::{Dialect, Flow, Instant};
+use std::sync::Arc;
+use std::time::Duration;
+use support::{Landing, blank, flow, open};
+
+const SESSION: u16 = 50_000;
+const MS: Duration = Duration::from_millis(1);
+
+struct Bench {
+    media: Arc<SimMedia>,
+    device: Device,
+    landing: Landing,
+    now: Instant,
+}
+
+/// A packet that the device wants sent: towards a side, or the log's as it lies there.
+#[derive(Debug, PartialEq, Eq)]
+enum Sent {
+    ToClient(Vec<u8>),
+    ToServer(Vec<u8>),
+    Again(Vec<u8>),
+}
+
+/// The hash that the release's clients write, of a number or of a key.
+fn hash(of: u32) -> u32 {
+    of.wrapping_mul(2048) % 0x8000_0000 + 0x8000_0000
+}
+
+fn packet(kind: u8, seq: u32, hash: u32, request: &[u8]) -> Vec<u8> {
+    let header = Header { kind, ack_count: FROM_HOSTS, session: SESSION, seq, hash };
+    [&header.to_bytes()[..], request].concat()
+}
+
+fn update(seq: u32) -> Vec<u8> {
+    packet(
+        kind::UPDATE,
+        seq,
+        hash(seq),
+        format!("*3\r\n$3\r\nSET\r\n$1\r\n{}\r\n$1\r\nv\r\n", seq % 10).as_bytes(),
+    )
+}
+
+/// Its clients read keys that are numbers, and hash these.
+fn read(seq: u32, key: u32) -> Vec<u8> {
+    packet(kind::BYPASS, seq, hash(key), format!("*2\r\n$3\r\nGET\r\n$1\r\n{key}\r\n").as_bytes())
+}
+
+fn response(seq: u32) -> Vec<u8> {
+    Packet::new(SESSION, seq, Body::Response(b"+OK\r\n")).to_bytes()
+}
+
+/// As its servers send it.
+fn recover(seq: u32) -> Vec<u8> {
+    packet(kind::RECOVER, seq, hash(seq), b"")
+}
+
+fn ack(seq: u32) -> Sent {
+    Sent::ToClient(packet(kind::PMNET_ACK, seq, hash(seq), b""))
+}
+
+impl Bench {
+    fn new(dialect: Dialect) -> Self {
+        Self::over(blank(false), DeviceConfig { dialect, ..DeviceConfig::default() })
+    }
+
+    fn over(media: Arc<SimMedia>, config: DeviceConfig) -> Self {
+        let now = Instant::from_nanos(1_000_000_000);
+        let device = Device::new(config, open(&media, Limits::default()), now);
+        Self { media, device, landing: Landing::default(), now }
+    }
+
+    fn restarted(self, dialect: Dialect) -> Self {
+        let config = DeviceConfig { dialect, ..DeviceConfig::default() };
+        Self::over(SimMedia::from_image(self.media.crash_image_seeded(5), SimOptions::default()), config)
+    }
+
+    fn arrive(&mut self, side: Side, bytes: &[u8]) -> Verdict {
+        let Flow { client, server } = flow(1);
+        let (from, to) = if side == Side::Clients { (client, server) } else { (server, client) };
+        let heap = Arc::clone(self.device.log().heap());
+        let packet = self.landing.land(&heap, bytes);
+        let arrival = Arrival { side, from, to, payload: bytes, packet, header_at: 0, arrival_ns: 1 };
+        let verdict = self.device.handle(&arrival, self.now);
+        heap.runs().release(packet);
+        verdict
+    }
+
+    /// From the client; fenced.
+    fn up(&mut self, bytes: &[u8]) -> Verdict {
+        let verdict = self.arrive(Side::Clients, bytes);
+        self.device.commit().unwrap();
+        verdict
+    }
+
+    fn down(&mut self, bytes: &[u8]) -> Verdict {
+        self.arrive(Side::Server, bytes)
+    }
+
+    fn sent(&mut self) -> Vec<Sent> {
+        let mut sent = Vec::new();
+        while let Some(action) = self.device.poll_action() {
+            sent.push(match action {
+                Action::Datagram { towards: Side::Clients, payload, .. } => Sent::ToClient(payload),
+                Action::Datagram { payload, .. } => Sent::ToServer(payload),
+                Action::Logged { stored, .. } => {
+                    let bytes = self.device.log().bytes_of(&stored).unwrap();
+                    self.device.sent(&stored);
+                    Sent::Again(bytes)
+                }
+            });
+        }
+        sent
+    }
+
+    fn wait(&mut self, span: Duration) {
+        self.now = self.now + span;
+        self.device.handle_timeout(self.now);
+    }
+
+    /// A session that its server has taken.
+    fn taken(dialect: Dialect) -> Self {
+        let mut bench = Self::new(dialect);
+        bench.up(&update(0));
+        bench.down(&response(0));
+        bench.sent();
+        bench
+    }
+}
+
+#[test]
+fn an_acknowledgement_bears_the_hash_of_its_update_also_of_one_that_comes_again() {
+    for dialect in [ForeignBoth, ForeignClients, Landfall] {
+        let mut bench = Bench::taken(dialect);
+        assert_eq!(bench.up(&update(1)), Verdict::Forward);
+        assert_eq!(bench.sent(), [ack(1)], "{dialect:?}");
+        bench.up(&update(1));
+        assert_eq!(bench.sent(), [ack(1)], "{dialect:?}");
+    }
+}
+
+#[test]
+fn an_update_is_not_acknowledged_before_its_server_has_taken_the_session() {
+    let mut bench = Bench::new(ForeignClients);
+    assert_eq!(bench.up(&update(0)), Verdict::Forward);
+    assert_eq!(bench.up(&update(1)), Verdict::Forward);
+    assert_eq!((bench.sent(), bench.device.log().len()), (vec![], 0));
+    let refused = Packet::new(SESSION, 0, Body::SessionRefused(Refusal::Unknown)).to_bytes();
+    assert_eq!(bench.down(&refused), Verdict::Forward, "the client learns of it");
+    bench.up(&update(1));
+    assert_eq!(bench.sent(), []);
+    bench.down(&response(0));
+    bench.up(&update(1));
+    assert_eq!(bench.sent(), [ack(1)]);
+    bench.down(&refused);
+    assert_eq!(bench.device.log().len(), 1, "what was acknowledged stays, whatever its server forgets");
+    let mut bench = bench.restarted(ForeignClients);
+    bench.up(&update(2));
+    assert_eq!(bench.sent(), [ack(2)], "the log has it that the session was taken");
+}
+
+#[test]
+fn without_the_mode_the_first_update_of_a_foreign_session_is_not_acknowledged() {
+    let mut bench = Bench::new(Landfall);
+    assert_eq!(bench.up(&update(0)), Verdict::Forward);
+    assert_eq!((bench.sent(), bench.device.log().len()), (vec![], 0));
+}
+
+#[test]
+fn a_server_of_the_release_takes_all_sessions_from_update_0_on_which_is_sent_again() {
+    let mut bench = Bench::new(ForeignBoth);
+    bench.up(&update(0));
+    assert_eq!(bench.sent(), [ack(0)]);
+    bench.wait(100 * MS);
+    assert_eq!(bench.sent(), [Sent::Again(update(0))], "as it came");
+    bench.down(&response(0));
+    bench.wait(10_000 * MS);
+    assert_eq!((bench.sent(), bench.device.log().len()), (vec![], 0));
+    bench.up(&update(0));
+    assert_eq!(bench.sent(), [ack(0)], "0 is a number like any other");
+}
+
+#[test]
+fn recover_in_the_releases_form_means_exactly_this_number() {
+    let mut bench = Bench::new(ForeignBoth);
+    (0..4).for_each(|seq| assert_eq!(bench.up(&update(seq)), Verdict::Forward));
+    bench.sent();
+    for seq in [0, 2] {
+        assert_eq!(bench.down(&recover(seq)), Verdict::Taken, "a client that awaits this number would end");
+        assert_eq!(bench.sent(), [Sent::Again(update(seq))]);
+    }
+    assert_eq!((bench.down(&recover(7)), bench.sent()), (Verdict::Forward, vec![]));
+    let ours = Packet::new(SESSION, 1, Body::Recover { incarnation: 9 }).to_bytes();
+    assert_eq!(bench.down(&ours), Verdict::Forward);
+    bench.wait(MS);
+    assert_eq!(bench.sent(), [Sent::Again(update(2)), Sent::Again(update(3))], "ours: all above");
+}
+
+#[test]
+fn only_a_landfall_server_is_told_that_no_log_has_a_number_and_only_by_the_first_device() {
+    let mut bench = Bench::taken(ForeignClients);
+    bench.up(&update(1));
+    bench.sent();
+    assert_eq!(bench.down(&recover(2)), Verdict::Taken);
+    assert_eq!(bench.sent(), [Sent::ToServer(Packet::new(SESSION, 2, Body::Other(b"")).to_bytes())]);
+    let config = DeviceConfig { dialect: ForeignClients, number: Some(1), ..DeviceConfig::default() };
+    let mut second = Bench::over(blank(false), config);
+    assert_eq!((second.down(&recover(2)), second.sent()), (Verdict::Forward, vec![]));
+}
+
+#[test]
+fn what_is_sent_again_says_so_to_a_landfall_server() {
+    let mut bench = Bench::taken(ForeignClients);
+    bench.up(&update(1));
+    let own = Packet::new(7, 1, Body::Update(b"set")).to_bytes();
+    bench.up(&own);
+    bench.sent();
+    let mut marked = update(1);
+    marked[1] = SENT_AGAIN;
+    bench.down(&recover(1));
+    assert_eq!(bench.sent(), [Sent::ToServer(marked.clone())]);
+    bench.wait(100 * MS);
+    assert!(bench.sent().contains(&Sent::Again(own)), "our own updates stay as they are");
+}
+
+#[test]
+fn a_response_of_a_landfall_server_confirms_all_before_it_and_one_of_the_release_itself() {
+    for (dialect, left) in [(ForeignClients, 1), (ForeignBoth, 3)] {
+        let mut bench = Bench::taken(dialect);
+        [1, 2, 4, 6].iter().for_each(|seq| assert_eq!(bench.up(&update(*seq)), Verdict::Forward));
+        bench.down(&response(5));
+        bench.down(&response(4));
+        assert_eq!(bench.device.log().len(), left, "{dialect:?}");
+    }
+}
+
+#[test]
+fn servers_of_the_release_hear_nothing_but_requests() {
+    let mut bench = Bench::new(ForeignBoth);
+    bench.up(&update(0));
+    bench.down(&response(0));
+    bench.sent();
+    for _ in 0..100 {
+        bench.wait(100 * MS);
+        assert_eq!(bench.sent(), []);
+    }
+    assert!(bench.device.next_timeout().is_none());
+    let mut ours = Bench::taken(ForeignClients);
+    ours.up(&update(1));
+    ours.down(&response(1));
+    ours.sent();
+    ours.wait(200 * MS);
+    assert!(matches!(&ours.sent()[..], [Sent::ToServer(bytes)] if bytes[0] == kind::HEARTBEAT));
+}
+
+#[test]
+fn the_first_packet_of_another_session_waits_for_the_log_of_the_one_with_its_name() {
+    let mut bench = Bench::taken(ForeignClients);
+    bench.up(&update(1));
+    bench.sent();
+    assert_eq!(bench.up(&update(0)), Verdict::Taken);
+    assert_eq!(bench.up(&packet(kind::BYPASS, 0, hash(0), b"get")), Verdict::Taken);
+    assert_eq!(bench.device.stats().withheld, 2);
+    bench.down(&response(1));
+    assert_eq!(bench.up(&update(0)), Verdict::Forward);
+    bench.up(&update(1));
+    assert_eq!(bench.sent(), [], "its server has not taken it yet");
+    bench.down(&response(0));
+    bench.up(&update(1));
+    assert_eq!(bench.sent(), [ack(1)], "numbers of the former one tell nothing");
+}
+
+fn cached(dialect: Dialect) -> Bench {
+    let cache = Some(CacheConfig::new(Codec::Resp { keep_responses: true }));
+    Bench::over(blank(false), DeviceConfig { dialect, cache, ..DeviceConfig::default() })
+}
+
+#[test]
+fn a_read_from_the_cache_bears_number_and_hash_of_the_update_and_goes_on_to_the_server() {
+    let mut bench = cached(ForeignClients);
+    bench.up(&update(0));
+    bench.down(&response(0));
+    bench.up(&update(1));
+    bench.sent();
+    assert_eq!(bench.up(&read(2, 1)), Verdict::Forward, "the server's numbering has no gap");
+    let hit = |key| Sent::ToClient(packet(kind::CACHE_RESPONSE, key, hash(key), b"$1\r\nv\r\n"));
+    assert_eq!(bench.sent(), [hit(1)]);
+    bench.down(&response(1));
+    bench.down(&response(2));
+    bench.up(&read(3, 1));
+    assert_eq!(bench.sent(), [hit(1)], "confirmed, it is still the key's");
+    bench.down(&response(3));
+    bench.up(&update(14));
+    bench.sent();
+    bench.up(&read(15, 4));
+    assert_eq!(
+        bench.sent(),
+        [],
+        "the update of key 4 has another hash: its client would not know the answer"
+    );
+    assert_eq!(bench.device.stats().cache_hits, 2);
+}
+
+#[test]
+fn a_cache_that_follows_one_numbering_keeps_its_values_over_reads() {
+    let mut bench = cached(ForeignClients);
+    for seq in 0..100 {
+        let bytes = if seq % 2 == 0 { update(seq) } else { read(seq, (seq - 1) % 10) };
+        bench.up(&bytes);
+        bench.down(&response(seq));
+    }
+    assert_eq!(bench.device.cached().0, 5, "no response has made it drop what it holds");
+}
+
+#[test]
+fn a_value_that_a_response_has_brought_serves_no_foreign_client() {
+    let mut bench = cached(ForeignClients);
+    bench.up(&update(0));
+    bench.down(&response(0));
+    bench.up(&read(1, 7));
+    bench.down(&Packet::new(SESSION, 1, Body::Response(b"$1\r\nv\r\n")).to_bytes());
+    assert_eq!(bench.device.cached().0, 1);
+    bench.up(&read(2, 7));
+    assert_eq!(bench.sent(), []);
+}
+
+#[test]
+fn a_session_that_begins_anew_does_not_inherit_what_its_name_has_confirmed() {
+    let mut bench = cached(ForeignClients);
+    for seq in 0..5 {
+        bench.up(&update(seq));
+        bench.down(&response(seq));
+    }
+    let other = packet(kind::UPDATE, 1, hash(1), b"*3\r\n$3\r\nSET\r\n$1\r\n4\r\n$1\r\nw\r\n");
+    bench.up(&update(0));
+    bench.down(&response(0));
+    bench.up(&other);
+    bench.sent();
+    bench.up(&read(2, 4));
+    assert_eq!(bench.sent(), [], "key 4 was set by the new session's update 1: the old value would be stale");
+}
+
+#[test]
+fn there_is_no_cache_before_a_server_that_has_no_order() {
+    let mut bench = cached(ForeignBoth);
+    bench.up(&update(0));
+    bench.sent();
+    assert_eq!(bench.up(&read(1, 0)), Verdict::Forward);
+    assert_eq!((bench.sent(), bench.device.cached()), (vec![], (0, 0)));
+}
+
+#[test]
+fn an_update_of_another_client_serves_unless_it_has_the_number_that_the_reader_awaits() {
+    let mut bench = cached(ForeignClients);
+    for seq in 0..3 {
+        bench.up(&update(seq));
+        bench.down(&response(seq));
+    }
+    bench.sent();
+    let of_other = |mut bytes: Vec<u8>| {
+        bytes[2] ^= 1;
+        bytes
+    };
+    for seq in 0..2 {
+        bench.up(&of_other(read(seq, 9)));
+        bench.down(&of_other(response(seq)));
+    }
+    bench.up(&of_other(read(2, 2)));
+    assert_eq!(bench.sent(), [], "a client that awaits 2 would end at a cache response numbered 2");
+    bench.up(&of_other(read(3, 2)));
+    let hit = packet(kind::CACHE_RESPONSE, 2, hash(2), b"$1\r\nv\r\n");
+    assert_eq!(bench.sent(), [Sent::ToClient(of_other(hit))]);
+}
