@@ -16,6 +16,8 @@ const SEEDS: u64 = 200;
 const FROM_CACHE_MIN: u64 = 200;
 /// Acknowledgements that devices of chains join in these.
 const JOINED_MIN: u64 = 100;
+/// Packets that devices hold for other sessions' updates in these.
+const HELD_MIN: u64 = 200;
 /// Seeds that may pass before something wrong is noticed.
 const CANARY_SEEDS_MAX: u64 = 150;
 
@@ -26,7 +28,7 @@ fn nothing_reported_durable_is_lost_and_nothing_is_applied_twice_or_out_of_order
     let judged = total.judged;
     println!(
         "{} seeds, 0 violations: {} crashes and {} losses of devices, {} crashes of the server, {} fail-overs; \
-         {} updates complete, {} applied, {} excused; {} acknowledgements joined; \
+         {} updates complete, {} applied, {} excused; {} acknowledgements joined; {} packets held, {} dropped instead; \
          {} bypasses answered, {} from caches, {} lost; {} histories, {} undecided",
         runs.len(),
         total.device_crashes,
@@ -37,6 +39,8 @@ fn nothing_reported_durable_is_lost_and_nothing_is_applied_twice_or_out_of_order
         judged.applied,
         judged.excused,
         total.joined,
+        total.held,
+        total.held_dropped,
         judged.answered,
         judged.from_cache,
         judged.lost,
@@ -45,6 +49,7 @@ fn nothing_reported_durable_is_lost_and_nothing_is_applied_twice_or_out_of_order
     );
     if !common::seeds_are_chosen() {
         assert!(judged.from_cache >= FROM_CACHE_MIN, "only {} reads from caches", judged.from_cache);
+        assert!(total.held >= HELD_MIN, "only {} packets held", total.held);
         assert!(total.joined >= JOINED_MIN, "only {} acknowledgements joined", total.joined);
     }
 }
@@ -80,6 +85,11 @@ fn a_device_that_believes_what_bears_no_seal_is_caught() {
 #[test]
 fn a_device_that_does_not_hear_of_refused_sessions_is_caught() {
     assert_caught(Broken::RefusalsUnheard);
+}
+
+#[test]
+fn devices_that_hold_nothing_where_keys_are_to_be_linearizable_are_caught() {
+    assert_caught(Broken::NothingHeld);
 }
 
 #[test]

@@ -35,8 +35,27 @@ impl Device {
             return Verdict::Forward;
         }
         let flow = ingress(row, arrival);
-        let found = self.access(row, flow, &packet, arrival, now);
-        self.egress(row, found, &packet, arrival)
+        if self.holds((row, flow), &packet, arrival, now) {
+            return Verdict::Taken;
+        }
+        let verdict = self.pass((row, flow), &packet, arrival, now);
+        self.release_held(now);
+        verdict
+    }
+
+    /// The second and the third stage.
+    pub(super) fn pass(
+        &mut self,
+        (row, flow): (&Row, Flow),
+        packet: &Packet<'_>,
+        arrival: &Arrival<'_>,
+        now: Instant,
+    ) -> Verdict {
+        if let Some(order) = &mut self.order {
+            order.hear(flow, packet, now);
+        }
+        let found = self.access(row, flow, packet, arrival, now);
+        self.egress(row, found, packet, arrival)
     }
 
     fn access(
@@ -57,7 +76,7 @@ impl Device {
             Access::Log => self.log_update(Identity { flow, session, seq }, arrival, now),
             Access::RemoveUpTo => {
                 self.stats.server_acks += 1;
-                self.remove_upto(flow, session, seq);
+                self.remove_upto(flow, session, seq, now);
                 Found::Missed
             }
             Access::RemoveOne => {
@@ -70,8 +89,7 @@ impl Device {
                 }
                 if self.log.remove(&identity) {
                     self.stats.removed += 1;
-                    self.resend.removed(&identity);
-                    self.joint.removed(&identity);
+                    self.removed(&identity);
                 }
                 Found::Missed
             }
@@ -118,13 +136,24 @@ impl Device {
     /// acknowledged no more.
     fn hear_refusal(&mut self, identity: Identity, packet: &Packet<'_>) -> Found {
         self.refused.hear(identity.flow, packet);
+        if let (Some(order), Body::SessionRefused(Refusal::Behind)) = (&mut self.order, packet.body) {
+            order.excuse(identity.flow, identity.session);
+        }
         let is_unknown = packet.body == Body::SessionRefused(Refusal::Unknown);
         if is_unknown && self.log.refused(&identity) {
             self.stats.removed_refused += 1;
-            self.resend.removed(&identity);
-            self.joint.removed(&identity);
+            self.removed(&identity);
         }
         Found::Missed
+    }
+
+    /// An update has left the log.
+    fn removed(&mut self, identity: &Identity) {
+        self.resend.removed(identity);
+        self.joint.removed(identity);
+        if let Some(order) = &mut self.order {
+            order.removed(identity);
+        }
     }
 
     fn log_update(&mut self, identity: Identity, arrival: &Arrival<'_>, now: Instant) -> Found {
@@ -133,6 +162,9 @@ impl Device {
         match self.log.append(identity, arrival.packet, arrival.header_at, arrival.arrival_ns) {
             Ok(Logged::New) => {
                 self.stats.logged += 1;
+                if let Some(order) = &mut self.order {
+                    order.logged(&identity, arrival.payload);
+                }
                 self.tell_reads(&identity, arrival);
                 self.resend.watch(identity, now);
                 self.joint.logged(identity, now);
@@ -181,10 +213,13 @@ impl Device {
         Found::Missed
     }
 
-    fn remove_upto(&mut self, flow: Flow, session: u16, seq: u32) {
+    fn remove_upto(&mut self, flow: Flow, session: u16, seq: u32, now: Instant) {
         self.refused.forget(flow, session);
         if let Some(reads) = &mut self.reads {
             reads.applied(flow, session, seq);
+        }
+        if let Some(order) = &mut self.order {
+            order.applied(flow, session, seq, now);
         }
         let Self { log, stats, resend, joint, .. } = self;
         log.remove_upto(flow, session, seq, |seq| {
