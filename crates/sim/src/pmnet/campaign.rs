@@ -97,7 +97,8 @@ impl Draw {
         }
         setup.promise = Promise::Linearizable;
         let hold_max = Duration::from_millis(self.pick(&[3, 50, 250]));
-        let order = LinearizableConfig { hold_max, packet_life: PACKET_LIFE, codec: SimCodec::of(setup.broken) };
+        let order =
+            LinearizableConfig { hold_max, packet_life: PACKET_LIFE, codec: SimCodec::of(setup.broken) };
         for device in &mut setup.devices {
             device.forwards_first = false;
             device.config.linearizable = (setup.broken != Some(Broken::NothingHeld)).then_some(order);

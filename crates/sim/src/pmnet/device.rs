@@ -455,7 +455,7 @@ impl Running {
         let payload = match self.guard.open(ends, fabric.now.nanos(), &datagram.payload) {
             Ok(payload) => payload,
             Err(_) if broken == Some(Broken::SealsUnchecked) => &datagram.payload,
-            Err(_) => return Verdict::Forward,
+            Err(_) => return self.device.unseen(side),
         };
         let mut bytes = Vec::new();
         if setup.framed {

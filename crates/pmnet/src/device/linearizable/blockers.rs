@@ -54,11 +54,30 @@ impl Scope {
 /// The place of a blocker in the order in which they came to block.
 pub(super) type Place = u64;
 
+/// Which packet of its request an update is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Piece {
+    /// Counted from 0.
+    pub(super) index: u32,
+    /// Of so many.
+    pub(super) count: u32,
+}
+
+impl Piece {
+    pub(super) const WHOLE: Self = Self { index: 0, count: 1 };
+
+    pub(super) fn of(body: &Body<'_>) -> Self {
+        match body {
+            Body::UpdateFragment(place, _) => Self { index: place.index.into(), count: place.count.into() },
+            _ => Self::WHOLE,
+        }
+    }
+}
+
 #[derive(Debug)]
 struct Entry {
     scope: Scope,
-    /// Packets of its request from this one on.
-    rest: u32,
+    piece: Piece,
     durable: bool,
     /// Set while it blocks.
     place: Option<Place>,
@@ -84,24 +103,30 @@ impl Session {
         self.covered.or(self.asked)
     }
 
+    /// The numbers of an entry's request, if all of it is durable here. Of what is not, no client was told; or it was applied, and
+    /// found again after a restart in part.
+    fn whole(&self, seq: u32) -> Option<Range<u32>> {
+        let Piece { index, count } = self.entries.get(&seq)?.piece;
+        let first = seq.checked_sub(index)?;
+        let request = first..first.checked_add(count)?;
+        let is_durable = |seq: u32| self.entries.get(&seq).is_some_and(|entry| entry.durable);
+        // The last piece mostly comes last.
+        request.clone().rev().all(is_durable).then_some(request)
+    }
+
+    /// Whether an entry is to block.
+    fn blocks(&self, seq: u32) -> bool {
+        !self.excused && self.whole(seq).is_some_and(|request| request.end <= self.end)
+    }
+
     /// What [`Self::end`] is by all that is known.
     fn find_end(&self) -> u32 {
         self.base().map_or(u32::MAX, |base| self.end_from(base))
     }
 
-    /// Whether an entry is to block.
-    fn blocks(&self, seq: u32) -> bool {
-        let ends = |entry: &Entry| entry.durable && seq.saturating_add(entry.rest) <= self.end;
-        !self.excused && self.entries.get(&seq).is_some_and(ends)
-    }
-
     fn end_from(&self, mut end: u32) -> u32 {
-        let is_durable = |seq: u32| self.entries.get(&seq).is_some_and(|entry| entry.durable);
-        while let Some(next) = self.entries.get(&end).map(|entry| end.saturating_add(entry.rest))
-            // The last piece mostly comes last.
-            && (end..next).rev().all(is_durable)
-        {
-            end = next;
+        while let Some(request) = self.whole(end) {
+            end = request.end;
         }
         end
     }
@@ -156,9 +181,9 @@ impl Blockers {
         self.sessions.entry((flow, session)).or_insert_with(unknown)
     }
 
-    /// An update is in the log, with so many packets of its request from this one on.
-    pub(super) fn logged(&mut self, identity: Identity, scope: Scope, rest: u32) {
-        let entry = Entry { scope, rest: rest.max(1), durable: false, place: None };
+    /// An update is in the log.
+    pub(super) fn logged(&mut self, identity: Identity, scope: Scope, piece: Piece) {
+        let entry = Entry { scope, piece, durable: false, place: None };
         let entries = &mut self.session(identity.flow, identity.session).entries;
         entries.entry(identity.seq).or_insert(entry);
     }
@@ -168,21 +193,15 @@ impl Blockers {
         let state = self.session(identity.flow, identity.session);
         let Some(entry) = state.entries.get_mut(&identity.seq) else { return };
         entry.durable = true;
-        let from = state.end;
-        if identity.seq < from {
-            if state.blocks(identity.seq) {
-                self.begin(identity);
-            }
-            return;
+        let end = state.end;
+        // What the server has asked for may be in the middle of a request.
+        let Some(request) = state.whole(identity.seq.min(end)).filter(|_| !state.excused) else { return };
+        let mut last = request.end;
+        if last > end {
+            state.end = state.end_from(end);
+            last = state.end;
         }
-        if state.covered.is_none() {
-            // What the server has asked for may be in the middle of a request.
-            return self.settle(identity.flow, identity.session);
-        }
-        state.end = state.end_from(from);
-        if !state.excused {
-            (from..state.end).for_each(|seq| self.begin(&Identity { seq, ..*identity }));
-        }
+        (request.start..last).for_each(|seq| self.begin(&Identity { seq, ..*identity }));
     }
 
     /// An update has left the log.
@@ -211,8 +230,9 @@ impl Blockers {
     pub(super) fn covers(&mut self, flow: Flow, session: u16, next: u32) {
         let state = self.session(flow, session);
         state.asked = None;
-        if state.covered.is_none_or(|covered| covered < next) {
-            state.covered = Some(next);
+        let was_known = state.covered.is_some();
+        state.covered = state.covered.max(Some(next));
+        if !was_known || state.end < next {
             self.settle(flow, session);
         }
     }
@@ -329,7 +349,7 @@ mod tests {
     }
 
     fn log(blockers: &mut Blockers, client: u8, seq: u32, scope: Scope) {
-        blockers.logged(identity(client, seq), scope, 1);
+        blockers.logged(identity(client, seq), scope, Piece::WHOLE);
         blockers.durable(&identity(client, seq));
     }
 
@@ -341,7 +361,7 @@ mod tests {
     fn an_update_blocks_its_key_from_its_fence_until_it_is_applied() {
         let mut blockers = Blockers::default();
         blockers.covers(flow(1), 1, 1);
-        blockers.logged(identity(1, 1), about("a"), 1);
+        blockers.logged(identity(1, 1), about("a"), Piece::WHOLE);
         assert_eq!(first(&blockers, &about("a")), None);
         blockers.durable(&identity(1, 1));
         assert_eq!(first(&blockers, &about("a")), Some(1));
@@ -378,12 +398,12 @@ mod tests {
     fn pieces_block_once_all_of_their_request_is_durable() {
         let mut blockers = Blockers::default();
         blockers.covers(flow(1), 1, 1);
-        for (seq, rest) in [(1, 3), (3, 1)] {
-            blockers.logged(identity(1, seq), Scope::All, rest);
+        for seq in [1, 3] {
+            blockers.logged(identity(1, seq), Scope::All, Piece { index: seq - 1, count: 3 });
             blockers.durable(&identity(1, seq));
             assert_eq!(first(&blockers, &Scope::All), None, "no client is told of a part");
         }
-        blockers.logged(identity(1, 2), Scope::All, 2);
+        blockers.logged(identity(1, 2), Scope::All, Piece { index: 1, count: 3 });
         blockers.durable(&identity(1, 2));
         assert_eq!(first(&blockers, &Scope::All), Some(1));
         blockers.removed(&identity(1, 1));
@@ -391,17 +411,19 @@ mod tests {
     }
 
     #[test]
-    fn pieces_in_front_of_one_that_the_server_misses_block_nothing() {
+    fn of_a_request_whose_rest_the_server_misses_nothing_blocks() {
         let mut blockers = Blockers::default();
-        for (seq, rest) in [(5, 3), (6, 2)] {
-            blockers.logged(identity(1, seq), Scope::All, rest);
+        let piece = |blockers: &mut Blockers, seq: u32| {
+            blockers.logged(identity(1, seq), Scope::All, Piece { index: seq - 5, count: 3 });
             blockers.durable(&identity(1, seq));
-        }
-        assert_eq!(first(&blockers, &Scope::All), Some(5), "for all that is known the rest was applied");
+        };
+        (5..7).for_each(|seq| piece(&mut blockers, seq));
+        assert_eq!(first(&blockers, &Scope::All), None, "it was applied, or nobody was told of it");
         blockers.misses(flow(1), 1, 7);
+        log(&mut blockers, 1, 8, Scope::All);
         assert_eq!(first(&blockers, &Scope::All), None);
-        log(&mut blockers, 1, 7, Scope::All);
-        assert_eq!(first(&blockers, &Scope::All), Some(5));
+        piece(&mut blockers, 7);
+        assert_eq!(blockers.all.values().map(|blocker| blocker.seq).collect::<Vec<_>>(), [5, 6, 7, 8]);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use super::{ACTIONS_MAX, Action, Arrival, Device, Side, Verdict};
 use crate::log::Log;
 use crate::wire::{Body, Packet};
 use crate::{Flow, Identity, Instant};
-use blockers::{Blockers, Scope};
+use blockers::{Blockers, Piece, Scope};
 use holds::{Held, Holds, Name};
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,34 +54,30 @@ impl Linearizable {
             holds: Holds::new(config.hold_max),
         };
         for identity in log.identities(|_| true) {
-            let (scope, rest) = order.read(log, &identity);
-            order.blockers.logged(identity, scope, rest);
+            let (scope, piece) = order.read(log, &identity);
+            order.blockers.logged(identity, scope, piece);
             order.blockers.durable(&identity);
         }
         order
     }
 
-    /// What an update of the log may change, and how many packets of its request there are from this one on.
-    fn read(&self, log: &Log, identity: &Identity) -> (Scope, u32) {
-        let Ok(Some(stored)) = log.hold(identity) else { return (Scope::All, 1) };
+    /// What an update of the log may change, and which of its request's packets it is.
+    fn read(&self, log: &Log, identity: &Identity) -> (Scope, Piece) {
+        let Ok(Some(stored)) = log.hold(identity) else { return (Scope::All, Piece::WHOLE) };
         let bytes = log.bytes_of(&stored).unwrap_or_default();
         log.release(&stored);
         self.read_payload(bytes.get(stored.header_at..).unwrap_or_default())
     }
 
-    fn read_payload(&self, payload: &[u8]) -> (Scope, u32) {
-        let Ok(packet) = Packet::parse(payload) else { return (Scope::All, 1) };
-        let rest = match packet.body {
-            Body::UpdateFragment(place, _) => place.count.saturating_sub(place.index).into(),
-            _ => 1,
-        };
-        (Scope::of_update(self.codec, &packet.body), rest)
+    fn read_payload(&self, payload: &[u8]) -> (Scope, Piece) {
+        let Ok(packet) = Packet::parse(payload) else { return (Scope::All, Piece::WHOLE) };
+        (Scope::of_update(self.codec, &packet.body), Piece::of(&packet.body))
     }
 
     /// An update goes into the log.
     pub(super) fn logged(&mut self, identity: &Identity, payload: &[u8]) {
-        let (scope, rest) = self.read_payload(payload);
-        self.blockers.logged(*identity, scope, rest);
+        let (scope, piece) = self.read_payload(payload);
+        self.blockers.logged(*identity, scope, piece);
     }
 
     /// It is durable.
