@@ -171,7 +171,8 @@ fn next_due(
     waits: &BTreeMap<Name, Wait>,
     now: Instant,
 ) -> Option<Name> {
-    while let Some((due, name)) = queue.pop_front_if(|(due, _)| *due <= now) {
+    while let Some((due, name)) = queue.front().copied().filter(|(due, _)| *due <= now) {
+        queue.pop_front();
         if waits.get(&name).is_some_and(|wait| wait.due == due) {
             return Some(name);
         }
