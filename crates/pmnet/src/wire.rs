@@ -378,6 +378,14 @@ impl<'a> Packet<'a> {
 }
 
 impl<'a> Body<'a> {
+    /// Which piece of a bypass it is; 0 for all that has a number of its own.
+    pub fn piece(&self) -> u16 {
+        match self {
+            Self::BypassFragment { fragment, .. } => fragment.index,
+            _ => 0,
+        }
+    }
+
     /// The `type` that goes with it.
     pub fn kind(&self) -> u8 {
         match self {

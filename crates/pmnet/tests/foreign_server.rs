@@ -1,6 +1,6 @@
 //! Sessions of the authors' public release at a server: `docs/format/pmnet.md`, "Foreign clients and servers".
 
-use landfall_pmnet::wire::{Body, Header, Packet, SENT_AGAIN, kind};
+use landfall_pmnet::wire::{Body, Header, Packet, SENT_AGAIN, Start, kind};
 use landfall_pmnet::{Instant, Server, ServerConfig, SessionKey, SessionRow, Work};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -227,7 +227,7 @@ fn beside_sessions_of_our_own_nothing_is_confused() {
     assert_eq!(peer.sent(), [(kind::SESSION_REFUSED, 3)], "ours is told that it is not known");
     peer.server.handle_datagram(
         client(),
-        &Packet::new(7, 0, Body::SessionStart { nonce: 9 }).to_bytes(),
+        &Packet::new(7, 0, Body::SessionStart { nonce: 9, asks: Start::Plain }).to_bytes(),
         peer.now,
     );
     peer.work();
@@ -238,7 +238,7 @@ fn beside_sessions_of_our_own_nothing_is_confused() {
     assert_eq!(peer.sent(), [(RESPONSE, 0), (kind::SERVER_ACK, 1)]);
     peer.server.handle_datagram(
         client(),
-        &Packet::new(7, 1, Body::SessionStart { nonce: 0 }).to_bytes(),
+        &Packet::new(7, 1, Body::SessionStart { nonce: 0, asks: Start::Plain }).to_bytes(),
         peer.now,
     );
     assert_eq!(peer.sent(), [], "without a nonce it would be taken for a foreign one");

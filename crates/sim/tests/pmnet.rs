@@ -19,6 +19,8 @@ const FROM_CACHE_MIN: u64 = 200;
 const JOINED_MIN: u64 = 100;
 /// Sessions that end by their silence in these.
 const ENDED_MIN: u64 = 30;
+/// Packets that devices hold for other sessions' updates in these.
+const HELD_MIN: u64 = 200;
 /// Seeds that may pass before something wrong is noticed.
 const CANARY_SEEDS_MAX: u64 = 150;
 
@@ -30,6 +32,7 @@ fn nothing_reported_durable_is_lost_and_nothing_is_applied_twice_or_out_of_order
     println!(
         "{} seeds, 0 violations: {} crashes and {} losses of devices, {} crashes of the server, {} fail-overs; \
          {} updates complete, {} applied, {} excused; {} acknowledgements joined; {} sessions ended by silence, {} clients told; \
+         {} packets held, {} dropped instead; \
          {} bypasses answered, {} from caches, {} lost; {} histories, {} undecided",
         runs.len(),
         total.device_crashes,
@@ -42,6 +45,8 @@ fn nothing_reported_durable_is_lost_and_nothing_is_applied_twice_or_out_of_order
         total.joined,
         total.ended_by_silence,
         total.told_gone,
+        total.held,
+        total.held_dropped,
         judged.answered,
         judged.from_cache,
         judged.lost,
@@ -51,6 +56,7 @@ fn nothing_reported_durable_is_lost_and_nothing_is_applied_twice_or_out_of_order
     if !common::seeds_are_chosen() {
         assert!(judged.from_cache >= FROM_CACHE_MIN, "only {} reads from caches", judged.from_cache);
         assert!(total.ended_by_silence >= ENDED_MIN, "only {} ended by silence", total.ended_by_silence);
+        assert!(total.held >= HELD_MIN, "only {} packets held", total.held);
         assert!(total.joined >= JOINED_MIN, "only {} acknowledgements joined", total.joined);
     }
 }
@@ -119,6 +125,11 @@ fn a_device_that_believes_what_bears_no_seal_is_caught() {
 #[test]
 fn a_device_that_does_not_hear_of_refused_sessions_is_caught() {
     assert_caught(Broken::RefusalsUnheard);
+}
+
+#[test]
+fn devices_that_hold_nothing_where_keys_are_to_be_linearizable_are_caught() {
+    assert_caught(Broken::NothingHeld);
 }
 
 #[test]

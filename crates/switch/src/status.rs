@@ -136,6 +136,12 @@ impl Status {
             ("replays_total", "Servers that were sent everything again", stats.replays),
             ("bypasses_total", "Bypasses that came to this process", stats.bypasses),
             ("cache_hits_total", "Bypasses answered from the read cache", stats.cache_hits),
+            ("held_total", "Packets held until updates of other sessions were applied", stats.held),
+            (
+                "held_dropped_total",
+                "Packets dropped instead, for their clients to send again",
+                stats.held_dropped,
+            ),
             ("media_errors_total", "Errors of the medium", stats.media_errors),
         ]);
         let why = stats.not_logged.iter().map(|(why, count)| (format!("why=\"{why:?}\""), *count));

@@ -5,7 +5,7 @@ use super::options::{BadValue, KeyArgs, LogArgs, parse_ports, stop_flag};
 use crate::{fail, sys};
 use clap::Args;
 use landfall_members::Role;
-use landfall_pmnet::device::{CacheConfig, Codec, DeviceConfig};
+use landfall_pmnet::device::{CacheConfig, Codec, DeviceConfig, LinearizableConfig};
 use landfall_pmnet::log::Limits;
 use landfall_pmnet::paths::PathLimits;
 use landfall_pmnet::{Dialect, PORTS};
@@ -98,6 +98,11 @@ pub(crate) struct SwitchArgs {
     /// server must pass this device, and nothing else may change the server's keys
     #[arg(long, value_name = "PROTOCOL", default_value = "off", value_parser = parse_cache)]
     cache: CacheChoice,
+    /// What a connection sees of another's updates: session (its own always; others' once the server has applied them, or from the
+    /// cache) or linearizable (each key: whatever was acknowledged to anybody before it asked). linearizable holds what would
+    /// overtake acknowledged updates of other connections; all devices of a chain need it, and all must be relays
+    #[arg(long, value_name = "MODEL", default_value = "session", value_parser = ["session", "linearizable"])]
+    consistency: String,
     /// Bytes of keys and values in the cache
     #[arg(long, value_name = "SIZE", default_value = "64MiB")]
     cache_size: Size,
@@ -263,6 +268,10 @@ impl SwitchArgs {
                 "give --server ADDR:PORT, where the relay sends packets on to, or --between CLIENTS,SERVER, or --nic INTERFACE",
             )
         })?;
+        if self.is_linearizable() && self.foreign.is_some() {
+            let problem = "linearizable and --foreign exclude each other: a bypass of the authors' clients does not say which updates come before it";
+            return Err(BadValue::new(&self.consistency, problem).into());
+        }
         Ok(RelayConfig {
             listen: self.listen,
             server,
@@ -278,6 +287,10 @@ impl SwitchArgs {
     }
 
     fn wire(&self, clients: &str, server: &str) -> Result<WireConfig, RunError> {
+        if self.is_linearizable() {
+            let problem = "linearizable needs a relay (--listen, --server): on the wire, what passes while no device runs would overtake acknowledged updates";
+            return Err(BadValue::new(&self.consistency, problem).into());
+        }
         Ok(WireConfig {
             clients: clients.into(),
             server: server.into(),
@@ -319,8 +332,18 @@ impl SwitchArgs {
             resend_after: Duration::from_millis(self.resend_after.max(1)),
             heartbeat_every: Duration::from_millis(self.heartbeat),
             cache: self.cache.0.map(|codec| self.cache_config(codec)),
+            linearizable: self.is_linearizable().then(|| self.linearizable()),
             ..DeviceConfig::default()
         }
+    }
+
+    fn is_linearizable(&self) -> bool {
+        self.consistency == "linearizable"
+    }
+
+    fn linearizable(&self) -> LinearizableConfig {
+        // Of another protocol nothing looks like Redis': every request concerns every key then.
+        LinearizableConfig::new(self.cache.0.unwrap_or(Codec::Resp { keep_responses: false }))
     }
 
     fn cache_config(&self, codec: Codec) -> CacheConfig {

@@ -4,6 +4,7 @@
 
 mod joint;
 mod landed;
+mod linearizable;
 mod pipeline;
 mod reads;
 mod refused;
@@ -12,6 +13,7 @@ mod servers;
 mod stats;
 pub mod table;
 
+pub use linearizable::LinearizableConfig;
 pub use reads::{CacheConfig, Codec};
 pub use servers::ServerState;
 pub use stats::DeviceStats;
@@ -24,6 +26,7 @@ use crate::{Dialect, Flow, Identity, Instant};
 use core::net::SocketAddr;
 use joint::Joint;
 use landfall_media::{Dirty, Extent, MediaError};
+use linearizable::Linearizable;
 use reads::Reads;
 use refused::Refused;
 use resend::Resend;
@@ -62,6 +65,16 @@ pub struct DeviceConfig {
     /// The read cache, if there is to be one. All packets between clients and a server must pass the device, and nothing
     /// else may change the server's keys: see `docs/format/pmnet.md`.
     pub cache: Option<CacheConfig>,
+    /// Whether keys are linearizable across sessions. All packets between clients and a server must pass the device, whether
+    /// it runs or not, and all devices of a chain must be told so.
+    pub linearizable: Option<LinearizableConfig>,
+}
+
+impl DeviceConfig {
+    /// Whether bypasses must come to the device, and may not be sent on without it.
+    pub fn sees_bypasses(&self) -> bool {
+        self.cache.is_some() || self.linearizable.is_some()
+    }
 }
 
 impl DeviceConfig {
@@ -92,6 +105,7 @@ impl Default for DeviceConfig {
             heartbeats_missed_max: 3,
             servers_max: 64,
             cache: None,
+            linearizable: None,
         }
     }
 }
@@ -138,7 +152,7 @@ pub enum Action {
         /// The payload.
         payload: Vec<u8>,
     },
-    /// An update of the log, to its server. Its bytes are held: [`Device::sent`] lets go of them.
+    /// An update of the log, or a packet that was held, to its server. Its bytes are held: [`Device::sent`] lets go of them.
     Logged {
         /// Which.
         identity: Identity,
@@ -159,6 +173,7 @@ pub struct Device {
     resend: Resend,
     servers: Servers,
     reads: Option<Reads>,
+    order: Option<Linearizable>,
     joint: Joint,
     refused: Refused,
     stats: DeviceStats,
@@ -175,6 +190,7 @@ impl Device {
             resend: Resend::new(&config),
             servers: Servers::default(),
             reads: None,
+            order: None,
             joint: Joint::new(config.number.map_or(Duration::ZERO, |_| config.keep_back), config.servers_max),
             refused: Refused::default(),
             stats: DeviceStats::default(),
@@ -182,6 +198,7 @@ impl Device {
         let all = device.log.identities(|_| true);
         let restarted = !device.log.is_new();
         let heap = device.log.heap();
+        device.order = config.linearizable.map(|order| Linearizable::new(order, &device.log, now));
         let new_reads = |cache| Reads::new(cache, config.dialect, config.servers_max, (heap, restarted), now);
         device.reads = config.cache.map(new_reads);
         for identity in &all {
@@ -232,6 +249,9 @@ impl Device {
         if let Some(reads) = &mut self.reads {
             reads.forget_client(flow);
         }
+        if let Some(order) = &mut self.order {
+            order.forget_client(flow);
+        }
         true
     }
 
@@ -272,11 +292,14 @@ impl Device {
     /// # Errors
     /// The outcome's; nothing is acknowledged then.
     pub fn finish_commit(&mut self, outcome: Result<(), MediaError>) -> Result<(), LogError> {
-        let Self { log, actions, config, stats, reads, joint, .. } = self;
+        let Self { log, actions, config, stats, reads, order, joint, .. } = self;
         stats.fences += 1;
         log.finish_commit(outcome, |identity, hash| {
             if let Some(reads) = reads {
                 reads.durable(&identity);
+            }
+            if let Some(order) = order {
+                order.durable(&identity);
             }
             if let Some(others) = joint.durable(&identity) {
                 stats.acknowledged += 1;
@@ -299,16 +322,26 @@ impl Device {
     /// When [`Self::handle_timeout`] is due.
     pub fn next_timeout(&self) -> Option<Instant> {
         let reads = self.reads.as_ref().and_then(Reads::next_timeout);
-        [self.resend.next_timeout(), self.servers.next_timeout(&self.config), reads]
+        let order = self.order.as_ref().and_then(Linearizable::next_timeout);
+        [self.resend.next_timeout(), self.servers.next_timeout(&self.config), reads, order]
             .into_iter()
             .flatten()
             .min()
     }
 
-    /// A packet was longer than a frame: it was forwarded without being looked at.
-    pub fn count_too_long(&mut self) {
+    /// A packet was longer than a frame: it goes on without being looked at, unless it might have to be held.
+    pub fn count_too_long(&mut self, side: Side) -> Verdict {
         self.stats.packets += 1;
         *self.stats.not_logged.entry(NotLogged::TooLong).or_default() += 1;
+        self.unseen(side)
+    }
+
+    /// What becomes of a packet that the device cannot be shown.
+    pub fn unseen(&self, side: Side) -> Verdict {
+        match self.order.is_some() && side == Side::Clients {
+            true => Verdict::Taken,
+            false => Verdict::Forward,
+        }
     }
 
     /// A packet's seal does not fit: it was not shown to the device.

@@ -37,8 +37,27 @@ impl Device {
             return Verdict::Forward;
         }
         let flow = ingress(row, arrival);
-        let found = self.access(row, flow, &packet, arrival, now);
-        self.egress(row, found, &packet, arrival)
+        if self.holds((row, flow), &packet, arrival, now) {
+            return Verdict::Taken;
+        }
+        let verdict = self.pass((row, flow), &packet, arrival, now);
+        self.release_held(now);
+        verdict
+    }
+
+    /// The second and the third stage.
+    pub(super) fn pass(
+        &mut self,
+        (row, flow): (&Row, Flow),
+        packet: &Packet<'_>,
+        arrival: &Arrival<'_>,
+        now: Instant,
+    ) -> Verdict {
+        if let Some(order) = &mut self.order {
+            order.hear(flow, packet, now);
+        }
+        let found = self.access(row, flow, packet, arrival, now);
+        self.egress(row, found, packet, arrival)
     }
 
     fn access(
@@ -67,11 +86,11 @@ impl Device {
             Access::Log => self.log_update(Identity { flow, session, seq }, arrival, now),
             Access::RemoveUpTo => {
                 self.stats.server_acks += 1;
-                self.remove_upto(flow, session, seq);
+                self.remove_upto(flow, session, seq, now);
                 Found::Missed
             }
             Access::RemoveOne => {
-                self.hear_response(Identity { flow, session, seq }, packet, arrival);
+                self.hear_response(Identity { flow, session, seq }, packet, arrival, now);
                 Found::Missed
             }
             Access::Join => self.join(Identity { flow, session, seq }, packet, now),
@@ -146,22 +165,27 @@ impl Device {
         true
     }
 
-    fn hear_response(&mut self, identity: Identity, packet: &Packet<'_>, arrival: &Arrival<'_>) {
+    fn hear_response(
+        &mut self,
+        identity: Identity,
+        packet: &Packet<'_>,
+        arrival: &Arrival<'_>,
+        now: Instant,
+    ) {
         let Identity { flow, session, seq } = identity;
         if let Some(reads) = &mut self.reads {
             reads.response(flow, packet, arrival);
         }
         if self.config.dialect.response_confirms_all(seq) {
             self.log.raise(flow, session, Standing::Started);
-            return self.remove_upto(flow, session, seq);
+            return self.remove_upto(flow, session, seq, now);
         }
         if seq < FIRST_BYPASS {
             self.log.raise(flow, session, Standing::Heard);
         }
         if self.log.remove(&identity) {
             self.stats.removed += 1;
-            self.resend.removed(&identity);
-            self.joint.removed(&identity);
+            self.removed(&identity);
         }
     }
 
@@ -169,13 +193,24 @@ impl Device {
     /// acknowledged no more.
     fn hear_refusal(&mut self, identity: Identity, packet: &Packet<'_>) -> Found {
         self.refused.hear(identity.flow, packet);
+        if let (Some(order), Body::SessionRefused(Refusal::Behind)) = (&mut self.order, packet.body) {
+            order.excuse(identity.flow, identity.session);
+        }
         let is_unknown = packet.body == Body::SessionRefused(Refusal::Unknown);
         if is_unknown && self.log.refused(&identity) {
             self.stats.removed_refused += 1;
-            self.resend.removed(&identity);
-            self.joint.removed(&identity);
+            self.removed(&identity);
         }
         Found::Missed
+    }
+
+    /// An update has left the log.
+    fn removed(&mut self, identity: &Identity) {
+        self.resend.removed(identity);
+        self.joint.removed(identity);
+        if let Some(order) = &mut self.order {
+            order.removed(identity);
+        }
     }
 
     fn log_update(&mut self, identity: Identity, arrival: &Arrival<'_>, now: Instant) -> Found {
@@ -184,6 +219,9 @@ impl Device {
         match self.log.append(identity, arrival.packet, arrival.header_at, arrival.arrival_ns) {
             Ok(Logged::New) => {
                 self.stats.logged += 1;
+                if let Some(order) = &mut self.order {
+                    order.logged(&identity, arrival.payload);
+                }
                 self.tell_reads(&identity, arrival);
                 self.resend.watch(identity, now);
                 self.joint.logged(identity, now);
@@ -232,10 +270,13 @@ impl Device {
         Found::Missed
     }
 
-    fn remove_upto(&mut self, flow: Flow, session: u16, seq: u32) {
+    fn remove_upto(&mut self, flow: Flow, session: u16, seq: u32, now: Instant) {
         self.refused.forget(flow, session);
         if let Some(reads) = &mut self.reads {
             reads.applied(flow, session, seq);
+        }
+        if let Some(order) = &mut self.order {
+            order.applied(flow, session, seq, now);
         }
         let Self { log, stats, resend, joint, .. } = self;
         log.remove_upto(flow, session, seq, |seq| {

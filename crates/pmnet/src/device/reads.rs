@@ -227,6 +227,16 @@ impl Reads {
         hit
     }
 
+    /// Whether a bypass would be answered.
+    pub(super) fn has(&mut self, flow: Flow, packet: &Packet<'_>, now: Instant) -> bool {
+        self.open_if_due(now);
+        let Body::Bypass { request, after } = packet.body else { return false };
+        let Query::Reads { key } = self.config.codec.bypass(request) else { return false };
+        let session = SessionKey { client: flow.client, session: packet.header.session };
+        let after = after.map(|seq| Id { session, seq });
+        self.cache(flow.server).is_some_and(|cache| cache.lookup(&request[key], after).is_some())
+    }
+
     /// A bypass passes: the response, if there is a hit.
     pub(super) fn bypass(&mut self, flow: Flow, packet: &Packet<'_>, now: Instant) -> Option<Hit> {
         self.open_if_due(now);

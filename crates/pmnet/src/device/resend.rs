@@ -80,6 +80,7 @@ impl Device {
         if let Some(reads) = &mut self.reads {
             reads.handle_timeout(now);
         }
+        self.release_held(now);
         if self.resend.blocked_until.is_some_and(|until| now < until) {
             return;
         }

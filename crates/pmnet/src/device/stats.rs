@@ -54,6 +54,10 @@ pub struct DeviceStats {
     pub bypasses: u64,
     /// Bypasses answered from the cache.
     pub cache_hits: u64,
+    /// Packets that were held until updates of other sessions were applied.
+    pub held: u64,
+    /// Packets that were dropped instead: held for too long or already, or no room.
+    pub held_dropped: u64,
     /// Errors of the medium.
     pub media_errors: u64,
 }

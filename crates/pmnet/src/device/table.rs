@@ -121,11 +121,12 @@ pub enum Comes {
 }
 
 impl Row {
-    /// Which of its packets come to the pipeline of a device with a read cache, or without.
-    pub const fn comes(&self, has_cache: bool) -> Comes {
+    /// Which of its packets come to the pipeline of a device that looks at bypasses, for its read cache or to hold them, or of one
+    /// that does not.
+    pub const fn comes(&self, sees_bypasses: bool) -> Comes {
         match (self.access, self.egress) {
-            (Access::ReadCache | Access::TellCache, _) if !has_cache => Comes::Never,
-            (Access::RemoveOne, Egress::Forward) if !has_cache => Comes::WithUpdatesNumber,
+            (Access::ReadCache | Access::TellCache, _) if !sees_bypasses => Comes::Never,
+            (Access::RemoveOne, Egress::Forward) if !sees_bypasses => Comes::WithUpdatesNumber,
             (Access::None, Egress::Forward) | (Access::Join, _) => Comes::Never,
             _ => Comes::Always,
         }
@@ -138,9 +139,9 @@ pub fn goes_on(payload: &[u8]) -> bool {
 }
 
 /// Whether a payload comes to the pipeline. What has no whole header is sent on, too.
-pub fn comes(payload: &[u8], has_cache: bool) -> bool {
+pub fn comes(payload: &[u8], sees_bypasses: bool) -> bool {
     let Ok(header) = Header::parse(payload) else { return false };
-    match matching(header.kind).comes(has_cache) {
+    match matching(header.kind).comes(sees_bypasses) {
         Comes::Always => true,
         Comes::WithUpdatesNumber => header.seq < FIRST_BYPASS,
         Comes::Never => false,
@@ -218,11 +219,11 @@ pub fn describe() -> String {
         let kind = row.kind.map_or("*".into(), |kind| format!("{kind:#04x}"));
         let [ingress, access, egress] =
             [format!("{:?}", row.ingress), format!("{:?}", row.access), format!("{:?}", row.egress)];
-        let comes = match [false, true].map(|has_cache| row.comes(has_cache)) {
+        let comes = match [false, true].map(|sees_bypasses| row.comes(sees_bypasses)) {
             [Comes::Always, _] => "always",
             [Comes::Never, Comes::Never] => "never",
-            [Comes::Never, _] => "with a read cache",
-            [Comes::WithUpdatesNumber, _] => "if it has an update's number, or with a read cache",
+            [Comes::Never, _] => "with a read cache, or where keys are linearizable",
+            [Comes::WithUpdatesNumber, _] => "if it has an update's number, or as a bypass does",
         };
         text += &line([&kind, row.name, &ingress, &access, &egress, comes]);
     }
@@ -275,13 +276,13 @@ mod tests {
     #[test]
     fn a_response_comes_if_it_may_remove_an_update() {
         let packet = |kind, seq| Header::new(kind, 7, seq).to_bytes();
-        for (seq, has_cache, expected) in [
+        for (seq, sees_bypasses, expected) in [
             (0, false, true),
             (FIRST_BYPASS - 1, false, true),
             (FIRST_BYPASS, false, false),
             (FIRST_BYPASS, true, true),
         ] {
-            assert_eq!(comes(&packet(kind::RESPONSE, seq), has_cache), expected, "{seq:#x}");
+            assert_eq!(comes(&packet(kind::RESPONSE, seq), sees_bypasses), expected, "{seq:#x}");
         }
         assert!(comes(&packet(kind::UPDATE, FIRST_BYPASS), false));
         assert!(!comes(&packet(kind::PMNET_ACK, 1), true));

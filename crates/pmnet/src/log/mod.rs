@@ -447,6 +447,17 @@ impl Log {
         self.shared.index.lock().get(identity).map(|entry| entry.durable)
     }
 
+    /// True if the server has confirmed the update, for all that is remembered.
+    pub fn is_applied(&self, identity: &Identity) -> bool {
+        self.shared.index.lock().is_applied(identity)
+    }
+
+    /// Holds a packet that the caller holds, for longer, as if it were found in the log.
+    pub fn hold_packet(&self, packet: Extent, header_at: usize) -> Stored {
+        self.shared.heap.runs().hold(packet);
+        Stored { extents: Extents::from_slice(&[packet]), inline: Vec::new(), header_at }
+    }
+
     /// True if the update is in the log.
     pub fn contains(&self, identity: &Identity) -> bool {
         self.durable(identity).is_some()

@@ -4,6 +4,7 @@ use super::client::Workload;
 use super::codec::SimCodec;
 use super::device::DeviceSetup;
 use super::fabric::Faults;
+use super::oracle::Promise;
 use super::server::ServerSetup;
 use super::setup::{PmnetSummary, Setup};
 use super::world::PmnetWorld;
@@ -14,7 +15,7 @@ use landfall_pmnet::Dialect;
 use landfall_pmnet::auth::Key;
 use landfall_pmnet::cache;
 use landfall_pmnet::client::ClientConfig;
-use landfall_pmnet::device::{CacheConfig, DeviceConfig};
+use landfall_pmnet::device::{CacheConfig, DeviceConfig, LinearizableConfig};
 use landfall_pmnet::log::Limits;
 use landfall_pmnet::server::{ServerConfig, Silence};
 use std::time::Duration;
@@ -91,7 +92,7 @@ impl Draw {
         let mtu = self.pick(&[200, 576, 1500]);
         let clients = self.rng.between(1, 4);
         let replicas = self.rng.between(0, 2);
-        Setup {
+        let mut setup = Setup {
             seed: self.rng.draw(),
             clients: (0..clients).map(|_| self.workload(span)).collect(),
             client: self.client(devices as u8, mtu),
@@ -100,8 +101,30 @@ impl Draw {
             links: (0..=devices).map(|_| [self.link(), self.link()]).collect(),
             key: self.key(broken),
             faults: self.faults((clients, devices, replicas), span, broken.is_some()),
+            promise: Promise::Applied,
             broken,
             costs: None,
+        };
+        self.promise(&mut setup);
+        setup
+    }
+
+    /// In some runs keys are linearizable: every device sees all that passes, and logs before it forwards.
+    fn promise(&mut self, setup: &mut Setup) {
+        let is_wanted = match setup.broken {
+            Some(broken) => broken == Broken::NothingHeld,
+            None => self.rng.one_in(3) && !setup.devices.is_empty(),
+        };
+        if !is_wanted {
+            return;
+        }
+        setup.promise = Promise::Linearizable;
+        let hold_max = Duration::from_millis(self.pick(&[3, 50, 250]));
+        let order =
+            LinearizableConfig { hold_max, packet_life: PACKET_LIFE, codec: SimCodec::of(setup.broken) };
+        for device in &mut setup.devices {
+            device.forwards_first = false;
+            device.config.linearizable = (setup.broken != Some(Broken::NothingHeld)).then_some(order);
         }
     }
 

@@ -112,6 +112,10 @@ pub(super) struct DeviceCounts {
     pub(super) resent: u64,
     /// Updates not logged.
     pub(super) not_logged: u64,
+    /// Packets held.
+    pub(super) held: u64,
+    /// Packets dropped instead.
+    pub(super) held_dropped: u64,
     /// Acknowledgements of other devices that went on with its own.
     pub(super) joined: u64,
 }
@@ -199,6 +203,8 @@ impl DeviceNode {
         if let Some(stats) = self.stats() {
             counts.resent += stats.resent;
             counts.not_logged += stats.not_logged.values().sum::<u64>();
+            counts.held += stats.held;
+            counts.held_dropped += stats.held_dropped;
             counts.joined += stats.joined;
         }
         counts
@@ -307,8 +313,8 @@ impl DeviceNode {
         if self.broken == Some(Broken::LogsDenied) && datagram.payload.first() == Some(&kind::RECOVER) {
             return self.deny(&datagram, fabric);
         }
-        let has_cache = self.setup.config.cache.is_some();
-        if self.setup.passes && !table::comes(&datagram.payload, has_cache) {
+        let sees_bypasses = self.setup.config.sees_bypasses();
+        if self.setup.passes && !table::comes(&datagram.payload, sees_bypasses) {
             return self.send(way, datagram, fabric);
         }
         let first = self.forwards_first(way, &datagram);
@@ -459,7 +465,7 @@ impl Running {
         let payload = match self.guard.open(ends, fabric.now.nanos(), &datagram.payload) {
             Ok(payload) => payload,
             Err(_) if broken == Some(Broken::SealsUnchecked) => &datagram.payload,
-            Err(_) => return Verdict::Forward,
+            Err(_) => return self.device.unseen(side),
         };
         let mut bytes = Vec::new();
         if setup.framed {
@@ -469,7 +475,7 @@ impl Running {
         bytes.extend_from_slice(payload);
         let heap = Arc::clone(self.device.log().heap());
         let Some(packet) = self.landing.land(&heap, &bytes, setup.frame_bytes) else {
-            return Verdict::Forward;
+            return self.device.unseen(side);
         };
         let arrival = Arrival {
             side,

@@ -41,6 +41,8 @@
 //! - what a device answers from its cache is durable, the server's answer byte for byte, and not older than what was
 //!   complete, or had been read by anybody from a cache or the server, when it was asked. Cached counters are
 //!   linearizable together with everything that bypasses;
+//! - where that is promised, in a part of the runs, each register is linearizable in all that sessions were told: an update
+//!   has happened once it is complete, whoever reads and whoever answers;
 //! - a session reads its own writes, and never goes back behind what the server has answered it. That the server answers
 //!   a miss with less than a cache has served before is allowed: see `docs/format/pmnet.md`, "What is not promised";
 //! - where sessions that fall silent end, no row of a session whose client is gone is left in the end, but of those of which a device
@@ -70,7 +72,7 @@ pub use costs::Costs;
 pub use device::{DeviceSetup, Landing};
 pub use fabric::{Faults, Rule, Traffic, Way};
 pub use history::{Call, End, History, Moment, Session, Told};
-pub use oracle::{Judged, TotalLoss, judge};
+pub use oracle::{Judged, Promise, TotalLoss, judge};
 pub use request::Request;
 pub use server::ServerSetup;
 pub use setup::{PmnetSummary, Setup};
@@ -105,6 +107,8 @@ pub enum Broken {
     LogsDenied,
     /// Devices believe packets without a seal, though there is a key.
     SealsUnchecked,
+    /// Devices hold nothing, though keys are to be linearizable.
+    NothingHeld,
     /// Read caches do not know that updates change registers.
     CacheMissesUpdates,
     /// Read caches do not know that additions change counters.

@@ -62,11 +62,25 @@ pub struct TotalLoss {
     pub at: Moment,
 }
 
+/// What sessions are promised of each other's updates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Promise {
+    /// Whoever bypasses sees them once the server has applied them.
+    Applied,
+    /// Whoever begins after an update was reported durable sees it: each register is linearizable, whoever answers.
+    Linearizable,
+}
+
 /// Judges what clients were told against what the server holds once everything has come to rest.
 ///
 /// # Errors
 /// The first thing that the rules do not allow.
-pub fn judge(history: &History, held: &Held, loss: Option<TotalLoss>) -> Result<Judged, Violation> {
+pub fn judge(
+    history: &History,
+    held: &Held,
+    loss: Option<TotalLoss>,
+    promise: Promise,
+) -> Result<Judged, Violation> {
     let mut judged = Judged::default();
     let mut known = BTreeSet::new();
     for session in &history.sessions {
@@ -82,7 +96,7 @@ pub fn judge(history: &History, held: &Held, loss: Option<TotalLoss>) -> Result<
     }
     check_cached_reads(history, &places, loss, &mut judged)?;
     check_counters(history, held, &mut judged)?;
-    check_orders(history, held, &mut judged)?;
+    check_orders(history, held, (&places, promise), &mut judged)?;
     Ok(judged)
 }
 
@@ -249,12 +263,24 @@ fn check_counters(history: &History, held: &Held, judged: &mut Judged) -> Result
     Ok(())
 }
 
-/// Everything that bypasses is linearizable, register by register and counter by counter.
-fn check_orders(history: &History, held: &Held, judged: &mut Judged) -> Result<(), Violation> {
+/// Everything that bypasses is linearizable, register by register and counter by counter; where that is promised, so is
+/// everything.
+fn check_orders(
+    history: &History,
+    held: &Held,
+    (places, promise): (&BTreeMap<u64, Place>, Promise),
+    judged: &mut Judged,
+) -> Result<(), Violation> {
     let mut histories: BTreeMap<(bool, u8), Vec<Timed>> = BTreeMap::new();
     for session in &history.sessions {
         for (at, call) in session.calls.iter().enumerate() {
-            if let Some((object, timed)) = timed(session, at, call) {
+            let found = match (promise, call.request) {
+                (Promise::Linearizable, Request::Set { .. } | Request::Get { .. }) => {
+                    timed_strictly((session, at), call, places)
+                }
+                _ => timed(session, at, call),
+            };
+            if let Some((object, timed)) = found {
                 histories.entry(object).or_default().push(timed);
             }
         }
@@ -291,6 +317,26 @@ fn timed(session: &Session, at: usize, call: &Call) -> Option<((bool, u8), Timed
         _ => return None,
     };
     Some((object, Timed { deed, begin, end }))
+}
+
+/// The same where registers are linearizable: an update has happened once it is complete, and reads count whoever answers.
+fn timed_strictly(
+    (session, at): (&Session, usize),
+    call: &Call,
+    places: &BTreeMap<u64, Place>,
+) -> Option<((bool, u8), Timed)> {
+    let begin = call.begun;
+    match (call.request, call.told) {
+        (Request::Get { key }, Told::Value { at, value, .. }) => {
+            Some(((false, key), Timed { deed: Deed::Read(value), begin, end: Some(at) }))
+        }
+        (Request::Set { key, id, .. }, Told::Complete { at: complete, .. }) if places.contains_key(&id) => {
+            let end = applied_at(session, at).map_or(complete, |applied| applied.min(complete));
+            Some(((false, key), Timed { deed: Deed::Write(id), begin, end: Some(end) }))
+        }
+        (Request::Set { .. }, _) => timed(session, at, call),
+        _ => None,
+    }
 }
 
 fn answered_at(call: &Call) -> Option<Moment> {
@@ -361,7 +407,7 @@ mod tests {
     }
 
     fn verdict(sessions: &[Session], held: &Held) -> Result<Judged, Violation> {
-        judge(&History::of(sessions), held, None)
+        judge(&History::of(sessions), held, None, Promise::Applied)
     }
 
     #[test]
@@ -383,7 +429,7 @@ mod tests {
     fn what_every_device_had_is_excused_once_every_device_is_lost() {
         let one = session(1, &[set(1, true), set(2, true)]);
         let history = History::of(&[one]);
-        let with = |at| judge(&history, &held(&[(1, 1)], &[]), Some(TotalLoss { at }));
+        let with = |at| judge(&history, &held(&[(1, 1)], &[]), Some(TotalLoss { at }), Promise::Applied);
         assert_eq!(with(25).map(|judged| judged.excused), Ok(1));
         with(15).unwrap_err();
     }
@@ -433,6 +479,26 @@ mod tests {
         reads((2, false), (1, true)).unwrap_err();
         // The server may not have come to apply what a device has answered.
         reads((2, true), (1, false)).unwrap();
+    }
+
+    #[test]
+    fn what_is_complete_is_read_by_everybody_where_that_is_promised() {
+        let writer = session(1, &[set(1, true), set(2, true)]);
+        let all = held(&[(1, 1), (1, 2)], &[]);
+        let strictly = |sessions: &[Session], held: &Held| {
+            judge(&History::of(sessions), held, None, Promise::Linearizable)
+        };
+        for from_cache in [false, true] {
+            let reads = |value| [writer.clone(), session(2, &[get(30, value, from_cache)])];
+            strictly(&reads(2), &all).unwrap();
+            strictly(&reads(1), &all).unwrap_err();
+        }
+        verdict(&[writer.clone(), session(2, &[get(30, 1, false)])], &all).unwrap();
+        // Of two sessions' updates the one that was given later is the later one.
+        let other = session(2, &[set(5, true)]);
+        strictly(&[writer.clone(), other.clone()], &held(&[(1, 1), (1, 2), (2, 5)], &[])).unwrap();
+        strictly(&[writer.clone(), other.clone()], &held(&[(1, 1), (2, 5), (1, 2)], &[])).unwrap_err();
+        verdict(&[writer, other], &held(&[(1, 1), (2, 5), (1, 2)], &[])).unwrap();
     }
 
     #[test]

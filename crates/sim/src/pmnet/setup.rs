@@ -4,7 +4,7 @@ use super::client::Workload;
 use super::costs::Costs;
 use super::device::DeviceSetup;
 use super::fabric::{Faults, Traffic};
-use super::oracle::Judged;
+use super::oracle::{Judged, Promise};
 use super::server::ServerSetup;
 use super::{Broken, Fault};
 use landfall_pmnet::auth::Key;
@@ -32,6 +32,8 @@ pub struct Setup {
     pub links: Vec<[Faults; 2]>,
     /// What clients, devices and server share, if anything.
     pub key: Option<Key>,
+    /// What sessions are promised of each other's updates.
+    pub promise: Promise,
     /// Faults, and when they come.
     pub faults: Vec<(Duration, Fault)>,
     /// What is wrong with the system: the oracle must notice.
@@ -69,6 +71,7 @@ impl Setup {
             },
             links: vec![[Faults::default(); 2]; devices + 1],
             key: None,
+            promise: Promise::Applied,
             faults: Vec::new(),
             broken: None,
             costs: None,
@@ -109,6 +112,10 @@ pub struct PmnetSummary {
     pub resent: u64,
     /// Updates that devices did not log.
     pub not_logged: u64,
+    /// Packets that devices held.
+    pub held: u64,
+    /// Packets that they dropped instead.
+    pub held_dropped: u64,
     /// Acknowledgements that went on joined with those of the devices behind.
     pub joined: u64,
     /// Entries of dead sessions that stay behind a gap.
@@ -139,6 +146,8 @@ impl Add for PmnetSummary {
             traffic: self.traffic + other.traffic,
             resent: self.resent + other.resent,
             not_logged: self.not_logged + other.not_logged,
+            held: self.held + other.held,
+            held_dropped: self.held_dropped + other.held_dropped,
             joined: self.joined + other.joined,
             stranded: self.stranded + other.stranded,
             millis: self.millis + other.millis,

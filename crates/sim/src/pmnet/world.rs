@@ -12,7 +12,7 @@ use super::costs::{Core, Cores};
 use super::device::DeviceNode;
 use super::fabric::{Datagram, Fabric, Happening, Way};
 use super::history::{Call, History, Told};
-use super::oracle::TotalLoss;
+use super::oracle::{Promise, TotalLoss};
 use super::request::Request;
 use super::server::ServerNode;
 use super::setup::{PmnetSummary, Setup};
@@ -36,6 +36,7 @@ pub struct PmnetWorld {
     history: History,
     /// Clients, devices and server share a key.
     is_keyed: bool,
+    promise: Promise,
     faults: Vec<(Duration, Fault)>,
     /// Faults do not come any more.
     calm: bool,
@@ -100,6 +101,7 @@ impl PmnetWorld {
             ),
             history: History::default(),
             is_keyed: setup.key.is_some(),
+            promise: setup.promise,
             faults: setup.faults,
             calm: false,
             loss: None,

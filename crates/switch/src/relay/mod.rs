@@ -302,8 +302,7 @@ impl Relay {
         len: usize,
     ) -> Verdict {
         if len > CHUNK_BYTES as usize {
-            self.engine.device.count_too_long();
-            return Verdict::Forward;
+            return self.engine.device.count_too_long(side);
         }
         let frames = self.frames.clone();
         let payload = frames.bytes(packet);

@@ -72,7 +72,7 @@ impl Nic {
         let image = heap.media().pin_image().unwrap_or_default();
         let memory = LandingMemory::register(image, &[&interface], queues as usize, false)?;
         let pin = wire.pin.as_ref().map(|folder| folder.join("pmnet-nic"));
-        let wanted = wanted(wire.device.cache.is_some());
+        let wanted = wanted(wire.device.sees_bypasses());
         let bridge = Bridge::attach(&interface, None, wanted, AttachMode::Auto, pin.as_deref())?;
         let tun = Tun::open(interface.mtu)
             .map_err(SwitchError::system("making a TUN interface to hand packets to the kernel"))?;

@@ -204,7 +204,7 @@ pub(super) fn take(engine: &mut Engine, frame: &Frame<'_>, at: Extent, side: Sid
     let ends = Ends::of(side.across(), frame.from, frame.to);
     let Ok(payload) = engine.guard.open(ends, Clock::unix_ns(), frame.payload) else {
         engine.device.count_unauthentic();
-        return Verdict::Forward;
+        return engine.device.unseen(side);
     };
     let packet = at.with_len((frame.payload_at + payload.len()) as u32);
     let frame = Frame { payload, ..*frame };

@@ -9,7 +9,7 @@ use std::time::Duration;
 impl WireConfig {
     /// Whether what a server sends is urgent for nobody.
     pub(super) fn servers_may_wait(&self) -> bool {
-        self.device.cache.is_none() && self.spin != Duration::MAX
+        !self.device.sees_bypasses() && self.spin != Duration::MAX
     }
 
     /// What comes to the process of a device between two interfaces. One that never waits is awake in any case, and passes
@@ -17,17 +17,17 @@ impl WireConfig {
     pub(super) fn wanted(&self) -> Wanted {
         match self.spin {
             Duration::MAX => Bridge::PMNET_PORTS.into(),
-            _ => wanted(self.device.cache.is_some()),
+            _ => wanted(self.device.sees_bypasses()),
         }
     }
 }
 
 /// What comes to the process where the rest goes on in the kernel, as the table says that it may.
-pub(super) fn wanted(has_cache: bool) -> Wanted {
+pub(super) fn wanted(sees_bypasses: bool) -> Wanted {
     /// Where the highest bit of a little-endian `seq_no` lies.
     const HIGHEST: Bits = Bits { at: 7, mask: (FIRST_BYPASS >> 24) as u8 };
     let kind = |row: &Row| {
-        let zero = match row.comes(has_cache) {
+        let zero = match row.comes(sees_bypasses) {
             Comes::Always => None,
             Comes::WithUpdatesNumber => Some(HIGHEST),
             Comes::Never => return None,
@@ -45,8 +45,8 @@ mod tests {
 
     #[test]
     fn the_kernel_takes_out_of_the_stream_what_the_table_says() {
-        for has_cache in [false, true] {
-            let kinds = wanted(has_cache).kinds.unwrap();
+        for sees_bypasses in [false, true] {
+            let kinds = wanted(sees_bypasses).kinds.unwrap();
             let is_wanted = |payload: &[u8]| {
                 let kind = kinds.iter().find(|kind| kind.first == payload[0]);
                 kind.is_some_and(|kind| {
@@ -58,7 +58,7 @@ mod tests {
                     .map(|seq| (kind, seq))
             }) {
                 let payload = Header::new(kind, 0x8181, seq).to_bytes();
-                assert_eq!(is_wanted(&payload), table::comes(&payload, has_cache), "{kind:#x} {seq:#x}");
+                assert_eq!(is_wanted(&payload), table::comes(&payload, sees_bypasses), "{kind:#x} {seq:#x}");
             }
         }
     }

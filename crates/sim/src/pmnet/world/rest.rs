@@ -21,7 +21,7 @@ impl PmnetWorld {
     /// What the rules do not allow; that it does not come to rest within `span`.
     pub fn finish(mut self, span: Duration) -> Result<PmnetSummary, Violation> {
         let settled = self.settle(span).and_then(|()| self.wait_for_silence());
-        let outcome = settled.and_then(|()| judge(&self.history, self.held(), self.loss));
+        let outcome = settled.and_then(|()| judge(&self.history, self.held(), self.loss, self.promise));
         let judged = outcome.map_err(|violation| self.explain(violation))?;
         let counts: Vec<DeviceCounts> = self.devices.iter().map(DeviceNode::counts).collect();
         let recoveries: u64 = self.devices.iter().map(|device| device.recovery_crashes).sum();
@@ -33,6 +33,8 @@ impl PmnetWorld {
             traffic: self.fabric.traffic,
             resent: counts.iter().map(|counts| counts.resent).sum(),
             not_logged: counts.iter().map(|counts| counts.not_logged).sum(),
+            held: counts.iter().map(|counts| counts.held).sum(),
+            held_dropped: counts.iter().map(|counts| counts.held_dropped).sum(),
             joined: counts.iter().map(|counts| counts.joined).sum(),
             stranded: self.devices.iter().map(|device| device.identities().len() as u64).sum(),
             millis: self.fabric.now.millis(),

@@ -1,0 +1,201 @@
+//! Linearizable keys: what another session has been told is durable is waited for.
+//!
+//! What waits for what, and why every key is linearizable then: `docs/format/pmnet.md`, "Linearizable keys".
+
+mod blockers;
+mod holds;
+
+use super::reads::Codec;
+use super::table::{self, Access, Row};
+use super::{ACTIONS_MAX, Action, Arrival, Device, Side, Verdict};
+use crate::log::Log;
+use crate::wire::{Body, Packet};
+use crate::{Flow, Identity, Instant};
+use blockers::{Blockers, Piece, Scope};
+use holds::{Held, Holds, Name};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How a device orders what sessions ask for.
+#[derive(Clone, Copy, Debug)]
+pub struct LinearizableConfig {
+    /// How requests are read. What it does not understand may concern any key.
+    pub codec: Codec,
+    /// Longest that a packet is held; then it is dropped, and its client sends it again.
+    pub hold_max: Duration,
+    /// How long a packet can live: what a server has said before the device was there may arrive for so long after a start.
+    pub packet_life: Duration,
+}
+
+impl LinearizableConfig {
+    /// With the usual bounds.
+    pub fn new(codec: Codec) -> Self {
+        Self { codec, hold_max: Duration::from_millis(250), packet_life: Duration::from_secs(2) }
+    }
+}
+
+/// What a device knows of the order of things.
+#[derive(Debug)]
+pub(super) struct Linearizable {
+    codec: Codec,
+    /// From when on what servers say is news.
+    news_from: Instant,
+    blockers: Blockers,
+    holds: Holds,
+}
+
+impl Linearizable {
+    /// All that a log has, after a restart, is durable.
+    pub(super) fn new(config: LinearizableConfig, log: &Log, now: Instant) -> Self {
+        let mut order = Self {
+            codec: config.codec,
+            news_from: now + config.packet_life,
+            blockers: Blockers::default(),
+            holds: Holds::new(config.hold_max),
+        };
+        for identity in log.identities(|_| true) {
+            let (scope, piece) = order.read(log, &identity);
+            order.blockers.logged(identity, scope, piece);
+            order.blockers.durable(&identity);
+        }
+        order
+    }
+
+    /// What an update of the log may change, and which of its request's packets it is.
+    fn read(&self, log: &Log, identity: &Identity) -> (Scope, Piece) {
+        let Ok(Some(stored)) = log.hold(identity) else { return (Scope::All, Piece::WHOLE) };
+        let bytes = log.bytes_of(&stored).unwrap_or_default();
+        log.release(&stored);
+        self.read_payload(bytes.get(stored.header_at..).unwrap_or_default())
+    }
+
+    fn read_payload(&self, payload: &[u8]) -> (Scope, Piece) {
+        let Ok(packet) = Packet::parse(payload) else { return (Scope::All, Piece::WHOLE) };
+        (Scope::of_update(self.codec, &packet.body), Piece::of(&packet.body))
+    }
+
+    /// An update goes into the log.
+    pub(super) fn logged(&mut self, identity: &Identity, payload: &[u8]) {
+        let (scope, piece) = self.read_payload(payload);
+        self.blockers.logged(*identity, scope, piece);
+    }
+
+    /// It is durable.
+    pub(super) fn durable(&mut self, identity: &Identity) {
+        self.blockers.durable(identity);
+    }
+
+    /// It has left the log.
+    pub(super) fn removed(&mut self, identity: &Identity) {
+        self.blockers.removed(identity);
+    }
+
+    /// The server has applied all of a session up to `seq`.
+    pub(super) fn applied(&mut self, flow: Flow, session: u16, seq: u32, now: Instant) {
+        self.blockers.excuse(flow, session, false);
+        self.blockers.applied(flow, session, seq, self.news_from <= now);
+    }
+
+    /// The server has lost what it confirmed of a session.
+    pub(super) fn excuse(&mut self, flow: Flow, session: u16) {
+        self.blockers.excuse(flow, session, true);
+    }
+
+    /// What else a server says of where a session's numbers are.
+    pub(super) fn hear(&mut self, flow: Flow, packet: &Packet<'_>, now: Instant) {
+        if now < self.news_from {
+            return;
+        }
+        let (session, seq) = (packet.header.session, packet.header.seq);
+        match packet.body {
+            Body::SessionStarted { first_update, .. } => self.blockers.covers(flow, session, first_update),
+            Body::Recover { .. } => self.blockers.covers(flow, session, seq.saturating_add(1)),
+            Body::Retransmit { .. } => self.blockers.misses(flow, session, seq),
+            _ => {}
+        }
+    }
+
+    /// A client's sessions are forgotten.
+    pub(super) fn forget_client(&mut self, flow: Flow) {
+        self.blockers.forget_client(flow);
+    }
+
+    pub(super) fn next_timeout(&self) -> Option<Instant> {
+        self.holds.next_timeout()
+    }
+}
+
+impl Device {
+    /// Whether a packet must wait for updates of other sessions: then it is held, or dropped for want of room.
+    pub(super) fn holds(
+        &mut self,
+        (row, flow): (&Row, Flow),
+        packet: &Packet<'_>,
+        arrival: &Arrival<'_>,
+        now: Instant,
+    ) -> bool {
+        let identity = Identity { flow, session: packet.header.session, seq: packet.header.seq };
+        let Self { order: Some(order), log, reads, stats, .. } = self else { return false };
+        let codec = order.codec;
+        let scope = || match row.access {
+            Access::Log => Scope::of_update(codec, &packet.body),
+            _ => Scope::of_bypass(codec, &packet.body),
+        };
+        let waits = match row.access {
+            Access::Log => !log.contains(&identity) && !log.is_applied(&identity),
+            Access::ReadCache => !reads.as_mut().is_some_and(|reads| reads.has(flow, packet, now)),
+            _ => false,
+        };
+        if !waits {
+            return false;
+        }
+        let name = Name { identity, piece: packet.body.piece() };
+        match order.holds.arrives(name, scope, &order.blockers) {
+            Held::Goes => return false,
+            Held::Dropped => stats.held_dropped += 1,
+            Held::Waits => {
+                stats.held += 1;
+                let stored = log.hold_packet(arrival.packet, arrival.header_at);
+                let Arrival { from, to, arrival_ns, .. } = *arrival;
+                order.holds.keep(name, holds::Packet { from, to, arrival_ns, stored }, now);
+            }
+        }
+        true
+    }
+
+    /// What waits for nothing any more goes on, as if it arrived now; what was held for too long is dropped.
+    pub(super) fn release_held(&mut self, now: Instant) {
+        let Self { order: Some(order), log, stats, .. } = self else { return };
+        for expired in order.holds.expire(now) {
+            stats.held_dropped += 1;
+            log.release(&expired.stored);
+        }
+        let ended = order.blockers.take_ended();
+        for (name, packet) in order.holds.release(ended, &order.blockers) {
+            self.go_on(name.identity, packet, now);
+        }
+    }
+
+    fn go_on(&mut self, identity: Identity, held: holds::Packet, now: Instant) {
+        let holds::Packet { from, to, arrival_ns, stored } = held;
+        let heap = Arc::clone(self.log.heap());
+        let landed = stored.extents.first().and_then(|extent| {
+            let bytes = heap.media().bytes(*extent).ok()?;
+            Some((*extent, bytes.get(stored.header_at..)?))
+        });
+        let verdict = landed.map_or(Verdict::Taken, |(packet, payload)| {
+            let header_at = stored.header_at;
+            let arrival = Arrival { side: Side::Clients, from, to, payload, packet, header_at, arrival_ns };
+            let parsed = Packet::parse(payload);
+            parsed.map_or(Verdict::Taken, |parsed| {
+                let row = table::matching(parsed.header.kind);
+                self.pass((row, identity.flow), &parsed, &arrival, now)
+            })
+        });
+        if verdict == Verdict::Forward && self.actions.len() < ACTIONS_MAX {
+            self.actions.push_back(Action::Logged { identity, stored });
+        } else {
+            self.log.release(&stored);
+        }
+    }
+}

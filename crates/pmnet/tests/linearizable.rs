@@ -1,0 +1,207 @@
+//! Linearizable keys: what a device holds, for what, and for how long.
+
+mod support;
+
+use landfall_media::sim::{SimMedia, SimOptions};
+use landfall_pmnet::device::{
+    Action, Arrival, Codec, Device, DeviceConfig, LinearizableConfig, Side, Verdict,
+};
+use landfall_pmnet::log::Limits;
+use landfall_pmnet::wire::{Body, FIRST_BYPASS, Packet, Refusal};
+use landfall_pmnet::{Flow, Instant};
+use std::sync::Arc;
+use std::time::Duration;
+use support::{Landing, blank, flow, open};
+
+const MS: Duration = Duration::from_millis(1);
+const SESSION: u16 = 1;
+
+struct Bench {
+    media: Arc<SimMedia>,
+    device: Device,
+    landing: Landing,
+    now: Instant,
+}
+
+fn config() -> DeviceConfig {
+    let order = LinearizableConfig { packet_life: MS, ..LinearizableConfig::new(Codec::Plain) };
+    DeviceConfig {
+        number: Some(3),
+        heartbeat_every: Duration::ZERO,
+        resend_after: Duration::from_secs(1000),
+        linearizable: Some(order),
+        ..DeviceConfig::default()
+    }
+}
+
+impl Bench {
+    fn new() -> Self {
+        let mut bench = Self::over(blank(false));
+        bench.wait(2 * MS);
+        for client in [1, 2] {
+            let started = Body::SessionStarted {
+                nonce: 1,
+                first_update: 1,
+                first_bypass: FIRST_BYPASS,
+                incarnation: 1,
+                lease: 0,
+            };
+            bench.down(client, 1, started);
+        }
+        bench
+    }
+
+    fn over(media: Arc<SimMedia>) -> Self {
+        let now = Instant::from_nanos(1_000_000_000);
+        let device = Device::new(config(), open(&media, Limits::default()), now);
+        Self { media, device, landing: Landing::default(), now }
+    }
+
+    /// After a power failure.
+    fn restarted(self) -> Self {
+        Self::over(SimMedia::from_image(self.media.crash_image_seeded(5), SimOptions::default()))
+    }
+
+    fn arrive(&mut self, side: Side, flow: Flow, bytes: &[u8]) -> Verdict {
+        let heap = Arc::clone(self.device.log().heap());
+        let packet = self.landing.land(&heap, bytes);
+        let (from, to) = match side {
+            Side::Clients => (flow.client, flow.server),
+            Side::Server => (flow.server, flow.client),
+        };
+        let arrival = Arrival { side, from, to, payload: bytes, packet, header_at: 0, arrival_ns: 1 };
+        let verdict = self.device.handle(&arrival, self.now);
+        heap.runs().release(packet);
+        verdict
+    }
+
+    fn down(&mut self, client: u8, seq: u32, body: Body<'_>) {
+        self.arrive(Side::Server, flow(client.into()), &Packet::new(SESSION, seq, body).to_bytes());
+    }
+
+    /// An update that is forwarded, or held, and what is fenced.
+    fn set(&mut self, client: u8, seq: u32, key: &str) -> Verdict {
+        let request = request(b'S', key, "value");
+        let bytes = Packet::new(SESSION, seq, Body::Update(&request)).to_bytes();
+        let verdict = self.arrive(Side::Clients, flow(client.into()), &bytes);
+        self.device.commit().unwrap();
+        verdict
+    }
+
+    fn get(&mut self, client: u8, key: &str) -> Verdict {
+        self.arrive(Side::Clients, flow(client.into()), &get(key))
+    }
+
+    fn wait(&mut self, span: Duration) {
+        self.now = self.now + span;
+        self.device.handle_timeout(self.now);
+    }
+
+    /// What goes on to the server now.
+    fn released(&mut self) -> Vec<Vec<u8>> {
+        let mut released = Vec::new();
+        while let Some(action) = self.device.poll_action() {
+            if let Action::Logged { stored, .. } = action {
+                released.push(self.device.log().bytes_of(&stored).unwrap());
+                self.device.sent(&stored);
+            }
+        }
+        released
+    }
+}
+
+fn request(operation: u8, key: &str, value: &str) -> Vec<u8> {
+    let head = [&[operation][..], &(key.len() as u16).to_le_bytes()].concat();
+    [&head, key.as_bytes(), value.as_bytes()].concat()
+}
+
+fn get(key: &str) -> Vec<u8> {
+    let request = request(b'G', key, "");
+    Packet::new(SESSION, FIRST_BYPASS, Body::Bypass { after: None, request: &request }).to_bytes()
+}
+
+#[test]
+fn a_read_of_another_session_waits_for_what_was_acknowledged_of_its_key_and_for_nothing_else() {
+    let mut bench = Bench::new();
+    assert_eq!(bench.set(1, 1, "a"), Verdict::Forward);
+    assert_eq!(bench.get(2, "b"), Verdict::Forward, "of another key");
+    assert_eq!(bench.get(1, "a"), Verdict::Forward, "its own session orders it");
+    assert_eq!(bench.get(2, "a"), Verdict::Taken);
+    // Acknowledged later: the read began before.
+    bench.set(1, 2, "a");
+    assert!(bench.released().is_empty());
+    bench.down(1, 1, Body::ServerAck);
+    assert_eq!(bench.released(), [get("a")]);
+    assert_eq!((bench.device.stats().held, bench.device.stats().held_dropped), (1, 0));
+}
+
+#[test]
+fn what_names_no_key_waits_for_everything() {
+    let mut bench = Bench::new();
+    bench.set(1, 1, "a");
+    let bytes = Packet::new(SESSION, FIRST_BYPASS, Body::Bypass { after: None, request: b"?" }).to_bytes();
+    assert_eq!(bench.arrive(Side::Clients, flow(2), &bytes), Verdict::Taken);
+    bench.down(1, 1, Body::ServerAck);
+    assert_eq!(bench.released(), [bytes]);
+}
+
+#[test]
+fn an_update_of_another_session_is_neither_logged_nor_forwarded_before_what_was_acknowledged_of_its_key() {
+    let mut bench = Bench::new();
+    bench.set(1, 1, "a");
+    assert_eq!(bench.set(2, 1, "a"), Verdict::Taken);
+    assert_eq!((bench.device.log().len(), bench.released().len()), (1, 0));
+    bench.down(1, 1, Body::ServerAck);
+    assert_eq!((bench.device.log().len(), bench.released().len()), (1, 1));
+    bench.device.commit().unwrap();
+    assert_eq!(bench.device.stats().acknowledged, 2);
+}
+
+#[test]
+fn what_is_held_for_too_long_is_dropped_and_its_repetition_waits_for_no_more_than_it_did() {
+    let mut bench = Bench::new();
+    bench.set(1, 1, "a");
+    bench.get(2, "a");
+    let held = bench.device.log().heap().runs().counts().free;
+    bench.wait(250 * MS);
+    assert_eq!((bench.device.stats().held_dropped, bench.released().len()), (1, 0));
+    assert!(bench.device.log().heap().runs().counts().free >= held);
+    bench.set(1, 2, "a");
+    bench.down(1, 1, Body::ServerAck);
+    assert!(bench.released().is_empty(), "it was dropped");
+    assert_eq!(bench.get(2, "a"), Verdict::Forward, "it began before the second update");
+    assert_eq!(bench.get(2, "a"), Verdict::Taken, "from now on it is another one, for all that is known");
+}
+
+#[test]
+fn a_restarted_device_holds_for_what_its_log_has() {
+    let mut bench = Bench::new();
+    bench.set(1, 1, "a");
+    let mut bench = bench.restarted();
+    assert_eq!(bench.get(2, "b"), Verdict::Forward);
+    assert_eq!(bench.get(2, "a"), Verdict::Taken);
+    bench.down(1, 1, Body::ServerAck);
+    assert_eq!(bench.released(), [get("a")]);
+}
+
+#[test]
+fn a_gap_holds_nobody_for_what_is_behind_it() {
+    let mut bench = Bench::new();
+    bench.set(1, 2, "a");
+    assert_eq!(bench.get(2, "a"), Verdict::Forward, "no client was told of it");
+    // After a restart that is known once the server asks for what is missing.
+    let mut bench = bench.restarted();
+    assert_eq!(bench.get(2, "a"), Verdict::Taken);
+    bench.wait(2 * MS);
+    bench.down(1, 1, Body::Retransmit { count: 1 });
+    assert!(bench.released().contains(&get("a")), "beside what is sent again after a restart");
+}
+
+#[test]
+fn a_session_that_its_server_has_fallen_behind_in_holds_nobody() {
+    let mut bench = Bench::new();
+    bench.set(1, 1, "a");
+    assert_eq!(bench.get(2, "a"), Verdict::Taken);
+    bench.down(1, 1, Body::SessionRefused(Refusal::Behind));
+    assert_eq!(bench.released(), [get("a")]);
+}
