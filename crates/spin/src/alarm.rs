@@ -75,7 +75,7 @@ mod tests {
     /// Whether it rings within `most`.
     fn rings(alarm: &Alarm, most: Duration) -> bool {
         let mut fds = [PollFd::new(alarm, PollFlags::IN)];
-        let most = Timespec { tv_sec: most.as_secs() as i64, tv_nsec: most.subsec_nanos().into() };
+        let most = Timespec { tv_sec: most.as_secs().cast_signed(), tv_nsec: most.subsec_nanos().into() };
         poll(&mut fds, Some(&most)).unwrap() == 1
     }
 

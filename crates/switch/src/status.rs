@@ -102,48 +102,8 @@ impl Status {
                 "Packets of clients without a port that begin no session",
                 shown.paths.strangers,
             ),
-            ("updates_total", "Updates that arrived, repetitions included", stats.updates),
-            ("logged_total", "Updates that went into the log", stats.logged),
-            ("repeated_total", "Updates that were in the log already", stats.repeated),
-            ("acknowledged_total", "PMNet-ACKs of its own making sent", stats.acknowledged),
-            ("joined_total", "PMNet-ACKs of other devices sent on with its own", stats.joined),
-            (
-                "refused_total",
-                "Updates passed on unlogged, as their server refuses the session",
-                stats.refused,
-            ),
-            (
-                "withheld_total",
-                "First packets of foreign sessions held up: updates of others with their names are in the log",
-                stats.withheld,
-            ),
-            ("fences_total", "Fences", stats.fences),
-            ("server_acks_total", "Server-ACKs", stats.server_acks),
-            ("removed_total", "Updates removed from the log", stats.removed),
-            (
-                "removed_refused_total",
-                "Updates removed as the server does not know their sessions",
-                stats.removed_refused,
-            ),
-            ("retransmissions_total", "Retransmission requests of servers", stats.retransmissions),
-            (
-                "retransmissions_answered_total",
-                "Of those, answered from the log alone",
-                stats.retransmissions_answered,
-            ),
-            ("recoveries_total", "Recovery requests of servers", stats.recoveries),
-            ("resent_total", "Updates sent to servers again", stats.resent),
-            ("replays_total", "Servers that were sent everything again", stats.replays),
-            ("bypasses_total", "Bypasses that came to this process", stats.bypasses),
-            ("cache_hits_total", "Bypasses answered from the read cache", stats.cache_hits),
-            ("held_total", "Packets held until updates of other sessions were applied", stats.held),
-            (
-                "held_dropped_total",
-                "Packets dropped instead, for their clients to send again",
-                stats.held_dropped,
-            ),
-            ("media_errors_total", "Errors of the medium", stats.media_errors),
         ]);
+        count_requests(&mut text, stats);
         let why = stats.not_logged.iter().map(|(why, count)| (format!("why=\"{why:?}\""), *count));
         text.series(Kind::Counter, "not_logged_total", "Updates forwarded without being logged", why);
         let states = shown.servers.iter().map(|(address, state)| {
@@ -157,4 +117,47 @@ impl Status {
         text.series(Kind::Gauge, "server_state", "1 answers, 0 is silent, -1 never answered", states);
         text.into()
     }
+}
+
+/// What became of updates and bypasses.
+fn count_requests(text: &mut Text, stats: &DeviceStats) {
+    text.counters([
+        ("updates_total", "Updates that arrived, repetitions included", stats.updates),
+        ("logged_total", "Updates that went into the log", stats.logged),
+        ("repeated_total", "Updates that were in the log already", stats.repeated),
+        ("acknowledged_total", "PMNet-ACKs of its own making sent", stats.acknowledged),
+        ("joined_total", "PMNet-ACKs of other devices sent on with its own", stats.joined),
+        ("refused_total", "Updates passed on unlogged, as their server refuses the session", stats.refused),
+        (
+            "withheld_total",
+            "First packets of foreign sessions held up: updates of others with their names are in the log",
+            stats.withheld,
+        ),
+        ("fences_total", "Fences", stats.fences),
+        ("server_acks_total", "Server-ACKs", stats.server_acks),
+        ("removed_total", "Updates removed from the log", stats.removed),
+        (
+            "removed_refused_total",
+            "Updates removed as the server does not know their sessions",
+            stats.removed_refused,
+        ),
+        ("retransmissions_total", "Retransmission requests of servers", stats.retransmissions),
+        (
+            "retransmissions_answered_total",
+            "Of those, answered from the log alone",
+            stats.retransmissions_answered,
+        ),
+        ("recoveries_total", "Recovery requests of servers", stats.recoveries),
+        ("resent_total", "Updates sent to servers again", stats.resent),
+        ("replays_total", "Servers that were sent everything again", stats.replays),
+        ("bypasses_total", "Bypasses that came to this process", stats.bypasses),
+        ("cache_hits_total", "Bypasses answered from the read cache", stats.cache_hits),
+        ("held_total", "Packets held until updates of other sessions were applied", stats.held),
+        (
+            "held_dropped_total",
+            "Packets dropped instead, for their clients to send again",
+            stats.held_dropped,
+        ),
+        ("media_errors_total", "Errors of the medium", stats.media_errors),
+    ]);
 }

@@ -242,10 +242,9 @@ fn updates_of_sessions_that_no_server_knows_leave_ports_for_new_clients() {
     let relay = start(&config);
     let stop = Arc::new(AtomicBool::new(false));
     let refusing = refuse_strangers(server, Arc::clone(&stop));
-    // Ten times as many as there are ports.
-    for _ in 0..210 {
-        UdpSocket::bind("127.0.0.1:0").unwrap().send_to(&update(5), relay.address).unwrap();
-    }
+    // Ten times as many as there are ports. They stay open: the kernel would give a port again that is free.
+    let strangers: Vec<UdpSocket> = (0..210).map(|_| host()).collect();
+    strangers.iter().for_each(|stranger| drop(stranger.send_to(&update(5), relay.address).unwrap()));
     eventually("junk has arrived", || {
         relay.metric("paths_opened_total") + relay.metric("paths_refused_total") >= 210
     });
@@ -267,7 +266,7 @@ fn updates_of_sessions_that_no_server_knows_leave_ports_for_new_clients() {
     assert_eq!(relay.metric("paths"), 21);
     // And no junk takes one of theirs.
     let before = relay.metric("paths_refused_total");
-    UdpSocket::bind("127.0.0.1:0").unwrap().send_to(&update(5), relay.address).unwrap();
+    host().send_to(&update(5), relay.address).unwrap();
     eventually("junk is turned away", || relay.metric("paths_refused_total") == before + 1);
     stop.store(true, Ordering::Relaxed);
     refusing.join().unwrap();
