@@ -18,6 +18,9 @@ const UNAUTHENTICATED_MAX: u64 = 64 << 20;
 /// Unfinished requests may hold so much however little room there is, bytes: what is sent in two packets, a delete
 /// among it, must get in.
 const UNFINISHED_MIN: u64 = 1 << 20;
+/// One part in so many of the region stays for requests that come whole, whatever waits: what waits came in pieces, and lies scattered
+/// over runs that are not free before all of their pieces have gone.
+const WHOLE_SHARE: u64 = 16;
 /// What a client may send before it has authenticated: so many bytes, ...
 const ALLOWANCE_BYTES: u64 = 256 << 10;
 /// ... and so many more for each second since it connected.
@@ -90,8 +93,8 @@ pub(crate) fn room(counters: &Counters, heap: &Heap) -> u64 {
 
 /// What is held beyond what may be. `room` are the bytes that writes may still fill.
 ///
-/// What is unfinished may hold as much as is free beside it: half of what is not occupied. One that is found to be
-/// more has to give back a quarter of its bound, too, so that this is not decided again with the next packet.
+/// What is unfinished may hold as much as is free beside it, but for a part that stays for requests that come whole. Where it is found
+/// to be more, a quarter of the bound has to be given back, too, so that this is not decided again with the next packet.
 pub(crate) fn excess(counters: &Counters, capacity: u64, room: u64) -> Excess {
     let beyond = |held: &AtomicU64, bound: u64| {
         let held = held.load(Ordering::Relaxed);
@@ -99,8 +102,13 @@ pub(crate) fn excess(counters: &Counters, capacity: u64, room: u64) -> Excess {
     };
     Excess {
         unauthenticated: beyond(&counters.unauthenticated_bytes, unauthenticated_max(capacity)),
-        unfinished: beyond(&counters.unfinished_bytes, room.max(UNFINISHED_MIN)),
+        unfinished: beyond(&counters.unfinished_bytes, unfinished_max(capacity, room)),
     }
+}
+
+/// Bytes that requests may hold in sum that are not complete, where writes may still fill `room`.
+fn unfinished_max(capacity: u64, room: u64) -> u64 {
+    room.saturating_sub(capacity / WHOLE_SHARE).max(UNFINISHED_MIN)
 }
 
 /// Bytes that clients may hold in sum that have not authenticated.
@@ -220,12 +228,13 @@ mod tests {
     }
 
     #[test]
-    fn unfinished_requests_hold_as_much_as_is_free_beside_them_and_no_more() {
+    fn unfinished_requests_hold_as_much_as_is_free_beside_them_but_for_a_part() {
         let counters = Counters::default();
         let known = |bytes| Held { bytes, is_authenticated: true };
         note(&counters, Held::default(), known(20 << 20));
-        assert!(excess(&counters, 64 << 20, 20 << 20).is_none());
-        assert_eq!(excess(&counters, 64 << 20, 16 << 20).unfinished, 8 << 20);
+        assert!(excess(&counters, 64 << 20, 24 << 20).is_none());
+        assert_eq!(excess(&counters, 64 << 20, 20 << 20).unfinished, 8 << 20);
+        assert_eq!(excess(&counters, 64 << 20, 4 << 20).unfinished, (20 << 20) - (768 << 10), "all but a little");
         note(&counters, known(20 << 20), known(1 << 20));
         assert!(excess(&counters, 64 << 20, 0).is_none(), "a little always gets in");
         note(&counters, known(1 << 20), Held::default());
