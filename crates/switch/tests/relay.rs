@@ -244,7 +244,9 @@ fn updates_of_sessions_that_no_server_knows_leave_ports_for_new_clients() {
     let refusing = refuse_strangers(server, Arc::clone(&stop));
     // Ten times as many as there are ports. They stay open: the kernel would give a port again that is free.
     let strangers: Vec<UdpSocket> = (0..210).map(|_| host()).collect();
-    strangers.iter().for_each(|stranger| drop(stranger.send_to(&update(5), relay.address).unwrap()));
+    for stranger in &strangers {
+        stranger.send_to(&update(5), relay.address).unwrap();
+    }
     eventually("junk has arrived", || {
         relay.metric("paths_opened_total") + relay.metric("paths_refused_total") >= 210
     });

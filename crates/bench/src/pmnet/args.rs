@@ -37,6 +37,9 @@ pub struct PmnetArgs {
     /// How long every client that does not spin looks for an answer before it waits in the kernel, µs
     #[arg(long, value_name = "MICROSECONDS", default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=1000))]
     pub look_us: u64,
+    /// How long a device that does not poll looks for packets before it waits in the kernel, µs; 50 where it is installed
+    #[arg(long, value_name = "MICROSECONDS", default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=1000))]
+    pub device_spin: u64,
     /// Closed-loop clients of Figures 16 and 22
     #[arg(long, value_name = "N", value_delimiter = ',', default_values_t = [1, 4, 16, 64])]
     pub clients: Vec<usize>,

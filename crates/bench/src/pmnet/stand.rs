@@ -116,7 +116,8 @@ impl Stand {
         // Several devices, or others, on one core would starve each other if they never waited.
         let alone = self.spec.design.is_logged_on_the_way() && self.course.devices.len() == 1;
         let spins = self.is_behind() && alone;
-        command.args(["--spin", if spins { "always" } else { "0" }]);
+        let looks = lab.args.device_spin.to_string();
+        command.args(["--spin", if spins { "always" } else { &looks }]);
         if self.course.devices.len() > 1 {
             command.args(["--number", &number.to_string()]);
             command.args((number + 1 == self.course.devices.len()).then_some("--last"));

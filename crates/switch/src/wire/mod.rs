@@ -281,7 +281,8 @@ fn rest(
         if has_received() {
             return Ok(());
         }
-        std::hint::spin_loop();
+        // Whoever is to send it, or to take what was sent on, may have no core but this one.
+        std::thread::yield_now();
     }
     spin.gave_up();
     poller.wait(Some(due)).map_err(SwitchError::system("waiting for packets"))?;
