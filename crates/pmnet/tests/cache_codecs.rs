@@ -88,6 +88,10 @@ fn check(codec: &impl KeyCodec, request: &[u8], before: &Store, after: &Store) {
         Effect::Touches(keys) => assert!(covers(request, &keys, &changed), "{changed:?}"),
         Effect::TouchesAll => {}
     }
+    for known in 0..request.len() {
+        let keys = codec.keys_of_start(&request[..known], request.len());
+        assert!(keys.is_none_or(|keys| covers(&request[..known], &keys, &changed)), "{known}: {changed:?}");
+    }
     match codec.bypass(request) {
         Query::None | Query::Reads { .. } => assert!(changed.is_empty(), "{changed:?}"),
         Query::Touches(keys) => assert!(covers(request, &keys, &changed), "{changed:?}"),
@@ -108,6 +112,10 @@ fn in_bounds(codec: &impl KeyCodec, bytes: &[u8]) {
         Query::None | Query::TouchesAll => Vec::new(),
     };
     ranges.into_iter().for_each(|range| assert!(bytes.get(range).is_some()));
+    for total in [bytes.len(), bytes.len() + 1, bytes.len() + 9] {
+        let keys = codec.keys_of_start(bytes, total).unwrap_or_default();
+        keys.into_iter().for_each(|range| assert!(bytes.get(range).is_some()));
+    }
     if let Some(range) = codec.response_value(b"", bytes) {
         let mut rendered = Vec::new();
         codec.render(&bytes[range], &mut rendered);

@@ -4,7 +4,7 @@ mod cache_world;
 
 use std::collections::BTreeSet;
 
-use cache_world::Does::{Changes, ChangesAny, Sets};
+use cache_world::Does::{Begins, Changes, ChangesAny, Ends, Sets};
 use cache_world::{Event, Plan, World};
 use crc_fast::CrcAlgorithm;
 
@@ -82,6 +82,16 @@ fn what_is_served_is_never_older_than_a_complete_update() {
         plan(&[Sets(0), Sets(1), Sets(0)], &[Sets(0)]),
         plan(&[Sets(0), Changes(0), Sets(0)], &[Sets(1)]),
         plan(&[Sets(0), ChangesAny(1)], &[Sets(0), Sets(1)]),
+    ]);
+}
+
+#[test]
+fn pieces_in_any_order_leave_no_value_that_the_whole_replaces() {
+    explore_all(&[
+        plan(&[Sets(0), Begins(0), Ends(0)], &[Sets(1)]),
+        plan(&[Begins(0), Ends(0), Sets(0)], &[Sets(0)]),
+        Plan { reads: vec![(1, 0)], ..plan(&[Begins(0), Ends(0)], &[Sets(1)]) },
+        Plan { restarts: 1, window: 1, reads: vec![(1, 0), (1, 0)], ..plan(&[Begins(0), Ends(0)], &[]) },
     ]);
 }
 

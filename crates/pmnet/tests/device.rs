@@ -7,7 +7,7 @@ use landfall_pmnet::device::{
     Action, Arrival, CacheConfig, Codec, Device, DeviceConfig, ServerState, Side, Verdict,
 };
 use landfall_pmnet::log::Limits;
-use landfall_pmnet::wire::{Body, FIRST_BYPASS, Packet, Refusal, Role, kind};
+use landfall_pmnet::wire::{Body, FIRST_BYPASS, Fragment, Packet, Refusal, Role, kind};
 use landfall_pmnet::{Flow, Instant};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -423,6 +423,79 @@ fn a_response_fills_the_cache_and_an_update_takes_it_out() {
     assert_eq!(bench.sent(), [hit(flow(2), 1, b"Vold")]);
     bench.up(flow(1), &Packet::new(1, 1, Body::Update(&request(b'D', b"k", b""))).to_bytes());
     assert_eq!(bench.up(flow(2), &get(2, b"k")), Verdict::Forward);
+}
+
+/// The pieces of a `SET`, numbered from `first` on, as a path with an MTU of 1500 has them.
+fn long_set(first: u32, key: &str, len: usize) -> Vec<Vec<u8>> {
+    let (bytes, value) = (key.len(), "x".repeat(len));
+    let request = format!("*3\r\n$3\r\nSET\r\n${bytes}\r\n{key}\r\n${len}\r\n{value}\r\n");
+    let (count, total) = (request.len().div_ceil(1448) as u16, request.len() as u32);
+    let place = |index| Fragment { index, count, total };
+    let piece = |(index, piece)| {
+        Packet::new(1, first + u32::from(index), Body::UpdateFragment(place(index), piece)).to_bytes()
+    };
+    (0..).zip(request.as_bytes().chunks(1448)).map(piece).collect()
+}
+
+/// A device whose cache has what the server has of `other` and of `long`.
+fn with_two_values() -> Bench {
+    let cache = CacheConfig::new(Codec::Resp { keep_responses: true });
+    let mut bench = Bench::new(DeviceConfig { cache: Some(cache), ..quiet() });
+    start(&mut bench, flow(1));
+    start(&mut bench, flow(2));
+    fill(&mut bench, 0, "other");
+    fill(&mut bench, 1, "long");
+    assert!(is_hit(&mut bench, 2, "other") && is_hit(&mut bench, 3, "long"));
+    bench
+}
+
+/// A read misses, and its response passes.
+fn fill(bench: &mut Bench, number: u32, key: &str) {
+    assert!(!is_hit(bench, number, key));
+    let response = Body::Response(b"$3\r\nold\r\n");
+    bench.down(flow(2), &Packet::new(1, FIRST_BYPASS + number, response).to_bytes());
+}
+
+fn is_hit(bench: &mut Bench, number: u32, key: &str) -> bool {
+    let request = format!("*2\r\n$3\r\nGET\r\n${}\r\n{key}\r\n", key.len());
+    let body = Body::Bypass { after: None, request: request.as_bytes() };
+    bench.up(flow(2), &Packet::new(1, FIRST_BYPASS + number, body).to_bytes()) == Verdict::Taken
+}
+
+#[test]
+fn an_update_of_several_packets_takes_its_own_key_out_of_the_cache_until_all_of_it_is_applied() {
+    let mut bench = with_two_values();
+    let mut number = 4..;
+    let mut reads =
+        |bench: &mut Bench| ["other", "long"].map(|key| is_hit(bench, number.next().unwrap(), key));
+    for piece in long_set(1, "long", 5000) {
+        bench.up(flow(1), &piece);
+        assert_eq!(reads(&mut bench), [true, false]);
+    }
+    bench.device.commit().unwrap();
+    assert_eq!(reads(&mut bench), [true, false], "what it sets lies in no packet");
+    bench.down(flow(1), &Packet::new(1, 3, Body::ServerAck).to_bytes());
+    fill(&mut bench, 50, "long");
+    assert_eq!(reads(&mut bench), [true, false], "the last piece is not applied");
+    bench.down(flow(1), &Packet::new(1, 4, Body::ServerAck).to_bytes());
+    fill(&mut bench, 51, "long");
+    assert_eq!(reads(&mut bench), [true, true]);
+}
+
+#[test]
+fn pieces_that_come_before_the_first_may_change_any_key() {
+    let mut bench = with_two_values();
+    let pieces = long_set(1, "long", 5000);
+    bench.up(flow(1), &pieces[2]);
+    assert!(!is_hit(&mut bench, 10, "other") && !is_hit(&mut bench, 11, "long"));
+    for index in [0, 1, 3, 2, 0] {
+        bench.up(flow(1), &pieces[index]);
+    }
+    assert!(!is_hit(&mut bench, 12, "other"), "values are gone, and nothing is kept before it is applied");
+    bench.down(flow(1), &Packet::new(1, 4, Body::ServerAck).to_bytes());
+    fill(&mut bench, 13, "other");
+    fill(&mut bench, 14, "long");
+    assert!(is_hit(&mut bench, 15, "other") && is_hit(&mut bench, 16, "long"));
 }
 
 #[test]

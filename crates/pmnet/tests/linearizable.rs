@@ -7,7 +7,7 @@ use landfall_pmnet::device::{
     Action, Arrival, Codec, Device, DeviceConfig, LinearizableConfig, Side, Verdict,
 };
 use landfall_pmnet::log::Limits;
-use landfall_pmnet::wire::{Body, FIRST_BYPASS, Packet, Refusal};
+use landfall_pmnet::wire::{Body, FIRST_BYPASS, Fragment, Packet, Refusal};
 use landfall_pmnet::{Flow, Instant};
 use std::sync::Arc;
 use std::time::Duration;
@@ -155,6 +155,48 @@ fn an_update_of_another_session_is_neither_logged_nor_forwarded_before_what_was_
     assert_eq!((bench.device.log().len(), bench.released().len()), (1, 1));
     bench.device.commit().unwrap();
     assert_eq!(bench.device.stats().acknowledged, 2);
+}
+
+/// Three pieces of an update of 3000 bytes, fenced: what becomes of each, in the order in which they come.
+fn set_pieces(bench: &mut Bench, client: u8, key: &str, order: [u16; 3]) -> [Verdict; 3] {
+    let request = request(b'S', key, &"x".repeat(3000 - 3 - key.len()));
+    let verdict = |index: u16| {
+        let place = Fragment { index, count: 3, total: 3000 };
+        let body = Body::UpdateFragment(place, request.chunks(1000).nth(index.into()).unwrap());
+        let bytes = Packet::new(SESSION, 1 + u32::from(index), body).to_bytes();
+        let verdict = bench.arrive(Side::Clients, flow(client.into()), &bytes);
+        bench.device.commit().unwrap();
+        verdict
+    };
+    order.map(verdict)
+}
+
+#[test]
+fn an_update_of_several_packets_is_about_the_key_that_its_first_one_names() {
+    for order in [[0, 1, 2], [2, 1, 0]] {
+        let mut bench = Bench::new();
+        assert_eq!(set_pieces(&mut bench, 1, "a", order), [Verdict::Forward; 3]);
+        assert_eq!(bench.get(2, "b"), Verdict::Forward, "{order:?}");
+        assert_eq!(bench.get(2, "a"), Verdict::Taken, "{order:?}");
+        bench.down(1, 3, Body::ServerAck);
+        assert_eq!(bench.released(), [get("a")]);
+    }
+}
+
+#[test]
+fn an_update_of_several_packets_waits_for_its_key_alone_once_the_first_one_has_come() {
+    let mut bench = Bench::new();
+    bench.set(1, 1, "a");
+    assert_eq!(set_pieces(&mut bench, 2, "b", [0, 1, 2]), [Verdict::Forward; 3]);
+    let mut bench = Bench::new();
+    bench.set(1, 1, "a");
+    let held = set_pieces(&mut bench, 2, "b", [1, 0, 2]);
+    assert_eq!(held, [Verdict::Taken, Verdict::Forward, Verdict::Forward], "the first to come tells nothing");
+    let mut bench = Bench::new();
+    bench.set(1, 1, "a");
+    assert_eq!(set_pieces(&mut bench, 2, "a", [0, 1, 2]), [Verdict::Taken; 3]);
+    bench.down(1, 1, Body::ServerAck);
+    assert_eq!(bench.released().len(), 3);
 }
 
 #[test]

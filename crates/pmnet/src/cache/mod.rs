@@ -18,6 +18,7 @@ mod busy;
 mod bypasses;
 mod clock;
 pub mod codec;
+mod pieces;
 mod sessions;
 mod updates;
 mod values;
@@ -28,6 +29,7 @@ use std::sync::Arc;
 use busy::BusyKeys;
 use bypasses::{Reads, Touching};
 pub use codec::{Effect, KeyCodec, PlainCodec, Query, RespCodec};
+pub use pieces::{Piece, Whole};
 use sessions::Sessions;
 use updates::Flight;
 use values::Values;
@@ -99,7 +101,7 @@ pub enum State {
 /// Report everything that passes, in the order in which it passes, and *before* it is sent on:
 ///
 /// - a client's session is taken by the server: [`Self::session_started`];
-/// - an update: [`Self::update_seen`]; it is in the log: [`Self::update_logged`]; its entry is fenced:
+/// - an update: [`Self::update_seen`], or of one that is longer than a packet [`Self::piece_seen`]; it is in the log: [`Self::update_logged`]; its entry is fenced:
 ///   [`Self::update_durable`];
 /// - a server-ACK: [`Self::server_ack`];
 /// - a bypass: [`Self::lookup`] if it reads, and [`Self::bypass_seen`] if it goes on to the server;

@@ -4,18 +4,38 @@ use smallvec::SmallVec;
 
 use super::codec::Effect;
 use super::values::Weight;
-use super::{Cache, Id, KEYS_MAX, Key};
+use super::{Cache, Id, KEYS_MAX, Key, Whole};
 
 /// An update that has passed and is not known to be applied.
 #[derive(Clone, Debug)]
 pub(super) struct Flight<V> {
-    keys: SmallVec<[Key; 1]>,
+    pub(super) keys: SmallVec<[Key; 1]>,
+    /// Whether its keys are those of a whole that it begins.
+    pub(super) begins: Option<Whole>,
     /// Whether it sets its only key to a value that we may get.
     sets: bool,
     durable: bool,
     /// What it sets, from when it is in the log until it serves. It lives no longer than what it belongs to, whatever
     /// becomes of the log entry, and counts among the values that wait.
     value: Option<V>,
+}
+
+/// What a packet may change.
+#[derive(Clone, Debug)]
+pub(super) struct Change {
+    /// `None`: any key.
+    pub(super) keys: Option<SmallVec<[Key; 1]>>,
+    /// Whether it sets its only key to a value that we may get.
+    pub(super) sets: bool,
+    /// Whether the keys are those of a whole that it begins.
+    pub(super) begins: Option<Whole>,
+}
+
+impl Change {
+    fn of(request: &[u8], effect: &Effect) -> Self {
+        let keys = keys_of(request, effect);
+        Self { sets: matches!(effect, Effect::Sets { .. }) && keys.is_some(), keys, begins: None }
+    }
 }
 
 /// The keys of a request that an effect or a query names; `None` if any key may change.
@@ -56,6 +76,10 @@ impl<S: Copy + Ord, V: Weight> Cache<S, V> {
     /// From now on its keys miss, until it may serve itself. One that is known already changes nothing. Whether it goes
     /// into the log does not matter: one that does not is never reported durable.
     pub fn update_seen(&mut self, id: Id<S>, request: &[u8], effect: &Effect) {
+        self.see(id, Change::of(request, effect));
+    }
+
+    pub(super) fn see(&mut self, id: Id<S>, change: Change) {
         let Some(row) = self.sessions.row(id.session) else { return self.clear() };
         if row.covers(id.seq) || self.flights.contains_key(&id) {
             return;
@@ -65,15 +89,14 @@ impl<S: Copy + Ord, V: Weight> Cache<S, V> {
         }
         row.in_flight += 1;
         let fresh = row.is_fresh(id.seq);
-        let keys = keys_of(request, effect);
+        let Change { keys, sets, begins } = change;
         if keys.is_none() {
             self.may_change_all(id);
         }
-        let sets = matches!(effect, Effect::Sets { .. }) && keys.is_some();
         let writer = (sets && fresh && self.serves()).then_some(id);
         let keys = keys.unwrap_or_default();
         keys.iter().for_each(|key| self.begin_update(key, writer));
-        self.flights.insert(id, Flight { keys, sets, durable: false, value: None });
+        self.flights.insert(id, Flight { keys, begins, sets, durable: false, value: None });
     }
 
     fn begin_update(&mut self, key: &Key, writer: Option<Id<S>>) {
@@ -103,15 +126,19 @@ impl<S: Copy + Ord, V: Weight> Cache<S, V> {
     /// An update passes whose identity is that of one in flight, but whose bytes are others. Which of them the server
     /// takes is not known: the keys of both stay stale until one is applied.
     pub fn update_conflicts(&mut self, id: Id<S>, request: &[u8], effect: &Effect) {
-        self.update_seen(id, request, effect);
+        self.see_conflict(id, Change::of(request, effect));
+    }
+
+    pub(super) fn see_conflict(&mut self, id: Id<S>, change: Change) {
+        self.see(id, change.clone());
         self.drop_waiting(id);
         let Some(flight) = self.flights.get_mut(&id) else { return };
-        flight.sets = false;
+        (flight.sets, flight.begins) = (false, None);
         for key in &flight.keys {
             self.values.remove(key);
             self.busy.lose_order(key);
         }
-        let Some(mut keys) = keys_of(request, effect) else { return self.may_change_all(id) };
+        let Some(mut keys) = change.keys else { return self.may_change_all(id) };
         keys.retain(|key| !flight.keys.contains(key));
         flight.keys.extend(keys.iter().cloned());
         keys.iter().for_each(|key| self.begin_update(key, None));

@@ -2,8 +2,9 @@
 
 use super::Arrival;
 use super::landed::{Frames, Origin, Value};
-use crate::cache::{Cache, Effect, Id, KeyCodec, Limits, PlainCodec, Query, RespCodec};
-use crate::wire::{Body, FIRST_BYPASS, Packet};
+use crate::cache::codec::KeyRanges;
+use crate::cache::{Cache, Effect, Id, KeyCodec, Limits, Piece, PlainCodec, Query, RespCodec, Whole};
+use crate::wire::{Body, FIRST_BYPASS, Fragment, Packet};
 use crate::{Dialect, Flow, Identity, Instant, SessionKey};
 use core::net::SocketAddr;
 use landfall_heap::Heap;
@@ -40,6 +41,10 @@ impl Codec {
 impl KeyCodec for Codec {
     fn update(&self, request: &[u8]) -> Effect {
         self.inner().update(request)
+    }
+
+    fn keys_of_start(&self, start: &[u8], total: usize) -> Option<KeyRanges> {
+        self.inner().keys_of_start(start, total)
     }
 
     fn bypass(&self, request: &[u8]) -> Query {
@@ -148,7 +153,10 @@ impl Reads {
         let packet = Packet::parse(payload).ok()?;
         let (request, effect) = match packet.body {
             Body::Update(request) => (request, self.config.codec.update(request)),
-            // A piece tells nothing of what the whole does.
+            Body::UpdateFragment(place, bytes) => {
+                self.piece(identity, place, bytes, is_conflict);
+                return None;
+            }
             _ => (payload, Effect::TouchesAll),
         };
         let cache = self.cache(identity.flow.server)?;
@@ -158,6 +166,23 @@ impl Reads {
         }
         let Effect::Sets { value, .. } = effect else { return None };
         Some(within(payload, request, value))
+    }
+
+    /// A piece of an update passes.
+    fn piece(&mut self, identity: &Identity, place: Fragment, bytes: &[u8], is_conflict: bool) {
+        let piece = match place.index {
+            0 => Piece::First {
+                start: bytes,
+                keys: self.config.codec.keys_of_start(bytes, place.total as usize),
+            },
+            index => Piece::Later { index: index.into() },
+        };
+        let whole = Whole { count: place.count.into(), total: place.total };
+        let Some(cache) = self.cache(identity.flow.server) else { return };
+        match is_conflict {
+            false => cache.piece_seen(id(identity), whole, &piece),
+            true => cache.piece_conflicts(id(identity), whole, &piece),
+        }
     }
 
     /// An update is in the log, and its value in this part of the packet.

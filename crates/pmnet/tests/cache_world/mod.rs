@@ -4,7 +4,7 @@
 //! executes a changing bypass once. What is arbitrary: when a copy of anything arrives, how often, and in which order;
 //! so a copy that has been sent stays under way for ever. A packet that is lost is one whose copies never arrive.
 
-use landfall_pmnet::cache::{Cache, Effect, Id, Limits, Query};
+use landfall_pmnet::cache::{Cache, Effect, Id, Limits, Piece, Query, Whole};
 
 /// What one update does.
 #[derive(Clone, Copy, Debug)]
@@ -15,11 +15,19 @@ pub enum Does {
     Changes(u8),
     /// Changes this key, but any as far as the device knows.
     ChangesAny(u8),
+    /// The first of two pieces that tell the key between them. Whether each or both together change it makes no difference.
+    Begins(u8),
+    /// The second one.
+    Ends(u8),
 }
 
 impl Does {
     fn key(self) -> u8 {
-        let (Self::Sets(key) | Self::Changes(key) | Self::ChangesAny(key)) = self;
+        let (Self::Sets(key)
+        | Self::Changes(key)
+        | Self::ChangesAny(key)
+        | Self::Begins(key)
+        | Self::Ends(key)) = self;
         key
     }
 }
@@ -253,12 +261,18 @@ impl World {
 
     fn report_seen(&mut self, plan: &Plan, s: usize, index: usize) {
         let does = plan.updates[s][index];
+        let id = Id { session: session(s), seq: seq(index) };
+        let mut piece = |piece| self.cache.piece_seen(id, Whole { count: 2, total: 2 }, &piece);
         let effect = match does {
+            Does::Begins(key) => {
+                return piece(Piece::First { start: &[key], keys: Some(std::iter::once(0..1).collect()) });
+            }
+            Does::Ends(_) => return piece(Piece::Later { index: 1 }),
             Does::Sets(_) => Effect::Sets { key: 0..1, value: 1..1 },
             Does::Changes(_) => Effect::Touches(std::iter::once(0..1).collect()),
             Does::ChangesAny(_) => Effect::TouchesAll,
         };
-        self.cache.update_seen(Id { session: session(s), seq: seq(index) }, &[does.key()], &effect);
+        self.cache.update_seen(id, &[does.key()], &effect);
     }
 
     fn report_durable(&mut self, s: usize, index: usize) {

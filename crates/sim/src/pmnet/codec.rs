@@ -56,6 +56,14 @@ impl KeyCodec for SimCodec {
         }
     }
 
+    fn keys_of_start(&self, start: &[u8], total: usize) -> Option<KeyRanges> {
+        match Request::is_start_of_update(start, total) {
+            true if self.wrong == Some(Wrong::Updates) => Some(KeyRanges::new()),
+            true => Some(KeyRanges::from_elem(self.object(), 1)),
+            false => None,
+        }
+    }
+
     fn bypass(&self, request: &[u8]) -> Query {
         match Request::from_bytes(request) {
             Some(Request::Get { .. } | Request::Count { .. }) => Query::Reads { key: self.object() },

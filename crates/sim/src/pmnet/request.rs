@@ -76,6 +76,13 @@ impl Request {
         bytes
     }
 
+    /// Whether bytes are the first ones of an update of `total` bytes.
+    pub(super) fn is_start_of_update(bytes: &[u8], total: usize) -> bool {
+        let Some((head, _)) = bytes.split_at_checked(HEAD) else { return false };
+        let pad: [u8; 4] = head[3..VALUE_AT].try_into().expect("four bytes");
+        (head[0], head[1]) == (SET, REGISTER) && HEAD + u32::from_le_bytes(pad) as usize == total
+    }
+
     /// The reverse; `None` for bytes that are not exactly those of one request.
     pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (head, rest) = bytes.split_at_checked(HEAD)?;
@@ -149,6 +156,10 @@ mod tests {
         for request in requests {
             let mut bytes = request.to_bytes();
             assert_eq!(Request::from_bytes(&bytes), Some(request));
+            let is_start = Request::is_start_of_update(&bytes[..HEAD], bytes.len());
+            assert_eq!(is_start, request.is_update());
+            assert!(!Request::is_start_of_update(&bytes[..HEAD - 1], bytes.len()));
+            assert!(!Request::is_start_of_update(&bytes, bytes.len() + 1));
             bytes.push(0);
             assert_eq!(Request::from_bytes(&bytes), None);
         }

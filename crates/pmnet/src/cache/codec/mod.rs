@@ -56,6 +56,13 @@ pub trait KeyCodec: std::fmt::Debug + Send + Sync + std::panic::RefUnwindSafe {
     /// What an update does.
     fn update(&self, request: &[u8]) -> Effect;
 
+    /// Where in the first bytes of an update, which is longer and has `total` bytes, the keys lie that it may change, and no others,
+    /// whatever its other bytes are. `None`: they do not tell, and any key may change.
+    fn keys_of_start(&self, start: &[u8], total: usize) -> Option<KeyRanges> {
+        let _ = (start, total);
+        None
+    }
+
     /// What a bypass asks for.
     fn bypass(&self, request: &[u8]) -> Query;
 

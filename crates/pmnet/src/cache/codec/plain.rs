@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use smallvec::smallvec;
 
-use super::{Effect, KeyCodec, Query};
+use super::{Effect, KeyCodec, KeyRanges, Query};
 
 /// Bytes in front of the key: operation (1), length of the key (2, little-endian).
 const HEAD_BYTES: usize = 3;
@@ -39,6 +39,14 @@ impl KeyCodec for PlainCodec {
             Some(Request::Get(_)) => Effect::None,
             Some(Request::Delete(key)) => Effect::Touches(smallvec![key]),
             None => Effect::TouchesAll,
+        }
+    }
+
+    fn keys_of_start(&self, start: &[u8], _total: usize) -> Option<KeyRanges> {
+        // Only a set has more bytes than its key.
+        match parse(start) {
+            Some(Request::Set(key, _)) => Some(smallvec![key]),
+            _ => None,
         }
     }
 

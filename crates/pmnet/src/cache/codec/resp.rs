@@ -34,12 +34,17 @@ enum Whole {
     All,
 }
 
-fn read(request: &[u8]) -> Whole {
+/// Reads a request of `total` bytes, of which the first are known: only its last argument may be longer than these. What that
+/// names lies beyond them.
+fn read(request: &[u8], total: usize) -> Whole {
     let mut at = 0;
     let mut classes: SmallVec<[Class; 1]> = SmallVec::new();
     while at < request.len() {
-        let Some(args) = command(request, &mut at) else { return Whole::All };
+        let Some(args) = command(request, &mut at, total) else { return Whole::All };
         classes.push(commands::classify(request, &args));
+    }
+    if at != total {
+        return Whole::All;
     }
     match classes.as_slice() {
         [] => return Whole::All,
@@ -81,7 +86,7 @@ fn union(classes: SmallVec<[Class; 1]>) -> Whole {
 
 impl KeyCodec for RespCodec {
     fn update(&self, request: &[u8]) -> Effect {
-        match read(request) {
+        match read(request, request.len()) {
             Whole::One(Class::Sets(key, value)) => Effect::Sets { key, value },
             Whole::One(Class::Touches(keys)) | Whole::Touches(keys) if !keys.is_empty() => {
                 Effect::Touches(keys)
@@ -91,8 +96,18 @@ impl KeyCodec for RespCodec {
         }
     }
 
+    fn keys_of_start(&self, start: &[u8], total: usize) -> Option<KeyRanges> {
+        let keys = match read(start, total) {
+            Whole::One(Class::Sets(key, _)) => smallvec![key],
+            Whole::One(Class::Touches(keys)) | Whole::Touches(keys) => keys,
+            Whole::One(Class::All | Class::Begins | Class::Ends) | Whole::All => return None,
+            Whole::One(Class::Nothing | Class::Reads(_) | Class::Speaks) => KeyRanges::new(),
+        };
+        keys.iter().all(|key| key.end <= start.len()).then_some(keys)
+    }
+
     fn bypass(&self, request: &[u8]) -> Query {
-        match read(request) {
+        match read(request, request.len()) {
             Whole::One(Class::Reads(key)) => Query::Reads { key },
             Whole::One(Class::Sets(key, _)) => Query::Touches(smallvec![key]),
             Whole::One(Class::Touches(keys)) | Whole::Touches(keys) if !keys.is_empty() => {
@@ -105,7 +120,7 @@ impl KeyCodec for RespCodec {
 
     fn response_value(&self, _key: &[u8], response: &[u8]) -> Option<Range<usize>> {
         let mut at = 0;
-        let value = bulk(response, &mut at)?;
+        let value = bulk(response, &mut at, response.len())?;
         (self.keep_responses && at == response.len()).then_some(value)
     }
 
@@ -119,7 +134,7 @@ impl KeyCodec for RespCodec {
 }
 
 /// Takes one command: an array, not empty, of bulk strings.
-fn command(request: &[u8], at: &mut usize) -> Option<Args> {
+fn command(request: &[u8], at: &mut usize, total: usize) -> Option<Args> {
     let count = number(request, at, b'*')?;
     if count == 0 {
         return None;
@@ -127,16 +142,21 @@ fn command(request: &[u8], at: &mut usize) -> Option<Args> {
     // A count that the bytes do not bear out ends the loop early: the first argument that is not there.
     let mut args = Args::new();
     for _ in 0..count {
-        args.push(bulk(request, at)?);
+        args.push(bulk(request, at, total)?);
     }
     Some(args)
 }
 
-fn bulk(bytes: &[u8], at: &mut usize) -> Option<Range<usize>> {
+/// Takes a string. One that ends where `total` bytes end may be longer than what is known of these.
+fn bulk(bytes: &[u8], at: &mut usize, total: usize) -> Option<Range<usize>> {
     let len = number(bytes, at, b'$')?;
     let end = at.checked_add(len)?;
     let after = end.checked_add(2)?;
-    if bytes.get(end..after)? != b"\r\n" {
+    let ends = match bytes.get(end..after) {
+        Some(mark) => mark == b"\r\n",
+        None => after == total,
+    };
+    if !ends {
         return None;
     }
     let range = *at..end;
@@ -279,6 +299,45 @@ mod tests {
             &["MULTI", "FLUSHALL", "EXEC"],
         ] {
             assert_eq!(touched(part), None, "{part:?}");
+        }
+    }
+
+    /// Keys that an update touches for all that its first bytes tell; `None` for all.
+    fn touched_by_start(commands: &[&str], known: usize) -> Option<Vec<String>> {
+        let request = request(commands);
+        let keys = RespCodec::default().keys_of_start(&request[..known], request.len())?;
+        Some(keys.iter().map(|key| String::from_utf8(request[key.clone()].to_vec()).unwrap()).collect())
+    }
+
+    #[test]
+    fn the_start_of_a_request_tells_its_keys_if_only_its_last_argument_is_longer() {
+        let long = "v".repeat(5000);
+        let keys = |keys: &[&str]| Some(keys.iter().map(|key| (*key).to_owned()).collect::<Vec<_>>());
+        let start = |command: &str| touched_by_start(&[&command.replace("LONG", &long)], 100);
+        assert_eq!(start("SET a LONG"), keys(&["a"]));
+        assert_eq!(start("HSET h f LONG"), keys(&["h"]));
+        assert_eq!(start("MSET a 1 b LONG"), keys(&["a", "b"]));
+        assert_eq!(start("ECHO LONG"), keys(&[]));
+        assert_eq!(touched_by_start(&["HELLO 3", &format!("SET a {long}")], 100), keys(&["a"]));
+        assert_eq!(touched_by_start(&["DEL b", &format!("SET a {long}")], 100), keys(&["b", "a"]));
+        for other in ["SET a LONG NX", "SET LONG v", "DEL LONG", "DEL a LONG", "EVAL LONG", "LONG"] {
+            assert_eq!(start(other), None, "{other}");
+        }
+        assert_eq!(touched_by_start(&["SET a 1", "MULTI", &format!("SET b {long}")], 100), None);
+        assert_eq!(touched_by_start(&[&format!("SET a {long}"), "FLUSHALL"], 100), None);
+        // The whole of a command, and more follows.
+        assert_eq!(RespCodec::default().keys_of_start(&request(&["SET a v"]), 5000), None);
+    }
+
+    #[test]
+    fn a_start_tells_keys_only_with_the_length_of_the_last_argument() {
+        let command = format!("SET key {}", "v".repeat(5000));
+        let head = "*3\r\n$3\r\nSET\r\n$3\r\nkey\r\n$5000\r\n".len();
+        for known in 0..head {
+            assert_eq!(touched_by_start(&[&command], known), None, "{known} bytes");
+        }
+        for known in [head, head + 1, head + 5000, head + 5001] {
+            assert_eq!(touched_by_start(&[&command], known), Some(vec!["key".to_owned()]), "{known} bytes");
         }
     }
 

@@ -25,9 +25,16 @@ pub(super) enum Scope {
 }
 
 impl Scope {
-    /// What an update may change. A piece does not tell.
+    /// What an update may change; of one of several packets, what its first one tells. The others tell nothing.
     pub(super) fn of_update(codec: Codec, body: &Body<'_>) -> Self {
-        let Body::Update(request) = body else { return Self::All };
+        let request = match body {
+            Body::Update(request) => request,
+            Body::UpdateFragment(place, start) if place.index == 0 => {
+                let keys = codec.keys_of_start(start, place.total as usize);
+                return keys.map_or(Self::All, |keys| Self::at(start, &keys));
+            }
+            _ => return Self::All,
+        };
         match codec.update(request) {
             Effect::None => Self::Keys(SmallVec::new()),
             Effect::Sets { key, .. } => Self::at(request, &[key]),
@@ -114,6 +121,12 @@ impl Session {
         request.clone().rev().all(is_durable).then_some(request)
     }
 
+    /// What an entry's request may change, as its first packet tells, if that is here.
+    fn scope_of(&self, seq: u32, piece: Piece) -> Option<&Scope> {
+        let first = self.entries.get(&seq.checked_sub(piece.index)?)?;
+        (first.piece == Piece { index: 0, ..piece }).then_some(&first.scope)
+    }
+
     /// Whether an entry is to block.
     fn blocks(&self, seq: u32) -> bool {
         !self.excused && self.whole(seq).is_some_and(|request| request.end <= self.end)
@@ -166,6 +179,11 @@ impl Blockers {
                 keys.iter().find_map(of_key).or_else(|| others(&self.unscoped))
             }
         }
+    }
+
+    /// What an update's request may change, if its first packet is in the log.
+    pub(super) fn scope_of(&self, identity: &Identity, piece: Piece) -> Option<&Scope> {
+        self.sessions.get(&(identity.flow, identity.session))?.scope_of(identity.seq, piece)
     }
 
     /// Those that have ceased to block since the last call.
@@ -286,11 +304,15 @@ impl Blockers {
     /// An update blocks from now on.
     fn begin(&mut self, identity: &Identity) {
         let place = self.next;
-        let state = self.sessions.get_mut(&(identity.flow, identity.session));
-        let entry = state.and_then(|state| state.entries.get_mut(&identity.seq));
-        let Some(entry) = entry.filter(|entry| entry.place.is_none()) else { return };
+        let Some(state) = self.sessions.get_mut(&(identity.flow, identity.session)) else { return };
+        // All of its request is here, the first packet as well.
+        let piece = state.entries.get(&identity.seq).map(|entry| entry.piece);
+        let scope = piece.and_then(|piece| state.scope_of(identity.seq, piece)).cloned();
+        let entry = state.entries.get_mut(&identity.seq).filter(|entry| entry.place.is_none());
+        let Some(entry) = entry else { return };
         self.next += 1;
         entry.place = Some(place);
+        entry.scope = scope.unwrap_or(Scope::All);
         self.all.insert(place, *identity);
         match &entry.scope {
             Scope::All => drop(self.unscoped.insert(place, *identity)),
@@ -408,6 +430,27 @@ mod tests {
         assert_eq!(first(&blockers, &Scope::All), Some(1));
         blockers.removed(&identity(1, 1));
         assert_eq!(first(&blockers, &Scope::All), Some(2));
+    }
+
+    #[test]
+    fn a_request_of_several_packets_blocks_what_its_first_one_names() {
+        let mut blockers = Blockers::default();
+        blockers.covers(flow(1), 1, 1);
+        for (seq, scope) in [(3, Scope::All), (1, about("a")), (2, Scope::All)] {
+            blockers.logged(identity(1, seq), scope, Piece { index: seq - 1, count: 3 });
+            blockers.durable(&identity(1, seq));
+        }
+        assert_eq!((first(&blockers, &about("a")), first(&blockers, &about("b"))), (Some(1), None));
+        blockers.removed(&identity(1, 1));
+        assert_eq!((first(&blockers, &about("a")), first(&blockers, &about("b"))), (Some(2), None));
+        blockers.applied(flow(1), 1, 3, true);
+        assert_eq!((first(&blockers, &Scope::All), blockers.by_key.len()), (None, 0));
+        // Two of which each says that it is the last of two: what they are about is not known.
+        for seq in [4, 5] {
+            blockers.logged(identity(2, seq), about("a"), Piece { index: 1, count: 2 });
+            blockers.durable(&identity(2, seq));
+        }
+        assert_eq!(first(&blockers, &about("b")), Some(4));
     }
 
     #[test]

@@ -106,6 +106,11 @@ impl Holds {
         Held::Waits
     }
 
+    /// What an update is about that waits, or has waited for too long.
+    pub(super) fn scope_of(&self, update: Identity) -> Option<&Scope> {
+        self.waits.get(&Name { identity: update, piece: 0 }).map(|wait| &wait.scope)
+    }
+
     /// Holds the packet.
     pub(super) fn keep(&mut self, name: Name, packet: Packet, now: Instant) {
         let Some(wait) = self.waits.get_mut(&name) else { return };

@@ -74,6 +74,20 @@ impl Linearizable {
         (Scope::of_update(self.codec, &packet.body), Piece::of(&packet.body))
     }
 
+    /// What an update that arrives is about. A piece is about what the first one of its request is, if that is in the log or waits.
+    fn scope_of(&self, identity: &Identity, body: &Body<'_>) -> Scope {
+        let piece = Piece::of(body);
+        if piece.index == 0 {
+            return Scope::of_update(self.codec, body);
+        }
+        let waiting = || {
+            let seq = identity.seq.checked_sub(piece.index)?;
+            self.holds.scope_of(Identity { seq, ..*identity })
+        };
+        let known = self.blockers.scope_of(identity, piece).or_else(waiting);
+        known.cloned().unwrap_or(Scope::All)
+    }
+
     /// An update goes into the log.
     pub(super) fn logged(&mut self, identity: &Identity, payload: &[u8]) {
         let (scope, piece) = self.read_payload(payload);
@@ -136,11 +150,6 @@ impl Device {
     ) -> bool {
         let identity = Identity { flow, session: packet.header.session, seq: packet.header.seq };
         let Self { order: Some(order), log, reads, stats, .. } = self else { return false };
-        let codec = order.codec;
-        let scope = || match row.access {
-            Access::Log => Scope::of_update(codec, &packet.body),
-            _ => Scope::of_bypass(codec, &packet.body),
-        };
         let waits = match row.access {
             Access::Log => !log.contains(&identity) && !log.is_applied(&identity),
             Access::ReadCache => !reads.as_mut().is_some_and(|reads| reads.has(flow, packet, now)),
@@ -149,8 +158,12 @@ impl Device {
         if !waits {
             return false;
         }
+        let scope = match row.access {
+            Access::Log => order.scope_of(&identity, &packet.body),
+            _ => Scope::of_bypass(order.codec, &packet.body),
+        };
         let name = Name { identity, piece: packet.body.piece() };
-        match order.holds.arrives(name, scope, &order.blockers) {
+        match order.holds.arrives(name, || scope, &order.blockers) {
             Held::Goes => return false,
             Held::Dropped => stats.held_dropped += 1,
             Held::Waits => {
