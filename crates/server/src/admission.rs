@@ -234,7 +234,11 @@ mod tests {
         note(&counters, Held::default(), known(20 << 20));
         assert!(excess(&counters, 64 << 20, 24 << 20).is_none());
         assert_eq!(excess(&counters, 64 << 20, 20 << 20).unfinished, 8 << 20);
-        assert_eq!(excess(&counters, 64 << 20, 4 << 20).unfinished, (20 << 20) - (768 << 10), "all but a little");
+        assert_eq!(
+            excess(&counters, 64 << 20, 4 << 20).unfinished,
+            (20 << 20) - (768 << 10),
+            "all but a little"
+        );
         note(&counters, known(20 << 20), known(1 << 20));
         assert!(excess(&counters, 64 << 20, 0).is_none(), "a little always gets in");
         note(&counters, known(1 << 20), Held::default());
