@@ -20,12 +20,6 @@ const BURSTS: usize = 6;
 /// Resident memory may grow by so much after the first third: rows of sessions that have ended are kept, up to a bound.
 const GROWTH_KIB_MAX: u64 = 64 << 10;
 
-fn resident_kib(process: &Process) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", process.id())).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-    line.trim().trim_end_matches(" kB").parse().unwrap()
-}
-
 #[test]
 fn bursts_of_connections_are_served_again_and_again_in_the_same_memory() {
     let bursts =
@@ -60,10 +54,10 @@ fn bursts_of_connections_are_served_again_and_again_in_the_same_memory() {
             assert!(matches!(&reply, Ok(Reply::Simple(ok)) if ok == "OK"), "burst {burst}, {at}: {reply:?}");
         }
         if burst == bursts / 3 {
-            early = Some(parts.map(|(_, part)| resident_kib(part)));
+            early = Some(parts.map(|(_, part)| part.resident_kib()));
         }
     }
-    let late = parts.map(|(_, part)| resident_kib(part));
+    let late = parts.map(|(_, part)| part.resident_kib());
     let early = early.unwrap();
     println!(
         "{} connections in {:?}, 0 refused; KiB after a third {early:?}, in the end {late:?}",

@@ -269,7 +269,7 @@ impl SwitchArgs {
             )
         })?;
         if self.is_linearizable() && self.foreign.is_some() {
-            let problem = "linearizable and --foreign exclude each other: a bypass of the authors' clients does not say which updates come before it";
+            let problem = "linearizable and --foreign exclude each other: a bypass of the authors' clients does not say which updates come before it; give --consistency session";
             return Err(BadValue::new(&self.consistency, problem).into());
         }
         Ok(RelayConfig {

@@ -205,6 +205,15 @@ impl Loopback {
         Self { place: tempfile::tempdir().unwrap(), ports }
     }
 
+    /// On shared memory; `None`, and it has said why, where there is none.
+    pub(crate) fn in_memory(ports: &'static str) -> Option<Self> {
+        let place = tempfile::Builder::new().prefix("landfall-test-").tempdir_in("/dev/shm");
+        if place.is_err() {
+            eprintln!("SKIP: /dev/shm: there is none");
+        }
+        Some(Self { place: place.ok()?, ports })
+    }
+
     pub(crate) fn store(&self, name: &str, primary: Option<&Store>) -> Store {
         Store::start(self.place.path().join(name), primary)
     }
@@ -232,7 +241,11 @@ impl Loopback {
     }
 
     pub(crate) fn relay(&self, server: &Process, flags: &[&str]) -> Process {
-        let (server, dir) = (server.address("listen").to_string(), self.place.path().join("device"));
+        self.relay_to(server.address("listen"), flags)
+    }
+
+    pub(crate) fn relay_to(&self, server: SocketAddr, flags: &[&str]) -> Process {
+        let (server, dir) = (server.to_string(), self.place.path().join("device"));
         let places = ["--listen", "127.0.0.1:0", "--server", &server, "--dir", dir.to_str().unwrap()];
         let own = ["--capacity", "64MiB", "--upstream-ports", self.ports, "--number", "0"];
         let metrics = ["--metrics", "127.0.0.1:0"];

@@ -68,6 +68,19 @@ impl Process {
         line.unwrap_or_else(|| panic!("no {what} in {:?}", self.lines)).parse().unwrap()
     }
 
+    /// `STOP` or `CONT`.
+    pub(crate) fn signal(&self, signal: &str) {
+        let mut kill = Command::new("kill");
+        assert!(kill.args(["-s", signal, &self.child.id().to_string()]).status().unwrap().success());
+    }
+
+    /// Kilobytes that are resident.
+    pub(crate) fn resident_kib(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse().unwrap()
+    }
+
     /// SIGKILL.
     pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();

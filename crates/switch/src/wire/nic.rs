@@ -36,6 +36,12 @@ pub struct NicConfig {
     pub wire: WireConfig,
 }
 
+/// A packet from a client that goes on to the server. Its chunk is not lent again before that.
+struct GoingOn {
+    lane: usize,
+    at: Extent,
+}
+
 /// A device as the server's network card that is about to run.
 pub struct Nic {
     engine: Engine,
@@ -50,6 +56,8 @@ pub struct Nic {
     waker: Waker,
     spin: Spin,
     received: Vec<Received>,
+    /// Goes on to the server at the end of the round.
+    going_on: Vec<GoingOn>,
     outgoing: Vec<u8>,
     reason: String,
     metrics: Option<SocketAddr>,
@@ -102,6 +110,7 @@ impl Nic {
             waker,
             spin: Spin::new(wire.spin),
             received: Vec::new(),
+            going_on: Vec::new(),
             outgoing: vec![0; FRAME_BYTES_MAX],
             reason: format!("the network card {} ({place}) of this host", interface.name),
             metrics,
@@ -154,7 +163,7 @@ impl Nic {
         Ok(any)
     }
 
-    /// A packet from a client: it is looked at, and handed to the kernel or kept.
+    /// A packet from a client: it is looked at, and goes on at the end of the round or is kept.
     fn pass(&mut self, lane: usize, packet: &Received) {
         let frames = &mut self.frames;
         let landing = &mut self.lanes[lane].2;
@@ -165,10 +174,10 @@ impl Nic {
         let Some(at) = landing.land(packet, frames) else { return self.engine.status.dropped(1) };
         let shown = show(&mut self.engine, &mut self.neighbours, &self.frames, at, Side::Clients);
         if shown == Some(Verdict::Forward) {
-            let frames = self.frames.clone();
-            self.deliver(frames.bytes(at));
+            self.going_on.push(GoingOn { lane, at });
+        } else {
+            self.lanes[lane].2.done(at.off, &mut self.frames);
         }
-        self.lanes[lane].2.done(at.off, &mut self.frames);
     }
 
     /// What the server has sent is on its way already: it tells what it confirms and what it misses.
@@ -192,6 +201,21 @@ impl Nic {
         Ok(any)
     }
 
+    /// Has everything queued sent, acknowledgements above all, and then hands to the kernel what goes on: the host's whole receive
+    /// path runs in that call, and wakes a server that may take this core. What is made here for the server goes behind that.
+    fn settle(&mut self) -> Result<(), SwitchError> {
+        for (socket, departures, _) in &mut self.lanes {
+            departures.kick(socket, &mut self.frames)?;
+        }
+        let (frames, mut going_on) = (self.frames.clone(), std::mem::take(&mut self.going_on));
+        for GoingOn { lane, at } in going_on.drain(..) {
+            self.deliver(frames.bytes(at));
+            self.lanes[lane].2.done(at.off, &mut self.frames);
+        }
+        self.going_on = going_on;
+        Ok(())
+    }
+
     /// Hands a frame's packet to this host's kernel.
     fn deliver(&mut self, frame: &[u8]) {
         let packet = frame.get(ETHERNET_BYTES..).unwrap_or_default();
@@ -207,6 +231,7 @@ impl Nic {
             any = true;
             match action {
                 Action::Datagram { towards: Side::Server, from, to, payload } => {
+                    self.settle()?;
                     let payload = self.engine.seal(Ends::of(Side::Server, from, to), payload);
                     match frame::make(([0; 6], [0; 6]), from, to, &payload) {
                         Some(bytes) => self.deliver(&bytes),
@@ -218,6 +243,7 @@ impl Nic {
                     self.send(from, to, &payload)?;
                 }
                 Action::Logged { identity, stored } => {
+                    self.settle()?;
                     match again(&mut self.engine, &identity, &stored) {
                         Some(again) => self.deliver(&again.bytes),
                         None => self.engine.status.dropped(1),
@@ -266,8 +292,8 @@ impl Driver for Nic {
         }
         self.engine.keep_up();
         any |= self.act()?;
-        for (socket, departures, landing) in &mut self.lanes {
-            departures.kick(socket, &mut self.frames)?;
+        self.settle()?;
+        for (socket, _, landing) in &mut self.lanes {
             landing.sort_landed(&mut self.frames);
             landing.fill(socket, &mut self.frames);
         }
