@@ -130,16 +130,3 @@ fn over_sockets_unfinished_requests_of_many_connections_keep_nobody_waiting() {
         assert!(server.stop().success());
     }
 }
-
-#[test]
-fn in_a_small_region_whole_requests_have_a_part_of_their_own() {
-    let place = Place::new();
-    let server = place.start(&["--transport", "epoll", "--capacity", "64MiB"]);
-    withstands(&server, &ATTACKS[0]);
-    assert!(server.stop().success());
-    let Some(net) = Net::new() else { return };
-    let place = Place::new();
-    let server = net.start(&place, &["--capacity", "64MiB"]);
-    withstands(&server, &ATTACKS[0]);
-    assert!(server.stop().success());
-}
