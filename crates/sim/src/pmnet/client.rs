@@ -363,6 +363,10 @@ impl ClientNode {
             Event::Refused(Refusal::Unknown) => {
                 return Err(Violation(format!("the server has lost {:?}", session.name)));
             }
+            Event::Refused(Refusal::Behind) => {
+                session.end = End::Behind;
+                self.client = None;
+            }
             Event::Refused(_) => return self.draw_again(fabric, history),
             Event::Failed(_) => {
                 self.gave_up += 1;

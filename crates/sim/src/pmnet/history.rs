@@ -58,6 +58,8 @@ pub enum End {
     },
     /// Its client was forgotten, or gave up.
     Abandoned,
+    /// Its client was told that the server has lost what it had confirmed.
+    Behind,
 }
 
 /// One session, as its client has seen it.

@@ -72,7 +72,7 @@ pub use costs::Costs;
 pub use device::{DeviceSetup, Landing};
 pub use fabric::{Faults, Rule, Traffic, Way};
 pub use history::{Call, End, History, Moment, Session, Told};
-pub use oracle::{Judged, Promise, TotalLoss, judge};
+pub use oracle::{Judged, Promise, TotalLoss, judge, judge_gone_back};
 pub use request::Request;
 pub use server::ServerSetup;
 pub use setup::{PmnetSummary, Setup};
@@ -103,6 +103,8 @@ pub enum Broken {
     EndsUnasked,
     /// Clients believe devices and server though their lease has run out.
     LeaseIgnored,
+    /// The server does not hear what clients know to be confirmed.
+    ConfirmedUnheard,
     /// Devices say that their logs have nothing of what a server asks for.
     LogsDenied,
     /// Devices believe packets without a seal, though there is a key.

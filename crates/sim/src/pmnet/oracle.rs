@@ -100,6 +100,35 @@ pub fn judge(
     Ok(judged)
 }
 
+/// Judges a server that has come back older than what it had confirmed, with the clients' sessions still there: how many sessions
+/// have lost something, and were told.
+///
+/// # Errors
+/// What was reported durable is gone, and its client was not told; an update was applied out of order, twice, or behind a gap.
+pub fn judge_gone_back(history: &History, held: &Held) -> Result<u64, Violation> {
+    let mut told = 0;
+    for session in &history.sessions {
+        let applied = session.name.and_then(|name| held.journals.get(&name)).map_or(&[][..], Vec::as_slice);
+        let given: Vec<u64> = session.updates().map(|(id, _)| id).collect();
+        ensure!(
+            given.starts_with(applied),
+            "session {:?}: {applied:?} were applied of {given:?}",
+            session.name
+        );
+        let mut behind = session.updates().skip(applied.len());
+        let lost = behind.find(|(_, call)| matches!(call.told, Told::Complete { .. }));
+        if let Some((id, _)) = lost {
+            ensure!(
+                session.end == End::Behind,
+                "update {id} of {:?} was reported durable and is lost, and nobody was told",
+                session.name
+            );
+            told += 1;
+        }
+    }
+    Ok(told)
+}
+
 /// Each update once, in order, without a gap, and none missing that was reported durable.
 fn check_session(
     session: &Session,

@@ -9,6 +9,7 @@ use crate::violation::{Violation, ensure};
 use landfall_pmnet::auth::{Ends, Guard, Key};
 use landfall_pmnet::device::Side;
 use landfall_pmnet::server::{Server, ServerConfig, Ticket, Work};
+use landfall_pmnet::wire::kind;
 use landfall_pmnet::{Instant, SessionRow};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -135,6 +136,12 @@ impl ServerNode {
         true
     }
 
+    /// Stops, and is to come back older than what it has confirmed: as a server that syncs now and then, or a replica that lags.
+    pub(super) fn go_back(&mut self, batches: usize) {
+        self.stop();
+        self.store.go_back(batches);
+    }
+
     fn stop(&mut self) {
         (self.running, self.catching_up) = (None, false);
         self.life += 1;
@@ -165,6 +172,9 @@ impl ServerNode {
         let Some(server) = self.running.as_mut().filter(|_| datagram.is_sound()) else { return Ok(()) };
         let ends = Ends::of(Side::Server, datagram.from, datagram.to);
         if let Ok(packet) = self.guard.open(ends, fabric.now.nanos(), &datagram.payload) {
+            if self.broken == Some(Broken::ConfirmedUnheard) && packet.first() == Some(&kind::CONFIRMED) {
+                return Ok(());
+            }
             server.handle_datagram(datagram.from, packet, fabric.now);
         }
         self.go_on(fabric)

@@ -154,6 +154,11 @@ impl Store {
         true
     }
 
+    /// So many batches are lost, whoever had them and whatever was said of them.
+    pub(super) fn go_back(&mut self, batches: usize) {
+        self.truncate(self.batches.len().saturating_sub(batches));
+    }
+
     fn truncate(&mut self, len: usize) {
         self.batches.truncate(len);
         self.stored = len;

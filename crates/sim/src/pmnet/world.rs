@@ -277,6 +277,16 @@ impl PmnetWorld {
         self.server.store.held()
     }
 
+    /// Batches that the server has.
+    pub fn batches(&self) -> usize {
+        self.server.store.len()
+    }
+
+    /// What clients did and were told.
+    pub fn history(&self) -> &History {
+        &self.history
+    }
+
     /// Rows of sessions that have not ended.
     pub fn open_rows(&self) -> usize {
         self.held().rows.values().filter(|row| !row.ended).count()

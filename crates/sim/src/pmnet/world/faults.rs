@@ -179,6 +179,12 @@ impl PmnetWorld {
         }
     }
 
+    /// The server stops, and loses so many batches, whatever it has confirmed of them.
+    pub fn server_goes_back(&mut self, batches: usize) {
+        self.note(format_args!("the server loses {batches} batches"));
+        self.server.go_back(batches);
+    }
+
     /// The server starts, if it does not run.
     ///
     /// # Errors
