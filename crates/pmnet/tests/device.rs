@@ -2,26 +2,14 @@
 
 mod support;
 
-use landfall_media::sim::{SimMedia, SimOptions};
-use landfall_pmnet::device::{
-    Action, Arrival, CacheConfig, Codec, Device, DeviceConfig, ServerState, Side, Verdict,
-};
-use landfall_pmnet::log::Limits;
+use landfall_pmnet::Flow;
+use landfall_pmnet::device::{Action, CacheConfig, Codec, DeviceConfig, ServerState, Side, Verdict};
 use landfall_pmnet::wire::{Body, FIRST_BYPASS, Fragment, Packet, Refusal, Role, kind};
-use landfall_pmnet::{Flow, Instant};
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
-use support::{Landing, blank, flow, identity, open, update};
+use support::{Bench, blank, flow, identity, update};
 
 const MS: Duration = Duration::from_millis(1);
-
-struct Bench {
-    media: Arc<SimMedia>,
-    device: Device,
-    landing: Landing,
-    now: Instant,
-}
 
 /// What a device wants sent, for comparing.
 #[derive(Debug, PartialEq, Eq)]
@@ -35,32 +23,12 @@ impl Bench {
         Self::over(blank(false), config)
     }
 
-    fn over(media: Arc<SimMedia>, config: DeviceConfig) -> Self {
-        let now = Instant::from_nanos(1_000_000_000);
-        let device = Device::new(config, open(&media, Limits::default()), now);
-        Self { media, device, landing: Landing::default(), now }
-    }
-
-    /// After a power failure.
-    fn restarted(self, config: DeviceConfig) -> Self {
-        Self::over(SimMedia::from_image(self.media.crash_image_seeded(5), SimOptions::default()), config)
-    }
-
-    fn arrive(&mut self, side: Side, (from, to): (SocketAddr, SocketAddr), bytes: &[u8]) -> Verdict {
-        let heap = Arc::clone(self.device.log().heap());
-        let packet = self.landing.land(&heap, bytes);
-        let arrival = Arrival { side, from, to, payload: bytes, packet, header_at: 0, arrival_ns: 1 };
-        let verdict = self.device.handle(&arrival, self.now);
-        heap.runs().release(packet);
-        verdict
-    }
-
     fn up(&mut self, flow: Flow, bytes: &[u8]) -> Verdict {
-        self.arrive(Side::Clients, (flow.client, flow.server), bytes)
+        self.arrive(Side::Clients, flow, bytes)
     }
 
     fn down(&mut self, flow: Flow, bytes: &[u8]) -> Verdict {
-        self.arrive(Side::Server, (flow.server, flow.client), bytes)
+        self.arrive(Side::Server, flow, bytes)
     }
 
     fn sent(&mut self) -> Vec<Sent> {
@@ -80,11 +48,6 @@ impl Bench {
 
     fn free_runs(&self) -> u32 {
         self.device.log().heap().runs().counts().free
-    }
-
-    fn wait(&mut self, span: Duration) {
-        self.now = self.now + span;
-        self.device.handle_timeout(self.now);
     }
 }
 
@@ -265,8 +228,9 @@ fn what_only_servers_say_is_not_believed_from_the_clients_side() {
         Packet::new(0, 0, reply),
     ];
     let Flow { client, server } = flow(1);
+    let turned = Flow { client: server, server: client };
     for packet in forged {
-        let verdict = bench.arrive(Side::Clients, (server, client), &packet.to_bytes());
+        let verdict = bench.arrive(Side::Clients, turned, &packet.to_bytes());
         assert_eq!(verdict, Verdict::Forward, "{packet:?}");
         bench.wait(Duration::ZERO);
         assert!(bench.device.log().contains(&identity(1, 1, 1)), "{packet:?}");
@@ -274,7 +238,7 @@ fn what_only_servers_say_is_not_believed_from_the_clients_side() {
     }
     assert_eq!(bench.device.servers().next(), Some((server, ServerState::Unknown)));
     // Nor are updates from the server's side.
-    bench.arrive(Side::Server, (client, server), &update(&identity(1, 1, 2), 60));
+    bench.arrive(Side::Server, turned, &update(&identity(1, 1, 2), 60));
     assert!(!bench.device.log().contains(&identity(1, 1, 2)));
     assert_eq!(bench.device.stats().wrong_side, 6);
     bench.down(flow(1), &Packet::new(1, 1, Body::ServerAck).to_bytes());

@@ -2,25 +2,15 @@
 
 mod support;
 
-use landfall_media::sim::{SimMedia, SimOptions};
+use landfall_pmnet::Dialect;
 use landfall_pmnet::Dialect::{ForeignBoth, ForeignClients, Landfall};
-use landfall_pmnet::device::{Action, Arrival, CacheConfig, Codec, Device, DeviceConfig, Side, Verdict};
-use landfall_pmnet::log::Limits;
+use landfall_pmnet::device::{Action, CacheConfig, Codec, DeviceConfig, Side, Verdict};
 use landfall_pmnet::wire::{Body, FROM_HOSTS, Header, Packet, Refusal, SENT_AGAIN, kind};
-use landfall_pmnet::{Dialect, Flow, Instant};
-use std::sync::Arc;
 use std::time::Duration;
-use support::{Landing, blank, flow, open};
+use support::{Bench, blank, flow};
 
 const SESSION: u16 = 50_000;
 const MS: Duration = Duration::from_millis(1);
-
-struct Bench {
-    media: Arc<SimMedia>,
-    device: Device,
-    landing: Landing,
-    now: Instant,
-}
 
 /// A packet that the device wants sent: towards a side, or the log's as it lies there.
 #[derive(Debug, PartialEq, Eq)]
@@ -67,42 +57,24 @@ fn ack(seq: u32) -> Sent {
     Sent::ToClient(packet(kind::PMNET_ACK, seq, hash(seq), b""))
 }
 
+fn speaking(dialect: Dialect) -> DeviceConfig {
+    DeviceConfig { dialect, ..DeviceConfig::default() }
+}
+
 impl Bench {
     fn new(dialect: Dialect) -> Self {
-        Self::over(blank(false), DeviceConfig { dialect, ..DeviceConfig::default() })
-    }
-
-    fn over(media: Arc<SimMedia>, config: DeviceConfig) -> Self {
-        let now = Instant::from_nanos(1_000_000_000);
-        let device = Device::new(config, open(&media, Limits::default()), now);
-        Self { media, device, landing: Landing::default(), now }
-    }
-
-    fn restarted(self, dialect: Dialect) -> Self {
-        let config = DeviceConfig { dialect, ..DeviceConfig::default() };
-        Self::over(SimMedia::from_image(self.media.crash_image_seeded(5), SimOptions::default()), config)
-    }
-
-    fn arrive(&mut self, side: Side, bytes: &[u8]) -> Verdict {
-        let Flow { client, server } = flow(1);
-        let (from, to) = if side == Side::Clients { (client, server) } else { (server, client) };
-        let heap = Arc::clone(self.device.log().heap());
-        let packet = self.landing.land(&heap, bytes);
-        let arrival = Arrival { side, from, to, payload: bytes, packet, header_at: 0, arrival_ns: 1 };
-        let verdict = self.device.handle(&arrival, self.now);
-        heap.runs().release(packet);
-        verdict
+        Self::over(blank(false), speaking(dialect))
     }
 
     /// From the client; fenced.
     fn up(&mut self, bytes: &[u8]) -> Verdict {
-        let verdict = self.arrive(Side::Clients, bytes);
+        let verdict = self.arrive(Side::Clients, flow(1), bytes);
         self.device.commit().unwrap();
         verdict
     }
 
     fn down(&mut self, bytes: &[u8]) -> Verdict {
-        self.arrive(Side::Server, bytes)
+        self.arrive(Side::Server, flow(1), bytes)
     }
 
     fn sent(&mut self) -> Vec<Sent> {
@@ -119,11 +91,6 @@ impl Bench {
             });
         }
         sent
-    }
-
-    fn wait(&mut self, span: Duration) {
-        self.now = self.now + span;
-        self.device.handle_timeout(self.now);
     }
 
     /// A session that its server has taken.
@@ -162,7 +129,7 @@ fn an_update_is_not_acknowledged_before_its_server_has_taken_the_session() {
     assert_eq!(bench.sent(), [ack(1)]);
     bench.down(&refused);
     assert_eq!(bench.device.log().len(), 1, "what was acknowledged stays, whatever its server forgets");
-    let mut bench = bench.restarted(ForeignClients);
+    let mut bench = bench.restarted(speaking(ForeignClients));
     bench.up(&update(2));
     assert_eq!(bench.sent(), [ack(2)], "the log has it that the session was taken");
 }

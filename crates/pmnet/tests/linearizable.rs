@@ -2,26 +2,13 @@
 
 mod support;
 
-use landfall_media::sim::{SimMedia, SimOptions};
-use landfall_pmnet::device::{
-    Action, Arrival, Codec, Device, DeviceConfig, LinearizableConfig, Side, Verdict,
-};
-use landfall_pmnet::log::Limits;
+use landfall_pmnet::device::{Action, Codec, DeviceConfig, LinearizableConfig, Side, Verdict};
 use landfall_pmnet::wire::{Body, FIRST_BYPASS, Fragment, Packet, Refusal};
-use landfall_pmnet::{Flow, Instant};
-use std::sync::Arc;
 use std::time::Duration;
-use support::{Landing, blank, flow, open};
+use support::{Bench, blank, flow};
 
 const MS: Duration = Duration::from_millis(1);
 const SESSION: u16 = 1;
-
-struct Bench {
-    media: Arc<SimMedia>,
-    device: Device,
-    landing: Landing,
-    now: Instant,
-}
 
 fn config() -> DeviceConfig {
     let order = LinearizableConfig { packet_life: MS, ..LinearizableConfig::new(Codec::Plain) };
@@ -36,7 +23,7 @@ fn config() -> DeviceConfig {
 
 impl Bench {
     fn new() -> Self {
-        let mut bench = Self::over(blank(false));
+        let mut bench = Self::over(blank(false), config());
         bench.wait(2 * MS);
         for client in [1, 2] {
             let started = Body::SessionStarted {
@@ -49,30 +36,6 @@ impl Bench {
             bench.down(client, 1, started);
         }
         bench
-    }
-
-    fn over(media: Arc<SimMedia>) -> Self {
-        let now = Instant::from_nanos(1_000_000_000);
-        let device = Device::new(config(), open(&media, Limits::default()), now);
-        Self { media, device, landing: Landing::default(), now }
-    }
-
-    /// After a power failure.
-    fn restarted(self) -> Self {
-        Self::over(SimMedia::from_image(self.media.crash_image_seeded(5), SimOptions::default()))
-    }
-
-    fn arrive(&mut self, side: Side, flow: Flow, bytes: &[u8]) -> Verdict {
-        let heap = Arc::clone(self.device.log().heap());
-        let packet = self.landing.land(&heap, bytes);
-        let (from, to) = match side {
-            Side::Clients => (flow.client, flow.server),
-            Side::Server => (flow.server, flow.client),
-        };
-        let arrival = Arrival { side, from, to, payload: bytes, packet, header_at: 0, arrival_ns: 1 };
-        let verdict = self.device.handle(&arrival, self.now);
-        heap.runs().release(packet);
-        verdict
     }
 
     fn down(&mut self, client: u8, seq: u32, body: Body<'_>) {
@@ -90,11 +53,6 @@ impl Bench {
 
     fn get(&mut self, client: u8, key: &str) -> Verdict {
         self.arrive(Side::Clients, flow(client.into()), &get(key))
-    }
-
-    fn wait(&mut self, span: Duration) {
-        self.now = self.now + span;
-        self.device.handle_timeout(self.now);
     }
 
     /// What goes on to the server now.
@@ -219,7 +177,7 @@ fn what_is_held_for_too_long_is_dropped_and_its_repetition_waits_for_no_more_tha
 fn a_restarted_device_holds_for_what_its_log_has() {
     let mut bench = Bench::new();
     bench.set(1, 1, "a");
-    let mut bench = bench.restarted();
+    let mut bench = bench.restarted(config());
     assert_eq!(bench.get(2, "b"), Verdict::Forward);
     assert_eq!(bench.get(2, "a"), Verdict::Taken);
     bench.down(1, 1, Body::ServerAck);
@@ -232,7 +190,7 @@ fn a_gap_holds_nobody_for_what_is_behind_it() {
     bench.set(1, 2, "a");
     assert_eq!(bench.get(2, "a"), Verdict::Forward, "no client was told of it");
     // After a restart that is known once the server asks for what is missing.
-    let mut bench = bench.restarted();
+    let mut bench = bench.restarted(config());
     assert_eq!(bench.get(2, "a"), Verdict::Taken);
     bench.wait(2 * MS);
     bench.down(1, 1, Body::Retransmit { count: 1 });

@@ -75,9 +75,7 @@ impl DeviceConfig {
     pub fn sees_bypasses(&self) -> bool {
         self.cache.is_some() || self.linearizable.is_some()
     }
-}
 
-impl DeviceConfig {
     /// Without what its clients and servers do not understand.
     fn in_dialect(mut self) -> Self {
         if !self.dialect.asks_servers() {

@@ -5,10 +5,12 @@
 use landfall_heap::{Heap, NewRegion};
 use landfall_media::sim::{SimMedia, SimOptions};
 use landfall_media::{Extent, Media, RUN_SIZE};
+use landfall_pmnet::device::{Arrival, Device, DeviceConfig, Side, Verdict};
 use landfall_pmnet::log::{Limits, Log};
 use landfall_pmnet::wire::{Body, Packet};
-use landfall_pmnet::{Flow, Identity};
+use landfall_pmnet::{Flow, Identity, Instant};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Bytes of the region: the smallest.
 pub const REGION: u64 = 32 * RUN_SIZE;
@@ -65,5 +67,45 @@ impl Landing {
         heap.media().store(extent.off, bytes).unwrap();
         heap.runs().hold(extent);
         extent
+    }
+}
+
+/// A device on a simulated medium, with a clock of its own. Each test file adds what its tests say.
+pub struct Bench {
+    pub media: Arc<SimMedia>,
+    pub device: Device,
+    pub landing: Landing,
+    pub now: Instant,
+}
+
+impl Bench {
+    pub fn over(media: Arc<SimMedia>, config: DeviceConfig) -> Self {
+        let now = Instant::from_nanos(1_000_000_000);
+        let device = Device::new(config, open(&media, Limits::default()), now);
+        Self { media, device, landing: Landing::default(), now }
+    }
+
+    /// After a power failure.
+    pub fn restarted(self, config: DeviceConfig) -> Self {
+        Self::over(SimMedia::from_image(self.media.crash_image_seeded(5), SimOptions::default()), config)
+    }
+
+    /// A packet of a flow comes in at a side.
+    pub fn arrive(&mut self, side: Side, Flow { client, server }: Flow, bytes: &[u8]) -> Verdict {
+        let (from, to) = match side {
+            Side::Clients => (client, server),
+            Side::Server => (server, client),
+        };
+        let heap = Arc::clone(self.device.log().heap());
+        let packet = self.landing.land(&heap, bytes);
+        let arrival = Arrival { side, from, to, payload: bytes, packet, header_at: 0, arrival_ns: 1 };
+        let verdict = self.device.handle(&arrival, self.now);
+        heap.runs().release(packet);
+        verdict
+    }
+
+    pub fn wait(&mut self, span: Duration) {
+        self.now = self.now + span;
+        self.device.handle_timeout(self.now);
     }
 }
