@@ -176,18 +176,23 @@ impl Ledger {
         staged.meta.floor = staged.meta.floor.max(floor);
     }
 
-    /// Writes it in a transaction of its own, after [`Redis::take_over`](super::server::Redis::take_over), with other commands.
-    pub(super) fn write_alone(
+    /// Watches our own generation; an error if it is no longer there.
+    pub(super) fn watch(&self, upstream: &mut Upstream) -> Result<(), UpstreamError> {
+        upstream.push(&[b"WATCH", Self::meta_key(&self.prefix).as_bytes()]);
+        refuse_errors(&upstream.call(None)?, "to watch a key")?;
+        match Meta::fetch(upstream, &self.prefix)? {
+            Some(meta) if meta == self.meta => Ok(()),
+            _ => Err(UpstreamError::Fenced),
+        }
+    }
+
+    /// Writes it in a transaction of its own, with other commands; what `EXEC` says.
+    pub(super) fn write(
         &self,
         upstream: &mut Upstream,
         staged: &Staged,
         others: &[Command],
-    ) -> Result<(), UpstreamError> {
-        upstream.push(&[b"WATCH", Self::meta_key(&self.prefix).as_bytes()]);
-        refuse_errors(&upstream.call(None)?, "to watch a key")?;
-        if Meta::fetch(upstream, &self.prefix)? != Some(self.meta) {
-            return Err(UpstreamError::Fenced);
-        }
+    ) -> Result<Vec<u8>, UpstreamError> {
         upstream.push(&[b"MULTI"]);
         let commands = self.commands(staged);
         for command in commands.iter().chain(others) {
@@ -200,6 +205,18 @@ impl Ledger {
             last = upstream.reply(None)?;
             refuse_errors(&last, "to write the rows of sessions")?;
         }
+        Ok(last)
+    }
+
+    /// The same for one that nobody else may have changed, after [`Redis::take_over`](super::server::Redis::take_over).
+    pub(super) fn write_alone(
+        &self,
+        upstream: &mut Upstream,
+        staged: &Staged,
+        others: &[Command],
+    ) -> Result<(), UpstreamError> {
+        self.watch(upstream)?;
+        let last = self.write(upstream, staged, others)?;
         if resp::is_null(&last) { Err(UpstreamError::Fenced) } else { Ok(()) }
     }
 

@@ -242,17 +242,6 @@ impl Redis {
         Ok(Some(ledger))
     }
 
-    /// Watches our own generation; an error if it is no longer there.
-    fn watch(&self, link: &mut Link) -> Result<(), UpstreamError> {
-        let key = Ledger::meta_key(&self.config.prefix);
-        link.upstream.push(&[b"WATCH", key.as_bytes()]);
-        refuse_errors(&link.upstream.call(None)?, "to watch a key")?;
-        match Meta::fetch(&mut link.upstream, &self.config.prefix)? {
-            Some(meta) if meta == link.ledger.meta => Ok(()),
-            _ => Err(UpstreamError::Fenced),
-        }
-    }
-
     fn connect(&mut self) -> Result<Link, UpstreamError> {
         let mut upstream = Upstream::connect(&self.config.access())?;
         self.check_durable(&mut upstream)?;
@@ -262,7 +251,7 @@ impl Redis {
         let settled = self.known.take().is_some_and(|known| is_old(&known));
         let mut link = Link { upstream, ledger, doubt: settled, settled, flushed: false };
         self.find_behind(&mut link)?;
-        self.watch(&mut link)?;
+        link.ledger.watch(&mut link.upstream)?;
         if !settled {
             self.keep_doubts(&mut link)?;
         }
@@ -304,19 +293,11 @@ impl Redis {
         );
         let staged: Staged = link.ledger.stage(std::iter::empty(), 0, true);
         link.upstream.speak(false).then(|| link.upstream.call(None)).transpose()?;
-        link.upstream.push(&[b"MULTI"]);
-        let commands = link.ledger.commands(&staged);
-        for command in &commands {
-            link.upstream.push(&command.iter().map(Vec::as_slice).collect::<Vec<_>>());
-        }
-        link.upstream.push(&[b"EXEC"]);
-        link.upstream.send()?;
-        for _ in 0..commands.len() + 2 {
-            refuse_errors(&link.upstream.reply(None)?, "the rows of sessions")?;
-        }
+        // The generation went with the rows: there is none to watch.
+        link.ledger.write(&mut link.upstream, &staged, &[])?;
         self.report.restored += 1;
         link.flushed = false;
-        self.watch(link)?;
+        link.ledger.watch(&mut link.upstream)?;
         self.replicate(link, Some(network))
     }
 
