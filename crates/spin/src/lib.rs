@@ -1,5 +1,5 @@
-//! How to wait for packets: how long to look for them before waiting for the kernel to say that there are some ([`Spin`]), and
-//! how to wait for a time at most without a timer for each wait ([`Alarm`]).
+//! How to wait for packets: how long to look for them before waiting for the kernel to say that there are some ([`Spin`], and [`Rest`]
+//! for whole loops), and how to wait for a time at most without a timer for each wait ([`Alarm`]).
 //!
 //! A wait costs two context switches, tens of microseconds; looking costs a core. So a worker looks for a while
 //! after there was something, less and less if that comes to nothing.
@@ -7,8 +7,10 @@
 #![forbid(unsafe_code)]
 
 mod alarm;
+mod rest;
 
 pub use alarm::Alarm;
+pub use rest::Rest;
 
 use std::time::Duration;
 

@@ -1,28 +1,41 @@
 //! Looking for a while, then waiting for the kernel.
 
-use landfall_spin::Spin;
+use crate::Spin;
 use std::time::{Duration, Instant};
 
 /// How a loop rests. What it waits for decides how long it looks: each kind of wait has its own.
 #[derive(Debug)]
-pub(crate) struct Rest {
+pub struct Rest {
     spin: Spin,
 }
 
 impl Rest {
     /// Looks for up to `longest`, less while that comes to nothing; [`Duration::MAX`] never waits.
-    pub(crate) fn new(longest: Duration) -> Self {
+    pub fn new(longest: Duration) -> Self {
         Self { spin: Spin::new(longest) }
     }
 
+    /// True if it never waits.
+    pub fn is_endless(&self) -> bool {
+        self.spin.is_endless()
+    }
+
+    /// Something was there without a look for it.
+    pub fn found(&mut self) {
+        self.spin.found();
+    }
+
     /// What `wait` says once there is something, or after `most`. `wait` itself waits for as long as it is told.
-    pub(crate) fn until<T, E>(
+    ///
+    /// # Errors
+    /// Those of `wait`.
+    pub fn until<T, E>(
         &mut self,
         most: Duration,
         mut wait: impl FnMut(Duration) -> Result<T, E>,
         is_something: impl Fn(&T) -> bool,
     ) -> Result<T, E> {
-        if self.spin.is_endless() {
+        if self.is_endless() || most.is_zero() {
             return wait(Duration::ZERO);
         }
         let (begun, span) = (Instant::now(), self.spin.span().min(most));

@@ -7,7 +7,6 @@
 mod application;
 mod client;
 mod key;
-mod rest;
 mod server;
 mod session;
 mod socket;
@@ -16,7 +15,6 @@ pub use application::{Application, Outcome, Saved};
 pub(crate) use application::{tell_no_room, tell_silent};
 pub use client::{SessionId, Sessions};
 pub use key::{KeyFileError, read_key};
-pub(crate) use rest::Rest;
 pub use server::{Network, ServerOptions, ServerReport, serve};
 pub use session::{Session, SessionError, SessionOptions};
 pub use socket::RuntimeError;

@@ -2,12 +2,12 @@
 
 use super::application::{Application, Outcome};
 use super::key::{guard, unix_ns, without_seal};
-use super::rest::Rest;
 use super::socket::{self, DATAGRAM_BYTES_MAX, RECEIVE_MAX, RuntimeError, Waiter};
 use super::{Clock, Published, random};
 use landfall_pmnet::auth::{Ends, Guard, Key};
 use landfall_pmnet::server::ServerStats;
 use landfall_pmnet::{Server, ServerConfig, Ticket, Work};
+use landfall_spin::Rest;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;

@@ -1,12 +1,12 @@
 //! A session for programs that wait.
 
 use super::client::{SessionId, Sessions};
-use super::rest::Rest;
 use super::socket::{RuntimeError, Waiter};
 use landfall_pmnet::auth::Key;
 use landfall_pmnet::client::{ClientError, ClientStats, Event, Failure, RequestId};
 use landfall_pmnet::wire::Refusal;
 use landfall_pmnet::{ClientConfig, Instant};
+use landfall_spin::Rest;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;

@@ -19,7 +19,7 @@ use landfall_pmnet::paths::{Admission, Opening, PathLimits, Paths, admission};
 use landfall_pmnet::wire::{Body, Packet, Refusal};
 use landfall_pmnet::{Flow, Instant};
 use landfall_sockets::{Frames, Poller, Waker};
-use landfall_spin::Spin;
+use landfall_spin::Rest;
 use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::ops::RangeInclusive;
@@ -83,7 +83,7 @@ pub struct Relay {
     frames: HeapFrames,
     receiver: Receiver,
     chunks: Vec<u64>,
-    spin: Spin,
+    rest: Rest,
     server: SocketAddr,
     metrics: Option<SocketAddr>,
 }
@@ -132,7 +132,7 @@ impl Relay {
             frames: HeapFrames(heap),
             receiver: Receiver::new(BATCH, CHUNK_BYTES as usize, image),
             chunks: Vec::new(),
-            spin: Spin::new(config.spin),
+            rest: Rest::new(config.spin),
             server: config.server,
             metrics,
         })
@@ -169,33 +169,13 @@ impl Relay {
 
     /// Names of the sockets that have something.
     fn wait(&mut self) -> Result<Vec<u64>, SwitchError> {
-        let begun = std::time::Instant::now();
-        let span = self.spin.span();
-        let failed = SwitchError::system("waiting for packets");
-        loop {
-            self.poller.wait(Some(Duration::ZERO)).map_err(SwitchError::system("waiting for packets"))?;
-            let ready: Vec<u64> = self.poller.ready().collect();
-            if !ready.is_empty() {
-                self.spin.found();
-                return Ok(ready);
-            }
-            let due = self.engine.until_due(WAIT_MAX);
-            if due.is_zero() {
-                return Ok(Vec::new());
-            }
-            if self.spin.is_endless() || begun.elapsed() < span {
-                std::hint::spin_loop();
-                if begun.elapsed() > WAIT_MAX {
-                    return Ok(Vec::new());
-                }
-                continue;
-            }
-            self.spin.gave_up();
-            let slept = std::time::Instant::now();
-            self.poller.wait(Some(due.min(WAIT_MAX))).map_err(failed)?;
-            self.spin.woke(slept.elapsed());
-            return Ok(self.poller.ready().collect());
-        }
+        let due = self.engine.until_due(WAIT_MAX);
+        let Self { rest, poller, .. } = self;
+        let wait = |most| {
+            poller.wait(Some(most)).map_err(SwitchError::system("waiting for packets"))?;
+            Ok(poller.ready().collect())
+        };
+        rest.until(due, wait, |ready: &Vec<u64>| !ready.is_empty())
     }
 
     /// Chunks to receive into. Fewer where there is no landing space: packets then wait in the socket.

@@ -20,7 +20,7 @@ use landfall_pmnet::auth::Key;
 use landfall_pmnet::device::{Action, DeviceConfig, Side};
 use landfall_pmnet::log::Limits;
 use landfall_sockets::{Poller, Waker};
-use landfall_spin::Spin;
+use landfall_spin::Rest;
 use landfall_xdp::{AttachMode, Bridge, Interface, Received, Socket, Wanted};
 use station::{Landed, Station};
 use std::net::SocketAddr;
@@ -98,7 +98,7 @@ pub struct Wire {
     /// Clients have sent something since the last look at what servers have sent.
     clients_sent: bool,
     waker: Waker,
-    spin: Spin,
+    rest: Rest,
     received: Vec<Received>,
     landed: Vec<Landed>,
     forwards_first: bool,
@@ -146,7 +146,7 @@ impl Wire {
             clients_poller,
             clients_sent: false,
             waker,
-            spin: Spin::new(config.spin),
+            rest: Rest::new(config.spin),
             received: Vec::new(),
             landed: Vec::new(),
             forwards_first: config.forwards_first,
@@ -254,40 +254,36 @@ impl Wire {
 }
 
 /// Looks for a while, then waits for the kernel to say that there is something.
-fn rest(
-    spin: &mut Spin,
+fn wait(
+    rest: &mut Rest,
     poller: &mut Poller,
     most: Duration,
     engine: &Engine,
     mut has_received: impl FnMut() -> bool,
 ) -> Result<(), SwitchError> {
-    let (begun, due) = (std::time::Instant::now(), engine.until_due(most));
+    let due = engine.until_due(most);
     if due.is_zero() {
         return Ok(());
     }
-    if spin.is_endless() && engine.is_fencing() {
+    if rest.is_endless() && engine.is_fencing() {
         // The thread that fences may have no core but this one.
         std::thread::yield_now();
         return Ok(());
     }
-    if spin.is_endless() {
+    if rest.is_endless() {
         // Reading the clock and looking for what is due takes longer than a look at the rings. No pause in between: a
         // hypervisor may take the core away from those who pause.
         let _ = (0..LOOKS).any(|_| has_received());
         return Ok(());
     }
-    let span = spin.span().min(due);
-    while begun.elapsed() < span {
-        if has_received() {
-            return Ok(());
+    let look_or_wait = |most: Duration| {
+        if most.is_zero() {
+            return Ok(has_received());
         }
-        // Whoever is to send it, or to take what was sent on, may have no core but this one.
-        std::thread::yield_now();
-    }
-    spin.gave_up();
-    poller.wait(Some(due)).map_err(SwitchError::system("waiting for packets"))?;
-    spin.woke(begun.elapsed());
-    Ok(())
+        poller.wait(Some(most)).map_err(SwitchError::system("waiting for packets"))?;
+        Ok(poller.ready().next().is_some())
+    };
+    rest.until(due, look_or_wait, |there| *there).map(drop)
 }
 
 fn new_poller(waker: &Waker) -> Result<Poller, SwitchError> {
@@ -360,18 +356,18 @@ impl Driver for Wire {
         any |= self.act()?;
         self.settle()?;
         if any {
-            self.spin.found();
+            self.rest.found();
             return Ok(());
         }
         let servers_wait =
             std::mem::take(&mut self.clients_sent) && !self.station.engine.device.log().is_empty();
-        let Self { spin, poller, clients_poller, lanes, station, .. } = self;
+        let Self { rest, poller, clients_poller, lanes, station, .. } = self;
         let has_received = || lanes.iter_mut().any(|lane| lane.sockets.iter_mut().any(Socket::has_received));
         match clients_poller {
             Some(poller) if servers_wait => {
-                rest(spin, poller, SERVER_MAY_WAIT, &station.engine, has_received)
+                wait(rest, poller, SERVER_MAY_WAIT, &station.engine, has_received)
             }
-            _ => rest(spin, poller, WAIT_MAX, &station.engine, has_received),
+            _ => wait(rest, poller, WAIT_MAX, &station.engine, has_received),
         }
     }
 }

@@ -7,7 +7,7 @@ use super::frame::{self, ETHERNET_BYTES, Frame};
 use super::neighbours::Neighbours;
 use super::station::{again, show, take};
 use super::steering::wanted;
-use super::{BATCH, CLIENTS, WAIT_MAX, WireConfig, new_poller, rest};
+use super::{BATCH, CLIENTS, WAIT_MAX, WireConfig, new_poller, wait};
 use crate::engine::{Driver, Engine};
 use crate::error::SwitchError;
 use crate::frames::HeapFrames;
@@ -18,7 +18,7 @@ use landfall_packets::{Departures, Landing, LandingMemory};
 use landfall_pmnet::auth::Ends;
 use landfall_pmnet::device::{Action, Side, Verdict};
 use landfall_sockets::{Frames, Poller, Waker};
-use landfall_spin::Spin;
+use landfall_spin::Rest;
 use landfall_xdp::{AttachMode, Bridge, Interface, Received, Socket};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -54,7 +54,7 @@ pub struct Nic {
     neighbours: Neighbours,
     poller: Poller,
     waker: Waker,
-    spin: Spin,
+    rest: Rest,
     received: Vec<Received>,
     /// Goes on to the server at the end of the round.
     going_on: Vec<GoingOn>,
@@ -108,7 +108,7 @@ impl Nic {
             neighbours: Neighbours::default(),
             poller,
             waker,
-            spin: Spin::new(wire.spin),
+            rest: Rest::new(wire.spin),
             received: Vec::new(),
             going_on: Vec::new(),
             outgoing: vec![0; FRAME_BYTES_MAX],
@@ -298,12 +298,12 @@ impl Driver for Nic {
             landing.fill(socket, &mut self.frames);
         }
         if any {
-            self.spin.found();
+            self.rest.found();
             return Ok(());
         }
-        let Self { spin, poller, lanes, engine, .. } = self;
+        let Self { rest, poller, lanes, engine, .. } = self;
         let has_received = || lanes.iter_mut().any(|(socket, ..)| socket.has_received());
-        rest(spin, poller, WAIT_MAX, engine, has_received)
+        wait(rest, poller, WAIT_MAX, engine, has_received)
     }
 }
 

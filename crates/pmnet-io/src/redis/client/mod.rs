@@ -9,11 +9,12 @@ mod local;
 mod poller;
 mod reply;
 
-use crate::runtime::{Published, Rest, RuntimeError, SessionId, Sessions};
+use crate::runtime::{Published, RuntimeError, SessionId, Sessions};
 use connection::Connection;
 use landfall_pmnet::ClientConfig;
 use landfall_pmnet::auth::Key;
 use landfall_pmnet::client::{CompletedBy, Devices, Event};
+use landfall_spin::Rest;
 use poller::{Poller, Ready};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
