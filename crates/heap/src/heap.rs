@@ -14,6 +14,7 @@ use crate::space::Space;
 use crate::superblock::{FEATURE_SUMS_ONLY, Geometry};
 use crate::table::RunWord;
 use crate::ticket::{Lanes, Ticket};
+use crate::unfinished::Unfinished;
 use landfall_media::{CommitMode, Dirty, Extent, Media, MediaError, Site, Standing, Sum, prefetch_at};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
@@ -84,6 +85,7 @@ pub struct Heap {
     /// How many are being copied, so that workers need no lock while the compactor rests.
     copying_count: AtomicUsize,
     pub(crate) space: Space,
+    pub(crate) unfinished: Unfinished,
     /// [`Integrity::Tcp`].
     trusts_sums: AtomicBool,
     /// Landed values up to this length are copied beside others.
@@ -122,6 +124,7 @@ impl Heap {
             has_uncounted: AtomicBool::new(false),
             copying_count: AtomicUsize::new(0),
             space: Space::default(),
+            unfinished: Unfinished::default(),
             trusts_sums: AtomicBool::new(false),
             consolidated_max: AtomicU32::new(0),
             copies: Copies::default(),

@@ -30,6 +30,7 @@ mod superseded;
 mod table;
 mod tenant;
 mod ticket;
+mod unfinished;
 mod until;
 mod victims;
 mod writer;

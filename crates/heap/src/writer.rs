@@ -86,6 +86,8 @@ pub struct Writer {
     in_flight: Option<InFlight>,
     /// How often the compactor had looked for space when none was found, and it was asked to look again.
     asked: Option<u64>,
+    /// How often unfinished requests had returned space when this writer found no room first.
+    asked_unfinished: Option<u64>,
     /// How old is what the compactor moves: as [`crate::Runs`] counts it.
     born: u32,
 }
@@ -122,6 +124,7 @@ impl Writer {
             spare: Superseded::default(),
             in_flight: None,
             asked: None,
+            asked_unfinished: None,
             born: 0,
         }
     }
@@ -232,6 +235,7 @@ impl Writer {
         let is_asked = runs > 0 && self.heap.is_cleaned();
         let runs = if is_asked { u32::try_from(runs).unwrap_or(u32::MAX) } else { 0 };
         if self.heap.runs.free_count().saturating_sub(self.heap.writer_reserve()) > runs {
+            self.asked_unfinished = None;
             return Ok(());
         }
         let waits = self.heap.may_wait_for(runs);
@@ -244,7 +248,17 @@ impl Writer {
         // One look since this was asked first is enough.
         let asks = asked.filter(|looks| self.asked.is_none_or(|asked| asked == *looks));
         self.asked = asks;
-        if waits || asks.is_some() { HeapError::Cleaning } else { HeapError::Full }
+        if waits || asks.is_some() || self.ask_unfinished() { HeapError::Cleaning } else { HeapError::Full }
+    }
+
+    /// Where cleaning does not help: asks for the space of requests that are not complete. Who waits is woken then.
+    fn ask_unfinished(&mut self) -> bool {
+        let since = *self.asked_unfinished.get_or_insert_with(|| self.heap.returns());
+        let asks = self.heap.ask_unfinished(since);
+        if !asks {
+            self.asked_unfinished = None;
+        }
+        asks
     }
 
     /// What to say when no run was to be had.

@@ -179,6 +179,24 @@ fn a_full_region_takes_deletes_of_short_and_long_keys_and_then_writes_again() {
 }
 
 #[test]
+fn a_write_without_room_asks_for_the_space_of_unfinished_requests_before_the_region_is_full() {
+    let (_, heap) = heap(SimOptions::default());
+    let mut writer = writer(&heap);
+    fill(&mut writer);
+    heap.note_unfinished(0, 4 << 20);
+    let mut returns = 0;
+    while let Err(HeapError::Cleaning) = append(&mut writer, b"k", &[7; 60_000]) {
+        assert!(heap.take_return_wanted() && !heap.take_return_wanted(), "it asks each time");
+        returns += 1;
+        assert_eq!(heap.returns(), returns);
+    }
+    assert_eq!(returns, 8, "it does not wait for ever");
+    heap.note_unfinished(4 << 20, 1000);
+    assert!(matches!(append(&mut writer, b"k", &[7; 60_000]), Err(HeapError::Full)), "too little to ask for");
+    assert!(!heap.take_return_wanted());
+}
+
+#[test]
 fn a_group_that_finds_the_region_full_half_way_leaves_no_trace() {
     let (media, heap) = heap(SimOptions::default());
     let mut writer = writer(&heap);

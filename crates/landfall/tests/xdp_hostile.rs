@@ -121,6 +121,16 @@ fn unfinished_requests_of_many_connections_keep_nobody_waiting() {
     assert!(log.contains("unfinished requests hold too much") && !log.contains('\x1b'), "no colours: {log}");
 }
 
+/// The attack holds far more than such a region has room for: writes that are complete go first.
+#[test]
+fn in_a_small_region_unfinished_requests_make_room_for_those_that_are_complete() {
+    let Some(net) = Net::new() else { return };
+    let place = Place::new();
+    let server = net.start(&place, &["--capacity", "64MiB"]);
+    withstands(&server, &ATTACKS[0]);
+    assert!(server.stop().success());
+}
+
 #[test]
 fn over_sockets_unfinished_requests_of_many_connections_keep_nobody_waiting() {
     for transport in ["uring", "epoll"] {

@@ -7,7 +7,7 @@
 use crate::shared::Counters;
 use landfall_heap::Heap;
 use landfall_sockets::ConnId;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 /// Clients that have not authenticated hold at most one part in so many of the region.
 const UNAUTHENTICATED_SHARE: u64 = 64;
@@ -44,7 +44,7 @@ pub(crate) struct Holder {
     pub(crate) rate: u64,
 }
 
-/// Bytes to be given back.
+/// Bytes that requests hold which are not complete, or of these the bytes to be returned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Excess {
     pub(crate) unauthenticated: u64,
@@ -57,34 +57,40 @@ impl Excess {
     }
 
     /// This worker's part of it, which holds `own` of what all hold.
-    pub(crate) fn part(self, own: Excess, counters: &Counters) -> Self {
-        let part = |excess: u64, own: u64, all: &AtomicU64| {
-            let all = all.load(Ordering::Relaxed).max(own).max(1);
+    pub(crate) fn part(self, own: Self, all: Self) -> Self {
+        let part = |excess: u64, own: u64, all: u64| {
+            let all = all.max(own).max(1);
             (u128::from(excess) * u128::from(own)).div_ceil(u128::from(all)) as u64
         };
         Self {
-            unauthenticated: part(self.unauthenticated, own.unauthenticated, &counters.unauthenticated_bytes),
-            unfinished: part(self.unfinished, own.unfinished, &counters.unfinished_bytes),
+            unauthenticated: part(self.unauthenticated, own.unauthenticated, all.unauthenticated),
+            unfinished: part(self.unfinished, own.unfinished, all.unfinished),
         }
     }
 }
 
 /// Notes that a connection holds `now` where it held `before`.
-pub(crate) fn note(counters: &Counters, before: Held, now: Held) {
-    let change = |gauge: &AtomicU64, before: u64, now: u64| {
-        if before != now {
-            gauge.fetch_add(now.wrapping_sub(before), Ordering::Relaxed);
-        }
-    };
+pub(crate) fn note(counters: &Counters, heap: &Heap, before: Held, now: Held) {
+    heap.note_unfinished(before.bytes, now.bytes);
     let unauthenticated = |held: Held| if held.is_authenticated { 0 } else { held.bytes };
-    change(&counters.unfinished_bytes, before.bytes, now.bytes);
-    change(&counters.unauthenticated_bytes, unauthenticated(before), unauthenticated(now));
+    let change = unauthenticated(now).wrapping_sub(unauthenticated(before));
+    if change != 0 {
+        counters.unauthenticated_bytes.fetch_add(change, Ordering::Relaxed);
+    }
+}
+
+/// What requests that are not complete hold now, over all workers.
+pub(crate) fn held(counters: &Counters, heap: &Heap) -> Excess {
+    Excess {
+        unauthenticated: counters.unauthenticated_bytes.load(Ordering::Relaxed),
+        unfinished: heap.unfinished_bytes(),
+    }
 }
 
 /// Bytes that are free beside what is unfinished. Where that is little because nothing had to be cleaned up, as much as is
 /// held is asked for: what only cleaning could free does not count before it is, since no cleaning frees what is held.
-pub(crate) fn room(counters: &Counters, heap: &Heap) -> u64 {
-    let held = counters.unfinished_bytes.load(Ordering::Relaxed);
+pub(crate) fn room(heap: &Heap) -> u64 {
+    let held = heap.unfinished_bytes();
     if held >= UNFINISHED_MIN {
         heap.want_free(held.saturating_mul(2));
     }
@@ -95,14 +101,11 @@ pub(crate) fn room(counters: &Counters, heap: &Heap) -> u64 {
 ///
 /// What is unfinished may hold as much as is free beside it, but for a part that stays for requests that come whole. Where it is found
 /// to be more, a quarter of the bound has to be given back, too, so that this is not decided again with the next packet.
-pub(crate) fn excess(counters: &Counters, capacity: u64, room: u64) -> Excess {
-    let beyond = |held: &AtomicU64, bound: u64| {
-        let held = held.load(Ordering::Relaxed);
-        if held > bound { held - bound * 3 / 4 } else { 0 }
-    };
+pub(crate) fn excess(held: Excess, capacity: u64, room: u64) -> Excess {
+    let beyond = |held: u64, bound: u64| if held > bound { held - bound * 3 / 4 } else { 0 };
     Excess {
-        unauthenticated: beyond(&counters.unauthenticated_bytes, unauthenticated_max(capacity)),
-        unfinished: beyond(&counters.unfinished_bytes, unfinished_max(capacity, room)),
+        unauthenticated: beyond(held.unauthenticated, unauthenticated_max(capacity)),
+        unfinished: beyond(held.unfinished, unfinished_max(capacity, room)),
     }
 }
 
@@ -227,35 +230,23 @@ mod tests {
         assert_eq!(choose(10_000), [ConnId(2), ConnId(3)], "more than all");
     }
 
+    fn held(unauthenticated: u64, unfinished: u64) -> Excess {
+        Excess { unauthenticated, unfinished }
+    }
+
     #[test]
     fn unfinished_requests_hold_as_much_as_is_free_beside_them_but_for_a_part() {
-        let counters = Counters::default();
-        let known = |bytes| Held { bytes, is_authenticated: true };
-        note(&counters, Held::default(), known(20 << 20));
-        assert!(excess(&counters, 64 << 20, 24 << 20).is_none());
-        assert_eq!(excess(&counters, 64 << 20, 20 << 20).unfinished, 8 << 20);
-        assert_eq!(
-            excess(&counters, 64 << 20, 4 << 20).unfinished,
-            (20 << 20) - (768 << 10),
-            "all but a little"
-        );
-        note(&counters, known(20 << 20), known(1 << 20));
-        assert!(excess(&counters, 64 << 20, 0).is_none(), "a little always gets in");
-        note(&counters, known(1 << 20), Held::default());
-        assert_eq!(counters.unfinished_bytes.load(Ordering::Relaxed), 0);
+        assert!(excess(held(0, 20 << 20), 64 << 20, 24 << 20).is_none());
+        assert_eq!(excess(held(0, 20 << 20), 64 << 20, 20 << 20), held(0, 8 << 20));
+        let all_but_a_little = held(0, (20 << 20) - (768 << 10));
+        assert_eq!(excess(held(0, 20 << 20), 64 << 20, 4 << 20), all_but_a_little);
+        assert!(excess(held(0, 1 << 20), 64 << 20, 0).is_none(), "a little always gets in");
     }
 
     #[test]
     fn clients_that_have_not_authenticated_hold_a_sixty_fourth() {
-        let counters = Counters::default();
-        let unknown = |bytes| Held { bytes, is_authenticated: false };
-        note(&counters, Held::default(), unknown(1 << 20));
-        assert!(excess(&counters, 64 << 20, 64 << 20).is_none());
-        note(&counters, unknown(1 << 20), unknown((1 << 20) + 1));
-        assert!(excess(&counters, 64 << 20, 64 << 20).unauthenticated > 256 << 10);
-        // One that authenticates is one of the others.
-        note(&counters, unknown((1 << 20) + 1), Held { bytes: 5, is_authenticated: true });
-        assert_eq!(counters.unauthenticated_bytes.load(Ordering::Relaxed), 0);
+        assert!(excess(held(1 << 20, 1 << 20), 64 << 20, 64 << 20).is_none());
+        assert!(excess(held((1 << 20) + 1, (1 << 20) + 1), 64 << 20, 64 << 20).unauthenticated > 256 << 10);
         assert_eq!(unauthenticated_max(1 << 20), UNAUTHENTICATED_MIN);
         assert_eq!(unauthenticated_max(1 << 50), UNAUTHENTICATED_MAX);
     }

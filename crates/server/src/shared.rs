@@ -55,9 +55,7 @@ pub struct Counters {
     pub unfinished_closed: AtomicU64,
     /// Connections closed because they sent too much without authenticating.
     pub unauthenticated_closed: AtomicU64,
-    /// Bytes now held of requests that are not complete.
-    pub unfinished_bytes: AtomicU64,
-    /// Of these, bytes of clients that have not authenticated.
+    /// Bytes now held of requests that are not complete, of clients that have not authenticated.
     pub unauthenticated_bytes: AtomicU64,
     /// Bytes that the compactor has moved.
     pub compacted_bytes: AtomicU64,

@@ -104,6 +104,8 @@ pub(crate) struct Worker {
     starved: bool,
     /// What was held when it was last decided whom to close.
     relieved: Excess,
+    /// [`Heap::returns`] as this worker has followed it.
+    returned: u64,
     round: u64,
     now_ns: u64,
     next_tick: Instant,
@@ -133,6 +135,7 @@ impl Worker {
             commit: None,
             starved: false,
             relieved: Excess::default(),
+            returned: 0,
             round: 1,
             now_ns: now_ns(),
             next_tick: Instant::now() + TICK,
@@ -294,7 +297,7 @@ impl Worker {
             tracing::debug!(conn = id.0, %error, "connection lost");
         }
         conn.end(&self.shared);
-        admission::note(&self.shared.counters, conn.held, Held::default());
+        admission::note(&self.shared.counters, &self.heap, conn.held, Held::default());
         self.shared.counters.clients.fetch_sub(1, Ordering::Relaxed);
     }
 
@@ -655,7 +658,7 @@ impl Worker {
 fn execute(conn: &mut Conn, core: &mut Core<'_>, lookahead: &mut Lookahead) {
     conn.touched = conn.execute(core, lookahead);
     let holds = conn.holds();
-    admission::note(&core.shared.counters, conn.held, holds);
+    admission::note(&core.shared.counters, core.shared.engine.heap(), conn.held, holds);
     conn.held = holds;
 }
 

@@ -17,6 +17,7 @@ pub(super) fn text(ctx: &Context<'_>) -> String {
     let mut text = Text(String::with_capacity(16 << 10));
     info(&mut text, ctx.shared, ctx.engine);
     counters(&mut text, &ctx.shared.counters);
+    unfinished(&mut text, ctx.shared);
     commits(&mut text, &ctx.shared.counters);
     network(&mut text, ctx.shared);
     keys(&mut text, ctx.engine, &ctx.engine.stats());
@@ -127,8 +128,12 @@ fn counters(text: &mut Text, from: &Counters) {
         text.counter(name, help, read(counter));
     }
     text.gauge("connections", "Connections now.", read(&from.clients));
-    let (unfinished, unauthenticated) = (read(&from.unfinished_bytes), read(&from.unauthenticated_bytes));
+}
+
+fn unfinished(text: &mut Text, shared: &Shared) {
+    let unfinished = shared.engine.heap().unfinished_bytes();
     text.gauge("unfinished_bytes", "Bytes held of requests that are not complete.", unfinished);
+    let unauthenticated = read(&shared.counters.unauthenticated_bytes);
     text.gauge("unauthenticated_bytes", "Of these, of clients that have not authenticated.", unauthenticated);
 }
 

@@ -6,7 +6,6 @@ use crate::conn::{Conn, Core};
 use landfall_heap::Heap;
 use landfall_sockets::ConnId;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// Growth of what unfinished requests hold after which it is decided again whom to close, bytes.
 const RELIEF_STEP: u64 = 64 << 10;
@@ -16,11 +15,8 @@ const STARVING_MIN: usize = 64 << 10;
 impl Worker {
     /// Closes those whose unfinished requests move least, where these hold more than they may.
     pub(super) fn relieve(&mut self) {
-        let counters = &self.shared.counters;
-        let all = Excess {
-            unauthenticated: counters.unauthenticated_bytes.load(Ordering::Relaxed),
-            unfinished: counters.unfinished_bytes.load(Ordering::Relaxed),
-        };
+        self.return_wanted();
+        let all = admission::held(&self.shared.counters, &self.heap);
         let has_grown = all.unauthenticated > self.relieved.unauthenticated
             || all.unfinished > self.relieved.unfinished + RELIEF_STEP;
         if !has_grown {
@@ -29,10 +25,21 @@ impl Worker {
             return;
         }
         self.relieved = all;
-        let excess =
-            admission::excess(counters, self.heap.media().len(), admission::room(counters, &self.heap));
+        let excess = admission::excess(all, self.heap.media().len(), admission::room(&self.heap));
         if !excess.is_none() {
             self.close_slowest(excess);
+        }
+    }
+
+    /// Has unfinished requests return half of what they hold, if a write has found no room.
+    fn return_wanted(&mut self) {
+        if self.heap.take_return_wanted() {
+            self.shared.wake_all();
+        }
+        let returns = self.heap.returns();
+        if std::mem::replace(&mut self.returned, returns) != returns {
+            let unfinished = self.heap.unfinished_bytes() / 2;
+            self.close_slowest(Excess { unauthenticated: 0, unfinished });
         }
     }
 
@@ -43,7 +50,8 @@ impl Worker {
         let holders: Vec<Holder> = self.conns.values().map(|conn| holder(conn)).collect();
         let sum = |of: fn(&Holder) -> bool| holders.iter().filter(|h| of(h)).map(|h| h.held.bytes).sum();
         let own = Excess { unauthenticated: sum(|h| !h.held.is_authenticated), unfinished: sum(|_| true) };
-        let chosen = admission::choose(holders, excess.part(own, &self.shared.counters));
+        let chosen =
+            admission::choose(holders, excess.part(own, admission::held(&self.shared.counters, &self.heap)));
         if let Some(first) = chosen.first() {
             tracing::warn!(conn = first.0, closed = chosen.len(), "unfinished requests hold too much");
         }
@@ -58,7 +66,7 @@ impl Worker {
         let (mut core, _, conns) = self.core_and_conns();
         if let Some(conn) = conns.get_mut(&id) {
             refuse(conn, &mut core, &heap);
-            admission::note(&core.shared.counters, conn.held, Held::default());
+            admission::note(&core.shared.counters, &heap, conn.held, Held::default());
             conn.held = Held::default();
         }
         self.touch(id);
@@ -78,7 +86,7 @@ impl Worker {
         let largest = self.conns.values().filter(|conn| !conn.closing).max_by_key(|conn| conn.inbox.len());
         let Some(conn) = largest.filter(|conn| conn.inbox.len() >= STARVING_MIN) else {
             // Many short ones may hold as much.
-            let unfinished = self.shared.counters.unfinished_bytes.load(Ordering::Relaxed) / 2;
+            let unfinished = self.heap.unfinished_bytes() / 2;
             return self.close_slowest(Excess { unauthenticated: 0, unfinished });
         };
         let (id, bytes) = (conn.id, conn.inbox.len());
