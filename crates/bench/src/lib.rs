@@ -1,8 +1,8 @@
 //! Workloads, peers, side-by-side runs and reports.
 //!
-//! Read [`BenchArgs`] first: what can be measured. [`run`] starts this very executable and every peer found on the
-//! machine, in turns (A B C A B C ...), gives each the same client and the same load on the same file system, and
-//! writes medians, spreads and ratios: never a single run.
+//! Read [`BenchArgs`] first: it says what can be measured. [`run`] starts this very executable and every peer found on
+//! the machine, in turns (A B C A B C ...). Each gets the same client and the same load on the same file system.
+//! Reports show medians, spreads and ratios, never a single run.
 
 mod args;
 mod campaign;

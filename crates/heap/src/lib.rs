@@ -1,11 +1,10 @@
 //! The persistent packet heap: received packets kept as data, packet metadata kept as records.
 //!
-//! Read [`Heap`] first, then [`Writer`], which appends records with one fence a batch. The heap does
-//! no I/O of its own: it stores, flushes and fences through [`landfall_media::Media`], reads no clock and
-//! starts no thread. It does not care which transport filled a frame nor which system a record
-//! belongs to.
+//! Read [`Heap`] first, then [`Writer`], which appends records with one fence a batch. The heap does no I/O of its own:
+//! it stores, flushes and fences through [`landfall_media::Media`], reads no clock and starts no thread. It depends
+//! neither on the transport that filled a frame nor on the system that owns a record.
 //!
-//! Formats and the arguments why they survive any crash are in `docs/format/`.
+//! Formats, and the arguments why they survive any crash, are in `docs/format/`; `docs/glossary.md` explains the words.
 
 #![forbid(unsafe_code)]
 

@@ -1,13 +1,13 @@
 //! HTTP/1.1 over chains of frames: the server's side.
 //!
 //! Read [`Parser`] first. It takes the bytes of a connection as they lie in frames (a [`Chain`]) and yields
-//! [`Request`]s whose bodies are *ranges* of that chain, so that a value is stored by reference to where it
-//! landed. [`ResponseWriter`] encodes replies; a stored value goes after [`ResponseWriter::content_length`],
-//! or between [`ResponseWriter::chunk_header`] and [`ResponseWriter::chunk_end`], by reference.
+//! [`Request`]s whose bodies are *ranges* of that chain, so that a value is stored by reference to where it landed.
+//! [`ResponseWriter`] encodes replies; a stored value follows [`ResponseWriter::content_length`] by reference, or lies
+//! between [`ResponseWriter::chunk_header`] and [`ResponseWriter::chunk_end`].
 //!
-//! Nothing here does I/O, reads a clock, starts a thread or draws entropy. The peer is not trusted: what
-//! could be read in two ways (both framings, folded lines, bare CR or LF, blanks before a colon) is refused,
-//! as an intermediary may have read it in the other one; every length is bounded by [`Limits`].
+//! Nothing here does I/O, reads a clock, starts a thread or draws entropy. The peer is not trusted. What could be read
+//! in two ways (both framings, folded lines, bare CR or LF, blanks before a colon) is refused, because an intermediary
+//! may have read it the other way. [`Limits`] bounds every length.
 //!
 //! Source: RFC 9110 (semantics) and RFC 9112 (HTTP/1.1).
 //!

@@ -1,11 +1,12 @@
 //! The key-value engine: a volatile index over the records of a persistent packet heap.
 //!
-//! Read [`Engine`] first. The engine does no I/O, reads no clock and starts no thread: `now` comes in, and
-//! what must become durable goes out through the caller's [`landfall_heap::Writer`]. Keys are sharded by
-//! hash; each shard has a lock, held for well under a microsecond a command.
+//! Read [`Engine`] first. The engine does no I/O, reads no clock and starts no thread: `now` is an argument, and what
+//! must become durable goes out through the caller's [`landfall_heap::Writer`]. Keys are sharded by hash; each shard
+//! has a lock, held for well under a microsecond a command.
 //!
-//! Two rules hold on every path: a write is acknowledged, and what was read is shown, only once no crash can take back
-//! what it rests on. So every call returns a [`landfall_heap::Gated`] result, which a reply opens: it then waits.
+//! Two rules hold on every path. A write is acknowledged only once no crash can undo it or what it depends on. What was
+//! read is shown only once no crash can undo it. So every call returns a [`landfall_heap::Gated`] result, which a reply
+//! opens; the reply then waits.
 
 #![forbid(unsafe_code)]
 

@@ -1,11 +1,11 @@
 //! A region of persistent bytes, and the media that can back it.
 //!
-//! Read [`Media`] first: it is the one persistence seam of the project. What may be assumed of a
-//! medium is written down in `docs/format/media.md`; nothing above this crate assumes more.
+//! Read [`Media`] first: it is the one persistence seam of the project. `docs/format/media.md` states what may be
+//! assumed of a medium; nothing above this crate assumes more.
 //!
-//! Calling contract: *store* into the image, *flush* what must last, *fence*. After the fence that
-//! covers a flush has succeeded the flushed bytes are durable; before it they may be durable in part,
-//! in any order, or not at all.
+//! Calling contract: *store* into the image, *flush* what must become durable, *fence*. Once the fence that covers a
+//! flush has succeeded, the flushed bytes are durable. Before that they may be durable in part, in any order, or not at
+//! all.
 
 mod batch;
 mod error;

@@ -1,11 +1,11 @@
-//! Who belongs to a PMNet deployment, in which order the devices of a chain stand, and who is alive.
+//! The members of a PMNet deployment, the order of the devices in a chain, and which members are alive.
 //!
-//! Read [`Membership`] first: a source of that knowledge, which is a file for a single chain that stands still, or
-//! etcd. It gives the [`Chain`], and through a [`Watch`] every change of it; with etcd a process also registers
+//! Read [`Membership`] first: a source of that knowledge, which is a file for a single chain that does not change, or
+//! etcd. It gives the [`Chain`] and, through a [`Watch`], every change of it. With etcd a process also registers
 //! itself, and a [`Keeper`] holds its place for as long as the process lives.
 //!
-//! Two rules hold everywhere: a chain's `epoch` grows with each change and never goes back, and whoever cannot be
-//! sure any more that others count on it stops claiming to be a member by itself ([`Keeper::is_member`]).
+//! Two rules hold everywhere. A chain's `epoch` grows with each change and never goes back. A process that can no
+//! longer be sure that others count on it stops claiming to be a member by itself ([`Keeper::is_member`]).
 //!
 //! What is kept where: `docs/pmnet-members.md`. Source: PMNet, §IV-C and §IV-E2.
 

@@ -3,14 +3,15 @@
 //! Read [`Stack`] first. It does no I/O and reads no clock. A driver
 //!
 //! 1. hands it each packet where it landed ([`Stack::receive`]), and the time ([`Stack::handle_time`]),
-//! 2. takes what happened ([`Stack::poll_event`]): payload arrives as extents of the frames it landed in, each
-//!    held once for the receiver,
-//! 3. sends what it fills ([`Stack::poll_transmit`]): headers and small bytes in a buffer, stored bytes by reference,
+//! 2. takes events ([`Stack::poll_event`]): payload arrives as extents of the frames in which it landed, each held once
+//!    for the receiver,
+//! 3. sends the packets that it fills ([`Stack::poll_transmit`]): headers and small bytes in a buffer, stored bytes by
+//!    reference,
 //! 4. comes back no later than [`Stack::deadline`].
 //!
-//! Nothing is copied to reorder, to reassemble or to send again: received segments wait in the frames in which
-//! they came, and replies are sent, and sent again, from the frames that hold the data (["Packets as Persistent
-//! In-Memory Data Structures"][honda], 4.1). What TCP does and what it leaves out, RFC by RFC: `docs/tcp.md`.
+//! Nothing is copied to reorder, to reassemble or to send again. Received segments wait in the frames in which they
+//! landed, and replies are sent, and sent again, from the frames that hold the data (["Packets as Persistent In-Memory
+//! Data Structures"][honda], 4.1). What TCP does and what it leaves out, RFC by RFC: `docs/tcp.md`.
 //!
 //! [honda]: https://doi.org/10.1145/3484266.3487386
 

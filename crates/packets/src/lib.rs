@@ -1,12 +1,12 @@
 //! The AF_XDP transport: whole packets land in frames of the region, and our own TCP keeps them there.
 //!
-//! Read [`Network`] first: it is opened once, over one interface, and makes one [`Transport`] for each worker, with
-//! one queue each. The transport lends chunks of landing runs to the interface (`pool`), hands packets to a
-//! [`landfall_net::Stack`], and sends what that fills: headers from a small run of its own, stored bytes from
-//! where they lie; runs of segments as one long packet each, where that is cheaper (`offload`). A segment that comes
-//! to the wrong queue is passed on by reference to the worker that has its connection (`flows`).
+//! Read [`Network`] first. It is opened once, over one interface, and makes one [`Transport`] for each worker, with one
+//! queue each. The transport lends chunks of landing runs to the interface (`pool`), hands packets to a
+//! [`landfall_net::Stack`], and sends the packets that the stack fills: headers from a small run of its own, stored
+//! bytes from where they lie. Where that is cheaper, a run of segments leaves as one long packet (`offload`). A segment
+//! that arrives at the wrong queue is passed on by reference to the worker that has its connection (`flows`).
 //!
-//! A device that is no TCP transport has its packets land in frames as well: [`LandingMemory`].
+//! A device that is no TCP transport uses [`LandingMemory`], so that its packets land in frames as well.
 //!
 //! [`Transport`]: landfall_sockets::Transport
 

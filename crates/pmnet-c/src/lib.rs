@@ -1,8 +1,8 @@
 //! PMNet for C: what `include/pmnet.h` declares, as a shared and a static library.
 //!
-//! Programs in C read the header and `docs/pmnet-c.md`; programs in Rust use `landfall_pmnet_io::runtime`, on which this
-//! stands. What crosses the boundary is in [`abi`]; pointers are turned into references and back in `sys` alone, where
-//! also every panic ends.
+//! Programs in C read the header and `docs/pmnet-c.md`. Programs in Rust use `landfall_pmnet_io::runtime`, on which
+//! this crate is built. The types that cross the boundary are in [`abi`]. Only `sys` turns pointers into references and
+//! back, and every panic ends there.
 
 #![deny(unsafe_code)]
 

@@ -1,8 +1,8 @@
-//! PMNet over real sockets.
+//! PMNet over kernel sockets.
 //!
 //! - [`runtime`]: clients and servers of any service: [`runtime::Session`], [`runtime::serve`].
-//! - [`generic`]: a service's state made durable, in a file: [`generic::Durable`].
-//! - [`redis`]: side-cars that put PMNet in front of unmodified Redis-protocol servers.
+//! - [`generic`]: makes a service's state durable, in a file: [`generic::Durable`].
+//! - [`redis`]: side-cars that put PMNet in front of unmodified servers of the Redis protocol.
 
 #![forbid(unsafe_code)]
 

@@ -1,7 +1,7 @@
 //! PMNet: an in-network log that acknowledges updates before the server has seen them.
 //!
-//! Source: Seemakhupt et al., *PMNet: In-Network Data Persistence*, ISCA 2021. Four state machines, none of which does
-//! I/O, reads a clock or draws entropy: packets and the time go in, packets and events come out.
+//! Source: Seemakhupt et al., *PMNet: In-Network Data Persistence*, ISCA 2021. The state machines here do no I/O, read
+//! no clock and draw no entropy: packets and the time go in, packets and events come out.
 //!
 //! - [`device::Device`]: the pipeline between clients and servers.
 //! - [`log::Log`]: updates in persistent memory, by identity.
@@ -9,8 +9,8 @@
 //! - [`Client`]: a session's end at the client: order, fragments, acknowledgements, repetition.
 //! - [`Server`]: all sessions of a server: order, applied exactly once, answers.
 //! - [`cache`]: a device's read cache, and what it must know of requests.
-//! - [`auth`]: optional tags, with which nobody without the key is believed.
-//! - [`wire`]: the packets. Byte tables, and who does what with which: `docs/format/pmnet.md`.
+//! - [`auth`]: optional tags; with them, nobody without the key is believed.
+//! - [`wire`]: the packets. Byte tables, and what each party does with which packet: `docs/format/pmnet.md`.
 
 #![forbid(unsafe_code)]
 

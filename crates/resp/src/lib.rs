@@ -1,16 +1,15 @@
 //! RESP2 and RESP3 over chains of frames.
 //!
 //! Read [`Parser`] first. It takes the bytes of a connection as they lie in frames (a [`Chain`]) and yields
-//! [`Command`]s whose arguments are *ranges* of that chain: a value is stored by reference to where it
-//! landed. [`Writer`] encodes replies; a stored value goes between [`Writer::bulk_header`] and
-//! [`Writer::crlf`] by reference, without passing through this crate.
+//! [`Command`]s whose arguments are *ranges* of that chain: a value is stored by reference to where it landed.
+//! [`Writer`] encodes replies; a stored value goes between [`Writer::bulk_header`] and [`Writer::crlf`] by reference,
+//! without passing through this crate.
 //!
-//! Nothing here does I/O, reads a clock, starts a thread or draws entropy. The peer is not trusted: every
-//! count is bounded by [`Limits`], and every malformed byte is a [`ProtocolError`], after which the
-//! connection is to be closed.
+//! Nothing here does I/O, reads a clock, starts a thread or draws entropy. The peer is not trusted: [`Limits`] bounds
+//! every count, and every malformed byte is a [`ProtocolError`], after which the connection is to be closed.
 //!
-//! Source: the RESP specification, <https://redis.io/docs/latest/develop/reference/protocol-spec/>, and the
-//! behaviour of Redis 7 where it is silent.
+//! Source: the RESP specification, <https://redis.io/docs/latest/develop/reference/protocol-spec/>, and the behaviour
+//! of Redis 7 where the specification says nothing.
 //!
 //! [`Chain`]: landfall_media::Chain
 #![forbid(unsafe_code)]

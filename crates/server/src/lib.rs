@@ -1,4 +1,4 @@
-//! The server: transports, protocols and the key-value engine joined in one event loop a worker.
+//! The server: transports, protocols and the key-value engine, joined in one event loop for each worker.
 //!
 //! Read [`Server`] first: [`Server::start`] opens the store of a [`Config`] and serves it until told to stop.
 

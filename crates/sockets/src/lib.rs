@@ -1,9 +1,8 @@
 //! Kernel sockets that receive straight into frames.
 //!
-//! Read [`Transport`] first. A transport owns one worker's sockets: it accepts, receives *into runs of
-//! the region* that a [`Frames`] source lends it, and sends from extents of the region, so that user
-//! space never copies payload. [`open`] picks io_uring where the kernel has it, epoll elsewhere, and
-//! says which and why.
+//! Read [`Transport`] first. A transport owns one worker's sockets. It accepts, receives *into runs of the region* that
+//! a [`Frames`] source lends it, and sends from extents of the region, so that user space never copies payload.
+//! [`open`] picks io_uring where the kernel has it and epoll elsewhere, and says which and why.
 
 mod epoll;
 mod error;

@@ -1,8 +1,8 @@
-//! How to wait for packets: how long to look for them before waiting for the kernel to say that there are some ([`Spin`], and [`Rest`]
-//! for whole loops), and how to wait for a time at most without a timer for each wait ([`Alarm`]).
+//! How to wait for packets. [`Spin`] says how long to busy-poll before waiting in the kernel, and [`Rest`] does so for
+//! whole loops. [`Alarm`] limits the time of a wait without setting a timer for each wait.
 //!
-//! A wait costs two context switches, tens of microseconds; looking costs a core. So a worker looks for a while
-//! after there was something, less and less if that comes to nothing.
+//! A wait costs two context switches, tens of microseconds; busy-polling costs a core. So a worker busy-polls for a
+//! while after there was something, and for a shorter time whenever polling finds nothing.
 
 #![forbid(unsafe_code)]
 

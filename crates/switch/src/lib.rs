@@ -1,7 +1,8 @@
-//! PMNet devices: what carries packets between a [`landfall_pmnet::device::Device`] and a network.
+//! PMNet devices: they carry packets between a [`landfall_pmnet::device::Device`] and a network.
 //!
-//! - [`relay`]: kernel sockets, no privilege. Clients send to the relay, which has a socket towards the server for each.
-//! - [`wire`]: AF_XDP, between two interfaces.
+//! - [`relay`]: kernel sockets, no privilege. Clients send to the relay, which has one socket towards the server for
+//!   each client.
+//! - [`wire`]: AF_XDP, between two interfaces, or as a server's own network card.
 
 mod engine;
 mod error;

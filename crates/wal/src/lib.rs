@@ -1,13 +1,13 @@
-//! Logs by name in a persistent packet heap.
+//! Named logs in a persistent packet heap.
 //!
-//! Read [`Logs`] first. An append logs a *reference* to bytes where they landed, not a copy of them (PASTE,
-//! HotNets 2016). The crate does no I/O, reads no clock and starts no thread: `now` comes in, and what must
-//! become durable goes out through the caller's [`landfall_heap::Writer`].
+//! Read [`Logs`] first. An append logs a *reference* to bytes where they landed, not a copy of them (PASTE, HotNets
+//! 2016). The crate does no I/O, reads no clock and starts no thread: `now` is an argument, and what must become
+//! durable goes out through the caller's [`landfall_heap::Writer`].
 //!
-//! Two rules hold on every path: calls return [`landfall_heap::Gated`] results, which a reply opens and then waits for, and
-//! readers are shown durable entries only.
+//! Two rules hold on every path. Calls return [`landfall_heap::Gated`] results, which a reply opens and then waits for.
+//! Readers are shown durable entries only.
 //!
-//! Records and the argument why they survive any crash: `docs/format/wal.md`.
+//! Records, and the argument why they survive any crash: `docs/format/wal.md`.
 
 #![forbid(unsafe_code)]
 

@@ -1,15 +1,15 @@
 //! AF_XDP: whole packets between a network interface and memory of the caller's.
 //!
-//! Read [`Socket`] first. To receive: [`Interface::find`], [`Umem::register`] a mapped area, [`Socket::open`]
-//! one queue each, [`Socket::fill`] chunks, [`Steering::attach`] the rules that say which packets are ours,
-//! and [`Steering::set_socket`]. Everything else goes on to the kernel as before. A device on the wire has a [`Bridge`] on
-//! each of its two interfaces instead: everything else goes on to the other one.
+//! Read [`Socket`] first. To receive: [`Interface::find`], [`Umem::register`] a mapped area, [`Socket::open`] one queue
+//! each, [`Socket::fill`] chunks, [`Steering::attach`] the rules that say which packets are ours, and
+//! [`Steering::set_socket`]. Everything else goes to the kernel as before. A device on the wire has a [`Bridge`] on
+//! each of its two interfaces instead: everything else goes to the other interface.
 //!
-//! Calling contract: a chunk is the kernel's from [`Socket::fill`] until [`Socket::receive`] reports it, and a
-//! piece from [`Socket::transmit`] until [`Socket::completed`] reports it. A worker's round is: receive,
-//! work, transmit, kick once, take completions, fill.
+//! Calling contract: a chunk belongs to the kernel from [`Socket::fill`] until [`Socket::receive`] reports it, and a
+//! piece from [`Socket::transmit`] until [`Socket::completed`] reports it. A worker's round is: receive, work,
+//! transmit, kick once, take completions, fill.
 //!
-//! Addresses are byte offsets in the UMEM. Needs Linux 6.6 or newer, little-endian.
+//! Addresses are byte offsets in the UMEM. The crate needs Linux 6.6 or newer, little-endian.
 
 mod attached;
 mod bpf;

@@ -6,6 +6,7 @@ mod docs;
 mod gates;
 mod links;
 mod promises;
+mod prose;
 mod sizes;
 mod text;
 mod unsafety;
@@ -88,6 +89,7 @@ fn check(workspace: &Workspace, files: &[TextFile]) -> Vec<Finding> {
     findings.extend(rust.iter().flat_map(text::check_rust));
     findings.extend(links::check(files));
     findings.extend(promises::check(files, &rust));
+    findings.extend(prose::check(files));
     findings.extend(docs::check(workspace, files));
     let edges = crates::wrong_edges(&workspace.packages);
     findings.extend(edges.into_iter().map(|edge| Finding::new("Cargo.toml", 0, edge)));
