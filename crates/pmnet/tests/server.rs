@@ -353,6 +353,22 @@ fn a_response_leaves_when_all_in_front_of_it_is_committed_and_is_kept() {
     assert_eq!(peer.server.poll_work(), None);
 }
 
+/// A client sends its next bypass once a cache has answered the one before, which may be on its way still.
+#[test]
+fn a_bypass_that_comes_behind_a_later_one_does_not_take_the_place_of_its_response() {
+    let config = ServerConfig { responses_kept: 1, ..ServerConfig::default() };
+    let mut peer = Peer::with_rows(config, &[row(4, FIRST_BYPASS + 2)], 0);
+    let later = peer.bypass(5);
+    peer.hear(FIRST_BYPASS + 4, Body::Bypass { after: None, request: b"get" });
+    peer.server.respond(later, b"later", false, peer.now).unwrap();
+    assert_eq!(peer.sent(), [(kind::RESPONSE, FIRST_BYPASS + 5)]);
+    peer.hear(FIRST_BYPASS + 3, Body::Bypass { after: None, request: b"get" });
+    assert_eq!(peer.server.poll_work(), None);
+    peer.hear(FIRST_BYPASS + 5, Body::Bypass { after: None, request: b"get" });
+    let bytes = peer.one_sent();
+    assert_eq!(Packet::parse(&bytes).unwrap().body, Body::Response(b"later"));
+}
+
 #[test]
 fn after_a_restart_what_changed_something_is_lost_and_what_only_reads_is_executed_again() {
     let mut peer = Peer::with_rows(ServerConfig::default(), &[row(4, FIRST_BYPASS + 2)], 0);

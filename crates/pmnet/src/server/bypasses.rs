@@ -94,6 +94,13 @@ impl Bypasses {
         }
     }
 
+    /// Whether a later one has come. A client has one bypass at a time, so it has the response to this one: a cache's, perhaps.
+    /// Executed late, its response would take the place of the one that the client still waits for.
+    pub(super) fn is_past(&self, number: u32) -> bool {
+        let newest = [self.waiting.keys().next_back(), self.busy.last(), Some(&self.answered)];
+        newest.into_iter().flatten().any(|newest| number < *newest) && !self.is_lost(number)
+    }
+
     /// Whether it may have been executed before this incarnation.
     pub(super) fn is_lost(&self, number: u32) -> bool {
         number <= self.before

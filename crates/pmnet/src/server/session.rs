@@ -360,6 +360,10 @@ impl Session {
 
     /// A bypass, or a piece of one.
     pub(super) fn bypass(&mut self, mut request: Request, place: Option<Fragment>, ctx: &mut Context) {
+        if self.numbering == Numbering::Apart && self.bypasses.is_past(request.number) {
+            ctx.stats.duplicates += 1;
+            return;
+        }
         match self.bypasses.known(request.number) {
             Known::Answered(response) => {
                 ctx.stats.duplicates += 1;
