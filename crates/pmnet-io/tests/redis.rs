@@ -454,3 +454,27 @@ fn many_clients_fetch_long_replies_at_once_within_the_servers_bound() {
         assert_eq!(shape(&client.reply()), ("$5000000", 5_000_000));
     }
 }
+
+#[test]
+fn replies_that_slow_readers_leave_are_bounded_in_sum_and_others_are_served() {
+    const MAX: usize = 4 << 20;
+    const GETS: usize = 1000;
+    let Some(redis) = Redis::start() else { return };
+    let pair = Pair::start_with(redis.address, |_| {}, |config| config.replies_bytes_max = MAX);
+    redis.client().call(&["SETRANGE", "k", "9999", "x"]);
+    let mut slow: Vec<Client> = (0..20).map(|_| pair.client()).collect();
+    slow.iter_mut().for_each(|client| (0..GETS).for_each(|_| client.send(&["GET", "k"])));
+    let mut quick = pair.client();
+    let (mut most, mut served) = (0, 0);
+    while most < MAX / 2 || served < 2000 {
+        assert_eq!(shape(&quick.call(&["GET", "k"])), ("$10000", 10_000));
+        most = most.max(pair.report.get().unread_bytes as usize);
+        served += 1;
+        assert!(served < 200_000, "no more than {most} bytes wait");
+    }
+    // Of each connection, two replies may be under way when it has enough.
+    assert!(most <= MAX + 21 * 2 * 12_000, "{most}");
+    for client in &mut slow {
+        (0..GETS).for_each(|_| assert_eq!(shape(&client.reply()), ("$10000", 10_000)));
+    }
+}

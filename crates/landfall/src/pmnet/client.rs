@@ -59,6 +59,9 @@ pub(crate) struct ClientArgs {
     /// Longest request
     #[arg(long, value_name = "SIZE", default_value = "1MiB")]
     max_request: Size,
+    /// Replies that clients have not read, of all connections together; beyond it those that do not read wait
+    #[arg(long, value_name = "SIZE", default_value = "64MiB")]
+    max_replies: Size,
     /// Longest reply that is carried; of a longer one the client gets an error
     #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = parse_reply_size)]
     max_reply: u32,
@@ -136,6 +139,7 @@ impl ClientArgs {
         config.open = self.insecure_no_password;
         config.connections_max = self.max_clients;
         config.pipeline_max = self.max_pipeline;
+        config.replies_bytes_max = usize::try_from(self.max_replies.0).unwrap_or(usize::MAX);
         config.request_bytes_max = usize::try_from(self.max_request.0).unwrap_or(usize::MAX);
         Ok(config)
     }

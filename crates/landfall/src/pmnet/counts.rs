@@ -10,6 +10,7 @@ pub(super) fn client(report: &SidecarReport) -> String {
     let mut text = Text::new("landfall_pmnet_client");
     text.gauge("connections", "Connections of Redis clients", report.connections);
     text.gauge("sessions", "Sessions", report.sessions);
+    text.gauge("unread_bytes", "Bytes held by replies that clients have not read", report.unread_bytes);
     text.counters([
         ("connections_total", "Connections so far", report.accepted),
         ("turned_away_total", "Connections turned away, as there were too many", report.turned_away),

@@ -13,8 +13,6 @@ use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 
-/// Bytes of replies that wait for the client before its next request is looked at.
-const OUTPUT_BYTES_MAX: usize = 8 << 20;
 const QUEUED: &[u8] = b"+QUEUED\r\n";
 const EXEC_ABORT: &[u8] = b"-EXECABORT Transaction discarded because of previous errors.\r\n";
 
@@ -46,6 +44,14 @@ pub(super) struct Connection {
     output: Vec<u8>,
     written: usize,
     slots: VecDeque<Slot>,
+    /// Bytes of replies that are ready behind others that are not.
+    ready_bytes: usize,
+    /// Bytes of replies that may wait for the client before its next request is looked at.
+    pub(super) allowed: usize,
+    /// Requests were left, as replies held more than that.
+    stopped: bool,
+    /// What the budget knows that it holds.
+    pub(super) noted: usize,
     transaction: Option<Transaction>,
     blocked: Option<Blocked>,
     /// The error that the next command gets, which is the last one: the session was lost while none was under way.
@@ -73,6 +79,10 @@ impl Connection {
             output: Vec::new(),
             written: 0,
             slots: VecDeque::new(),
+            ready_bytes: 0,
+            allowed: 0,
+            stopped: false,
+            noted: 0,
             transaction: None,
             blocked: None,
             farewell: None,
@@ -103,7 +113,12 @@ impl Connection {
 
     /// Whether so many bytes of replies wait for the client that no more are to be fetched.
     pub(super) fn has_enough(&self) -> bool {
-        self.output.len() - self.written > OUTPUT_BYTES_MAX
+        self.wants_output() && self.output.capacity() > self.allowed
+    }
+
+    /// Bytes of memory that replies hold.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.output.capacity() + self.ready_bytes
     }
 
     /// Whether replies wait for the client.
@@ -128,7 +143,7 @@ impl Connection {
     }
 
     fn is_full(&self, config: &SidecarConfig) -> bool {
-        self.slots.len() >= config.pipeline_max || self.blocked.is_some() || self.has_enough()
+        self.slots.len() >= config.pipeline_max || self.blocked.is_some() || self.held_bytes() > self.allowed
     }
 
     /// Handles requests as far as it goes.
@@ -155,6 +170,12 @@ impl Connection {
             }
         }
         self.flush_slots();
+        self.stopped = self.held_bytes() > self.allowed;
+    }
+
+    /// Whether requests that are here were left because of what replies held, and need not be any longer.
+    pub(super) fn goes_on(&self) -> bool {
+        self.stopped && self.held_bytes() <= self.allowed
     }
 
     fn handle(
@@ -372,20 +393,25 @@ impl Connection {
 
     fn reply(&mut self, bytes: Vec<u8>) {
         match Reply::whole(bytes) {
-            Some(reply) => self.slots.push_back(Slot::Ready(reply)),
+            Some(reply) => self.push_ready(reply),
             None => self.close_with("LANDFALL the side-car has no whole reply to this command; report this"),
         }
         self.flush_slots();
     }
 
+    fn push_ready(&mut self, reply: Reply) {
+        self.ready_bytes += reply.capacity();
+        self.slots.push_back(Slot::Ready(reply));
+    }
+
     fn reply_error(&mut self, text: &str) {
-        self.slots.push_back(Slot::Ready(Reply::error(text)));
+        self.push_ready(Reply::error(text));
         self.flush_slots();
     }
 
     /// The last thing that the client is told.
     fn close_with(&mut self, text: &str) {
-        self.slots.push_back(Slot::Ready(Reply::error(text)));
+        self.push_ready(Reply::error(text));
         self.manners.closing = true;
     }
 
@@ -396,7 +422,9 @@ impl Connection {
             && let Slot::Update(_, constant) = slot
         {
             let whole = Reply::whole(constant.to_vec());
-            *slot = Slot::Ready(whole.unwrap_or_else(|| Reply::error("ERR the command was executed")));
+            let reply = whole.unwrap_or_else(|| Reply::error("ERR the command was executed"));
+            self.ready_bytes += reply.capacity();
+            *slot = Slot::Ready(reply);
         }
         self.flush_slots();
     }
@@ -431,6 +459,7 @@ impl Connection {
             }
             self.blocked = None;
         }
+        self.ready_bytes += reply.capacity();
         self.slots[at] = Slot::Ready(reply);
         self.flush_slots();
         None
@@ -463,7 +492,9 @@ impl Connection {
         let error = format!("LANDFALL {why}; the command may have been executed or not");
         for slot in &mut self.slots {
             if !matches!(slot, Slot::Ready(_)) {
-                *slot = Slot::Ready(Reply::error(&error));
+                let reply = Reply::error(&error);
+                self.ready_bytes += reply.capacity();
+                *slot = Slot::Ready(reply);
             }
         }
         self.manners.closing = true;
@@ -473,8 +504,18 @@ impl Connection {
     fn flush_slots(&mut self) {
         while matches!(self.slots.front(), Some(Slot::Ready(_))) {
             if let Some(Slot::Ready(reply)) = self.slots.pop_front() {
+                self.ready_bytes -= reply.capacity();
                 reply.append_to(&mut self.output);
             }
+        }
+    }
+
+    /// A client that never catches up leaves nothing behind: what it has taken is freed once that is half.
+    fn free_written(&mut self) {
+        if self.written >= self.output.len() / 2 {
+            self.output.drain(..self.written);
+            self.output.shrink_to_fit();
+            self.written = 0;
         }
     }
 
@@ -483,13 +524,15 @@ impl Connection {
         while self.wants_output() {
             match self.stream.write(&self.output[self.written..]) {
                 Ok(len) => self.written += len,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.free_written();
+                    return Ok(());
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
         }
-        self.output.clear();
-        self.output.shrink_to(OUTPUT_BYTES_MAX);
+        self.output = Vec::new();
         self.written = 0;
         Ok(())
     }

@@ -4,12 +4,14 @@
 //! are given to the next connections, so that a client that connects for each command starts none.
 
 mod blocking;
+mod budget;
 mod connection;
 mod local;
 mod poller;
 mod reply;
 
 use crate::runtime::{Published, RuntimeError, SessionId, Sessions};
+use budget::Budget;
 use connection::Connection;
 use landfall_pmnet::ClientConfig;
 use landfall_pmnet::auth::Key;
@@ -63,6 +65,8 @@ pub struct SidecarConfig {
     pub connections_max: usize,
     /// Requests of a connection that may be under way.
     pub pipeline_max: usize,
+    /// What replies may hold that clients have not read, all connections together, bytes; beyond it whoever does not read waits.
+    pub replies_bytes_max: usize,
     /// Longest request, bytes.
     pub request_bytes_max: usize,
     /// Sessions that are kept for connections to come.
@@ -85,6 +89,7 @@ impl SidecarConfig {
             typed_early: false,
             connections_max: 4096,
             pipeline_max: 1024,
+            replies_bytes_max: 64 << 20,
             request_bytes_max: 4 << 20,
             sessions_kept: 256,
         }
@@ -110,6 +115,8 @@ pub struct SidecarReport {
     pub listens: Option<SocketAddr>,
     /// Connections now.
     pub connections: u64,
+    /// Bytes that replies hold which clients have not read.
+    pub unread_bytes: u64,
     /// Connections so far.
     pub accepted: u64,
     /// Connections turned away, as there were too many.
@@ -166,6 +173,7 @@ struct Sidecar {
     poller: Poller,
     rest: Rest,
     connections: BTreeMap<u64, Connection>,
+    budget: Budget,
     owners: BTreeMap<SessionId, u64>,
     /// Sessions whose connection is gone, and what they have under way.
     orphans: BTreeMap<SessionId, usize>,
@@ -205,6 +213,7 @@ impl Sidecar {
         let report = SidecarReport { listens: listener.local_addr().ok(), ..SidecarReport::default() };
         published.set(report);
         Ok(Self {
+            budget: Budget::new(config.replies_bytes_max, config.connections_max),
             config,
             listener,
             sessions,
@@ -339,6 +348,7 @@ impl Sidecar {
                 connection.session.map(|session| self.owners.insert(session, id));
             }
             let before = connection.session;
+            connection.allowed = self.budget.allowed(connection.noted);
             connection.advance(&mut self.sessions, &self.config, &mut self.report);
             let after = connection.session;
             if before != after {
@@ -346,6 +356,9 @@ impl Sidecar {
                 after.map(|session| self.owners.insert(session, id));
             }
             let written = connection.write();
+            let bytes = connection.held_bytes();
+            self.budget.note(std::mem::replace(&mut connection.noted, bytes), bytes);
+            connection.allowed = self.budget.allowed(bytes);
             let held = connection.has_enough();
             if let Some(session) = connection.session {
                 self.sessions.hold(session, held);
@@ -355,6 +368,9 @@ impl Sidecar {
             } else {
                 let (input, output) = (connection.wants_input(&self.config), connection.wants_output());
                 self.poller.want(&connection.stream, id, input, output)?;
+                if connection.goes_on() {
+                    self.touched.insert(id);
+                }
             }
         }
         Ok(())
@@ -428,6 +444,7 @@ impl Sidecar {
     fn close(&mut self, id: u64) {
         let Some(connection) = self.connections.remove(&id) else { return };
         self.poller.forget(&connection.stream, id);
+        self.budget.note(connection.noted, 0);
         let Some(session) = connection.session else { return };
         self.owners.remove(&session);
         self.sessions.hold(session, false);
@@ -443,6 +460,7 @@ impl Sidecar {
         }
         self.told = Instant::now();
         self.report.connections = self.connections.len() as u64;
+        self.report.unread_bytes = self.budget.held() as u64;
         self.report.sessions = self.sessions.len() as u64;
         self.report.unsent = self.sessions.unsent();
         self.report.unauthentic = self.sessions.unauthentic();

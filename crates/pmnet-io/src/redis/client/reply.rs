@@ -24,11 +24,20 @@ impl Reply {
         resp::is_null(&self.0)
     }
 
+    /// Bytes of memory that it holds.
+    pub(super) fn capacity(&self) -> usize {
+        self.0.capacity()
+    }
+
     /// Goes behind what a client is sent already.
     pub(super) fn append_to(self, output: &mut Vec<u8>) {
         if output.is_empty() {
             *output = self.0;
         } else {
+            // Doubling would hold twice what waits.
+            if output.capacity() - output.len() < self.0.len() {
+                output.reserve_exact(self.0.len().max(output.len() / 8));
+            }
             output.extend_from_slice(&self.0);
         }
     }
