@@ -8,6 +8,7 @@ use crate::http::{AwaitedBody, HttpSession};
 use crate::landing::{Inbox, Landing};
 use crate::lookahead::Lookahead;
 use crate::pace::Pace;
+use crate::phase::{Listed, Phase, Receiving, Sending};
 use crate::reply::Outbox;
 use crate::resp::Session;
 use crate::shared::count;
@@ -56,20 +57,11 @@ pub(crate) struct Conn {
     pub(crate) inbox: Inbox,
     pub(crate) outbox: Outbox,
     pub(crate) park: Option<Park>,
-    /// A send is with the transport.
-    pub(crate) sending: bool,
-    /// Bytes of that send.
-    pub(crate) sending_len: usize,
-    /// Of these, bytes that had not left when that was last looked at.
-    pub(crate) unsent: usize,
-    /// Receiving is paused.
-    pub(crate) paused: bool,
-    /// Nothing more is parsed; the connection goes once its replies are out.
-    pub(crate) closing: bool,
-    /// Handed to the transport for closing.
-    pub(crate) closed: bool,
-    /// The client sends no more.
-    pub(crate) eof: bool,
+    pub(crate) phase: Phase,
+    pub(crate) listed: Listed,
+    pub(crate) receiving: Receiving,
+    /// The send that the transport has. It has one at a time.
+    pub(crate) sending: Option<Sending>,
     /// When the client last did something, milliseconds.
     pub(crate) active_ms: u64,
     /// When it connected, milliseconds.
@@ -84,18 +76,10 @@ pub(crate) struct Conn {
     spent: u64,
     /// Bytes on their way that belong to a refused body.
     passing: usize,
-    /// The transport receives as much as comes.
-    pub(crate) trusted: bool,
     /// What is computed of the value that it waits for.
     ahead: Option<Ahead>,
-    /// On the list of connections to be serviced this round.
-    pub(crate) touched: bool,
     /// What its first command has been waiting for.
     pub(crate) tail: Option<Tail>,
-    /// On the list of connections that wait for a log to grow.
-    pub(crate) tailing: bool,
-    /// On the list of connections whose replies or commands wait for a commit.
-    pub(crate) waiting: bool,
     /// When the packet that arrived last did, Unix nanoseconds; 0: its transport does not know.
     pub(crate) arrival_ns: u64,
     /// Epoch in which it was last counted as active.
@@ -109,9 +93,9 @@ pub(crate) struct Core<'a> {
     pub(crate) round: u64,
     pub(crate) now_ns: u64,
     pub(crate) worker: usize,
-    /// Of the command about to be executed.
+    /// What the command about to be executed has waited for.
     pub(crate) tail: Option<Tail>,
-    /// The same.
+    /// What is known of the checksum of that command's value.
     pub(crate) known_crc: Option<KnownCrc>,
 }
 
@@ -136,13 +120,10 @@ impl Conn {
             inbox: Inbox::new(apart),
             outbox: Outbox::default(),
             park: None,
-            sending: false,
-            sending_len: 0,
-            unsent: 0,
-            paused: false,
-            closing: false,
-            closed: false,
-            eof: false,
+            phase: Phase::default(),
+            listed: Listed::default(),
+            receiving: Receiving::default(),
+            sending: None,
             active_ms: now_ms,
             since_ms: now_ms,
             arriving: Pace::default(),
@@ -150,12 +131,8 @@ impl Conn {
             held: Held::default(),
             spent: 0,
             passing: 0,
-            trusted: false,
             ahead: None,
-            touched: false,
             tail: None,
-            tailing: false,
-            waiting: false,
             arrival_ns: 0,
             epoch: 0,
         }
@@ -193,19 +170,18 @@ impl Conn {
 
     /// Output that is queued or on its way.
     pub(crate) fn output_len(&self) -> usize {
-        self.outbox.len() + self.sending_len
+        self.outbox.len() + self.sending.map_or(0, |sending| sending.len)
     }
 
     /// A send has ended, and its buffers came back; its bytes.
     pub(crate) fn sent(&mut self, buffers: landfall_sockets::Outgoing) -> u64 {
-        self.sending = false;
         self.outbox.recycle(buffers);
-        std::mem::take(&mut self.sending_len) as u64
+        self.sending.take().map_or(0, |sending| sending.len as u64)
     }
 
     /// True when commands may be executed now.
     fn may_execute(&self, config: &Config) -> bool {
-        !self.closing && self.park.is_none() && self.output_len() < config.max_output.0 as usize
+        !self.phase.is_closing() && self.park.is_none() && self.output_len() < config.max_output.0 as usize
     }
 
     /// Executes what has arrived, up to the pipeline limit. True if more could be executed at once.
@@ -231,7 +207,7 @@ impl Conn {
         };
         outcome.unwrap_or_else(|error| {
             tracing::error!(%error, "received bytes cannot be read");
-            self.closing = true;
+            self.phase.advance(Phase::Closing);
             false
         })
     }
@@ -287,7 +263,7 @@ impl Conn {
                 }
                 Step::End(end) => {
                     from = end;
-                    self.closing = true;
+                    self.phase.advance(Phase::Closing);
                 }
             }
         }
@@ -299,10 +275,10 @@ impl Conn {
 
     /// So many bytes are done with; or all, where the connection ends.
     fn consumed(&mut self, core: &mut Core<'_>, heap: &Heap, count: usize) {
-        if count > 0 || self.closing {
+        if count > 0 || self.phase.is_closing() {
             self.ahead = None;
         }
-        if self.closing {
+        if self.phase.is_closing() {
             // All of it, or what a refusal has not yet let go of.
             return self.inbox.clear(heap);
         }
@@ -340,7 +316,7 @@ impl Conn {
             // What it waits for may not come for an hour.
             Some(park) => matches!(park, Park::Log(_)),
         };
-        let bytes = if waits && !self.closing { self.inbox.pinned() } else { 0 };
+        let bytes = if waits && !self.phase.is_closing() { self.inbox.pinned() } else { 0 };
         Held { bytes, is_authenticated }
     }
 
@@ -378,7 +354,7 @@ impl Conn {
                 Outcome::Done => reply.finish(),
                 Outcome::Close => {
                     reply.finish();
-                    self.closing = true;
+                    self.phase.advance(Phase::Closing);
                 }
                 Outcome::Wait(until) => {
                     reply.abandon();
@@ -525,7 +501,7 @@ impl Conn {
         }
         reply.finish();
         count(&core.shared.counters.errors, 1);
-        self.closing = true;
+        self.phase.advance(Phase::Closing);
         self.inbox.clear(heap);
     }
 

@@ -16,6 +16,7 @@ pub mod logs;
 mod lookahead;
 mod maintenance;
 mod pace;
+mod phase;
 mod process;
 pub mod reply;
 pub mod resp;

@@ -15,6 +15,7 @@ use crate::conn::{Conn, Core, Park, Speaks};
 use crate::http::HttpSession;
 use crate::landing::{Aside, Landing};
 use crate::lookahead::Lookahead;
+use crate::phase::{Phase, Sending};
 use crate::resp::Session;
 use crate::shared::{COMMIT_BOUNDS_US, Shared, count, now_ns};
 use crate::tails::Tails;
@@ -159,7 +160,7 @@ impl Worker {
     /// Stopping: what was accepted is answered, what is unfinished is let go.
     fn drain(&mut self) -> Result<(), TransportError> {
         let until = Instant::now() + DRAIN_MAX;
-        self.conns.values_mut().for_each(|conn| conn.closing = true);
+        self.conns.values_mut().for_each(|conn| conn.phase.advance(Phase::Closing));
         let all: Vec<ConnId> = self.conns.keys().copied().collect();
         all.into_iter().for_each(|id| self.touch(id));
         while !(self.conns.is_empty() && self.commit.is_none()) && Instant::now() < until {
@@ -240,7 +241,9 @@ impl Worker {
         };
         let mut conn = Box::new(Conn::new(id, speaks, self.transport.lands_apart(), self.now_ns / 1_000_000));
         // Who comes while the server stops does not hold it up.
-        conn.closing = shared.is_stopping();
+        if shared.is_stopping() {
+            conn.phase.advance(Phase::Closing);
+        }
         if clients > shared.config.max_clients as u64 {
             count(&shared.counters.rejected_connections, 1);
             let mut reply = conn.outbox.begin(&self.heap, self.round);
@@ -249,7 +252,7 @@ impl Worker {
                     .error("ERR max number of clients reached");
             }
             reply.finish();
-            conn.closing = true;
+            conn.phase.advance(Phase::Closing);
         }
         self.conns.insert(id, conn);
         self.touch(id);
@@ -257,7 +260,7 @@ impl Worker {
 
     fn receive(&mut self, id: ConnId, extent: Extent, arrival_ns: u64) {
         count(&self.shared.counters.input_bytes, u64::from(extent.len()));
-        let Some(conn) = self.conns.get_mut(&id).filter(|conn| !conn.closing) else {
+        let Some(conn) = self.conns.get_mut(&id).filter(|conn| !conn.phase.is_closing()) else {
             return self.heap.runs().release(extent);
         };
         conn.inbox.push(&self.heap, extent);
@@ -269,7 +272,7 @@ impl Worker {
             self.active += 1;
         }
         // It may wait for its turn for several rounds, in which it must not send without bound.
-        let is_behind = conn.touched;
+        let is_behind = conn.listed.touched;
         self.touch(id);
         if is_behind {
             self.regulate(id);
@@ -286,7 +289,7 @@ impl Worker {
 
     fn mark_eof(&mut self, id: ConnId) {
         if let Some(conn) = self.conns.get_mut(&id) {
-            conn.eof = true;
+            conn.phase.advance(Phase::HalfClosed);
             self.touch(id);
         }
     }
@@ -304,7 +307,7 @@ impl Worker {
     /// Puts a connection on this round's list.
     fn touch(&mut self, id: ConnId) {
         if let Some(conn) = self.conns.get_mut(&id)
-            && !std::mem::replace(&mut conn.touched, true)
+            && !std::mem::replace(&mut conn.listed.touched, true)
         {
             self.touched.push(id);
         }
@@ -369,15 +372,14 @@ impl Worker {
     fn send(&mut self, id: ConnId) -> bool {
         let Some(conn) = self.conns.get_mut(&id) else { return false };
         let heap = &self.heap;
-        if conn.held.is_authenticated && !std::mem::replace(&mut conn.trusted, true) {
+        if conn.held.is_authenticated && !std::mem::replace(&mut conn.receiving.is_trusted, true) {
             self.transport.trust(id);
         }
-        if !conn.sending
-            && !conn.closed
+        if conn.sending.is_none()
+            && !conn.phase.is_closed()
             && let Some(out) = conn.outbox.take_ready(|ticket| heap.is_durable(ticket))
         {
-            conn.sending_len = out.len();
-            conn.sending = true;
+            conn.sending = Some(Sending::new(out.len()));
             if let Some(buffers) = self.transport.send(&mut self.landing, id, out) {
                 count(&self.shared.counters.output_bytes, conn.sent(buffers));
             }
@@ -391,7 +393,7 @@ impl Worker {
     fn wait_for_commit(&mut self, id: ConnId) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         if let Some(Park::Log(tail)) = conn.park
-            && !std::mem::replace(&mut conn.tailing, true)
+            && !std::mem::replace(&mut conn.listed.tailing, true)
         {
             self.tails.add(id, tail.until_ms);
         }
@@ -403,7 +405,7 @@ impl Worker {
         };
         if over {
             conn.park = None;
-            conn.touched = true;
+            conn.listed.touched = true;
         }
         let ticket = match conn.park {
             Some(Park::On(Until::Ticket(ticket))) => Some(ticket),
@@ -412,7 +414,7 @@ impl Worker {
         if ticket.is_none() && !matches!(conn.park, Some(Park::On(_))) {
             return;
         }
-        if !std::mem::replace(&mut conn.waiting, true) {
+        if !std::mem::replace(&mut conn.listed.waiting, true) {
             self.waiting.push(id);
         }
         if conn.park == Some(Park::On(Until::Space)) {
@@ -426,22 +428,23 @@ impl Worker {
     fn regulate(&mut self, id: ConnId) -> bool {
         let Some(conn) = self.conns.get_mut(&id) else { return false };
         let limit = self.shared.config.max_output.0 as usize;
-        let waits = conn.park.is_some() || conn.touched;
+        let waits = conn.park.is_some() || conn.listed.touched;
         let full = conn.output_len() >= limit || (waits && conn.inbox.len() >= limit.min(WAITING_BYTES_MAX));
-        if full != conn.paused && !conn.closed {
-            conn.paused = full;
+        if full != conn.receiving.is_paused && !conn.phase.is_closed() {
+            conn.receiving.is_paused = full;
             if full { self.transport.pause(id) } else { self.transport.resume(&mut self.landing, id) }
         }
-        let idle = !conn.sending && conn.outbox.is_empty();
+        let idle = conn.sending.is_none() && conn.outbox.is_empty();
         // Who has ended the stream does not wait for what others may append.
         let parked = !matches!(conn.park, None | Some(Park::Log(_)));
-        let ends = conn.closing || (conn.eof && !parked && !conn.touched);
-        if ends && idle && !conn.closed {
-            conn.closed = true;
+        let ends =
+            conn.phase.is_closing() || (conn.phase == Phase::HalfClosed && !parked && !conn.listed.touched);
+        if ends && idle && !conn.phase.is_closed() {
+            conn.phase.advance(Phase::Closed);
             conn.inbox.clear(&self.heap);
             self.transport.close(&mut self.landing, id);
         }
-        conn.touched
+        conn.listed.touched
     }
 
     /// In measurements: what stands in for the store makes the round's writes durable.
@@ -523,7 +526,7 @@ impl Worker {
         for conn in self.conns.values_mut() {
             if conn.outbox.waits_for(|ticket| self.heap.is_durable(ticket)).is_some() {
                 conn.outbox.clear(&self.heap);
-                conn.closing = true;
+                conn.phase.advance(Phase::Closing);
             }
         }
     }
@@ -546,7 +549,7 @@ impl Worker {
     fn look_at_waiting(&mut self) {
         for id in std::mem::take(&mut self.waiting) {
             if let Some(conn) = self.conns.get_mut(&id) {
-                conn.waiting = false;
+                conn.listed.waiting = false;
                 // Whoever waits for space looks again: whether it is enough, only the command can tell.
                 let waits = |ticket| !self.heap.is_durable(ticket);
                 if let Some(Park::On(until)) = conn.park
@@ -583,7 +586,7 @@ impl Worker {
             .is_some_and(|workers| workers[self.id].logs_grown.swap(false, Ordering::AcqRel));
         for (id, _) in self.tails.take(grown, self.now_ns / 1_000_000) {
             if let Some(conn) = self.conns.get_mut(&id) {
-                conn.tailing = false;
+                conn.listed.tailing = false;
                 if matches!(conn.park, Some(Park::Log(_))) {
                     conn.park = None;
                 }
@@ -633,10 +636,9 @@ impl Worker {
     }
 
     fn cut_off(&mut self, id: ConnId) {
-        if let Some(conn) = self.conns.get_mut(&id).filter(|conn| !conn.closed) {
+        if let Some(conn) = self.conns.get_mut(&id).filter(|conn| !conn.phase.is_closed()) {
             count(&self.shared.counters.timeouts, 1);
-            conn.closing = true;
-            conn.closed = true;
+            conn.phase.advance(Phase::Closed);
             conn.inbox.clear(&self.heap);
             conn.outbox.clear(&self.heap);
             self.transport.reset(&mut self.landing, id);
@@ -656,7 +658,7 @@ impl Worker {
 
 /// Executes what a connection has sent.
 fn execute(conn: &mut Conn, core: &mut Core<'_>, lookahead: &mut Lookahead) {
-    conn.touched = conn.execute(core, lookahead);
+    conn.listed.touched = conn.execute(core, lookahead);
     let holds = conn.holds();
     admission::note(&core.shared.counters, core.shared.engine.heap(), conn.held, holds);
     conn.held = holds;
@@ -691,18 +693,14 @@ fn speaks_http(shared: &Shared) -> Speaks {
 
 /// Notes how much of a reply has left.
 fn note_sent(conn: &mut Conn, transport: &dyn Transport, now_ms: u64) {
-    if !conn.sending {
-        return;
-    }
+    let Some(sending) = &mut conn.sending else { return };
     if !conn.leaving.is_under_way() {
         conn.leaving.begin(now_ms);
-        conn.unsent = conn.sending_len;
     }
-    let unsent = transport.unsent(conn.id).unwrap_or(conn.unsent).min(conn.unsent);
-    if unsent < conn.unsent {
-        conn.leaving.add((conn.unsent - unsent) as u64);
+    let left = sending.progress(transport.unsent(conn.id));
+    if left > 0 {
+        conn.leaving.add(left as u64);
         conn.active_ms = now_ms;
-        conn.unsent = unsent;
     }
 }
 
@@ -726,7 +724,7 @@ fn set_aside(conn: &mut Conn, landing: &mut Landing, now_ms: u64) {
 
 /// Idle for too long, or a request or a reply that does not move.
 fn is_overdue(conn: &mut Conn, config: &Config, now_ms: u64) -> bool {
-    if conn.arriving.is_under_way() && (conn.paused || conn.park.is_some()) {
+    if conn.arriving.is_under_way() && (conn.receiving.is_paused || conn.park.is_some()) {
         // It is we who do not take it.
         conn.arriving.begin(now_ms);
     }

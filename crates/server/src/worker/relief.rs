@@ -80,10 +80,11 @@ impl Worker {
             return self.shared.wake_maintenance();
         }
         // Whoever waits for its turn gives back what it holds, once that has come.
-        if self.conns.values().any(|conn| conn.touched && conn.inbox.len() >= STARVING_MIN) {
+        if self.conns.values().any(|conn| conn.listed.touched && conn.inbox.len() >= STARVING_MIN) {
             return;
         }
-        let largest = self.conns.values().filter(|conn| !conn.closing).max_by_key(|conn| conn.inbox.len());
+        let largest =
+            self.conns.values().filter(|conn| !conn.phase.is_closing()).max_by_key(|conn| conn.inbox.len());
         let Some(conn) = largest.filter(|conn| conn.inbox.len() >= STARVING_MIN) else {
             // Many short ones may hold as much.
             let unfinished = self.heap.unfinished_bytes() / 2;

@@ -1,0 +1,55 @@
+//! What a writer that finds no room waits for, and when it reports that the region is full.
+
+use super::{Urgency, Writer};
+use crate::entry::{Entry, Source};
+use crate::error::HeapError;
+use landfall_media::RUN_SIZE;
+
+impl Writer {
+    /// Makes sure that runs are free for the bytes to be placed: a writer that waits for them must be heard once, with all
+    /// that it needs.
+    #[inline]
+    pub(super) fn check_runs(&mut self, entries: &[Entry<'_>]) -> Result<(), HeapError> {
+        let placed =
+            |entry: &Entry<'_>| if let Source::Bytes(bytes) = entry.value { bytes.len() as u64 } else { 0 };
+        let runs = entries.iter().map(placed).sum::<u64>() / RUN_SIZE;
+        // Where nobody makes space, what fits is found out by trying.
+        let is_asked = runs > 0 && self.heap.is_cleaned();
+        let runs = if is_asked { u32::try_from(runs).unwrap_or(u32::MAX) } else { 0 };
+        if self.heap.runs.free_count().saturating_sub(self.heap.writer_reserve()) > runs {
+            self.asked_unfinished = None;
+            return Ok(());
+        }
+        let waits = self.heap.may_wait_for(runs);
+        Err(self.wait_or_full(waits))
+    }
+
+    #[cold]
+    fn wait_or_full(&mut self, waits: bool) -> HeapError {
+        let asked = if waits { None } else { self.heap.looks_if_stale() };
+        // One look since this was asked first is enough.
+        let asks = asked.filter(|looks| self.asked.is_none_or(|asked| asked == *looks));
+        self.asked = asks;
+        if waits || asks.is_some() || self.ask_unfinished() { HeapError::Cleaning } else { HeapError::Full }
+    }
+
+    /// Where cleaning does not help: asks for the space of requests that are not complete. Who waits is woken then.
+    fn ask_unfinished(&mut self) -> bool {
+        let since = *self.asked_unfinished.get_or_insert_with(|| self.heap.returns());
+        let asks = self.heap.ask_unfinished(since);
+        if !asks {
+            self.asked_unfinished = None;
+        }
+        asks
+    }
+
+    /// What to say when no run was to be had.
+    pub(crate) fn no_run(&mut self) -> HeapError {
+        let waits = match (self.urgency_base, self.urgency) {
+            (Urgency::Compact, _) => false,
+            (_, Urgency::Delete) => self.heap.may_wait_for_any(),
+            _ => self.heap.may_wait_for(1),
+        };
+        if self.is_compactor() { HeapError::Full } else { self.wait_or_full(waits) }
+    }
+}
