@@ -2,7 +2,8 @@
 //!
 //! Read [`BenchArgs`] first: what can be measured. [`run`] starts this very executable and every peer found on the
 //! machine, in turns (A B C A B C ...), gives each the same client and the same load on the same file system, and
-//! writes medians, spreads and ratios: never a single run.
+//! writes medians, spreads and ratios: never a single run. The program is `landfall-bench`, which holds every command of
+//! `landfall` too; `landfall bench` starts it.
 
 mod args;
 mod campaign;
@@ -25,6 +26,8 @@ use std::process::ExitCode;
 
 /// Runs a benchmark; what it found is in the output folder, progress goes to standard error.
 pub fn run(args: &BenchArgs) -> ExitCode {
+    // Its own servers say here what goes wrong.
+    landfall::log::to_stderr().with_max_level(tracing::Level::WARN).with_target(false).init();
     sys::note_stop_signals();
     let outcome = match &args.command {
         BenchCommand::Kv(args) => campaign::run(args),

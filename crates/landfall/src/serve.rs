@@ -17,7 +17,7 @@ const SPIN: Duration = Duration::from_micros(50);
 
 /// Flags of `landfall serve`. Each may also stand in the configuration file; flags win.
 #[derive(Debug, Default, Args)]
-pub(crate) struct ServeArgs {
+pub struct ServeArgs {
     /// Directory of the region (created if absent), or a DAX device [default: landfall-data]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,

@@ -1,7 +1,7 @@
 //! The applications that are measured.
 
 use super::design::On;
-use landfall_handlers::Structure;
+use landfall_bench_handlers::Structure;
 use serde::{Serialize, Serializer};
 use std::borrow::Cow;
 

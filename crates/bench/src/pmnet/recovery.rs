@@ -13,7 +13,7 @@ use crate::error::BenchError;
 use crate::measure::stats::Summary;
 use crate::paper::sys::pin;
 use crate::{check_stop, say};
-use landfall_handlers::Structure;
+use landfall_bench_handlers::Structure;
 use landfall_pmnet::ClientConfig;
 use landfall_pmnet::client::Event;
 use landfall_pmnet_io::runtime::{SessionId, Sessions};

@@ -7,7 +7,7 @@ use crate::pmnet::compare::{Row, find};
 use crate::pmnet::design::{Design, On, PMNET, PMNET_3, PMNET_CACHE, PMNET_FILE, Spec, Waits};
 use crate::pmnet::sections::{PAYLOAD, app, copies};
 use crate::report::targets::{Bound, Target};
-use landfall_handlers::Structure;
+use landfall_bench_handlers::Structure;
 use serde::Serialize;
 
 /// A target, and what the paper found.

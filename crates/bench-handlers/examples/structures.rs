@@ -1,9 +1,9 @@
 //! Fills each of the five structures, in a region of its own in a temporary file, and times durable inserts.
 //!
-//! `cargo run --release -p landfall-handlers --example structures -- /dev/shm`; without a folder, in the system's temporary one.
+//! `cargo run --release -p landfall-bench-handlers --example structures -- /dev/shm`; without a folder, in the system's temporary one.
 #![allow(clippy::print_stdout, reason = "it is a command-line example")]
 
-use landfall_handlers::{Op, Request, Store, StoreOptions, Structure};
+use landfall_bench_handlers::{Op, Request, Store, StoreOptions, Structure};
 use landfall_media::{Media, MediaKind, OpenOptions, RUN_SIZE, open};
 use std::error::Error;
 use std::path::Path;

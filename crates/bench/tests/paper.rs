@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{BenchPlace, landfall};
+use common::{BenchPlace, landfall_bench};
 use std::process::{Command, Stdio};
 
 /// Sections short enough for a test; together they use every kind of server but LevelDB, and both clients.
@@ -19,7 +19,7 @@ fn quick_run_of_the_papers_measurements_reports_and_leaves_nothing() {
     let (work, out) = (&place.work, &place.out);
     let flags = ["bench", "paper", "--quick", "--only", SECTIONS];
     let paths = ["--dir", work.to_str().unwrap(), "--out", out.to_str().unwrap()];
-    let output = landfall(&[&flags[..], &paths[..]].concat());
+    let output = landfall_bench(&[&flags[..], &paths[..]].concat());
     let words = String::from_utf8_lossy(&output.stderr).into_owned();
     if words.contains("no hosts can be made here") {
         eprintln!("SKIP: {words}");

@@ -5,7 +5,7 @@
 mod common;
 
 use common::{Model, Step, apply, create, open};
-use landfall_handlers::{HandlerError, Structure};
+use landfall_bench_handlers::{HandlerError, Structure};
 use landfall_media::sim::{SimMedia, SimOptions};
 use landfall_media::{Extent, Media, Site};
 use std::sync::Arc;
@@ -78,7 +78,7 @@ fn creation(skip: Option<Site>) -> Result<bool, HandlerError> {
     lie(&media, skip);
     create(&media, STRUCTURE)?;
     // It said that there is a pool: one that is not there is one that is lost.
-    landfall_handlers::Pool::open(crash(&media))?;
+    landfall_bench_handlers::Pool::open(crash(&media))?;
     Ok(true)
 }
 

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{BenchPlace, landfall};
+use common::{BenchPlace, landfall_bench};
 
 /// Figures short enough for a test; together they use every design but those with a read cache.
 const FIGURES: &str = "fig2,fig15,fig18,fig20,fig21,recovery";
@@ -15,7 +15,7 @@ fn quick_run_of_the_pmnet_evaluation_reports_and_leaves_nothing() {
     let work_name = work.to_str().unwrap();
     let flags = ["bench", "pmnet", "--quick", "--only", FIGURES, "--apps", "btree,redis", "--sizes", "100"];
     let paths = ["--dir", work_name, "--file-dir", work_name, "--out", out.to_str().unwrap()];
-    let output = landfall(&[&flags[..], &paths[..]].concat());
+    let output = landfall_bench(&[&flags[..], &paths[..]].concat());
     let words = String::from_utf8_lossy(&output.stderr).into_owned();
     if words.contains("no hosts can be made here") {
         eprintln!("SKIP: {words}");

@@ -1,7 +1,7 @@
 //! What the tests share: operations, the model that they are judged by, and repeatable choices.
 #![allow(dead_code, reason = "not every test uses all of it")]
 
-use landfall_handlers::{HandlerError, Op, Request, Result, Store, StoreOptions, Structure};
+use landfall_bench_handlers::{HandlerError, Op, Request, Result, Store, StoreOptions, Structure};
 use landfall_media::Media;
 use landfall_media::sim::{SimMedia, SimOptions};
 use std::collections::BTreeMap;

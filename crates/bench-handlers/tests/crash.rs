@@ -7,7 +7,7 @@
 mod common;
 
 use common::{DEFERRED, Model, Rng, Step, apply, create, open, options};
-use landfall_handlers::{HandlerError, Store, Structure};
+use landfall_bench_handlers::{HandlerError, Store, Structure};
 use landfall_media::Media;
 use landfall_media::sim::{CrashState, SimMedia, SimOptions};
 use std::sync::Arc;

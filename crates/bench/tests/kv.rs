@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{BenchPlace, landfall};
+use common::{BenchPlace, landfall_bench};
 
 /// Sections short enough for a test.
 const SECTIONS: &str = "set,get,mixed,amplification,instructions";
@@ -16,7 +16,7 @@ fn quick_run_of_the_store_s_measurements_reports_and_leaves_nothing() {
         ["bench", "kv", "--quick", "--rounds", "1", "--media", "pm", "--only", SECTIONS, "-r", "2000,5000"];
     let paths = ["--pm-dir", work.to_str().unwrap(), "--out", out.to_str().unwrap()];
     let servers = ["--client", "builtin", "--peers", "landfall,discard,redis-always"];
-    let output = landfall(&[&flags[..], &paths[..], &servers[..]].concat());
+    let output = landfall_bench(&[&flags[..], &paths[..], &servers[..]].concat());
     let words = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{words}");
     let report = std::fs::read_to_string(out.join("kv.md")).unwrap();

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Model, Step, apply, create, get, media, open};
-use landfall_handlers::{
+use landfall_bench_handlers::{
     HandlerError, KEY_BYTES_MAX, Op, Request, Store, StoreOptions, Structure, VALUE_BYTES_MAX,
 };
 use landfall_media::{Media, OpenOptions, RUN_SIZE, open as media_open};
