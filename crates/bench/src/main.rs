@@ -23,7 +23,7 @@ enum Command {
 
 fn main() -> ExitCode {
     match Cli::parse().command {
-        Command::Bench(args) => landfall_bench::run(&args),
+        Command::Bench(args) => landfall_bench::run(args),
         Command::Landfall(command) => landfall::run(command),
     }
 }

@@ -18,7 +18,7 @@ use std::process::ExitCode;
 pub use check::CheckArgs;
 pub use demo::DemoArgs;
 pub use pmnet::PmnetArgs;
-pub use serve::ServeArgs;
+pub use serve::{ServeArgs, run_over as serve_over};
 pub use stats::StatsArgs;
 pub use wal::WalArgs;
 

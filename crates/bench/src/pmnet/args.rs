@@ -1,7 +1,7 @@
 //! Flags of `landfall bench pmnet`.
 
 use super::app::App;
-use super::design::On;
+use super::app::On;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use std::net::SocketAddr;

@@ -1,6 +1,6 @@
 //! What serves requests: nothing at all, or a durable map.
 
-use crate::error::BenchError;
+use crate::common::error::BenchError;
 use crate::pmnet::args::PmnetServerArgs;
 use landfall_bench_handlers::{HandlerError, Store, StoreOptions, Structure};
 use landfall_media::{OpenOptions, RUN_SIZE, open};

@@ -3,7 +3,7 @@
 use super::handler::{self, Handler, retry};
 use super::replicas::Replicas;
 use super::{announce_when, spin, watch_stop};
-use crate::error::BenchError;
+use crate::common::error::BenchError;
 use crate::pmnet::args::PmnetServerArgs;
 use landfall_bench_handlers::HandlerError;
 use landfall_pmnet::{SessionKey, SessionRow, Work};

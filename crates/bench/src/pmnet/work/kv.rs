@@ -1,9 +1,9 @@
 //! The ideal handler's requests, and a key-value load after YCSB: keys by Zipf's law.
 
 use super::{Ask, Settings, Workload, resp};
-use crate::clients::zipf::Zipf;
-use crate::clients::{Random, encode, key_of};
-use crate::error::BenchError;
+use crate::common::clients::zipf::Zipf;
+use crate::common::clients::{Random, encode, key_of};
+use crate::common::error::BenchError;
 use landfall_bench_handlers::{Op, Request};
 
 /// How requests are written.
