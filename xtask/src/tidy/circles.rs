@@ -106,7 +106,10 @@ fn paths(code: &str) -> Vec<String> {
     for at in words(code, "crate").chain(words(code, "super")) {
         let is_part = |c: char| c == ':' || u8::try_from(c).is_ok_and(is_ident);
         let path: String = code[at..].chars().take_while(|c| is_part(*c)).collect();
-        found.push(path.trim_end_matches(':').to_owned());
+        let path = path.trim_end_matches(':');
+        // `pub(crate)` names no path, nor does what stands before a tree, which has been written out.
+        let last = path.rsplit("::").next().unwrap_or_default();
+        found.extend((!matches!(last, "crate" | "super")).then(|| path.to_owned()));
     }
     found
 }
@@ -175,7 +178,7 @@ mod tests {
         for (a, b) in [
             ("use crate::b::B;", "use super::a::A;"),
             ("use crate::{b::{self, B}, c};", "fn f() { crate::a::g() }"),
-            ("use super::b;", "use crate::c::C;"),
+            ("use super::{b, c};", "use crate::c::C;"),
         ] {
             let found = found(&[
                 ("crates/kv/src/lib.rs", "mod a; mod b; mod c;"),
@@ -191,9 +194,13 @@ mod tests {
     fn layers_tests_and_children_that_are_declared_pass() {
         let found = found(&[
             ("crates/kv/src/lib.rs", "mod a; mod b; pub use a::A;"),
-            ("crates/kv/src/a.rs", "use crate::b::B;"),
-            ("crates/kv/src/b/mod.rs", "mod c; use c::C; #[cfg(test)] mod tests { use crate::a::A; }"),
-            ("crates/kv/src/b/c.rs", "use std::fmt; // use super::B;"),
+            ("crates/kv/src/a.rs", "use crate::b::B; pub(crate) fn f() {} pub(super) fn g() {}"),
+            (
+                "crates/kv/src/b/mod.rs",
+                "mod c; use c::C; #[cfg(test)] #[allow(x)] mod tests { use crate::a::A; }",
+            ),
+            ("crates/kv/src/b/c.rs", "use super::{d, d::D}; // use super::B;"),
+            ("crates/kv/src/b/d.rs", "use std::fmt;"),
         ]);
         assert_eq!(found, Vec::<String>::new());
     }
