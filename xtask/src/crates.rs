@@ -33,16 +33,17 @@ pub(crate) const LAYERS: &[Layer] = &[
     layer("http", true, true),
     layer("pmnet", true, true),
     layer("fs", true, true),
-    layer("handlers", true, false),
     layer("server", false, false),
     layer("members", false, false),
     layer("switch", false, false),
     layer("pmnet-io", false, false),
     layer("pmnet-c", false, false),
-    layer("sim", false, false),
     layer("testbed", false, false),
-    layer("bench", false, false),
     layer("landfall", false, false),
+    // Below this line is what a server is built without.
+    layer("sim", false, false),
+    layer("bench-handlers", true, false),
+    layer("bench", false, false),
 ];
 
 /// The only crates that a protocol codec may use: codecs know bytes, not engines.
@@ -106,7 +107,7 @@ mod tests {
     #[test]
     fn edges_upwards_pass() {
         assert!(edge("landfall-kv", "landfall-heap", DependencyKind::Normal).is_empty());
-        assert!(edge("landfall", "landfall-bench", DependencyKind::Normal).is_empty());
+        assert!(edge("landfall-bench", "landfall", DependencyKind::Normal).is_empty());
         assert!(edge("landfall-kv", "serde", DependencyKind::Normal).is_empty());
     }
 
@@ -122,6 +123,14 @@ mod tests {
             assert_eq!(edge(from, to, DependencyKind::Normal).len(), 1, "{from} -> {to}");
         }
         assert_eq!(edge("landfall-novelty", "serde", DependencyKind::Normal).len(), 1);
+    }
+
+    #[test]
+    fn server_is_built_without_simulator_and_measurements() {
+        for to in ["landfall-sim", "landfall-bench-handlers", "landfall-bench"] {
+            assert_eq!(edge("landfall", to, DependencyKind::Normal).len(), 1, "{to}");
+            assert_eq!(edge("landfall-server", to, DependencyKind::Normal).len(), 1, "{to}");
+        }
     }
 
     #[test]

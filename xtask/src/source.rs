@@ -71,7 +71,7 @@ impl Source {
 
     /// Where the name of the module behind the attribute at `at` stands, if a module is what follows.
     fn module_after(&self, at: usize) -> Option<std::ops::Range<usize>> {
-        let mut next = at + TEST_ATTRIBUTE.len();
+        let mut next = past_attributes(&self.code, at + TEST_ATTRIBUTE.len());
         loop {
             let word = next_word(&self.code, next)?;
             let between = self.code[next..word.start].trim();
@@ -83,6 +83,17 @@ impl Source {
             if self.code[next..].starts_with(')') {
                 next += 1;
             }
+        }
+    }
+}
+
+/// The end of the attributes that follow.
+fn past_attributes(code: &str, mut at: usize) -> usize {
+    loop {
+        let rest = code[at..].trim_start();
+        match rest.find(']').filter(|_| rest.starts_with("#[")) {
+            Some(end) => at = code.len() - rest.len() + end + 1,
+            None => return at,
         }
     }
 }

@@ -2,32 +2,40 @@
 //!
 //! Read [`BenchArgs`] first: it says what can be measured. [`run`] starts this very executable and every peer found on
 //! the machine, in turns (A B C A B C ...). Each gets the same client and the same load on the same file system.
-//! Reports show medians, spreads and ratios, never a single run.
+//! Reports show medians, spreads and ratios, never a single run. The program is `landfall-bench`, which also has every
+//! command of `landfall`; `landfall bench` starts it.
 
 mod args;
-mod campaign;
-mod clients;
-mod error;
-mod measure;
+mod common;
+mod keys;
 mod paper;
-mod peers;
 mod pmnet;
-mod report;
-mod sys;
-mod workloads;
+mod stores;
 
-pub use args::{BenchArgs, BenchCommand, ClientChoice, KvArgs, MediaChoice, PeerChoice, WorkloadChoice};
+pub use args::{BenchArgs, BenchCommand};
+pub use common::clients::ClientChoice;
+pub use common::peers::PeerChoice;
+pub use keys::{KvArgs, MediaChoice, WorkloadChoice};
 pub use paper::{PaperArgs, PaperSection, StagesArgs, WalServerArgs};
 pub use pmnet::{AppChoice, PmnetArgs, PmnetSection, PmnetServerArgs, ServeKind};
+pub use stores::{ServerArgs, StoreChoice};
 
-use error::BenchError;
+use common::progress::say;
+use common::sys;
 use std::process::ExitCode;
 
 /// Runs a benchmark; what it found is in the output folder, progress goes to standard error.
-pub fn run(args: &BenchArgs) -> ExitCode {
+pub fn run(args: BenchArgs) -> ExitCode {
+    let command = match args.command {
+        BenchCommand::Server(args) => return stores::serve(args),
+        command => command,
+    };
+    // Its own servers say here what goes wrong.
+    landfall::log::to_stderr().with_max_level(tracing::Level::WARN).with_target(false).init();
     sys::note_stop_signals();
-    let outcome = match &args.command {
-        BenchCommand::Kv(args) => campaign::run(args),
+    let outcome = match &command {
+        BenchCommand::Server(_) => Ok(()),
+        BenchCommand::Kv(args) => keys::run(args),
         BenchCommand::Paper(args) => paper::run(args),
         BenchCommand::Pmnet(args) => pmnet::run(args),
         BenchCommand::PmnetServer(args) => pmnet::serve(args),
@@ -41,15 +49,4 @@ pub fn run(args: &BenchArgs) -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-/// A line of progress.
-#[expect(clippy::print_stderr, reason = "progress of a command")]
-pub(crate) fn say(line: std::fmt::Arguments<'_>) {
-    eprintln!("{line}");
-}
-
-/// Stops a loop once the user has pressed Ctrl-C; guards then end servers and remove folders.
-pub(crate) fn check_stop() -> Result<(), BenchError> {
-    if sys::stop_asked() { Err(BenchError::Interrupted) } else { Ok(()) }
 }

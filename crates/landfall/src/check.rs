@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 /// Flags of `landfall check`.
 #[derive(Debug, Args)]
-pub(crate) struct CheckArgs {
+pub struct CheckArgs {
     /// The region, or the directory it is in
     region: PathBuf,
     /// Drop what is damaged, so that the region opens without complaint; named keys get a tombstone

@@ -6,6 +6,7 @@ use landfall_server::config::{
     Config, ConfigError, FileConfig, LogFormat, Size, XdpConfig, parse_address, parse_integrity, parse_mac,
     parse_media, parse_own_address, parse_spin, parse_transport, parse_xdp_mode, parse_xdp_offload,
 };
+use landfall_server::writes::{InRegion, PlainWrites};
 use landfall_server::{Server, ServerError};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -17,7 +18,7 @@ const SPIN: Duration = Duration::from_micros(50);
 
 /// Flags of `landfall serve`. Each may also stand in the configuration file; flags win.
 #[derive(Debug, Default, Args)]
-pub(crate) struct ServeArgs {
+pub struct ServeArgs {
     /// Directory of the region (created if absent), or a DAX device [default: landfall-data]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
@@ -111,28 +112,34 @@ pub(crate) struct ServeArgs {
     /// Bytes a second that the background scrub checks; 0: none [default: 16MiB]
     #[arg(long, value_name = "SIZE")]
     scrub_rate: Option<Size>,
-    /// Execute plain writes but store nothing: for measuring what storing costs
-    #[arg(long, hide = true)]
-    discard: bool,
-    /// What plain writes go to: heap, or for measuring what it costs, discard, copy or leveldb
-    #[arg(long, hide = true, value_name = "STORE", conflicts_with = "discard")]
-    store: Option<String>,
 }
 
 /// Runs the server until SIGTERM, SIGINT or `SHUTDOWN`.
 pub(crate) fn run(args: ServeArgs) -> ExitCode {
+    run_over(args, |_| Ok(Box::new(InRegion)))
+}
+
+/// As `landfall serve`, with plain writes going to what `open` opens: for measurements.
+pub fn run_over(
+    args: ServeArgs,
+    open: impl FnOnce(&Config) -> Result<Box<dyn PlainWrites>, Box<dyn std::error::Error>>,
+) -> ExitCode {
     let config = match args.config() {
         Ok(config) => config,
         Err(error) => return fail(&error),
     };
     crate::log::start(&config.log_level, config.log_format == LogFormat::Json);
-    match serve(config) {
+    let writes = match open(&config) {
+        Ok(writes) => writes,
+        Err(error) => return fail(&*error),
+    };
+    match serve(config, writes) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => fail(&error),
     }
 }
 
-fn serve(config: Config) -> Result<(), ServerError> {
+fn serve(config: Config, writes: Box<dyn PlainWrites>) -> Result<(), ServerError> {
     sys::block_stop_signals().map_err(ServerError::Thread)?;
     let open_files = sys::raise_open_files();
     if open_files < config.max_clients as u64 + 64 {
@@ -142,7 +149,7 @@ fn serve(config: Config) -> Result<(), ServerError> {
             "the limit on open files is lower than --max-clients: raise it (ulimit -n)"
         );
     }
-    let server = Server::start(config)?;
+    let server = Server::start_over(config, writes)?;
     announce(&server);
     let shared = Arc::clone(server.shared());
     std::thread::Builder::new()
@@ -166,8 +173,8 @@ fn announce(server: &Server) {
     let media = shared.engine.heap().media();
     println!("landfall {} on {}", env!("CARGO_PKG_VERSION"), media.describe());
     println!("transport: {}; workers: {}", shared.transport, shared.config.workers);
-    if let Some(baseline) = &shared.baseline {
-        println!("store: {}", baseline.describe());
+    if let Some(store) = shared.writes.describe() {
+        println!("store: {store}");
     }
     if let Some(address) = shared.bound_resp {
         println!("resp: {address}");
@@ -222,9 +229,6 @@ impl ServeArgs {
         config.insecure_no_password = self.insecure_no_password || file.insecure_no_password.unwrap_or(false);
         config.password =
             self.password_file.or(file.password_file).as_deref().map(read_password).transpose()?;
-        let (discard, baseline) =
-            parse(self.store, landfall_server::baseline::parse)?.unwrap_or((self.discard, None));
-        (config.discard, config.baseline) = (discard, baseline);
         check_ranges(&config)?;
         Ok(config)
     }

@@ -14,7 +14,7 @@ const LIMIT: Duration = Duration::from_secs(10);
 
 /// Flags of `landfall stats`.
 #[derive(Debug, Args)]
-pub(crate) struct StatsArgs {
+pub struct StatsArgs {
     /// Sections to show: server, clients, memory, persistence, stats, cpu, keyspace, landfall, network [default: all]
     sections: Vec<String>,
     /// Where the server speaks RESP

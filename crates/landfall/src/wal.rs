@@ -21,7 +21,7 @@ const BYTES_AT_ONCE: usize = 1 << 20;
 /// Flags of `landfall wal`: without a subcommand those of `landfall serve`, and it serves.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
-pub(crate) struct WalArgs {
+pub struct WalArgs {
     #[command(subcommand)]
     command: Option<WalCommand>,
     #[command(flatten)]

@@ -1,6 +1,5 @@
 //! What the server can be told: one struct, from flags or from a TOML file with the same names.
 
-use crate::baseline::BaselineChoice;
 use landfall_heap::Integrity;
 use landfall_media::{FlushInstruction, MediaRequest};
 use landfall_sockets::TransportRequest;
@@ -185,10 +184,6 @@ pub struct Config {
     pub scrub_rate: Size,
     /// What certifies values.
     pub integrity: Integrity,
-    /// Execute writes but store nothing: for measuring what storing costs.
-    pub discard: bool,
-    /// Store plain writes here instead of in the heap: for measuring what the heap costs.
-    pub baseline: Option<BaselineChoice>,
 }
 
 impl Default for Config {
@@ -217,18 +212,11 @@ impl Default for Config {
             max_header: Size(64 << 10),
             scrub_rate: Size(16 << 20),
             integrity: Integrity::Crc32c,
-            discard: false,
-            baseline: None,
         }
     }
 }
 
 impl Config {
-    /// True if values are stored, and certified by their CRC-32C.
-    pub(crate) fn checksums_values(&self) -> bool {
-        self.integrity == Integrity::Crc32c && !self.discard && self.baseline.is_none()
-    }
-
     /// Longest reply, without the values that are sent from where they lie, bytes.
     pub(crate) fn reply_memory_max(&self) -> usize {
         let limit = self.max_output.0.saturating_mul(REPLY_FACTOR).min(REPLY_MEMORY_MAX);

@@ -156,7 +156,7 @@ impl Conn {
 
     /// Looks at what has arrived of a long value. A failure is left to whoever reads the value next.
     fn look_ahead(&mut self, core: &Core<'_>, heap: &Heap) {
-        if let Some(value) = self.awaited().filter(|_| core.shared.config.checksums_values()) {
+        if let Some(value) = self.awaited().filter(|_| core.shared.checksums_values()) {
             if !self.ahead.as_ref().is_some_and(|ahead| ahead.is_of(&value)) {
                 self.ahead = Ahead::of(value);
             }

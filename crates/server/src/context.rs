@@ -2,6 +2,7 @@
 
 pub use crate::ahead::KnownCrc;
 use crate::shared::Shared;
+use crate::writes::Destination;
 use landfall_heap::{HeapError, Until, Writer};
 use landfall_kv::{Engine, KvError};
 use landfall_sockets::ConnId;
@@ -33,6 +34,11 @@ pub struct Context<'a> {
 }
 
 impl Context<'_> {
+    /// What plain writes are written with.
+    pub(crate) fn destination(&mut self) -> Destination<'_> {
+        Destination { engine: self.engine, writer: self.writer, worker: self.worker }
+    }
+
     /// The CRC-32C of a range of the received stream, if it is known.
     pub(crate) fn crc_of(&self, range: &Range<usize>) -> Option<u32> {
         self.known_crc.as_ref().and_then(|known| known.of(range))

@@ -5,7 +5,6 @@
 mod admission;
 mod ahead;
 pub mod args;
-pub mod baseline;
 pub mod config;
 mod conn;
 pub mod context;
@@ -28,6 +27,7 @@ mod supervise;
 mod tails;
 mod walk;
 mod worker;
+pub mod writes;
 
 pub use config::Config;
 pub use server::{Server, ServerError};

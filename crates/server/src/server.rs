@@ -1,12 +1,12 @@
 //! Starting and stopping: the store, the listeners, the workers, the background thread.
 
-use crate::baseline::{Baseline, BaselineError};
 use crate::config::{Config, ConfigError, XdpConfig};
 use crate::maintenance::{self, Maintenance};
 use crate::shared::{ChosenTransport, Counters, Shared, WorkerHandle};
 use crate::store::{self, StoreError};
 use crate::supervise;
 use crate::worker::{LISTENER_HTTP, LISTENER_RESP, Worker};
+use crate::writes::{InRegion, PlainWrites};
 use landfall_sockets::{Transport, TransportError};
 use socket2::{Domain, Protocol, Socket, Type};
 use std::fmt::Write as _;
@@ -29,9 +29,6 @@ pub enum ServerError {
     /// The store cannot be opened.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The store that stands in for ours cannot be opened.
-    #[error(transparent)]
-    Baseline(#[from] BaselineError),
     /// The transport cannot be opened.
     #[error(transparent)]
     Transport(#[from] TransportError),
@@ -67,12 +64,18 @@ impl Server {
     /// # Errors
     /// [`ServerError`] says what is wrong and what to do.
     pub fn start(config: Config) -> Result<Self, ServerError> {
+        Self::start_over(config, Box::new(InRegion))
+    }
+
+    /// As [`Self::start`], with plain writes going elsewhere: for measurements.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub fn start_over(config: Config, writes: Box<dyn PlainWrites>) -> Result<Self, ServerError> {
         config.check_exposure()?;
         let store = store::open(&config)?;
         store.engine.heap().reserve_landing(config.workers as u32);
         set_up_heap(&config, store.engine.heap())?;
-        let baseline = config.baseline.map(|choice| Baseline::open(choice, &config.dir, config.workers));
-        let baseline = baseline.transpose()?;
         let listeners = Listeners::bind(&config)?;
         let opened = open_transports(&config, &store)?;
         let at = |listeners: &[TcpListener], configured: Option<SocketAddr>| match opened.own_address {
@@ -84,7 +87,7 @@ impl Server {
             bound_http: at(&listeners.http, config.http),
             engine: store.engine,
             logs: store.logs,
-            baseline,
+            writes,
             recovered: store.recovered,
             recovery_ns: store.took.as_nanos() as u64,
             counters: Counters::default(),

@@ -1,7 +1,8 @@
 //! What all workers share.
 
-use crate::baseline::Baseline;
 use crate::config::Config;
+use crate::writes::PlainWrites;
+use landfall_heap::Integrity;
 use landfall_kv::{Engine, Recovered};
 use landfall_sockets::Waker;
 use landfall_wal::Logs;
@@ -130,8 +131,8 @@ pub struct Shared {
     pub engine: Engine,
     /// The logs.
     pub logs: Logs,
-    /// What stands in for the store, in measurements.
-    pub baseline: Option<Baseline>,
+    /// Where plain writes go.
+    pub writes: Box<dyn PlainWrites>,
     /// What recovery found at start.
     pub recovered: Recovered,
     /// How long recovery took, nanoseconds.
@@ -195,6 +196,11 @@ impl Shared {
     /// Ends every worker's wait.
     pub fn wake_all(&self) {
         self.workers.get().into_iter().flatten().for_each(|worker| worker.waker.wake());
+    }
+
+    /// True if values are stored, and certified by their CRC-32C.
+    pub(crate) fn checksums_values(&self) -> bool {
+        self.config.integrity == Integrity::Crc32c && self.writes.keeps_values()
     }
 
     /// True once the server is to stop.

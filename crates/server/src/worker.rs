@@ -187,7 +187,7 @@ impl Worker {
             self.look_at_tails();
         }
         self.execute_touched();
-        self.commit_baseline();
+        self.commit_plain_writes();
         self.begin_commit();
         self.send_touched();
         if Instant::now() >= self.next_tick {
@@ -447,12 +447,10 @@ impl Worker {
         conn.listed.touched
     }
 
-    /// In measurements: what stands in for the store makes the round's writes durable.
-    fn commit_baseline(&self) {
-        if let Some(baseline) = &self.shared.baseline
-            && let Err(error) = baseline.commit(self.id, &**self.heap.media())
-        {
-            tracing::error!(%error, "a commit of the store that stands in for ours failed: stopping");
+    /// What plain writes went to makes durable what the writer does not know of: nothing, where that is the store.
+    fn commit_plain_writes(&self) {
+        if let Err(error) = self.shared.writes.commit(self.id, &self.heap) {
+            tracing::error!(%error, "a commit of what stands in for the store failed: stopping");
             self.shared.stop();
         }
     }

@@ -3,11 +3,12 @@
 mod http_support;
 
 use http_support::{Answer, Rig, START_MS, limited, request};
-use landfall_heap::{CopyPath, Source, Until, Writer};
-use landfall_kv::SetRequest;
+use landfall_heap::{CopyPath, Gated, Source, Until, Writer};
+use landfall_kv::{SetRequest, Written};
 use landfall_media::sim::SimOptions;
 use landfall_server::config::Config;
 use landfall_server::context::Outcome;
+use landfall_server::writes::{Destination, PlainWrites, WriteError};
 use std::sync::Arc;
 
 fn pattern(len: usize) -> Vec<u8> {
@@ -507,9 +508,24 @@ fn after_a_failed_write_the_region_answers_503_to_writes() {
     assert_eq!(reply(&mut rig, &expecting("/kv/c", 10, "")), 503);
 }
 
+/// Takes plain writes and keeps nothing.
+#[derive(Debug)]
+struct Nowhere;
+
+impl PlainWrites for Nowhere {
+    fn keeps_values(&self) -> bool {
+        false
+    }
+
+    fn set(&self, _: Destination<'_>, _: &SetRequest<'_>) -> Result<Option<Gated<Written>>, WriteError> {
+        Ok(None)
+    }
+}
+
 #[test]
-fn discarding_acknowledges_plain_writes_and_stores_nothing() {
-    let mut rig = Rig::with(Config { discard: true, ..Config::default() });
+fn plain_writes_that_go_nowhere_are_acknowledged_and_stored_nowhere() {
+    let mut rig = Rig::new();
+    rig.shared.writes = Box::new(Nowhere);
     assert_eq!(rig.put("/kv/a", b"v").status, 204);
     assert_eq!(rig.get("/kv/a").status, 404);
     assert!(!rig.writer.has_work());

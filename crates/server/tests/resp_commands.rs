@@ -2,9 +2,11 @@
 
 mod resp_support;
 
-use landfall_heap::CopyPath;
+use landfall_heap::{CopyPath, Gated};
+use landfall_kv::{SetRequest, Written};
 use landfall_server::Config;
 use landfall_server::config::Size;
+use landfall_server::writes::{Destination, PlainWrites, WriteError};
 use resp_support::{Asked, Worker, shared, shared_with, words};
 
 fn text(reply: Vec<u8>) -> String {
@@ -308,9 +310,24 @@ fn a_damaged_value_is_an_error_until_it_is_written_anew() {
     assert_eq!(worker.say("GET k"), "$6\\r\\nhealed\\r\\n");
 }
 
+/// Takes plain writes and keeps nothing.
+#[derive(Debug)]
+struct Nowhere;
+
+impl PlainWrites for Nowhere {
+    fn keeps_values(&self) -> bool {
+        false
+    }
+
+    fn set(&self, _: Destination<'_>, _: &SetRequest<'_>) -> Result<Option<Gated<Written>>, WriteError> {
+        Ok(None)
+    }
+}
+
 #[test]
-fn what_is_discarded_is_acknowledged_and_gone() {
-    let (shared, _media) = shared_with(Config { discard: true, ..Config::default() });
+fn plain_writes_that_go_nowhere_are_acknowledged_and_gone() {
+    let (mut shared, _media) = shared_with(Config::default());
+    shared.writes = Box::new(Nowhere);
     let mut worker = Worker::new(&shared, 1);
     assert!(matches!(worker.try_line("SET k v"), Asked::Replied(reply) if reply == b"+OK\r\n"));
     assert_eq!(worker.say("GET k"), "$-1\\r\\n");

@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 
 /// The package and the program that is shipped.
 const BINARY: &str = "landfall";
+/// The packages whose `tests` start real programs.
+const END_TO_END: [&str; 2] = [BINARY, "landfall-bench"];
 /// Listing the tests of one program.
 const LIST_LIMIT: Duration = Duration::from_secs(20);
 
@@ -131,7 +133,7 @@ impl Program {
     }
 
     fn is_end_to_end(&self) -> bool {
-        self.package == BINARY && self.kind == "test" && !self.is_fuzz()
+        END_TO_END.contains(&self.package.as_str()) && self.kind == "test" && !self.is_fuzz()
     }
 
     /// Whether all of its tests are fuzz targets: a file `tests/fuzz_*.rs`.

@@ -2,6 +2,7 @@
 //!
 //! Each check takes files and gives findings; this module gathers, prints and judges them.
 
+mod circles;
 mod docs;
 mod gates;
 mod links;
@@ -85,6 +86,7 @@ fn check(workspace: &Workspace, files: &[TextFile]) -> Vec<Finding> {
     findings.extend(sizes::check(&rust));
     findings.extend(unsafety::check(&rust));
     findings.extend(gates::check(&rust));
+    findings.extend(circles::check(&rust));
     findings.extend(files.iter().flat_map(text::check));
     findings.extend(rust.iter().flat_map(text::check_rust));
     findings.extend(links::check(files));

@@ -1,13 +1,13 @@
 //! One connection, one long value, both ways: our TCP against the kernel's at the same MTU, frame by frame.
 
-use super::Lab;
 use super::contestant::{Over, Stand, landfall};
-use super::sys::pin;
+use super::lab::Lab;
 use super::wire::{Quality, Wire};
-use crate::clients::http::Http;
-use crate::error::BenchError;
-use crate::measure::stats::Summary;
-use crate::{check_stop, say};
+use crate::common::clients::http::Http;
+use crate::common::error::BenchError;
+use crate::common::measure::stats::Summary;
+use crate::common::progress::{check_stop, say};
+use crate::common::sys::pin;
 use serde::Serialize;
 use std::time::Instant;
 

@@ -1,13 +1,13 @@
 //! Instructions of each stage, counted by callgrind: the same on every run. Only of what runs in this process: valgrind
 //! knows neither AF_XDP nor `clwb`, so there is no network here, and lines are flushed by `clflush`.
 
-use super::Lab;
 use super::args::{StageStore, Upto};
 use super::contestant::missing;
-use crate::check_stop;
-use crate::clients::redis_benchmark::run_to_end;
-use crate::error::BenchError;
-use crate::measure::callgrind::total;
+use super::lab::Lab;
+use crate::common::clients::redis_benchmark::run_to_end;
+use crate::common::error::BenchError;
+use crate::common::measure::callgrind::total;
+use crate::common::progress::check_stop;
 use serde::Serialize;
 use std::path::Path;
 
@@ -61,7 +61,7 @@ pub(crate) fn measure(lab: &Lab) -> Result<Vec<Count>, BenchError> {
     for (store, steps) in stores.into_iter().take(if lab.args.quick { 1 } else { 3 }) {
         let mut before = 0.0;
         for (upto, flush, stage) in steps {
-            crate::say(format_args!("  callgrind: {store:?}, {stage}"));
+            crate::common::progress::say(format_args!("  callgrind: {store:?}, {stage}"));
             let so_far = per_request(lab, valgrind, (store, *upto, flush))?;
             if *upto > Upto::Land {
                 counts.push(Count { store, stage, instructions: so_far - before });

@@ -1,17 +1,17 @@
 //! Servers in turns under the same loads.
 
-use super::Lab;
 use super::contestant::{Stand, Store, Who, missing};
+use super::lab::Lab;
 use super::trip;
 use super::wire::Wire;
 use super::wrk::{self, Ask, KEYS, VALUE_BYTES};
-use crate::clients::http::{Http, metric};
-use crate::clients::{Load, ONE_KEY, Operation, Shape, loader, redis_benchmark, value_of};
-use crate::error::BenchError;
-use crate::measure::core::BusyTime;
-use crate::measure::cpu::CpuTime;
-use crate::measure::stats::{Summary, whole};
-use crate::{check_stop, say};
+use crate::common::clients::http::{Http, metric};
+use crate::common::clients::{Load, ONE_KEY, Operation, Shape, loader, redis_benchmark, value_of};
+use crate::common::error::BenchError;
+use crate::common::measure::core::BusyTime;
+use crate::common::measure::cpu::CpuTime;
+use crate::common::measure::stats::{Summary, whole};
+use crate::common::progress::{check_stop, say};
 use serde::Serialize;
 use std::net::SocketAddr;
 use std::path::Path;

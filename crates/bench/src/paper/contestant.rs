@@ -1,9 +1,9 @@
 //! The servers that are compared, and how each is started at its end of the wire.
 
-use super::Lab;
+use super::lab::Lab;
 use super::wire::Wire;
-use crate::error::BenchError;
-use crate::peers::{Server, UNSET, launch, spawn};
+use crate::common::error::BenchError;
+use crate::common::peers::{Server, UNSET, launch, spawn};
 use serde::Serialize;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
@@ -158,7 +158,7 @@ fn landfall_command(
     capacity: u64,
 ) -> Command {
     let mut command = lab.server_command(wire, &lab.landfall);
-    command.arg("serve").arg("--dir").arg(dir).arg("--capacity").arg(capacity.to_string());
+    command.args(serve_over(store)).arg("--dir").arg(dir).arg("--capacity").arg(capacity.to_string());
     // The scrub would be the only work that is not the clients'.
     command.args(["--workers", "1", "--insecure-no-password", "--scrub-rate", "0"]);
     let address = if over.is_xdp() { Wire::own_address() } else { Wire::kernel_address() };
@@ -172,16 +172,20 @@ fn landfall_command(
             command.args((over == Over::XdpSpin).then_some(["--spin", "always"]).into_iter().flatten());
         }
     }
-    match store {
-        Store::Heap => {}
-        Store::Discard => drop(command.arg("--discard")),
-        Store::Copy => drop(command.args(["--store", "copy"])),
-        Store::LevelDb => drop(command.args(["--store", "leveldb"])),
-    }
     if !flush {
         command.args(["--flush", "none"]);
     }
     command
+}
+
+/// The command that serves over a store.
+fn serve_over(store: Store) -> &'static [&'static str] {
+    match store {
+        Store::Heap => &["serve"],
+        Store::Discard => &["bench", "server", "--store", "discard"],
+        Store::Copy => &["bench", "server", "--store", "copy"],
+        Store::LevelDb => &["bench", "server", "--store", "leveldb"],
+    }
 }
 
 fn redis(lab: &Lab, wire: &Wire, dir: &Path) -> Result<Server, BenchError> {

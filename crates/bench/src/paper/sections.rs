@@ -1,18 +1,18 @@
 //! What is compared with what.
 
-use super::Lab;
 use super::args::{PaperSection, StageStore};
 use super::compare::{self, LOG_CAPACITY, Plan, Work};
 use super::contestant::{Over, Store, Who, landfall};
+use super::lab::Lab;
 use super::report::{Results, StageRun, WalRows};
 use super::stages::StageTimes;
 use super::wire::{Quality, Wire};
 use super::wrk::Ask;
 use super::{bulk, callgrind};
-use crate::clients::redis_benchmark::run_to_end;
-use crate::error::BenchError;
-use crate::measure::stats::Summary;
-use crate::say;
+use crate::common::clients::redis_benchmark::run_to_end;
+use crate::common::error::BenchError;
+use crate::common::measure::stats::Summary;
+use crate::common::progress::say;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -176,7 +176,7 @@ fn measure_stages(lab: &Lab) -> Result<Vec<StageRun>, BenchError> {
     for round in 0..lab.args.rounds {
         say(format_args!("  stages, round {} of {}", round + 1, lab.args.rounds));
         for ((store, flush), samples) in kinds.iter().zip(&mut samples) {
-            crate::check_stop()?;
+            crate::common::progress::check_stop()?;
             match run_stages(lab, *store, flush) {
                 Ok(times) => samples.push(times),
                 Err(BenchError::Interrupted) => return Err(BenchError::Interrupted),

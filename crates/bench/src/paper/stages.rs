@@ -5,14 +5,14 @@
 //! difference of two that differ in nothing else.
 
 use super::args::{StageStore, StagesArgs, Upto};
-use crate::clients::{key_of, value_of};
-use crate::error::BenchError;
-use crate::measure::stats::Summary;
+use crate::common::clients::{key_of, value_of};
+use crate::common::error::BenchError;
+use crate::common::measure::stats::Summary;
+use crate::stores::{Batch, CopyStore, LevelDb};
 use landfall_heap::{Extents, Heap, Source, Writer};
 use landfall_http::{Limits, Parser, Progress, Request, decode_path};
 use landfall_kv::SetRequest;
 use landfall_media::{Chain, Extent, RUN_SIZE, Segment};
-use landfall_server::baseline::{Baseline, BaselineChoice, Batch, LevelDb};
 use landfall_server::config::{Config, Size};
 use landfall_server::store::{self, Store};
 use serde::{Deserialize, Serialize};
@@ -65,7 +65,7 @@ struct Rig {
 
 enum Kind {
     Heap,
-    Baseline { copy: Box<Baseline>, leveldb: Option<Box<(LevelDb, Batch)>> },
+    StandIn { copy: Box<CopyStore>, leveldb: Option<Box<(LevelDb, Batch)>> },
 }
 
 /// Requests that lie in a run, held.
@@ -92,12 +92,12 @@ impl Rig {
         let kind = match args.store {
             StageStore::Heap => Kind::Heap,
             StageStore::Copy | StageStore::LevelDb => {
-                let copy = Baseline::open(BaselineChoice::Copy, &args.dir, 1).map_err(|e| failed(&e))?;
+                let copy = CopyStore::open(1);
                 let leveldb = (args.store == StageStore::LevelDb)
                     .then(|| LevelDb::open(&args.dir.join("leveldb")))
                     .transpose()
                     .map_err(|e| BenchError::Missing(e.to_string()))?;
-                Kind::Baseline {
+                Kind::StandIn {
                     copy: Box::new(copy),
                     leveldb: leveldb.map(|db| {
                         let batch = db.batch();
@@ -199,7 +199,7 @@ impl Rig {
     }
 
     fn prepare(&mut self, parsed: &Parsed, value_bytes: usize) -> Result<(), BenchError> {
-        let Kind::Baseline { leveldb: Some(leveldb), .. } = &mut self.kind else { return Ok(()) };
+        let Kind::StandIn { leveldb: Some(leveldb), .. } = &mut self.kind else { return Ok(()) };
         let (db, batch) = &mut **leveldb;
         let bytes = self.heap.media().bytes(parsed.landed).map_err(media)?;
         db.prepare(batch, &key_in(&parsed.request)?, &bytes[bytes.len() - value_bytes..]);
@@ -207,13 +207,13 @@ impl Rig {
     }
 
     fn write(&mut self) -> Result<(), BenchError> {
-        let Kind::Baseline { leveldb: Some(leveldb), .. } = &mut self.kind else { return Ok(()) };
+        let Kind::StandIn { leveldb: Some(leveldb), .. } = &mut self.kind else { return Ok(()) };
         let (db, batch) = &mut **leveldb;
         db.write(batch).map_err(|error| BenchError::Store(error.to_string()))
     }
 
     fn copy(&mut self, parsed: &Parsed) -> Result<(), BenchError> {
-        let Kind::Baseline { copy, .. } = &self.kind else { return Ok(()) };
+        let Kind::StandIn { copy, .. } = &self.kind else { return Ok(()) };
         let bytes = self.heap.media().bytes(parsed.landed).map_err(media)?;
         let stored = copy.store(0, &self.heap, b"", &bytes[bytes.len() - VALUE_BYTES..]);
         stored.map_err(|error| BenchError::Store(error.to_string()))
@@ -222,7 +222,7 @@ impl Rig {
     fn commit(&mut self) -> Result<(), BenchError> {
         match &self.kind {
             Kind::Heap => self.writer.commit_now().map_err(|error| BenchError::Store(error.to_string())),
-            Kind::Baseline { copy, .. } => copy.commit(0, &**self.heap.media()).map_err(media),
+            Kind::StandIn { copy, .. } => copy.flush(0, &self.heap).map_err(media),
         }
     }
 
@@ -241,7 +241,7 @@ impl Rig {
             samples.entry("parse").or_default().push(parse);
             let timed_stages = match self.kind {
                 Kind::Heap => self.time_heap(&parsed, round)?,
-                Kind::Baseline { .. } => self.time_baseline(&parsed, round)?,
+                Kind::StandIn { .. } => self.time_copies(&parsed, round)?,
             };
             timed_stages.into_iter().for_each(|(name, ns)| samples.entry(name).or_default().push(ns));
             self.commit()?;
@@ -271,12 +271,8 @@ impl Rig {
         })
     }
 
-    fn time_baseline(
-        &mut self,
-        parsed: &[Parsed],
-        round: u32,
-    ) -> Result<Vec<(&'static str, f64)>, BenchError> {
-        if matches!(self.kind, Kind::Baseline { leveldb: Some(_), .. }) {
+    fn time_copies(&mut self, parsed: &[Parsed], round: u32) -> Result<Vec<(&'static str, f64)>, BenchError> {
+        if matches!(self.kind, Kind::StandIn { leveldb: Some(_), .. }) {
             return self.time_leveldb(parsed, round);
         }
         Ok(match round % 2 {

@@ -1,15 +1,15 @@
 //! Round trips of a client that never waits: one connection, a request, its reply, the next. Steadier than wrk, which
 //! sleeps and is woken, and finer than its microseconds: small differences between stores show.
 
-use super::Lab;
-use super::sys::pin;
+use super::lab::Lab;
 use super::wire::Wire;
 use super::wrk::{KEYS, VALUE_BYTES, WrkResult};
-use crate::check_stop;
-use crate::clients::builtin::histogram;
-use crate::clients::conn::REPLY_TIMEOUT;
-use crate::clients::{encode, key_of, value_of};
-use crate::error::BenchError;
+use crate::common::clients::builtin::histogram;
+use crate::common::clients::conn::REPLY_TIMEOUT;
+use crate::common::clients::{encode, key_of, value_of};
+use crate::common::error::BenchError;
+use crate::common::progress::check_stop;
+use crate::common::sys::pin;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};

@@ -2,9 +2,10 @@
 //! the log itself, `msync`, answer. One thread, epoll.
 
 use super::args::WalServerArgs;
-use super::sys::{Mapping, Readiness};
-use crate::error::BenchError;
-use crate::sys::stop_asked;
+use super::sys::Mapping;
+use crate::common::error::BenchError;
+use crate::common::sys::Readiness;
+use crate::common::sys::stop_asked;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read, Write};

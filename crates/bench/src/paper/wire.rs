@@ -1,7 +1,7 @@
 //! The wire between client and server: two hosts on this machine, joined by a veth pair.
 
-use crate::error::BenchError;
-use crate::say;
+use crate::common::error::BenchError;
+use crate::common::progress::say;
 use landfall_testbed::{Faults, Host, LinkOptions, LossyWire, Middlebox, Testbed};
 use std::net::{IpAddr, Ipv4Addr};
 

@@ -1,10 +1,10 @@
 //! wrk: the client of both papers.
 
-use super::Lab;
 use super::contestant::missing;
+use super::lab::Lab;
 use super::wire::Wire;
-use crate::clients::redis_benchmark::run_to_end;
-use crate::error::BenchError;
+use crate::common::clients::redis_benchmark::run_to_end;
+use crate::common::error::BenchError;
 use serde::Serialize;
 use std::net::SocketAddr;
 
@@ -44,39 +44,6 @@ pub(crate) struct WrkResult {
     pub(crate) requests: f64,
 }
 
-/// The script: requests are made before the run, so that the client spends no time on them.
-pub(crate) const SCRIPT: &str = r#"
-local ask, keys, size = os.getenv("LANDFALL_ASK"), tonumber(os.getenv("LANDFALL_KEYS")), 1024
-local requests, at = {}, 0
-function init(args)
-  local seed, bytes = 12345, {}
-  for i = 1, size do
-    seed = (seed * 1103515245 + 12345) % 2147483648
-    bytes[i] = string.char(33 + math.floor(seed / 65536) % 94)
-  end
-  local body = table.concat(bytes)
-  for i = 1, keys do
-    local key = string.format("key:%012d", i - 1)
-    if ask == "get" then
-      requests[i] = wrk.format("GET", "/kv/" .. key, nil, nil)
-    elseif ask == "append" then
-      requests[i] = wrk.format("POST", "/wal/paper", nil, body)
-    else
-      requests[i] = wrk.format("POST", "/kv/" .. key, nil, body)
-    end
-  end
-end
-function request()
-  at = at % keys + 1
-  return requests[at]
-end
-function done(summary, latency, requests)
-  local e = summary.errors
-  io.write(string.format("RESULT %d %d %f %f %f %d\n", summary.requests, summary.duration, latency.mean,
-    latency:percentile(50), latency:percentile(99), e.connect + e.read + e.write + e.status + e.timeout))
-end
-"#;
-
 /// Runs wrk at the client's end for whole seconds.
 pub(crate) fn run(
     lab: &Lab,
@@ -114,7 +81,7 @@ fn parse(output: &str) -> Option<(WrkResult, u64)> {
     let [requests, duration_us, mean_us, p50_us, p99_us, errors] = fields.try_into().ok()?;
     let rps = requests * 1e6 / duration_us;
     let result = WrkResult { rps, mean_us, p50_us, p99_us, requests };
-    (requests > 0.0).then_some((result, crate::measure::stats::whole(errors)))
+    (requests > 0.0).then_some((result, crate::common::measure::stats::whole(errors)))
 }
 
 #[cfg(test)]

@@ -1,9 +1,17 @@
 //! The applications that are measured.
 
-use super::design::On;
-use landfall_handlers::Structure;
+use landfall_bench_handlers::Structure;
 use serde::{Serialize, Serializer};
 use std::borrow::Cow;
+
+/// Where a device has its log, or an application what it keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum On {
+    /// tmpfs: stored, flushed and fenced as persistent memory.
+    Memory,
+    /// A file.
+    File,
+}
 
 /// What serves requests, and what its clients ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,7 +1,7 @@
 //! Flags of `landfall bench pmnet`.
 
 use super::app::App;
-use super::design::On;
+use super::app::On;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use std::net::SocketAddr;
@@ -152,7 +152,7 @@ pub enum AppChoice {
 
 impl AppChoice {
     pub(crate) fn app(self) -> App {
-        use landfall_handlers::Structure::{BTree, CritBit, HashMap, RedBlack, SkipList};
+        use landfall_bench_handlers::Structure::{BTree, CritBit, HashMap, RedBlack, SkipList};
         match self {
             Self::Btree => App::Map(BTree),
             Self::Ctree => App::Map(CritBit),

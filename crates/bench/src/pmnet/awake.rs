@@ -1,7 +1,7 @@
 //! Cores that do not sleep.
 
 use super::sys::{Class, enter_class};
-use crate::paper::sys::pin;
+use crate::common::sys::pin;
 use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

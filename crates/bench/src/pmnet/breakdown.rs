@@ -6,24 +6,24 @@
 //! end; a plain server's own, at its reply's end ([`Stamps`]). Redis tells how long it executed by itself; what its
 //! append-only file takes is how much sooner it answers without one, in turns.
 
-use super::Lab;
 use super::app::App;
 use super::args::AppChoice;
+use super::choices::{app, key_value};
 use super::compare::{load, settings_of};
 use super::course::{PLAIN_PORT, RESP_PORT};
 use super::design::{Design, Spec};
+use super::lab::Lab;
 use super::load::Channel;
-use super::sections::{app, key_value};
 use super::serve::plain::{Stamps, now_ns};
 use super::stand::{Extent, LOCAL_RESP, Stand};
 use super::sys::{Tap, rest_exactly};
 use super::work::{Ask, clients};
-use crate::clients::conn::Conn;
-use crate::clients::replies::Reply;
-use crate::error::BenchError;
-use crate::measure::stats::Summary;
-use crate::paper::sys::pin;
-use crate::{check_stop, say};
+use crate::common::clients::conn::Conn;
+use crate::common::clients::replies::Reply;
+use crate::common::error::BenchError;
+use crate::common::measure::stats::Summary;
+use crate::common::progress::{check_stop, say};
+use crate::common::sys::pin;
 use serde::Serialize;
 use std::time::{Duration, Instant};
 

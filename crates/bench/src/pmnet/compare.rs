@@ -1,18 +1,18 @@
 //! Contestants in turns.
 
-use super::Lab;
 use super::app::App;
 use super::course::Course;
 use super::design::{Spec, Waits};
+use super::lab::Lab;
 use super::load::{Channel, Framing, Measured, Patience, Plan, Rest, StreamChannel, UdpChannel, drive};
 use super::stand::{Extent, Stand};
 use super::sys::rest_exactly;
 use super::work::{Ask, Settings, clients, fill};
-use crate::error::BenchError;
-use crate::measure::cpu::CpuTime;
-use crate::measure::stats::Summary;
-use crate::paper::sys::pin;
-use crate::{check_stop, say};
+use crate::common::error::BenchError;
+use crate::common::measure::cpu::CpuTime;
+use crate::common::measure::stats::Summary;
+use crate::common::progress::{check_stop, say};
+use crate::common::sys::pin;
 use hdrhistogram::Histogram;
 use landfall_sockets::prefer_slices_of;
 use serde::Serialize;

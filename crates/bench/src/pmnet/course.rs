@@ -1,6 +1,6 @@
 //! The way from the client to the server: hosts on this machine, in a row, and others beside them for replicas.
 
-use crate::error::BenchError;
+use crate::common::error::BenchError;
 use landfall_testbed::{Host, LinkOptions, Testbed};
 use landfall_xdp::{AttachMode, Bridge, Interface, Wanted, XdpError};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

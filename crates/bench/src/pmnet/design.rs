@@ -1,6 +1,6 @@
 //! The designs that are compared.
 
-use super::app::App;
+use super::app::{App, On};
 use super::course::{Beside, Place};
 use serde::{Serialize, Serializer};
 
@@ -25,15 +25,6 @@ pub(crate) enum Design {
     ClientLog { copies: u8 },
     /// The server has every update on two other servers before it answers.
     Replicated,
-}
-
-/// Where a device has its log, or an application what it keeps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum On {
-    /// tmpfs: stored, flushed and fenced as persistent memory.
-    Memory,
-    /// A file.
-    File,
 }
 
 /// One device with its log in memory.

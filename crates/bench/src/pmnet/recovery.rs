@@ -1,19 +1,19 @@
 //! Replay (§VI-B6): the server is killed, the device's log fills, the server comes back, and the device sends it everything.
 
-use super::Lab;
 use super::app::App;
 use super::args::CLIENTS_MAX;
+use super::choices::LARGE_PAYLOAD;
 use super::course::{Course, PMNET_PORT};
 use super::design::{Design, PMNET, PMNET_FILE, Spec, Waits};
-use super::sections::LARGE_PAYLOAD;
+use super::lab::Lab;
 use super::stand::{Extent, Stand};
 use super::sys::wait_readable;
 use super::work::{Ask, Settings, clients};
-use crate::error::BenchError;
-use crate::measure::stats::Summary;
-use crate::paper::sys::pin;
-use crate::{check_stop, say};
-use landfall_handlers::Structure;
+use crate::common::error::BenchError;
+use crate::common::measure::stats::Summary;
+use crate::common::progress::{check_stop, say};
+use crate::common::sys::pin;
+use landfall_bench_handlers::Structure;
 use landfall_pmnet::ClientConfig;
 use landfall_pmnet::client::Event;
 use landfall_pmnet_io::runtime::{SessionId, Sessions};

@@ -1,21 +1,18 @@
 //! What is compared with what.
 
-use super::Lab;
 use super::app::App;
 use super::args::{AppChoice, PmnetArgs, PmnetSection};
 use super::breakdown;
+use super::choices::{LARGE_PAYLOAD, PAYLOAD, app, key_value};
 use super::compare;
 use super::design::{Design, PMNET, PMNET_3, PMNET_CACHE, PMNET_FILE, Spec, Waits};
+use super::lab::Lab;
 use super::model;
 use super::recovery;
 use super::report::Results;
-use crate::error::BenchError;
-use crate::say;
+use crate::common::error::BenchError;
+use crate::common::progress::say;
 
-/// Bytes of a value, and of an ideal handler's payload, unless a figure says otherwise (§VI-A2).
-pub(crate) const PAYLOAD: usize = 100;
-/// Of Figure 16.
-pub(crate) const LARGE_PAYLOAD: usize = 1000;
 /// Designs of it.
 pub(crate) const FIGURE_16: [Design; 3] = [Design::ClientServer, PMNET, Design::Nic];
 /// Shares of updates of Figure 20.
@@ -127,14 +124,6 @@ fn figure_18() -> Vec<Spec> {
     blocking.into_iter().chain([polling]).chain(spinning).collect()
 }
 
-/// An application under one load. A client that is alone rests, and has the device poll; many clients need both cores.
-pub(crate) fn app(app: App, design: Design, updates: u32, clients: usize) -> Spec {
-    let alone = clients == 1;
-    let waits = if alone { Waits::Polls } else { Waits::Block };
-    let spec = Spec { app, design, waits, clients, payload: PAYLOAD, updates, rests: alone };
-    spec.by_design(design)
-}
-
 fn figure_19(apps: &[AppChoice], ratios: &[u32], many: usize) -> Vec<Spec> {
     let mut specs = Vec::new();
     let mut counts = vec![1, many];
@@ -148,13 +137,6 @@ fn figure_19(apps: &[AppChoice], ratios: &[u32], many: usize) -> Vec<Spec> {
         }
     }
     specs
-}
-
-/// Those of Figure 20: the maps on persistent memory, and on a file.
-pub(crate) fn key_value(apps: &[AppChoice]) -> Vec<App> {
-    let chosen = || apps.iter().map(|choice| choice.app()).filter(|app| app.is_key_value());
-    let filed = chosen().filter_map(App::structure).map(App::Filed);
-    chosen().chain(filed).collect()
 }
 
 fn figure_20(apps: &[AppChoice]) -> Vec<Spec> {
@@ -205,7 +187,7 @@ pub(crate) fn figure_22_loads(clients: &[usize]) -> Vec<[Spec; 2]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pmnet::design::On;
+    use crate::pmnet::app::On;
     use clap::ValueEnum;
     use std::collections::BTreeSet;
 

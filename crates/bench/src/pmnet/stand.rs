@@ -1,18 +1,19 @@
 //! One contestant, started: its course, its devices and its servers.
 
-use super::Lab;
 use super::app::App;
+use super::app::On;
 use super::args::ServeKind;
 use super::course::{Course, LOGGER_PORT, PLAIN_PORT, PMNET_PORT, RESP_PORT, Seat};
-use super::design::{Design, On, Spec, Waits};
+use super::design::{Design, Spec, Waits};
+use super::lab::Lab;
 use super::load::{Channel, Framing, Patience, PmnetChannel, StreamChannel, UdpChannel};
-use crate::clients::conn::Conn;
-use crate::clients::http::{Http, metric};
-use crate::clients::replies::Reply;
-use crate::error::BenchError;
-use crate::measure::cpu::CpuTime;
-use crate::peers::{Server, UNSET, end_of_log, launch, spawn};
-use crate::{check_stop, say};
+use crate::common::clients::conn::Conn;
+use crate::common::clients::http::{Http, metric};
+use crate::common::clients::replies::Reply;
+use crate::common::error::BenchError;
+use crate::common::measure::cpu::CpuTime;
+use crate::common::peers::{Server, UNSET, end_of_log, launch, spawn};
+use crate::common::progress::{check_stop, say};
 use clap::ValueEnum;
 use landfall_testbed::Host;
 use std::net::{Ipv4Addr, SocketAddr};

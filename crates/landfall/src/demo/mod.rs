@@ -47,7 +47,7 @@ const REQUEST_MAX: Duration = Duration::from_secs(20);
 
 /// Flags of `landfall demo`.
 #[derive(Debug, Args)]
-pub(crate) struct DemoArgs {
+pub struct DemoArgs {
     /// How many times to kill the server
     #[arg(long, value_name = "N", default_value_t = 10)]
     cycles: u32,

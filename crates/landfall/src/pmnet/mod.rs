@@ -18,7 +18,7 @@ use std::process::ExitCode;
 
 /// Flags of `landfall pmnet`.
 #[derive(Debug, Args)]
-pub(crate) struct PmnetArgs {
+pub struct PmnetArgs {
     #[command(subcommand)]
     command: PmnetCommand,
 }

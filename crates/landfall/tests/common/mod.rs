@@ -23,37 +23,6 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::{Duration, Instant};
 pub(crate) use wire::{Http, Reply, Resp};
 
-/// Where a measurement works on tmpfs, and where its report goes; both are gone with it.
-pub(crate) struct BenchPlace {
-    _directory: tempfile::TempDir,
-    pub(crate) work: PathBuf,
-    pub(crate) out: PathBuf,
-}
-
-impl BenchPlace {
-    /// `None`, and said so, where there is no tmpfs.
-    pub(crate) fn new() -> Option<Self> {
-        if !Path::new("/dev/shm").is_dir() {
-            eprintln!("SKIP: /dev/shm: there is none");
-            return None;
-        }
-        let directory = tempfile::Builder::new().prefix("landfall-test-").tempdir_in("/dev/shm").unwrap();
-        let (work, out) = (directory.path().join("work"), directory.path().join("out"));
-        std::fs::create_dir(&work).unwrap();
-        Some(Self { _directory: directory, work, out })
-    }
-
-    /// No file where it measured, and no process whose command line names that place.
-    pub(crate) fn assert_nothing_is_left(&self) {
-        assert_eq!(std::fs::read_dir(&self.work).unwrap().count(), 0, "nothing is left where it measured");
-        let name = self.work.to_str().unwrap().as_bytes();
-        let processes = std::fs::read_dir("/proc").unwrap().flatten();
-        let lines = processes.filter_map(|process| std::fs::read(process.path().join("cmdline")).ok());
-        let left = lines.filter(|line| line.windows(name.len()).any(|window| window == name)).count();
-        assert_eq!(left, 0, "no process is left");
-    }
-}
-
 /// Longest that a server may take to start, or to stop.
 const LIMIT: Duration = Duration::from_secs(30);
 /// Longest that a reply may take.

@@ -4,6 +4,7 @@ use super::dates::Dates;
 use crate::context::{Tail, http_error};
 use crate::logs::http_wal_error;
 use crate::reply::Reply;
+use crate::writes::WriteError;
 use landfall_heap::{HeapError, Until};
 use landfall_http::{Connection, HttpError, ResponseWriter};
 use landfall_kv::KvError;
@@ -59,6 +60,15 @@ impl From<KvError> for Failure {
             (Some((status, message)), _) => Self::Refused(Refusal::new(status, message)),
             (None, KvError::Wait(until)) => Self::Wait(until),
             (None, _) => Self::Wait(Until::Commit),
+        }
+    }
+}
+
+impl From<WriteError> for Failure {
+    fn from(error: WriteError) -> Self {
+        match error {
+            WriteError::Kv(error) => error.into(),
+            other @ WriteError::StandIn(_) => Refusal::new(503, other.to_string()).into(),
         }
     }
 }

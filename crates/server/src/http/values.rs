@@ -5,7 +5,6 @@ use super::answer::{Answer, Failure, Refusal};
 use super::conditions::{self, Current, Fields, Verdict};
 use super::params;
 use super::route::Route;
-use crate::baseline::Baseline;
 use crate::context::Context;
 use crate::shared::count;
 use crate::walk::Walk;
@@ -32,20 +31,18 @@ pub(super) fn put(
     let space = params::database(request.query())?;
     let fields = Fields::read(request)?;
     let expiry_ms = fields.expiry_ms(ctx.now_ms)?;
-    if ctx.shared.config.discard && !fields.is_conditional() {
-        answer.status(204).no_body();
-        return Ok(());
-    }
-    if let Some(baseline) = &ctx.shared.baseline {
-        return put_baseline(ctx, baseline, (request, chain), key, answer);
-    }
     let mut body = Body::default();
     let value = body.source(ctx, request, chain);
     let request = SetRequest { space, key, key_at: None, value, expiry_ms, arrival_ns: ctx.arrival_ns };
     let stored = if fields.is_conditional() {
         put_if(ctx, &request, &fields, answer.reply)?
     } else {
-        let written = ctx.engine.set(ctx.writer, &request)?.open(answer.reply);
+        let shared = ctx.shared;
+        let Some(written) = shared.writes.set(ctx.destination(), &request)? else {
+            answer.status(204).no_body();
+            return Ok(());
+        };
+        let written = written.open(answer.reply);
         Stored { slot: written.slot, replaced: written.has_replaced(ctx.now_ms) }
     };
     let seq = ctx.engine.heap().record(stored.slot)?.seq();
@@ -53,24 +50,6 @@ pub(super) fn put(
     etag(&mut writer, seq);
     time_to_live(&mut writer, expiry_ms, ctx.now_ms);
     writer.no_body();
-    Ok(())
-}
-
-/// In measurements: the body goes to what stands in for the store.
-fn put_baseline(
-    ctx: &Context<'_>,
-    baseline: &Baseline,
-    (request, chain): (&Request, &Chain<'_>),
-    key: &[u8],
-    answer: &mut Answer<'_, '_>,
-) -> Result<(), Failure> {
-    let value = match request.body.as_slice() {
-        [one] => chain.gather(one.clone()),
-        many => many.iter().flat_map(|range| chain.gather(range.clone()).into_owned()).collect(),
-    };
-    let stored = baseline.store(ctx.worker, ctx.engine.heap(), key, &value);
-    stored.map_err(|error| Refusal::new(503, error.to_string()))?;
-    answer.status(204).no_body();
     Ok(())
 }
 
@@ -250,7 +229,7 @@ pub(super) fn accepts_body(
     }
     // What is short may be taken all the same: space is found while it arrives.
     let is_long = len.is_some_and(|len| len >= RUN_SIZE && len > heap.room_bytes());
-    if !ctx.shared.config.discard && (is_long || (body.wants_continue && heap.room_bytes() == 0)) {
+    if ctx.shared.writes.keeps_values() && (is_long || (body.wants_continue && heap.room_bytes() == 0)) {
         return Err(Refusal::new(507, landfall_heap::HeapError::Full.to_string()));
     }
     Ok(())

@@ -7,6 +7,7 @@ use crate::args::Arg;
 use crate::context::{Context, Tail, resp_error};
 use crate::reply::Reply;
 use crate::shared::{Shared, count};
+use crate::writes::WriteError;
 use landfall_heap::layout::GROUP_RECORDS_MAX;
 use landfall_heap::{Extents, Gate, Gated, HeapError, Source, Tickets, Until};
 use landfall_kv::{Item, KvError, Page, PageLimit, RangeQuery, Stats, Txn, TxnKey};
@@ -69,6 +70,15 @@ impl From<KvError> for Fail {
         match (&error, resp_error(&error)) {
             (KvError::Wait(until), _) => Self::Wait(*until),
             (_, text) => Self::Error(text.unwrap_or_default().into()),
+        }
+    }
+}
+
+impl From<WriteError> for Fail {
+    fn from(error: WriteError) -> Self {
+        match error {
+            WriteError::Kv(error) => error.into(),
+            other @ WriteError::StandIn(_) => Self::Error(format!("ERR {other}").into()),
         }
     }
 }

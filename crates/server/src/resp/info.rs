@@ -222,7 +222,7 @@ fn landfall(text: &mut Text, shared: &Shared) {
     }
     commits(text, shared);
     maintenance(text, shared);
-    text.line("discard", u8::from(shared.config.discard));
+    text.line("store", shared.writes.describe().unwrap_or_else(|| "region".into()));
     text.line("closed", media.closed().unwrap_or_else(|| "no".into()).replace(['\r', '\n'], " "));
 }
 

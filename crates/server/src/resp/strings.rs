@@ -87,14 +87,6 @@ fn put(call: &mut Call<'_, '_, '_>, value_index: usize, expiry_ms: u64) -> Resul
         stage(txn, space, &key, key_place(call.words, 1), &value, expiry_ms);
         return call.ok();
     }
-    if call.ctx.shared.config.discard {
-        return call.ok();
-    }
-    if let Some(baseline) = &call.ctx.shared.baseline {
-        let stored = baseline.store(call.ctx.worker, call.ctx.engine.heap(), &key, &value.bytes());
-        stored.map_err(|error| Fail::Error(format!("ERR {error}").into()))?;
-        return call.ok();
-    }
     let mut scratch = Extents::new();
     let request = SetRequest {
         space,
@@ -104,8 +96,10 @@ fn put(call: &mut Call<'_, '_, '_>, value_index: usize, expiry_ms: u64) -> Resul
         expiry_ms,
         arrival_ns: call.ctx.arrival_ns,
     };
-    let written = call.ctx.engine.set(call.ctx.writer, &request)?;
-    call.open(written);
+    let shared = call.ctx.shared;
+    if let Some(written) = shared.writes.set(call.ctx.destination(), &request)? {
+        call.open(written);
+    }
     call.ok()
 }
 

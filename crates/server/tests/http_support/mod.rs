@@ -56,7 +56,7 @@ impl Rig {
         let (engine, logs, recovered) = recover(Arc::clone(&media) as Arc<dyn Media>, 4).unwrap();
         let writer = Writer::new(Arc::clone(engine.heap()), 0);
         let shared = Shared {
-            baseline: None,
+            writes: Box::new(landfall_server::writes::InRegion),
             config,
             engine,
             logs,

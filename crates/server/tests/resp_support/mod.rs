@@ -38,7 +38,7 @@ pub fn shared_on(config: Config, options: SimOptions) -> (Shared, Arc<SimMedia>)
     landfall_heap::create(&*media, &new).unwrap();
     let (engine, logs, recovered) = recover(media.clone(), SHARDS).unwrap();
     let shared = Shared {
-        baseline: None,
+        writes: Box::new(landfall_server::writes::InRegion),
         config,
         engine,
         logs,

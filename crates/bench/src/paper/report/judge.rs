@@ -2,14 +2,14 @@
 
 use super::Results;
 use super::table1::{data_management, stage_data_management};
-use crate::measure::stats::Summary;
+use crate::common::measure::stats::Summary;
+use crate::common::targets::{Bound, Target};
 use crate::paper::args::StageStore;
 use crate::paper::bulk;
 use crate::paper::compare::{Row, Work, find};
 use crate::paper::contestant::{Over, Store, Who, landfall};
 use crate::paper::sections::{FEW_AND_MANY, MTU, MTU_LARGE, OVERS, http, resp, with};
 use crate::paper::wrk::Ask;
-use crate::report::targets::{Bound, Target};
 
 /// Our own stack, never waiting: what the targets are about.
 const OURS: Who = landfall(Over::XdpSpin);

@@ -5,16 +5,16 @@ use super::table1::{
     stage_persistence, wrk_round_trip,
 };
 use super::{Results, paper};
-use crate::measure::stats::Summary;
+use crate::common::measure::stats::Summary;
+use crate::common::plots::Plot;
+use crate::common::tables::{Page, bytes, number, spread, spread_of, target_table};
+use crate::common::targets::Target;
 use crate::paper::args::StageStore;
 use crate::paper::compare::{Row, Work, find};
 use crate::paper::contestant::{Over, Store, Who, landfall};
 use crate::paper::sections::{MTU, OVERS, STORES, http, with};
 use crate::paper::wire::CONGESTION_CONTROL;
 use crate::paper::wrk::Ask;
-use crate::report::markdown::{Page, bytes, number, spread, spread_of, target_table};
-use crate::report::svg::Plot;
-use crate::report::targets::Target;
 
 /// The report as text.
 pub(super) fn report(results: &Results, targets: &[Target], plots: &[Plot]) -> String {

@@ -7,10 +7,11 @@ mod table1;
 
 use super::args::{PaperArgs, StageStore};
 use super::compare::Row;
-use super::{Lab, bulk, callgrind};
-use crate::error::BenchError;
-use crate::measure::proc::Machine;
-use crate::measure::stats::Summary;
+use super::lab::Lab;
+use super::{bulk, callgrind};
+use crate::common::error::BenchError;
+use crate::common::measure::proc::Machine;
+use crate::common::measure::stats::Summary;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fs;

@@ -2,14 +2,15 @@
 
 use super::table1::{data_management, stage_data_management};
 use super::{Results, paper};
-use crate::error::BenchError;
-use crate::measure::stats::Summary;
+use crate::common::error::BenchError;
+use crate::common::measure::stats::Summary;
+use crate::common::plots::bars::{Panel, bars};
+use crate::common::plots::{Plot, short};
 use crate::paper::args::StageStore;
 use crate::paper::compare::{Row, find};
 use crate::paper::contestant::{Over, Store};
 use crate::paper::sections::{MTU, OVERS, STORES, http, with};
 use crate::paper::wrk::Ask;
-use crate::report::svg::{Panel, Plot, bars, short};
 use plotters::coord::Shift;
 use plotters::prelude::*;
 use std::path::Path;

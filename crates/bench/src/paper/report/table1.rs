@@ -1,7 +1,7 @@
 //! Table 1: differences, of round trips and of stages.
 
 use super::Results;
-use crate::measure::stats::Summary;
+use crate::common::measure::stats::Summary;
 use crate::paper::args::StageStore;
 use crate::paper::compare::{Work, find};
 use crate::paper::contestant::{Over, Store, Who};

@@ -1,16 +1,14 @@
-//! Mapped logs, readiness of sockets, and the core that a thread runs on.
+//! Mapped logs.
 
-// mmap, msync, epoll and sched_setaffinity have no safe wrapper in the standard library.
+// mmap and msync have no safe wrapper in the standard library.
 #![allow(unsafe_code)]
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 
 const PAGE_BYTES: usize = 4096;
-/// Connections reported by one wait at most.
-const READY_MAX: i32 = 128;
 
 /// A file mapped for reading and writing, shared with the page cache.
 #[derive(Debug)]
@@ -57,62 +55,5 @@ impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: mapped by `new`, unmapped once; every borrow has ended.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
-    }
-}
-
-/// Tells which of many sockets can be read.
-#[derive(Debug)]
-pub(crate) struct Readiness {
-    epoll: OwnedFd,
-    events: Vec<libc::epoll_event>,
-}
-
-impl Readiness {
-    pub(crate) fn new() -> io::Result<Self> {
-        // SAFETY: takes flags only.
-        let epoll = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
-        if epoll < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: a descriptor that was just made and that nobody else has.
-        let epoll = unsafe { OwnedFd::from_raw_fd(epoll) };
-        Ok(Self { epoll, events: vec![libc::epoll_event { events: 0, u64: 0 }; READY_MAX as usize] })
-    }
-
-    /// Reports a socket by its descriptor whenever it can be read, until it is closed.
-    pub(crate) fn add(&self, socket: &impl AsRawFd) -> io::Result<()> {
-        let descriptor = socket.as_raw_fd();
-        let mut event =
-            libc::epoll_event { events: libc::EPOLLIN as u32, u64: u64::from(descriptor.unsigned_abs()) };
-        // SAFETY: both descriptors are open, and the event lives through the call.
-        let done = unsafe {
-            libc::epoll_ctl(self.epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, descriptor, &raw mut event)
-        };
-        if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-    }
-
-    /// The sockets that can be read; waits for one for at most `timeout_ms`.
-    pub(crate) fn wait(&mut self, timeout_ms: i32) -> io::Result<impl Iterator<Item = RawFd> + '_> {
-        // SAFETY: the vector lives through the call and holds as many events as is said.
-        let ready = unsafe {
-            let events = self.events.as_mut_ptr();
-            libc::epoll_wait(self.epoll.as_raw_fd(), events, READY_MAX, timeout_ms)
-        };
-        let interrupted = ready < 0 && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted;
-        if ready < 0 && !interrupted {
-            return Err(io::Error::last_os_error());
-        }
-        let ready = usize::try_from(ready).unwrap_or(0);
-        Ok(self.events[..ready].iter().map(|event| event.u64 as RawFd))
-    }
-}
-
-/// Has the calling thread run on one core only. Without that core it runs where it did.
-pub(crate) fn pin(core: usize) {
-    // SAFETY: an all-zero set is a valid empty one; CPU_SET checks its bounds; the kernel reads the set only.
-    unsafe {
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        libc::CPU_SET(core, &mut set);
-        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set);
     }
 }

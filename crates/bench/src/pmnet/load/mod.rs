@@ -1,17 +1,19 @@
 //! Closed-loop clients in one thread: each sends a request, waits for its end, and sends the next.
 
+mod channel;
 mod pmnet;
 mod stream;
 mod udp;
 
+pub(crate) use channel::{By, Channel, Done, Patience};
 pub(crate) use pmnet::PmnetChannel;
 pub(crate) use stream::{Framing, StreamChannel};
 pub(crate) use udp::UdpChannel;
 
 use super::work::{Ask, Workload};
-use crate::check_stop;
-use crate::clients::builtin::histogram;
-use crate::error::BenchError;
+use crate::common::clients::builtin::histogram;
+use crate::common::error::BenchError;
+use crate::common::progress::check_stop;
 use hdrhistogram::Histogram;
 use std::time::{Duration, Instant};
 
@@ -19,55 +21,6 @@ use std::time::{Duration, Instant};
 const SILENCE_MAX: Duration = Duration::from_secs(20);
 /// Looks for replies between two looks at the clock and for Ctrl-C, where nothing arrives.
 const LOOKS: u32 = 256;
-/// Wait in the kernel at most.
-const WAIT_MS: i32 = 50;
-
-/// A reply, or that an update is durable.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Done {
-    pub(crate) client: usize,
-    /// Empty for an update that a log acknowledged.
-    pub(crate) reply: Vec<u8>,
-    pub(crate) by: By,
-}
-
-/// Who saw to it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum By {
-    /// A server, or a logger.
-    Server,
-    /// The devices' logs.
-    Devices,
-    /// A device's read cache.
-    Cache,
-}
-
-/// How a client waits for answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Patience {
-    /// It looks for them all the time.
-    Spins,
-    /// It looks for so long, then waits in the kernel.
-    Looks(Duration),
-}
-
-impl Patience {
-    /// It waits in the kernel at once.
-    pub(crate) const WAITS: Self = Self::Looks(Duration::ZERO);
-}
-
-/// How requests get to where they are served.
-pub(crate) trait Channel {
-    /// Sends a client's request. It has no other under way.
-    fn send(&mut self, client: usize, ask: &Ask) -> Result<(), BenchError>;
-
-    /// Takes what has arrived; waits for something, for a while, unless it spins.
-    fn receive(&mut self, done: &mut Vec<Done>) -> Result<(), BenchError>;
-
-    /// Requests that were sent again so far.
-    fn sent_again(&self) -> u64;
-}
-
 /// How long.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {

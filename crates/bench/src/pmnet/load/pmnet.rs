@@ -1,7 +1,7 @@
 //! Requests through PMNet: a session a client, all over one socket.
 
-use super::{By, Channel, Done, Patience, WAIT_MS};
-use crate::error::BenchError;
+use super::channel::{By, Channel, Done, Patience, WAIT_MS};
+use crate::common::error::BenchError;
 use crate::pmnet::sys::{look_and_wait, wait_readable};
 use crate::pmnet::work::Ask;
 use landfall_pmnet::ClientConfig;

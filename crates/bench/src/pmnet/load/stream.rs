@@ -1,9 +1,9 @@
 //! Requests over TCP, one connection a client: behind their lengths, or as RESP.
 
-use super::{By, Channel, Done, Patience, WAIT_MS};
-use crate::clients::encode;
-use crate::error::BenchError;
-use crate::paper::sys::Readiness;
+use super::channel::{By, Channel, Done, Patience, WAIT_MS};
+use crate::common::clients::encode;
+use crate::common::error::BenchError;
+use crate::common::sys::Readiness;
 use crate::pmnet::serve::tcp::{LEN_BYTES, framed, put_frame};
 use crate::pmnet::sys::look_and_wait;
 use crate::pmnet::work::{Ask, resp};

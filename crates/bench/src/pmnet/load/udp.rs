@@ -1,7 +1,7 @@
 //! Plain requests over one UDP socket: a tag and a request, the tag and the response.
 
-use super::{By, Channel, Done, Patience, WAIT_MS};
-use crate::error::BenchError;
+use super::channel::{By, Channel, Done, Patience, WAIT_MS};
+use crate::common::error::BenchError;
 use crate::pmnet::serve::TAG_BYTES;
 use crate::pmnet::sys::{look_and_wait, wait_readable};
 use crate::pmnet::work::Ask;

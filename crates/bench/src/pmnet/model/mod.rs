@@ -12,14 +12,14 @@
 
 mod pipeline;
 
-use super::Lab;
 use super::app::App;
+use super::choices::{PAYLOAD, app};
 use super::compare::{Row, find};
 use super::design::{Design, PMNET, Spec, Waits};
-use super::sections::{PAYLOAD, app};
-use crate::error::BenchError;
-use crate::measure::stats::Summary;
-use crate::{check_stop, say};
+use crate::common::error::BenchError;
+use crate::common::measure::stats::Summary;
+use crate::common::progress::{check_stop, say};
+use crate::pmnet::lab::Lab;
 use landfall_sim::pmnet::{Costs, Load, Timed, measure};
 pub(crate) use pipeline::Pipeline;
 use serde::Serialize;

@@ -1,7 +1,7 @@
 //! What a device's own instructions take: the pipeline in this process, over a log on tmpfs, with no network around it.
 
-use crate::check_stop;
-use crate::error::BenchError;
+use crate::common::error::BenchError;
+use crate::common::progress::check_stop;
 use landfall_media::{Extent, MediaRequest, RUN_SIZE};
 use landfall_pmnet::device::{Arrival, Device, DeviceConfig, Side};
 use landfall_pmnet::log::{Limits, Log};

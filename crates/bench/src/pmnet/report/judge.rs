@@ -1,23 +1,16 @@
 //! The targets, and whether they are met.
 
+use super::goal::{Goal, MEDIA, goal, how, key_value, mean_of_rounds};
 use super::{Results, paper, simulated};
-use crate::measure::stats::Summary;
+use crate::common::measure::stats::Summary;
+use crate::common::targets::Bound;
 use crate::pmnet::app::App;
+use crate::pmnet::app::On;
+use crate::pmnet::choices::{PAYLOAD, app};
 use crate::pmnet::compare::{Row, find};
-use crate::pmnet::design::{Design, On, PMNET, PMNET_3, PMNET_CACHE, PMNET_FILE, Spec, Waits};
-use crate::pmnet::sections::{PAYLOAD, app, copies};
-use crate::report::targets::{Bound, Target};
-use landfall_handlers::Structure;
-use serde::Serialize;
-
-/// A target, and what the paper found.
-#[derive(Clone, Debug, Serialize)]
-pub(super) struct Goal {
-    pub(super) figure: &'static str,
-    pub(super) target: Target,
-    /// In the paper's words where it gives a number.
-    pub(super) paper: String,
-}
+use crate::pmnet::design::{Design, PMNET, PMNET_3, PMNET_CACHE, PMNET_FILE, Spec, Waits};
+use crate::pmnet::sections::copies;
+use landfall_bench_handlers::Structure;
 
 /// Every target with what was measured.
 pub(super) fn judge(results: &Results) -> Vec<Goal> {
@@ -32,16 +25,6 @@ pub(super) fn judge(results: &Results) -> Vec<Goal> {
     recovery(results, &mut goals);
     simulated::judge(results, &mut goals);
     goals
-}
-
-pub(super) fn goal(
-    figure: &'static str,
-    what: &str,
-    paper: String,
-    (bound, wanted, unit): (Bound, f64, &'static str),
-    measured: Option<Summary>,
-) -> Goal {
-    Goal { figure, paper, target: Target { what: what.to_owned(), bound, wanted, unit, measured } }
 }
 
 /// A quantity of one contestant over another's.
@@ -79,49 +62,9 @@ pub(super) fn over_apps(
     Some((mean_of_rounds(&found)?, found.len()))
 }
 
-/// The mean of several quantities, round by round.
-pub(super) fn mean_of_rounds(found: &[Summary]) -> Option<Summary> {
-    let rounds = found.iter().map(|summary| summary.samples.len()).min()?;
-    let mean =
-        |round: usize| found.iter().map(|summary| summary.samples[round]).sum::<f64>() / found.len() as f64;
-    Summary::of((0..rounds).map(mean))
-}
-
 /// Of updates alone, where there are other requests.
 pub(super) fn update_mean(row: &Row) -> &Summary {
     row.update_mean_us.as_ref().unwrap_or(&row.mean_us)
-}
-
-/// The key-value workloads of the paper: five structures, here on either medium, and Redis.
-pub(super) fn key_value(medium: Medium) -> Vec<App> {
-    Structure::ALL.map(medium.structures).into_iter().chain([App::Redis(medium.redis)]).collect()
-}
-
-/// Where applications keep what they keep.
-#[derive(Clone, Copy)]
-pub(super) struct Medium {
-    pub(super) words: &'static str,
-    structures: fn(Structure) -> App,
-    redis: On,
-}
-
-/// As in the paper, where all of them are on persistent memory.
-pub(super) const IN_MEMORY: Medium =
-    Medium { words: "structures in memory, Redis on tmpfs", structures: App::Map, redis: On::Memory };
-/// All of them.
-pub(super) const MEDIA: [Medium; 3] = [
-    IN_MEMORY,
-    Medium { words: "structures in memory, Redis on a file", structures: App::Map, redis: On::File },
-    Medium { words: "everything on a file", structures: App::Filed, redis: On::File },
-];
-
-/// How everybody waits, in words.
-pub(super) fn how(waits: Waits) -> &'static str {
-    match waits {
-        Waits::Spin => "both ends spinning",
-        Waits::Polls => "the device polls, hosts wait in the kernel",
-        Waits::Block => "everybody waits in the kernel",
-    }
 }
 
 fn figure_15(rows: &[Row], goals: &mut Vec<Goal>) {

@@ -1,18 +1,18 @@
 //! `pmnet.md`: the tables.
 
-use super::judge::{Goal, how, mean, over_apps, ratio, rps, update_mean};
+use super::goal::{Goal, how};
+use super::judge::{mean, over_apps, ratio, rps, update_mean};
 use super::{Results, paper, simulated};
-use crate::measure::stats::Summary;
+use crate::common::measure::stats::Summary;
+use crate::common::plots::Plot;
+use crate::common::tables::{Page, bytes, number, spread, spread_of};
+use crate::common::targets::Bound;
 use crate::pmnet::app::App;
 use crate::pmnet::breakdown::PARTS;
+use crate::pmnet::choices::{LARGE_PAYLOAD, PAYLOAD, app, key_value};
 use crate::pmnet::compare::{Row, find, groups};
 use crate::pmnet::design::{Design, PMNET, PMNET_3, PMNET_CACHE, PMNET_FILE, Spec, Waits};
-use crate::pmnet::sections::{
-    FIGURE_16, FIGURE_20, LARGE_PAYLOAD, PAYLOAD, app, copies, figure_22_loads, key_value, replicated,
-};
-use crate::report::markdown::{Page, bytes, number, spread, spread_of};
-use crate::report::svg::Plot;
-use crate::report::targets::Bound;
+use crate::pmnet::sections::{FIGURE_16, FIGURE_20, copies, figure_22_loads, replicated};
 
 /// The report as text.
 pub(super) fn report(results: &Results, goals: &[Goal], plots: &[Plot]) -> String {

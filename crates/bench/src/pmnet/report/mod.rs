@@ -1,19 +1,19 @@
 //! What was measured, and the report on it, beside the paper's numbers.
 
-mod chart;
+mod goal;
 mod judge;
 mod markdown;
 mod plots;
 mod simulated;
 
-use super::Lab;
 use super::args::PmnetArgs;
 use super::breakdown;
 use super::compare::Row;
 use super::model::Model;
 use super::recovery;
-use crate::error::BenchError;
-use crate::measure::proc::Machine;
+use crate::common::error::BenchError;
+use crate::common::measure::proc::Machine;
+use crate::pmnet::lab::Lab;
 use serde::Serialize;
 use std::fs;
 use std::path::Path;
@@ -112,13 +112,14 @@ fn put(path: &Path, bytes: &[u8]) -> Result<(), BenchError> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::measure::stats::Summary;
+    use crate::common::measure::stats::Summary;
     use crate::pmnet::app::App;
     use crate::pmnet::args::{AppChoice, PmnetSection};
+    use crate::pmnet::choices::key_value;
     use crate::pmnet::compare::PERCENTILES;
     use crate::pmnet::design::{Design, PMNET, PMNET_FILE, Spec, Waits};
     use crate::pmnet::model::{Ports, Simulated};
-    use crate::pmnet::sections::{key_value, specs};
+    use crate::pmnet::sections::specs;
     use clap::{Parser, ValueEnum};
     use std::collections::BTreeSet;
 

@@ -1,18 +1,18 @@
 //! The plots.
 
-use super::chart::{Axis, Chart, Line, Stack, draw_chart, draw_stacks};
 use super::judge::update_mean;
 use super::{Results, paper};
-use crate::error::BenchError;
-use crate::measure::stats::Summary;
+use crate::common::error::BenchError;
+use crate::common::measure::stats::Summary;
+use crate::common::plots::Plot;
+use crate::common::plots::bars::{Panel, bars};
+use crate::common::plots::chart::{Axis, Chart, Line, Stack, draw_chart, draw_stacks};
 use crate::pmnet::app::App;
 use crate::pmnet::breakdown::{self, PARTS};
+use crate::pmnet::choices::{LARGE_PAYLOAD, PAYLOAD, app, key_value};
 use crate::pmnet::compare::{PERCENTILES, Row, find};
 use crate::pmnet::design::{Design, PMNET, PMNET_3, PMNET_CACHE, PMNET_FILE, Spec, Waits};
-use crate::pmnet::sections::{
-    FIGURE_16, FIGURE_20, LARGE_PAYLOAD, PAYLOAD, app, copies, key_value, replicated,
-};
-use crate::report::svg::{Panel, Plot, bars};
+use crate::pmnet::sections::{FIGURE_16, FIGURE_20, copies, replicated};
 use std::path::Path;
 
 /// Draws every plot that there is data for.
@@ -251,7 +251,26 @@ fn recovery(results: &Results) -> Vec<Panel> {
 #[cfg(test)]
 mod tests {
     use super::draw;
+    use crate::common::plots::COLORS;
+    use crate::common::plots::chart::NAME_MAX;
+    use crate::pmnet::args::AppChoice;
+    use crate::pmnet::breakdown::PARTS;
+    use crate::pmnet::design::{Design, PMNET_CACHE, PMNET_FILE};
     use crate::pmnet::report::tests::sample;
+    use clap::ValueEnum;
+
+    #[test]
+    fn a_legend_holds_the_longest_names() {
+        let apps = AppChoice::value_variants().iter().map(|choice| choice.app().name().into_owned());
+        let designs =
+            [Design::ClientServer, Design::Tcp, Design::Nic, PMNET_FILE, PMNET_CACHE].map(Design::name);
+        let parts = PARTS.map(str::to_owned);
+        for name in apps.chain(designs).chain(parts) {
+            assert!(name.chars().count() <= NAME_MAX, "{name}");
+        }
+        // Figure 19: all applications, and the paper's mean.
+        assert!(AppChoice::value_variants().len() < COLORS.len());
+    }
 
     #[test]
     fn each_plot_has_its_lines_and_bars_beside_the_papers() {

@@ -1,13 +1,13 @@
 //! What the simulator says of hosts with cores of their own, beside what was measured on few.
 
-use super::judge::{Goal, IN_MEMORY, MEDIA, goal, how, key_value, mean_of_rounds};
+use super::goal::{Goal, IN_MEMORY, MEDIA, goal, how, key_value, mean_of_rounds};
 use super::{Results, paper};
-use crate::measure::stats::Summary;
+use crate::common::measure::stats::Summary;
+use crate::common::tables::{Page, number, spread, spread_of};
+use crate::common::targets::Bound;
 use crate::pmnet::app::App;
 use crate::pmnet::design::Waits;
 use crate::pmnet::model::{MANY, Pipeline, Ports, Simulated};
-use crate::report::markdown::{Page, number, spread, spread_of};
-use crate::report::targets::Bound;
 
 /// A quantity of one application.
 type Ratio = fn(&Simulated) -> Option<Summary>;

@@ -1,12 +1,12 @@
 //! What serves requests: nothing at all, or a durable map.
 
-use crate::error::BenchError;
+use crate::common::error::BenchError;
 use crate::pmnet::args::PmnetServerArgs;
-use landfall_handlers::{HandlerError, Store, StoreOptions, Structure};
+use landfall_bench_handlers::{HandlerError, Store, StoreOptions, Structure};
 use landfall_media::{OpenOptions, RUN_SIZE, open};
 use std::path::Path;
 
-/// The handler of requests in the plain codec of `landfall-handlers`.
+/// The handler of requests in the plain codec of `landfall-bench-handlers`.
 pub(super) enum Handler {
     /// Acknowledges.
     Ideal,
@@ -73,7 +73,7 @@ pub(super) fn failed(error: HandlerError) -> BenchError {
 pub(super) mod tests {
     use super::*;
     use crate::pmnet::args::ServeKind;
-    use landfall_handlers::{Op, Request};
+    use landfall_bench_handlers::{Op, Request};
 
     pub(crate) fn args(dir: &Path, structure: Option<&str>) -> PmnetServerArgs {
         PmnetServerArgs {

@@ -3,9 +3,9 @@
 
 use super::replicas::Replicas;
 use super::{Batch, announce, open_udp};
-use crate::error::BenchError;
+use crate::common::error::BenchError;
+use crate::common::sys::{note_stop_signals, stop_asked};
 use crate::pmnet::args::PmnetServerArgs;
-use crate::sys::{note_stop_signals, stop_asked};
 use landfall_media::{Dirty, Extent, Media, MediaError, OpenOptions, RUN_SIZE, Site, open};
 use std::net::UdpSocket;
 use std::sync::Arc;

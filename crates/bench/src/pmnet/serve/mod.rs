@@ -8,9 +8,9 @@ mod replicas;
 pub(crate) mod tcp;
 
 use super::args::{PmnetServerArgs, ServeKind};
-use crate::error::BenchError;
+use crate::common::error::BenchError;
+use crate::common::sys::{note_stop_signals, stop_asked};
 use crate::pmnet::sys::{Class, enter_class};
-use crate::sys::{note_stop_signals, stop_asked};
 use landfall_pmnet_io::redis::server::{self as sidecar, ServerSideConfig, ServerSideReports};
 use std::io::{self, Write};
 use std::net::{SocketAddr, UdpSocket};

@@ -4,9 +4,9 @@
 use super::handler::{self, Handler};
 use super::replicas::Replicas;
 use super::{Batch, announce, open_udp};
-use crate::error::BenchError;
+use crate::common::error::BenchError;
+use crate::common::sys::{note_stop_signals, stop_asked};
 use crate::pmnet::args::PmnetServerArgs;
-use crate::sys::{note_stop_signals, stop_asked};
 use std::net::UdpSocket;
 use std::time::{SystemTime, UNIX_EPOCH};
 

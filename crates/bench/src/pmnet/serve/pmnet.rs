@@ -3,9 +3,9 @@
 use super::handler::{self, Handler, retry};
 use super::replicas::Replicas;
 use super::{announce_when, spin, watch_stop};
-use crate::error::BenchError;
+use crate::common::error::BenchError;
 use crate::pmnet::args::PmnetServerArgs;
-use landfall_handlers::HandlerError;
+use landfall_bench_handlers::HandlerError;
 use landfall_pmnet::{SessionKey, SessionRow, Work};
 use landfall_pmnet_io::runtime::{
     Application, Network, Outcome, Published, Saved, ServerOptions, ServerReport, serve,
@@ -122,7 +122,7 @@ impl From<ServiceError> for BenchError {
 mod tests {
     use super::super::handler::tests::args;
     use super::*;
-    use landfall_handlers::{Op, Request};
+    use landfall_bench_handlers::{Op, Request};
 
     fn row(update: u32) -> SessionRow {
         let key = SessionKey { client: "10.0.0.1:4000".parse().unwrap(), session: 7 };

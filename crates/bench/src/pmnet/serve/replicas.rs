@@ -1,9 +1,9 @@
 //! Other hosts that must have an update before it is answered.
 
 use super::{TAG_BYTES, WAIT_MS};
-use crate::error::BenchError;
+use crate::common::error::BenchError;
+use crate::common::sys::stop_asked;
 use crate::pmnet::sys::wait_readable;
-use crate::sys::stop_asked;
 use std::collections::BTreeSet;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;

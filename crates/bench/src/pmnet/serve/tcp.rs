@@ -2,10 +2,10 @@
 
 use super::handler::{self, Handler};
 use super::{WAIT_MS, announce};
-use crate::error::BenchError;
-use crate::paper::sys::Readiness;
+use crate::common::error::BenchError;
+use crate::common::sys::Readiness;
+use crate::common::sys::{note_stop_signals, stop_asked};
 use crate::pmnet::args::PmnetServerArgs;
-use crate::sys::{note_stop_signals, stop_asked};
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};

@@ -1,15 +1,15 @@
 //! The ideal handler's requests, and a key-value load after YCSB: keys by Zipf's law.
 
 use super::{Ask, Settings, Workload, resp};
-use crate::clients::zipf::Zipf;
-use crate::clients::{Random, encode, key_of};
-use crate::error::BenchError;
-use landfall_handlers::{Op, Request};
+use crate::common::clients::zipf::Zipf;
+use crate::common::clients::{Random, encode, key_of};
+use crate::common::error::BenchError;
+use landfall_bench_handlers::{Op, Request};
 
 /// How requests are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Codec {
-    /// That of `landfall-handlers`.
+    /// That of `landfall-bench-handlers`.
     Plain,
     /// Redis'.
     Resp,
@@ -108,7 +108,7 @@ pub(super) fn fill(settings: Settings, codec: Codec) -> Vec<Vec<u8>> {
 mod tests {
     use super::*;
     use crate::pmnet::app::App;
-    use landfall_handlers::Structure;
+    use landfall_bench_handlers::Structure;
 
     fn settings(updates: u32) -> Settings {
         let app = App::Map(Structure::BTree);

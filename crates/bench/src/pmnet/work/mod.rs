@@ -6,8 +6,8 @@ mod tpcc;
 mod twitter;
 
 use super::app::App;
-use crate::clients::zipf::Zipf;
-use crate::error::BenchError;
+use crate::common::clients::zipf::Zipf;
+use crate::common::error::BenchError;
 
 /// A request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

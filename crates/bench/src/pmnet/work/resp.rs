@@ -98,7 +98,7 @@ mod tests {
     fn what_changes_something_is_told_from_what_reads() {
         let request = |words: &[&[u8]]| {
             let mut bytes = Vec::new();
-            crate::clients::encode(&mut bytes, words);
+            crate::common::clients::encode(&mut bytes, words);
             bytes
         };
         assert!(is_read(&request(&[b"HGET", b"SET", b"x"])));

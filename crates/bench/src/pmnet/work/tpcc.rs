@@ -5,8 +5,8 @@
 
 use super::twitter::{command, strange};
 use super::{Ask, Workload, resp};
-use crate::clients::Random;
-use crate::error::BenchError;
+use crate::common::clients::Random;
+use crate::common::error::BenchError;
 use std::collections::VecDeque;
 
 const WAREHOUSES: u64 = 4;

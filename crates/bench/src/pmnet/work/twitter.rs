@@ -4,8 +4,8 @@
 //! put before. All that is written is an update.
 
 use super::{Ask, Workload, resp};
-use crate::clients::{Random, encode};
-use crate::error::BenchError;
+use crate::common::clients::{Random, encode};
+use crate::common::error::BenchError;
 use std::collections::VecDeque;
 
 const USERS: u64 = 1000;

@@ -1,0 +1,311 @@
+//! The built-in load generator: one thread, poll, and a histogram that knows the 99.9th percentile.
+
+use super::replies::{self, Reply};
+use super::{Load, LoadResult, ONE_KEY, Operation, Random, encode, key_of, value_of};
+use crate::common::error::BenchError;
+use crate::common::progress::check_stop;
+use crate::common::sys;
+use hdrhistogram::Histogram;
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+/// Longest latency that the histogram tells apart, ns.
+const LATENCY_NS_MAX: u64 = 60_000_000_000;
+/// Nothing at all for this long: the server has hung.
+const SILENCE_MAX: Duration = Duration::from_secs(30);
+const POLL_MS: i32 = 100;
+const READ_BYTES: usize = 256 << 10;
+const NAME: &str = "the server";
+
+/// When a run ends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Until {
+    /// After so many requests.
+    Count(u64),
+    /// At this time, or after the load's requests.
+    Time(Instant),
+}
+
+/// A histogram of latencies, ns, with three digits.
+pub(crate) fn histogram() -> Histogram<u64> {
+    let sized = Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3);
+    sized.unwrap_or_else(|_| Histogram::new(3).expect("three digits are allowed"))
+}
+
+/// The percentiles of a histogram of ns.
+pub(crate) fn result_of(latencies: &Histogram<u64>, requests: u64, took: Duration) -> LoadResult {
+    let us = |percentile: f64| latencies.value_at_percentile(percentile) as f64 / 1000.0;
+    LoadResult {
+        rps: requests as f64 / took.as_secs_f64(),
+        p50_us: us(50.0),
+        p95_us: us(95.0),
+        p99_us: us(99.0),
+        p999_us: Some(us(99.9)),
+    }
+}
+
+/// Runs a load.
+pub(crate) fn run(load: &Load, until: Until) -> Result<LoadResult, BenchError> {
+    let mut run = Run::open(load, until)?;
+    let begun = Instant::now();
+    while run.step()? {}
+    Ok(result_of(&run.latencies, run.done, begun.elapsed()))
+}
+
+/// One connection.
+struct Lane {
+    stream: TcpStream,
+    requests: Vec<u8>,
+    sent: usize,
+    received: Vec<u8>,
+    /// Replies that the pipeline in flight still lacks.
+    missing: usize,
+    began: Instant,
+}
+
+struct Run {
+    lanes: Vec<Lane>,
+    operation: Operation,
+    pipeline: usize,
+    random_keys: u64,
+    value: Vec<u8>,
+    random: Random,
+    /// Requests not begun.
+    left: u64,
+    deadline: Option<Instant>,
+    done: u64,
+    latencies: Histogram<u64>,
+    last_sign: Instant,
+    polls: Vec<libc::pollfd>,
+    buffer: Vec<u8>,
+}
+
+impl Run {
+    fn open(load: &Load, until: Until) -> Result<Self, BenchError> {
+        let lanes: io::Result<Vec<Lane>> = (0..load.shape.clients).map(|_| Lane::open(load)).collect();
+        let (left, deadline) = match until {
+            Until::Count(requests) => (requests, None),
+            Until::Time(at) => (load.requests, Some(at)),
+        };
+        let mut run = Self {
+            lanes: lanes.map_err(BenchError::connection(NAME))?,
+            operation: load.operation,
+            pipeline: load.shape.pipeline,
+            random_keys: load.shape.random_keys,
+            value: value_of(load.shape.value_bytes),
+            random: Random::new(u64::from(load.address.port())),
+            left,
+            deadline,
+            done: 0,
+            latencies: histogram(),
+            last_sign: Instant::now(),
+            polls: Vec::new(),
+            buffer: vec![0; READ_BYTES],
+        };
+        (0..run.lanes.len()).for_each(|lane| run.begin(lane));
+        Ok(run)
+    }
+
+    /// One wait and what came of it; false when all is done.
+    fn step(&mut self) -> Result<bool, BenchError> {
+        check_stop()?;
+        let ready = self.wait().map_err(BenchError::connection(NAME))?;
+        if !ready.is_empty() {
+            self.last_sign = Instant::now();
+        } else if self.last_sign.elapsed() > SILENCE_MAX {
+            return Err(BenchError::TooLong { what: "a reply".into(), seconds: SILENCE_MAX.as_secs() });
+        }
+        for lane in ready {
+            self.serve(lane)?;
+        }
+        Ok(self.lanes.iter().any(|lane| lane.missing > 0))
+    }
+
+    fn wait(&mut self) -> io::Result<Vec<usize>> {
+        let mut interests: Vec<_> = self.lanes.iter().map(|lane| (&lane.stream, lane.interest())).collect();
+        sys::poll(&mut interests, &mut self.polls, POLL_MS)?;
+        Ok(interests
+            .iter()
+            .enumerate()
+            .filter(|(_, (_, interest))| interest.ready)
+            .map(|(index, _)| index)
+            .collect())
+    }
+
+    fn serve(&mut self, index: usize) -> Result<(), BenchError> {
+        let lane = &mut self.lanes[index];
+        if lane.missing == 0 {
+            return Ok(());
+        }
+        lane.send().map_err(BenchError::connection(NAME))?;
+        lane.receive(&mut self.buffer).map_err(BenchError::connection(NAME))?;
+        lane.take_replies(self.operation)?;
+        if lane.missing == 0 {
+            self.end(index);
+            self.begin(index);
+        }
+        Ok(())
+    }
+
+    /// Notes a pipeline's latency.
+    fn end(&mut self, index: usize) {
+        let took = self.lanes[index].began.elapsed();
+        let requests = self.pipeline as u64;
+        self.latencies.saturating_record_n(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX), requests);
+        self.done += requests;
+    }
+
+    /// Begins the next pipeline of a lane, if any is left.
+    fn begin(&mut self, index: usize) {
+        if self.left == 0 || self.deadline.is_some_and(|at| Instant::now() >= at) {
+            return;
+        }
+        self.left = self.left.saturating_sub(self.pipeline as u64);
+        let lane = &mut self.lanes[index];
+        if self.random_keys > 0 || lane.requests.is_empty() {
+            lane.requests.clear();
+            for _ in 0..self.pipeline {
+                let random = (self.random_keys > 0).then(|| key_of(self.random.below(self.random_keys)));
+                let key = random.as_ref().map_or(ONE_KEY, |key| key.as_slice());
+                match self.operation {
+                    Operation::Set => encode(&mut lane.requests, &[b"SET", key, &self.value]),
+                    Operation::Get => encode(&mut lane.requests, &[b"GET", key]),
+                }
+            }
+        }
+        (lane.sent, lane.missing, lane.began) = (0, self.pipeline, Instant::now());
+        // What cannot be sent now is sent when poll says so; an error shows up there, too.
+        let _ = lane.send();
+    }
+}
+
+impl Lane {
+    fn open(load: &Load) -> io::Result<Self> {
+        let stream = TcpStream::connect(load.address)?;
+        stream.set_nodelay(true)?;
+        stream.set_nonblocking(true)?;
+        let began = Instant::now();
+        Ok(Self { stream, requests: Vec::new(), sent: 0, received: Vec::new(), missing: 0, began })
+    }
+
+    fn interest(&self) -> sys::Interest {
+        sys::Interest { write: self.missing > 0 && self.sent < self.requests.len(), ready: false }
+    }
+
+    fn send(&mut self) -> io::Result<()> {
+        while self.sent < self.requests.len() {
+            match self.stream.write(&self.requests[self.sent..]) {
+                Ok(sent) => self.sent += sent,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn receive(&mut self, buffer: &mut [u8]) -> io::Result<()> {
+        match self.stream.read(buffer) {
+            Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(read) => {
+                self.received.extend_from_slice(&buffer[..read]);
+                Ok(())
+            }
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Counts the replies that have come, each checked.
+    fn take_replies(&mut self, operation: Operation) -> Result<(), BenchError> {
+        let mut used = 0;
+        while self.missing > 0 {
+            match (replies::next(&self.received[used..]), operation) {
+                (Ok(None), _) => break,
+                (Ok(Some((Reply::Simple(b"OK"), len))), Operation::Set)
+                | (Ok(Some((Reply::Bulk(_), len))), Operation::Get) => {
+                    used += len;
+                    self.missing -= 1;
+                }
+                (Ok(Some((other, _))), Operation::Set) => return Err(BenchError::reply(NAME, other, "+OK")),
+                (Ok(Some((other, _))), Operation::Get) => {
+                    return Err(BenchError::reply(NAME, other, "a value"));
+                }
+                (Err(_), _) => return Err(BenchError::reply(NAME, "bytes", "RESP2")),
+            }
+        }
+        self.received.drain(..used);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Until, run};
+    use crate::common::clients::{Load, Operation, Shape};
+    use crate::common::error::BenchError;
+    use std::io::{Read, Write};
+    use std::net::{SocketAddr, TcpListener};
+    use std::time::{Duration, Instant};
+
+    /// A server that answers every `request_len` bytes of a connection with `reply`.
+    fn fake_server(request_len: usize, reply: &'static [u8]) -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        std::thread::spawn(move || {
+            for mut stream in listener.incoming().flatten() {
+                std::thread::spawn(move || {
+                    let (mut buffer, mut bytes) = ([0; 4096], 0);
+                    while let Ok(read @ 1..) = stream.read(&mut buffer) {
+                        bytes += read;
+                        let requests = bytes / request_len;
+                        bytes %= request_len;
+                        let _ = stream.write_all(&reply.repeat(requests));
+                    }
+                });
+            }
+        });
+        address
+    }
+
+    /// `*2 $3 GET $16 key:__rand_int__`, with line ends.
+    const GET_LEN: usize = 4 + 4 + 5 + 5 + 18;
+
+    fn gets(address: SocketAddr, requests: u64) -> Load {
+        let shape = Shape { clients: 3, pipeline: 4, value_bytes: 1, random_keys: 0 };
+        Load { address, operation: Operation::Get, shape, requests }
+    }
+
+    #[test]
+    fn every_request_is_counted_and_timed() {
+        let load = gets(fake_server(GET_LEN, b"$1\r\nx\r\n"), 1200);
+        let result = run(&load, Until::Count(1200)).unwrap();
+        assert!(result.rps > 0.0);
+        assert!(
+            0.0 < result.p50_us && result.p50_us <= result.p99_us && Some(result.p99_us) <= result.p999_us
+        );
+    }
+
+    #[test]
+    fn a_run_ends_at_its_deadline() {
+        let load = gets(fake_server(GET_LEN, b"$1\r\nx\r\n"), u64::MAX);
+        let begun = Instant::now();
+        run(&load, Until::Time(begun + Duration::from_millis(50))).unwrap();
+        assert!(begun.elapsed() >= Duration::from_millis(50) && begun.elapsed() < Duration::from_secs(20));
+    }
+
+    #[test]
+    fn a_missing_value_is_an_error_not_a_fast_reply() {
+        let load = gets(fake_server(GET_LEN, b"$-1\r\n"), 100);
+        assert!(matches!(run(&load, Until::Count(100)), Err(BenchError::Reply { .. })));
+    }
+
+    #[test]
+    fn an_error_reply_ends_the_run() {
+        let load = gets(fake_server(GET_LEN, b"-OOM full\r\n"), 100);
+        assert!(matches!(run(&load, Until::Count(100)), Err(BenchError::Reply { .. })));
+    }
+}

@@ -1,0 +1,16 @@
+//! Which program makes the load.
+
+use clap::ValueEnum;
+use serde::Serialize;
+
+/// The load generator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ClientChoice {
+    /// redis-benchmark where it is installed, else the built-in one
+    Auto,
+    /// redis-benchmark
+    RedisBenchmark,
+    /// The built-in one; adds p99.9
+    Builtin,
+}

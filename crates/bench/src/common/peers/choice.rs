@@ -1,0 +1,22 @@
+//! Which servers are measured.
+
+use clap::ValueEnum;
+use serde::Serialize;
+
+/// A server to measure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PeerChoice {
+    /// This very executable
+    Landfall,
+    /// The same, storing nothing: what parsing, replying and the kernel take; only for SETs
+    Discard,
+    /// redis-server, appendonly yes, appendfsync always
+    RedisAlways,
+    /// redis-server, appendonly yes, appendfsync everysec
+    RedisEverysec,
+    /// redis-server, appendonly yes, appendfsync no
+    RedisNo,
+    /// redis-server without AOF
+    RedisNone,
+}

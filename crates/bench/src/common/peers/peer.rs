@@ -1,0 +1,19 @@
+//! What every server that is compared can do.
+
+use super::server::Server;
+use crate::common::error::BenchError;
+use std::path::Path;
+
+/// A server that can be started on a folder.
+pub(crate) trait Peer: Sync {
+    /// Name in reports, unique among the peers of a run.
+    fn name(&self) -> &str;
+
+    /// Starts on a folder, new or as an earlier run of the same peer left it, and waits until it listens.
+    ///
+    /// It may still be loading: see [`Server::wait_ready`].
+    fn start(&self, dir: &Path, capacity: u64) -> Result<Server, BenchError>;
+
+    /// Bytes that it takes on its medium now: runs in use, or the files' lengths.
+    fn media_bytes(&self, server: &Server) -> Result<u64, BenchError>;
+}

@@ -1,0 +1,57 @@
+//! Plots: bars beside each other, lines, stacked bars.
+
+pub(crate) mod bars;
+pub(crate) mod chart;
+
+use plotters::prelude::RGBColor;
+
+/// A plot that was drawn.
+#[derive(Clone, Debug)]
+pub(crate) struct Plot {
+    pub(crate) title: String,
+    /// Its file, in the output folder.
+    pub(crate) file: String,
+}
+
+/// Panels of a plot at most.
+pub(crate) const PANELS_MAX: usize = 24;
+
+/// One for each series: no plot has more.
+pub(crate) const COLORS: [RGBColor; 14] = [
+    RGBColor(150, 150, 150),
+    RGBColor(0, 114, 178),
+    RGBColor(0, 158, 115),
+    RGBColor(213, 94, 0),
+    RGBColor(230, 159, 0),
+    RGBColor(204, 121, 167),
+    RGBColor(86, 180, 233),
+    RGBColor(106, 61, 154),
+    RGBColor(140, 86, 75),
+    RGBColor(178, 24, 43),
+    RGBColor(128, 128, 0),
+    RGBColor(0, 90, 50),
+    RGBColor(0, 0, 0),
+    RGBColor(255, 127, 200),
+];
+
+/// A number for an axis: two labels in a row must not round to the same.
+pub(crate) fn short(value: f64) -> String {
+    match value.abs() {
+        large if large >= 1e6 => format!("{:.1} M", value / 1e6),
+        large if large >= 1e4 => format!("{:.0} k", value / 1e3),
+        large if large >= 1e3 => format!("{:.1} k", value / 1e3),
+        large if large >= 10.0 => format!("{value:.0}"),
+        _ => format!("{value:.2}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::short;
+
+    #[test]
+    fn labels_of_an_axis_tell_its_steps_apart() {
+        let labels = [0.0, 500.0, 1000.0, 1500.0, 2000.0, 50_000.0, 1.5e6].map(short);
+        assert_eq!(labels, ["0.00", "500", "1.0 k", "1.5 k", "2.0 k", "50 k", "1.5 M"]);
+    }
+}

@@ -1,0 +1,147 @@
+//! LevelDB through its C interface (`leveldb/c.h`), loaded at run time: no build needs it.
+
+// A library loaded at run time has no safe interface.
+#![allow(unsafe_code)]
+
+mod api;
+
+use crate::stores::error::StoreError;
+use api::{Api, Pointer};
+use std::ffi::{CStr, CString, c_char};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::ptr;
+
+/// Most that LevelDB takes as its write buffer, bytes: a run that writes less is never compacted.
+const WRITE_BUFFER_BYTES: usize = 1 << 30;
+/// `leveldb_no_compression`.
+const NO_COMPRESSION: i32 = 0;
+
+/// An open LevelDB.
+#[derive(Debug)]
+pub(crate) struct LevelDb {
+    api: Api,
+    db: Pointer,
+    write_options: Pointer,
+    log_in_memory: bool,
+}
+
+// SAFETY: `leveldb::DB` may be used by several threads at once (doc/index.md, "Concurrency"); write options are only
+// read after `open`.
+unsafe impl Send for LevelDb {}
+// SAFETY: as above.
+unsafe impl Sync for LevelDb {}
+
+/// A request in LevelDB's form, reused for every write of a worker.
+#[derive(Debug)]
+pub(crate) struct Batch {
+    batch: Pointer,
+    destroy: unsafe extern "C" fn(Pointer),
+}
+
+// SAFETY: a batch belongs to nobody but its owner and has no thread-local state.
+unsafe impl Send for Batch {}
+
+impl Drop for Batch {
+    fn drop(&mut self) {
+        // SAFETY: made by `leveldb_writebatch_create`, destroyed once; the library stays loaded for ever.
+        unsafe { (self.destroy)(self.batch) };
+    }
+}
+
+impl LevelDb {
+    /// Loads LevelDB and opens a new, empty database.
+    ///
+    /// # Errors
+    /// [`StoreError`] says what is missing, or what LevelDB said.
+    pub(crate) fn open(dir: &Path) -> Result<Self, StoreError> {
+        let api = Api::load()?;
+        let name = CString::new(dir.as_os_str().as_bytes())
+            .map_err(|_| StoreError::LevelDb { message: "a folder's name holds a zero byte".into() })?;
+        let environment = memory_environment(&api);
+        let mut error: *mut c_char = ptr::null_mut();
+        // SAFETY: the functions are those of `leveldb/c.h`, called as it says; options, environment and write options
+        // live as long as the process, the name until `open` returns.
+        let (db, write_options) = unsafe {
+            let options = (api.options_create)();
+            (api.options_set_create_if_missing)(options, 1);
+            (api.options_set_write_buffer_size)(options, WRITE_BUFFER_BYTES);
+            (api.options_set_compression)(options, NO_COMPRESSION);
+            if let Some(environment) = environment {
+                (api.options_set_env)(options, environment);
+            }
+            ((api.open)(options, name.as_ptr(), &raw mut error), (api.writeoptions_create)())
+        };
+        check(&api, error)?;
+        Ok(Self { api, db, write_options, log_in_memory: environment.is_some() })
+    }
+
+    /// Version, and where its log lies.
+    pub(crate) fn describe(&self) -> String {
+        let (major, minor) = self.api.version();
+        let log = if self.log_in_memory { "in memory" } else { "in a file" };
+        format!("{major}.{minor} (write buffer 1 GiB, log {log}, sync off)")
+    }
+
+    /// An empty request.
+    pub(crate) fn batch(&self) -> Batch {
+        // SAFETY: takes nothing; the result is owned by the batch.
+        Batch { batch: unsafe { (self.api.writebatch_create)() }, destroy: self.api.writebatch_destroy }
+    }
+
+    /// Makes `batch` a request that puts one key.
+    pub(crate) fn prepare(&self, batch: &mut Batch, key: &[u8], value: &[u8]) {
+        // SAFETY: LevelDB copies both slices before it returns; the batch is ours alone.
+        unsafe {
+            (self.api.writebatch_clear)(batch.batch);
+            let (key_at, value_at) = (key.as_ptr().cast(), value.as_ptr().cast());
+            (self.api.writebatch_put)(batch.batch, key_at, key.len(), value_at, value.len());
+        }
+    }
+
+    /// Writes a request: checksum and log, then the table of recent writes.
+    ///
+    /// # Errors
+    /// What LevelDB said.
+    pub(crate) fn write(&self, batch: &mut Batch) -> Result<(), StoreError> {
+        let mut error: *mut c_char = ptr::null_mut();
+        // SAFETY: database, options and batch are live and ours.
+        unsafe { (self.api.write)(self.db, self.write_options, batch.batch, &raw mut error) };
+        check(&self.api, error)
+    }
+}
+
+impl Drop for LevelDb {
+    fn drop(&mut self) {
+        // SAFETY: opened by `leveldb_open`, closed once, and no thread can be inside a call: we are being dropped.
+        unsafe { (self.api.close)(self.db) };
+    }
+}
+
+/// LevelDB's own environment in memory, for its log: without it every write would pay for a system call that
+/// NoveLSM does not make. `None` where this LevelDB does not have it, or has it in a form we do not know.
+fn memory_environment(api: &Api) -> Option<Pointer> {
+    let make = api.new_memory_environment.filter(|_| matches!(api.version(), (1, 20..=23)))?;
+    // SAFETY: in these versions `leveldb_env_t` begins with a pointer to its `leveldb::Env` (db/c.cc), which is
+    // replaced by one that wraps it. Neither is ever destroyed.
+    unsafe {
+        let environment = (api.create_default_env)();
+        let inner = environment.cast::<Pointer>();
+        *inner = make(*inner);
+        Some(environment)
+    }
+}
+
+/// Takes an error message, if there is one.
+fn check(api: &Api, error: *mut c_char) -> Result<(), StoreError> {
+    if error.is_null() {
+        return Ok(());
+    }
+    // SAFETY: a message of LevelDB's, ended by a zero byte, which is ours to free, once.
+    let message = unsafe {
+        let message = CStr::from_ptr(error).to_string_lossy().into_owned();
+        (api.free)(error.cast());
+        message
+    };
+    Err(StoreError::LevelDb { message })
+}

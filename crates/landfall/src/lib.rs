@@ -1,0 +1,59 @@
+//! The commands of `landfall`, for the programs that have them: `landfall` itself, and `landfall-bench`, which adds the
+//! measurements.
+//!
+//! Read [`Command`] first: what can be asked for. [`run`] does it.
+
+mod check;
+mod demo;
+pub mod log;
+mod pmnet;
+mod serve;
+mod stats;
+mod sys;
+mod wal;
+
+use clap::Subcommand;
+use std::process::ExitCode;
+
+pub use check::CheckArgs;
+pub use demo::DemoArgs;
+pub use pmnet::PmnetArgs;
+pub use serve::{ServeArgs, run_over as serve_over};
+pub use stats::StatsArgs;
+pub use wal::WalArgs;
+
+/// What can be asked for.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Serve a store over RESP (Redis's protocol) and HTTP.
+    Serve(Box<ServeArgs>),
+    /// Write-ahead logs: serve them, append, read, tail, trim, list.
+    Wal(Box<WalArgs>),
+    /// The in-network log: devices, and what joins clients and servers to them.
+    Pmnet(Box<PmnetArgs>),
+    /// Verify every record and value of a region that no server has open.
+    Check(CheckArgs),
+    /// Show what a running server counts: the sections of INFO, packets dropped among them.
+    Stats(StatsArgs),
+    /// Write real data while the server is killed again and again; show that nothing acknowledged is lost.
+    Demo(DemoArgs),
+}
+
+/// Does what was asked for; errors go to standard error.
+pub fn run(command: Command) -> ExitCode {
+    match command {
+        Command::Serve(args) => serve::run(*args),
+        Command::Wal(args) => wal::run(*args),
+        Command::Pmnet(args) => pmnet::run(*args),
+        Command::Check(args) => check::run(&args),
+        Command::Stats(args) => stats::run(&args),
+        Command::Demo(args) => demo::run(&args),
+    }
+}
+
+/// Prints an error the way every command does.
+#[expect(clippy::print_stderr, reason = "a command's own error")]
+pub fn fail(error: &dyn std::error::Error) -> ExitCode {
+    eprintln!("landfall: {error}");
+    ExitCode::FAILURE
+}

@@ -1,0 +1,37 @@
+//! `landfall bench` starts the program that measures, or says how to build it: a server is built without it.
+
+mod common;
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+/// Runs `landfall bench` from a folder that holds no other program.
+fn bench_in(folder: &Path) -> Output {
+    let program = folder.join("landfall");
+    if !program.exists() {
+        std::fs::copy(common::binary(), &program).unwrap();
+    }
+    let mut command = Command::new(program);
+    command.args(["bench", "kv", "--quick", "--help"]).stdin(Stdio::null()).output().unwrap()
+}
+
+#[test]
+fn bench_without_its_program_names_the_command_that_builds_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = bench_in(folder.path());
+    assert_eq!(output.status.code(), Some(1));
+    let words = String::from_utf8_lossy(&output.stderr);
+    assert!(words.contains("cargo build --release -p landfall-bench"), "{words}");
+}
+
+#[test]
+fn bench_becomes_the_program_beside_it_with_all_arguments() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("landfall-bench");
+    std::fs::write(&program, "#!/bin/sh\necho \"$@\"\nexit 7\n").unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let output = bench_in(folder.path());
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "bench kv --quick --help\n");
+    assert_eq!(output.status.code(), Some(7));
+}
