@@ -18,12 +18,7 @@ pub(crate) enum Error {
         source: io::Error,
     },
     /// A program's JSON could not be read.
-    Json {
-        /// What was wrong.
-        what: &'static str,
-        /// Byte offset in the text.
-        at: usize,
-    },
+    Json(serde_json::Error),
     /// A program that had to succeed did not.
     Program {
         /// The command line.
@@ -47,7 +42,7 @@ impl fmt::Display for Error {
         match self {
             Self::Usage(advice) => write!(f, "{advice}"),
             Self::Environment { attempt, source } => write!(f, "cannot {attempt}: {source}"),
-            Self::Json { what, at } => write!(f, "bad JSON: {what} at byte {at}"),
+            Self::Json(source) => write!(f, "bad JSON: {source}"),
             Self::Program { line, ending } => write!(f, "`{line}` {ending}"),
             Self::Found(summary) => write!(f, "{summary}"),
         }

@@ -1,7 +1,7 @@
 //! The workspace as it lies on disk: its root, its packages, its files.
 
 use crate::error::Error;
-use crate::json::Json;
+use crate::json::{self, Json, Members};
 use crate::process::{self, Keep};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -76,7 +76,7 @@ impl Workspace {
         let mut metadata = process::cargo();
         metadata.args(["metadata", "--no-deps", "--offline", "--format-version", "1"]).current_dir(&root);
         let printed = process::must(&mut metadata, Keep::Both, LIST_LIMIT)?.stdout;
-        let metadata = Json::parse(&printed)?;
+        let metadata = json::parse(&printed)?;
         let target = PathBuf::from(metadata.text("target_directory").unwrap_or("target"));
         let packages = metadata.list("packages").iter().map(Package::read).collect();
         Ok(Self { root, target, packages })
@@ -141,7 +141,7 @@ impl Package {
 
 fn read_target(json: &Json) -> (String, PathBuf) {
     let kind = match json.list("kind").first() {
-        Some(Json::Text(kind)) => kind.clone(),
+        Some(Json::String(kind)) => kind.clone(),
         _ => String::new(),
     };
     (kind, PathBuf::from(json.text("src_path").unwrap_or_default()))
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn package_is_read_from_cargo_metadata() {
-        let json = Json::parse(
+        let json = json::parse(
             r#"{"name":"landfall-kv","manifest_path":"/x/crates/kv/Cargo.toml",
             "dependencies":[{"name":"landfall-heap","kind":null,"rename":"h"},{"name":"proptest","kind":"dev"}],
             "targets":[{"kind":["lib"],"src_path":"/x/crates/kv/src/lib.rs"}]}"#,

@@ -3,7 +3,7 @@
 use super::{fresh_seed, table};
 use crate::args::Grammar;
 use crate::error::Error;
-use crate::json::Json;
+use crate::json::{self, Json, Members};
 use crate::process::{self, Keep};
 use crate::workspace::Workspace;
 use std::path::Path;
@@ -45,7 +45,7 @@ pub(crate) fn build(workspace: &Workspace, profile: &[&str]) -> Result<String, E
     let printed = process::must(&mut cargo, Keep::Stdout, BUILD_LIMIT)?.stdout;
     let artifacts = printed.lines().filter(|line| line.contains("\"compiler-artifact\""));
     let mut executables =
-        artifacts.filter_map(|line| Json::parse(line).ok()?.text("executable").map(str::to_owned));
+        artifacts.filter_map(|line| json::parse(line).ok()?.text("executable").map(str::to_owned));
     executables.next_back().ok_or_else(|| Error::Found("cargo built no binary `landfall`".to_owned()))
 }
 
@@ -81,7 +81,7 @@ pub(crate) fn demonstrate(demo: &mut Command, limit: Duration) -> Result<Json, E
 
 /// The report: the whole output, or its last line that is an object.
 fn last_object(printed: &str) -> Option<Json> {
-    let object = |text: &str| Json::parse(text).ok().filter(|json| matches!(json, Json::Object(_)));
+    let object = |text: &str| json::parse(text).ok().filter(|json| matches!(json, Json::Object(_)));
     object(printed).or_else(|| printed.lines().rev().find_map(object))
 }
 
@@ -101,8 +101,8 @@ fn judge(report: Option<Json>) -> Result<Json, Error> {
 fn counts_something(member: Option<&Json>) -> bool {
     match member {
         None | Some(Json::Null | Json::Bool(false)) => false,
-        Some(Json::Number(spelt)) => spelt.parse::<f64>() != Ok(0.0),
-        Some(Json::List(items)) => !items.is_empty(),
+        Some(Json::Number(number)) => number.as_f64() != Some(0.0),
+        Some(Json::Array(items)) => !items.is_empty(),
         Some(_) => true,
     }
 }

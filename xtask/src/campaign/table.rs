@@ -18,7 +18,7 @@ fn object(json: &Json, prefix: &str, depth: usize, out: &mut String) {
         let name = format!("{prefix}{name}");
         match value {
             Json::Object(_) if depth < DEPTH_MAX => object(value, &format!("{name}."), depth + 1, out),
-            Json::List(items) if matches!(items.first(), Some(Json::Object(_))) => {
+            Json::Array(items) if matches!(items.first(), Some(Json::Object(_))) => {
                 *out += &format!("  {name}:\n{}", rows(items));
             }
             _ => *out += &format!("  {name:<28} {}\n", scalar(value)),
@@ -53,8 +53,9 @@ fn scalar(json: &Json) -> String {
     match json {
         Json::Null => "-".to_owned(),
         Json::Bool(value) => value.to_string(),
-        Json::Number(text) | Json::Text(text) => text.clone(),
-        Json::List(items) => items.iter().map(scalar).collect::<Vec<_>>().join(" "),
+        Json::Number(number) => number.to_string(),
+        Json::String(text) => text.clone(),
+        Json::Array(items) => items.iter().map(scalar).collect::<Vec<_>>().join(" "),
         Json::Object(_) => "…".to_owned(),
     }
 }
@@ -62,11 +63,12 @@ fn scalar(json: &Json) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::json;
 
     #[test]
     fn report_is_shown_as_lines_and_tables() {
         let report = r#"{"cycles": 2, "media": {"kind": "file"}, "runs": [{"n": 1, "lost": 0}, {"n": 12}]}"#;
-        let shown = render(&Json::parse(report).unwrap());
+        let shown = render(&json::parse(report).unwrap());
         let expected = [
             "  cycles                       2",
             "  media.kind                   file",

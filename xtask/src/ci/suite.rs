@@ -6,7 +6,7 @@
 use super::tally::Tally;
 use crate::campaign::fuzz;
 use crate::error::Error;
-use crate::json::Json;
+use crate::json::{self, Json, Members};
 use crate::process::{self, Finished, Keep};
 use crate::workspace::Workspace;
 use std::path::{Path, PathBuf};
@@ -69,7 +69,7 @@ impl Suite {
         cargo.args(arguments).args(["--message-format", "json-render-diagnostics"]);
         let printed = process::must(cargo.current_dir(&workspace.root), Keep::Stdout, limit)?.stdout;
         for line in printed.lines().filter(|line| line.contains("\"compiler-artifact\"")) {
-            self.take(&Json::parse(line)?, workspace);
+            self.take(&json::parse(line)?, workspace);
         }
         Ok(())
     }
@@ -122,7 +122,7 @@ impl Program {
         let manifest = Path::new(artifact.text("manifest_path")?);
         let package = workspace.packages.iter().find(|package| package.manifest == manifest)?;
         let target = artifact.get("target")?;
-        let Some(Json::Text(kind)) = target.list("kind").first() else { return None };
+        let Some(Json::String(kind)) = target.list("kind").first() else { return None };
         Some(Self {
             package: package.name.clone(),
             kind: kind.clone(),
@@ -199,7 +199,7 @@ mod tests {
         };
         let mut suite = Suite::default();
         for line in lines {
-            suite.take(&Json::parse(line).unwrap(), &workspace);
+            suite.take(&json::parse(line).unwrap(), &workspace);
         }
         suite
     }

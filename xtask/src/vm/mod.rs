@@ -15,7 +15,7 @@ mod plan;
 use crate::args::{Args, Grammar};
 use crate::campaign::crash;
 use crate::error::Error;
-use crate::json::Json;
+use crate::json::{Json, Members};
 use crate::peers::{self, Peer};
 use crate::process::{self, Keep};
 use crate::workspace::Workspace;
@@ -260,6 +260,7 @@ fn complaints(log: &str) -> Vec<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::json;
 
     fn campaign(line: &str) -> Result<Campaign, Error> {
         let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
@@ -279,7 +280,7 @@ mod tests {
 
     #[test]
     fn region_on_another_medium_is_no_proof() {
-        let report = |medium: &str| Json::parse(&format!("{{\"medium\": \"{medium}\"}}")).unwrap();
+        let report = |medium: &str| json::parse(&format!("{{\"medium\": \"{medium}\"}}")).unwrap();
         let fsdax = plan::MEDIA.iter().find(|medium| medium.name == "fsdax").unwrap();
         assert!(served_from(fsdax, &report("fs-dax: survives; flush clwb")).is_ok());
         for other in
