@@ -456,6 +456,15 @@ impl Heap {
         }
     }
 
+    /// Recovery has found a record: if it may share bytes with others, these are told apart when references are counted.
+    #[inline]
+    pub(crate) fn note_shared(&self, slot: SlotId, view: &RecordView<'_>) {
+        if view.is_shared() {
+            // What cannot be read is not counted, either.
+            self.value_extents(slot, view).iter().flatten().for_each(|extent| self.runs.tell_apart(*extent));
+        }
+    }
+
     /// A record became current: counts its slot and what it refers to.
     pub(crate) fn adopt(&self, slot: SlotId, view: &RecordView<'_>) -> Result<(), HeapError> {
         let extents = self.all_extents(slot, view).and_then(|extents| self.check_adoptable(slot, extents));

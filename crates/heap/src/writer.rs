@@ -18,6 +18,7 @@ use crate::record::{
 };
 use crate::runs::Run;
 use crate::slabs::SpareSlab;
+use crate::superblock::FEATURE_SHARED;
 use crate::superseded::Superseded;
 use crate::ticket::{Gated, Ticket};
 use landfall_media::{CommitMode, Dirty, Extent, LINE_SIZE, MediaError, RUN_SIZE, Site, Sum};
@@ -424,7 +425,7 @@ impl Writer {
         }
         let mut pieces = Pieces::default();
         let placed = self.place_entry(entry, &mut draft, &mut pieces);
-        let slot = placed.and_then(|()| self.write_record(draft, &pieces.refers));
+        let slot = placed.and_then(|()| self.write_record(draft, &pieces));
         self.let_go(&pieces);
         slot
     }
@@ -455,9 +456,15 @@ impl Writer {
                 let extents = self.place(bytes, CopyPath::Placed, &mut pieces.held)?;
                 self.refer_to(&extents, Check::Crc(crc::of(bytes)), draft, pieces)?;
             }
-            Source::Landed { extents, crc } => self.place_landed(extents, extents, crc, draft, pieces)?,
-            Source::Stored { extents, landed, crc } => {
-                self.place_landed(extents, landed, crc, draft, pieces)?
+            Source::Landed { extents, crc } => {
+                self.place_landed(extents, extents, extents.is_empty(), crc, draft, pieces)?;
+            }
+            Source::Stored { extents, landed, durable, shared, crc } => {
+                let unsaved = if durable { landed } else { extents };
+                if self.place_landed(extents, unsaved, landed.is_empty(), crc, draft, pieces)? {
+                    pieces.again = without(extents, landed);
+                    self.say_shared(shared, draft)?;
+                }
             }
         }
         Ok(())
@@ -468,37 +475,49 @@ impl Writer {
         draft.value_inline(bytes, crc::of(bytes));
     }
 
-    /// `landed` is what of `extents` is to become durable with the record.
+    /// Before the first record that says so, no program may open the region that does not know what that means.
+    fn say_shared(&self, shared: bool, draft: &mut Draft) -> Result<(), MediaError> {
+        if shared {
+            self.heap.require_features(FEATURE_SHARED)?;
+            draft.shared();
+        }
+        Ok(())
+    }
+
+    /// `unsaved` is what of `extents` is to become durable with the record. False if the bytes were copied.
     #[inline]
     fn place_landed(
         &mut self,
         extents: &[Extent],
-        landed: &[Extent],
+        unsaved: &[Extent],
+        is_stored: bool,
         crc: Option<u32>,
         draft: &mut Draft,
         pieces: &mut Pieces,
-    ) -> Result<(), HeapError> {
+    ) -> Result<bool, HeapError> {
         if total_len(extents) <= draft.room() as u64 {
             let mut bytes: SmallVec<[u8; 64]> = SmallVec::new();
             for extent in extents {
                 bytes.extend_from_slice(self.heap.media.bytes(*extent)?);
             }
             self.inline_value(&bytes, draft);
-            return Ok(());
+            return Ok(false);
         }
-        if total_len(extents) <= self.heap.consolidated_max() {
-            return self.consolidate(extents, draft, pieces);
+        if !is_stored && total_len(extents) <= self.heap.consolidated_max() {
+            self.consolidate(extents, draft, pieces)?;
+            return Ok(false);
         }
         let check = match crc {
             Some(crc) => Check::Crc(crc),
             None if self.heap.may_trust_sums(extents) => {
-                self.order_data(landed)?;
+                self.order_data(unsaved)?;
                 Check::Sums
             }
             None => Check::Crc(self.heap.crc_of(extents)?),
         };
-        landed.iter().for_each(|extent| self.flush_data(*extent));
-        self.refer_to(extents, check, draft, pieces)
+        unsaved.iter().for_each(|extent| self.flush_data(*extent));
+        self.refer_to(extents, check, draft, pieces)?;
+        Ok(true)
     }
 
     /// Copies a small value that came in packets of its own beside others: its frames would be wasted on it.
@@ -558,7 +577,7 @@ impl Writer {
     }
 
     #[inline]
-    fn write_record(&mut self, draft: Draft, refers: &[Extent]) -> Result<SlotId, HeapError> {
+    fn write_record(&mut self, draft: Draft, pieces: &Pieces) -> Result<SlotId, HeapError> {
         let slab = self.slab.as_mut().expect("ensure_slots has opened a slab");
         let slot = SlotId::new(slab.run, slab.next);
         let run = self.heap.runs.get(slab.run);
@@ -566,7 +585,8 @@ impl Writer {
         self.heap.media.store(slot.off(), &bytes)?;
         slab.next += 1;
         run.filled.store(slab.next, Ordering::Relaxed);
-        refers.iter().for_each(|extent| self.heap.runs.refer(*extent, slot));
+        pieces.refers.iter().for_each(|extent| self.heap.runs.refer(*extent, slot));
+        pieces.again.iter().for_each(|extent| self.heap.runs.share(*extent));
         self.heap.runs.slot_live(slot);
         Ok(slot)
     }
@@ -634,6 +654,7 @@ impl Writer {
                 let at = if moves_data(at) {
                     self.place_contiguous(bytes, CopyPath::Moved, &mut pieces.held)?
                 } else {
+                    pieces.again.push(at);
                     at
                 };
                 pieces.refers.push(at);
@@ -644,7 +665,10 @@ impl Writer {
             ValuePlace::Inline(bytes) => draft.value_inline(bytes, view.check().crc().unwrap_or_default()),
             _ => self.move_value(slot, view, moves_data, &mut draft, pieces)?,
         }
-        self.write_record(draft, &pieces.refers)
+        if view.is_shared() {
+            draft.shared();
+        }
+        self.write_record(draft, pieces)
     }
 
     fn move_value(
@@ -662,6 +686,7 @@ impl Writer {
             if moves_data(piece) {
                 extents.extend(self.place(heap.media.bytes(piece)?, CopyPath::Moved, &mut pieces.held)?);
             } else {
+                pieces.again.push(piece);
                 extents.push(piece);
             }
         }
@@ -784,6 +809,13 @@ fn by_run(extent: Extent) -> impl Iterator<Item = Extent> {
     })
 }
 
+/// Those of `extents` that are not in `landed`.
+fn without(extents: &[Extent], landed: &[Extent]) -> Extents {
+    let mut offsets: SmallVec<[u64; 8]> = landed.iter().map(|extent| extent.off).collect();
+    offsets.sort_unstable();
+    extents.iter().copied().filter(|extent| offsets.binary_search(&extent.off).is_err()).collect()
+}
+
 /// Neighbouring extents as one.
 fn joined(extents: &[Extent]) -> Extents {
     let mut out = Extents::new();
@@ -806,6 +838,8 @@ fn too_large(what: &'static str, size: u64, max: u64) -> Result<(), HeapError> {
 struct Pieces {
     /// What the record will refer to.
     refers: Extents,
+    /// What of it records refer to already.
+    again: Extents,
     /// What was copied for it, held until it does.
     held: Extents,
 }
