@@ -522,9 +522,15 @@ impl Runs {
     /// A record now refers to these bytes: counts them live and remembers who refers.
     #[inline]
     pub(crate) fn refer(&self, extent: Extent, slot: SlotId) {
+        self.refer_unnamed(extent);
+        self.note_referrer(extent, slot);
+    }
+
+    /// As [`Self::refer`], of what is no record.
+    #[inline]
+    pub(crate) fn refer_unnamed(&self, extent: Extent) {
         self.hold(extent);
         self.add_live(extent);
-        self.note_referrer(extent, slot);
     }
 
     /// Other records have referred to these bytes, which [`Self::refer`] has just counted once more: they count once.

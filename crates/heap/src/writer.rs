@@ -7,6 +7,7 @@ use crate::copies::CopyPath;
 use crate::crc;
 use crate::entry::{Entry, Source, total_len};
 use crate::error::HeapError;
+use crate::forwards::Forwards;
 use crate::heap::{Extents, Heap};
 use crate::layout::{
     GROUP_RECORDS_MAX, KEY_BYTES_MAX, RECORD_SIZE, RunId, SLOTS_PER_RUN, SlotId, VALUE_BYTES_MAX,
@@ -77,6 +78,8 @@ pub struct Writer {
     pub(crate) parked: [Option<Fill>; STREAMS],
     /// How often what goes into `fill` has been moved, this time included.
     pub(crate) moves: u8,
+    /// Where the compactor has put what is shared.
+    pub(crate) forwards: Forwards,
     pub(crate) dirty: Dirty,
     /// Data to flush when the batch ends. Not sooner: every locked instruction in between would wait for
     /// the flushes under way; at the end they overlap.
@@ -119,6 +122,7 @@ impl Writer {
             fill: None,
             parked: [None; STREAMS],
             moves: 1,
+            forwards: Forwards::default(),
             dirty: Dirty::new(),
             unflushed: Vec::new(),
             superseded: Superseded::default(),
@@ -280,7 +284,7 @@ impl Writer {
 
     /// Makes sure the current slab has `count` free slots; a group, and a batch, lie in one slab.
     #[inline]
-    fn ensure_slots(&mut self, count: u32, urgency: Urgency) -> Result<(), HeapError> {
+    pub(crate) fn ensure_slots(&mut self, count: u32, urgency: Urgency) -> Result<(), HeapError> {
         if self.slab.is_some_and(|slab| SLOTS_PER_RUN - slab.next >= count) {
             return Ok(());
         }
@@ -457,7 +461,7 @@ impl Writer {
                 self.refer_to(&extents, Check::Crc(crc::of(bytes)), draft, pieces)?;
             }
             Source::Landed { extents, crc } => {
-                self.place_landed(extents, extents, extents.is_empty(), crc, draft, pieces)?;
+                self.place_landed(extents, extents, false, crc, draft, pieces)?;
             }
             Source::Stored { extents, landed, durable, shared, crc } => {
                 let unsaved = if durable { landed } else { extents };
@@ -546,7 +550,7 @@ impl Writer {
 
     /// Lets the record refer to `extents`: in its body where they fit, by a stored list elsewhere.
     #[inline]
-    fn refer_to(
+    pub(crate) fn refer_to(
         &mut self,
         extents: &[Extent],
         check: Check,
@@ -572,12 +576,12 @@ impl Writer {
 
     /// Lets go of what was held until its record referred to it.
     #[inline]
-    fn let_go(&self, pieces: &Pieces) {
+    pub(crate) fn let_go(&self, pieces: &Pieces) {
         pieces.held.iter().for_each(|extent| self.heap.runs.release(*extent));
     }
 
     #[inline]
-    fn write_record(&mut self, draft: Draft, pieces: &Pieces) -> Result<SlotId, HeapError> {
+    pub(crate) fn write_record(&mut self, draft: Draft, pieces: &Pieces) -> Result<SlotId, HeapError> {
         let slab = self.slab.as_mut().expect("ensure_slots has opened a slab");
         let slot = SlotId::new(slab.run, slab.next);
         let run = self.heap.runs.get(slab.run);
@@ -612,92 +616,6 @@ impl Writer {
             let at = Extent::new(SlotId::new(slab.run, self.batch_start).off(), records);
             self.heap.media.flush(&mut self.dirty, self.sites.record, at);
         }
-    }
-
-    /// Appends a copy of a record's current version that lies elsewhere: same version, next revision,
-    /// no group (what is moved is durable, and so is its whole group).
-    pub(crate) fn append_moved(
-        &mut self,
-        slot: SlotId,
-        view: &RecordView<'_>,
-        moves_data: impl Fn(Extent) -> bool,
-    ) -> Result<SlotId, HeapError> {
-        self.ensure_slots(1, Urgency::Compact)?;
-        let mut pieces = Pieces::default();
-        let appended = self.move_record(slot, view, moves_data, &mut pieces);
-        self.let_go(&pieces);
-        appended
-    }
-
-    fn move_record(
-        &mut self,
-        slot: SlotId,
-        view: &RecordView<'_>,
-        moves_data: impl Fn(Extent) -> bool,
-        pieces: &mut Pieces,
-    ) -> Result<SlotId, HeapError> {
-        let heap = Arc::clone(&self.heap);
-        let mut draft = Draft::new(&Fields {
-            kind: view.kind(),
-            space: view.space(),
-            seq: view.seq(),
-            rev: view.rev().saturating_add(1),
-            hash: view.hash(),
-            arrival_ns: view.arrival_ns(),
-            expiry_ms: view.expiry_ms(),
-            aux: view.aux(),
-        });
-        match view.key() {
-            KeyPlace::Inline(key) => draft.key_inline(key),
-            KeyPlace::Stored(at) => {
-                let bytes = heap.media.bytes(at)?;
-                let at = if moves_data(at) {
-                    self.place_contiguous(bytes, CopyPath::Moved, &mut pieces.held)?
-                } else {
-                    pieces.again.push(at);
-                    at
-                };
-                pieces.refers.push(at);
-                draft.key_stored(at);
-            }
-        }
-        match view.value() {
-            ValuePlace::Inline(bytes) => draft.value_inline(bytes, view.check().crc().unwrap_or_default()),
-            _ => self.move_value(slot, view, moves_data, &mut draft, pieces)?,
-        }
-        if view.is_shared() {
-            draft.shared();
-        }
-        self.write_record(draft, pieces)
-    }
-
-    fn move_value(
-        &mut self,
-        slot: SlotId,
-        view: &RecordView<'_>,
-        moves_data: impl Fn(Extent) -> bool,
-        draft: &mut Draft,
-        pieces: &mut Pieces,
-    ) -> Result<(), HeapError> {
-        let heap = Arc::clone(&self.heap);
-        let mut extents = Extents::new();
-        // Only what lies in the run that is being emptied moves, however far its extent reaches.
-        for piece in heap.value_extents(slot, view)?.into_iter().flat_map(by_run) {
-            if moves_data(piece) {
-                extents.extend(self.place(heap.media.bytes(piece)?, CopyPath::Moved, &mut pieces.held)?);
-            } else {
-                pieces.again.push(piece);
-                extents.push(piece);
-            }
-        }
-        if view.check() != Check::Sums {
-            return self.refer_to(&joined(&extents), view.check(), draft, pieces);
-        }
-        // The compactor has verified the value: the sums of its new pieces certify the same bytes.
-        for extent in extents.iter_mut().filter(|extent| extent.sum().is_none()) {
-            *extent = extent.with_sum(Some(Sum::of(heap.media.bytes(*extent)?)));
-        }
-        self.refer_to(&extents, Check::Sums, draft, pieces)
     }
 
     /// Takes back records appended in this batch: their slots become empty again.
@@ -798,34 +716,11 @@ fn continues(last: Extent, next: Extent) -> bool {
     (last.off..=last.end() + LINE_SIZE).contains(&next.off) && next.end() - last.off <= FLUSH_BYTES_MAX
 }
 
-/// The pieces of an extent that lie in one run each.
-fn by_run(extent: Extent) -> impl Iterator<Item = Extent> {
-    let mut rest = extent;
-    std::iter::from_fn(move || {
-        let len = (RUN_SIZE - rest.off % RUN_SIZE).min(u64::from(rest.len())) as u32;
-        let piece = if len == rest.len() { rest } else { Extent::new(rest.off, len) };
-        rest = Extent::new(rest.off + u64::from(len), rest.len() - len);
-        (len > 0).then_some(piece)
-    })
-}
-
 /// Those of `extents` that are not in `landed`.
 fn without(extents: &[Extent], landed: &[Extent]) -> Extents {
     let mut offsets: SmallVec<[u64; 8]> = landed.iter().map(|extent| extent.off).collect();
     offsets.sort_unstable();
     extents.iter().copied().filter(|extent| offsets.binary_search(&extent.off).is_err()).collect()
-}
-
-/// Neighbouring extents as one.
-fn joined(extents: &[Extent]) -> Extents {
-    let mut out = Extents::new();
-    for extent in extents {
-        match out.last_mut() {
-            Some(last) if last.end() == extent.off => last.grow(extent.len()),
-            _ => out.push(*extent),
-        }
-    }
-    out
 }
 
 #[inline]
@@ -835,11 +730,11 @@ fn too_large(what: &'static str, size: u64, max: u64) -> Result<(), HeapError> {
 
 /// Where a record's key and value lie in frames.
 #[derive(Debug, Default)]
-struct Pieces {
+pub(crate) struct Pieces {
     /// What the record will refer to.
-    refers: Extents,
+    pub(crate) refers: Extents,
     /// What of it records refer to already.
-    again: Extents,
+    pub(crate) again: Extents,
     /// What was copied for it, held until it does.
-    held: Extents,
+    pub(crate) held: Extents,
 }
