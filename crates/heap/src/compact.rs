@@ -122,7 +122,10 @@ enum Victim {
         /// Records that have come meanwhile are being visited, once.
         again: bool,
     },
-    Slab { run: RunId, next: u32 },
+    Slab {
+        run: RunId,
+        next: u32,
+    },
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -176,8 +179,8 @@ impl Compactor {
         let mut done = Compacted::default();
         self.free_empty_slabs(owner, &mut done)?;
         if self.victim.is_none() {
-            // An error has ended the last one.
-            self.writer.forwards.end(&self.heap);
+            // An error may have ended the last one.
+            self.leave_victim();
             self.victim = self.choose(goal)?;
         }
         let Some(mut victim) = self.victim.take() else {
@@ -198,6 +201,12 @@ impl Compactor {
             self.victim = Some(victim);
         }
         Ok(done)
+    }
+
+    /// Leaves the run that is being emptied as it is, and holds nothing of it any more.
+    pub fn leave_victim(&mut self) {
+        self.victim = None;
+        self.writer.forwards.end(&self.heap);
     }
 
     /// The run that is best emptied, if more are to be free.
@@ -280,7 +289,8 @@ impl Compactor {
             return Ok(false);
         }
         self.heap.mark_slabs(1)?;
-        *referrers = self.writer.forwards.runs().iter().flat_map(|run| self.heap.runs.referrers(*run)).collect();
+        *referrers =
+            self.writer.forwards.runs().iter().flat_map(|run| self.heap.runs.referrers(*run)).collect();
         (*next, *again) = (0, true);
         Ok(true)
     }
@@ -324,9 +334,8 @@ impl Compactor {
         // If the record is still current when they are held, they were its own when they were read.
         let extents = heap.all_extents(slot, &view);
         let forwards = &self.writer.forwards;
-        let touches = |extents: &Extents| {
-            extents.iter().any(|extent| moves_data(*extent) || forwards.touches(*extent))
-        };
+        let touches =
+            |extents: &Extents| extents.iter().any(|extent| moves_data(*extent) || forwards.touches(*extent));
         if checks_data && extents.as_ref().is_ok_and(|extents| !touches(extents)) {
             return Ok(());
         }

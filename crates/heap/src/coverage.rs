@@ -5,7 +5,7 @@ use std::ops::Range;
 
 /// Ranges of bytes that do not overlap, each with how many records refer to it. Neighbours differ in their counts.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Coverage {
+pub(crate) struct Coverage {
     /// By where they begin.
     segments: BTreeMap<u32, Segment>,
 }
@@ -18,13 +18,13 @@ struct Segment {
 
 impl Coverage {
     /// True if there is no range.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.segments.is_empty()
     }
 
     /// One reference more for each byte of `range`; bytes that are in no range yet have `first` from now on. Returns how many
     /// these were.
-    pub fn raise(&mut self, range: Range<u32>, first: u32) -> u32 {
+    pub(crate) fn raise(&mut self, range: Range<u32>, first: u32) -> u32 {
         self.split_at(range.start);
         self.split_at(range.end);
         let known: Vec<(u32, Segment)> =
@@ -48,7 +48,7 @@ impl Coverage {
 
     /// One reference less for each byte of `range`; bytes with fewer than `least` leave the ranges. Returns how many bytes
     /// were in no range.
-    pub fn lower(&mut self, range: Range<u32>, least: u32) -> u32 {
+    pub(crate) fn lower(&mut self, range: Range<u32>, least: u32) -> u32 {
         if self.segments.is_empty() {
             return range.end - range.start;
         }
@@ -70,13 +70,17 @@ impl Coverage {
     }
 
     /// True if a byte of `range` has references here.
-    pub fn touches(&self, range: Range<u32>) -> bool {
+    pub(crate) fn touches(&self, range: Range<u32>) -> bool {
         !range.is_empty()
-            && self.segments.range(..range.end).next_back().is_some_and(|(_, segment)| segment.end > range.start)
+            && self
+                .segments
+                .range(..range.end)
+                .next_back()
+                .is_some_and(|(_, segment)| segment.end > range.start)
     }
 
     /// Keeps the bytes with two references or more.
-    pub fn keep_shared(&mut self) {
+    pub(crate) fn keep_shared(&mut self) {
         self.segments.retain(|_, segment| segment.refs > 1);
     }
 

@@ -23,6 +23,7 @@ mod moved;
 mod place;
 mod record;
 mod recover;
+mod referrers;
 mod runs;
 mod scrub;
 mod slabs;
@@ -39,7 +40,6 @@ mod writer;
 
 pub use compact::{CompactGoal, Compacted, Compactor, Gone, Named, Owner};
 pub use copies::{Copies, CopyPath};
-pub use coverage::Coverage;
 pub use entry::{Entry, Source};
 pub use error::{Damage, HeapError};
 pub use free::FreeGoal;
@@ -53,7 +53,9 @@ pub use recover::{
 pub use runs::{Run, RunCounts, RunUse, Runs};
 pub use scrub::MediumScrub;
 pub use space::{COMPACTOR_RESERVE_RUNS, LANDING_RESERVE_RUNS};
-pub use superblock::{FEATURE_LOGS, FEATURE_PMNET, FEATURE_SHARED, Geometry, VERSION, decode as decode_superblock};
+pub use superblock::{
+    FEATURE_LOGS, FEATURE_PMNET, FEATURE_SHARED, Geometry, VERSION, decode as decode_superblock,
+};
 pub use tenant::{OwnerBySpace, Tenant, spaces};
 pub use ticket::{Gate, Gated, Ticket, Tickets};
 pub use until::Until;

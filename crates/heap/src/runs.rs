@@ -1,9 +1,9 @@
 //! What DRAM knows of runs and frames: reference counts, live bytes, free runs. Rebuilt at recovery.
 
-use crate::coverage::Coverage;
 use crate::free::FreeRuns;
 use crate::layout::{FRAME_SIZE, FRAMES_PER_RUN, RunId, SLOTS_PER_RUN, SlotId};
 use crate::record::Seal;
+use crate::referrers::{Referrers, Sharing};
 use crate::table::Epoch;
 use crate::ticket::Ticket;
 use landfall_media::{Extent, MediaError, RUN_SIZE, prefetch_line};
@@ -82,58 +82,6 @@ pub struct Run {
     sharing: AtomicU8,
     /// Who refers to this run (data runs).
     referrers: Mutex<Referrers>,
-}
-
-/// What a data run knows of bytes to which several records refer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-enum Sharing {
-    /// There are none.
-    None = 0,
-    /// [`Referrers::shared`] has those with two records or more.
-    Some = 1,
-    /// It has all bytes that records refer to: references are being counted by recovery.
-    Counting = 2,
-}
-
-/// Which records refer to a data run.
-#[derive(Debug, Default)]
-struct Referrers {
-    /// Slots, as ranges: what lands one after the other is mostly recorded one after the other. May name slots of other
-    /// records, and of records that moved on since.
-    slots: Vec<Range<u32>>,
-    /// Bytes to which several refer: see [`Sharing`].
-    shared: Coverage,
-}
-
-/// Slots between two ranges that are not worth a range of their own.
-const REFERRERS_GAP_MAX: u32 = 16;
-
-impl Referrers {
-    #[inline]
-    fn note(&mut self, slot: SlotId) {
-        match self.slots.last_mut() {
-            Some(last) if (last.start..=last.end + REFERRERS_GAP_MAX).contains(&slot.0) => {
-                last.end = last.end.max(slot.0 + 1);
-            }
-            _ => self.slots.push(slot.0..slot.0 + 1),
-        }
-    }
-
-    /// Orders and joins ranges that were noted in no order.
-    fn tidy(&mut self) {
-        self.slots.sort_unstable_by_key(|range| range.start);
-        let ranges = std::mem::take(&mut self.slots);
-        for range in ranges {
-            match self.slots.last_mut() {
-                Some(last) if range.start <= last.end + REFERRERS_GAP_MAX => {
-                    last.end = last.end.max(range.end);
-                }
-                _ => self.slots.push(range),
-            }
-        }
-        self.slots.shrink_to_fit();
-    }
 }
 
 /// Bits of a slab's batch word that hold a slot's index, one past the last included.
@@ -610,6 +558,18 @@ impl Runs {
         let mut referrers = self.get(run).referrers.lock();
         referrers.tidy();
         referrers.slots.iter().cloned().flatten().map(SlotId).collect()
+    }
+
+    /// Bytes of the extent that no other has been asked for, where a record shares them: for counting what is live without
+    /// adopting it.
+    pub fn count_once(&self, extent: Extent) -> u64 {
+        let count = |(run, range): (RunId, Range<u32>)| {
+            let state = self.get(run);
+            let len = range.end - range.start;
+            let tells_apart = state.has_sharing(Sharing::Counting);
+            u64::from(if tells_apart { state.referrers.lock().shared.raise(range, 1) } else { len })
+        };
+        ranges_of(extent).map(count).sum()
     }
 
     /// A recovered record refers to these bytes of a run that nobody fills.

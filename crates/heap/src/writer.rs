@@ -13,16 +13,13 @@ use crate::layout::{
     GROUP_RECORDS_MAX, KEY_BYTES_MAX, RECORD_SIZE, RunId, SLOTS_PER_RUN, SlotId, VALUE_BYTES_MAX,
 };
 use crate::place::{Fill, STREAMS};
-use crate::record::{
-    BODY_SIZE, Check, Draft, EXTENT_SIZE, Fields, Group, KeyPlace, Kind, RecordView, ValuePlace,
-    encoded_extent,
-};
+use crate::record::{BODY_SIZE, Check, Draft, EXTENT_SIZE, Fields, Group, Kind, RecordView, encoded_extent};
 use crate::runs::Run;
 use crate::slabs::SpareSlab;
 use crate::superblock::FEATURE_SHARED;
 use crate::superseded::Superseded;
 use crate::ticket::{Gated, Ticket};
-use landfall_media::{CommitMode, Dirty, Extent, LINE_SIZE, MediaError, RUN_SIZE, Site, Sum};
+use landfall_media::{CommitMode, Dirty, Extent, LINE_SIZE, MediaError, RUN_SIZE, Site};
 use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
