@@ -478,7 +478,9 @@ impl Runs {
     #[inline]
     pub(crate) fn refer_unnamed(&self, extent: Extent) {
         self.hold(extent);
-        self.add_live(extent);
+        for (run, len) in runs_of(extent) {
+            self.get(run).live.fetch_add(Live::piece(len), Ordering::Relaxed);
+        }
     }
 
     /// Other records have referred to these bytes, which [`Self::refer`] has just counted once more: they count once.
@@ -536,13 +538,6 @@ impl Runs {
     /// are counted.
     pub(crate) fn tell_apart(&self, extent: Extent) {
         runs_of(extent).for_each(|(run, _)| self.get(run).set_sharing(Sharing::Counting));
-    }
-
-    #[inline]
-    fn add_live(&self, extent: Extent) {
-        for (run, len) in runs_of(extent) {
-            self.get(run).live.fetch_add(Live::piece(len), Ordering::Relaxed);
-        }
     }
 
     /// Remembers that `slot` refers into the extent's runs, for the compactor.
