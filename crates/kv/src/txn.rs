@@ -297,10 +297,12 @@ impl<'e> Txn<'e> {
         extents.iter().for_each(|extent| self.engine.heap.runs().hold(*extent));
     }
 
-    /// Stages the value of another key that stays, by reference: both keys will refer to the same bytes.
+    /// Stages the value of another key that stays, by reference: both keys will refer to the same bytes. The item need not
+    /// have been checked: it is read only where its bytes or its checksum are made anew, and else keeps its checksum, so
+    /// that damage shows in the copy, too.
     ///
     /// # Errors
-    /// The medium's.
+    /// [`KvError::Damaged`]; the medium's.
     pub fn copy_item(
         &mut self,
         space: u8,
@@ -313,6 +315,9 @@ impl<'e> Txn<'e> {
         let can_share = item.inline().is_none()
             && item.unrecorded.is_empty()
             && item.extents().iter().all(|extent| runs.may_share(*extent));
+        if !can_share || item.check.crc().is_none() {
+            verify(item)?;
+        }
         if can_share {
             let stored = self.stored(&Pieces { all: item.extents(), landed: &[], of: item }, true);
             self.put_stored(space, key, item.extents(), stored, item.check.crc(), expiry_ms);

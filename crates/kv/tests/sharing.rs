@@ -3,7 +3,7 @@
 
 use landfall_heap::{CompactGoal, Compactor, RECORD_SIZE, Source, Writer, create};
 use landfall_heap::{FEATURE_SHARED, NewRegion};
-use landfall_kv::{Check, Engine, Recovery, SetRequest, TxnKey};
+use landfall_kv::{Check, Engine, KvError, Recovery, SetRequest, TxnKey};
 use landfall_media::sim::{SimMedia, SimOptions};
 use landfall_media::{Media, RUN_SIZE};
 use std::sync::Arc;
@@ -211,4 +211,29 @@ fn a_copy_of_what_the_transaction_has_staged_is_written_whatever_becomes_of_the_
     drop(writer);
     let store = store.restarted();
     assert_eq!((store.live(), store.get("b")), (3000, Some(vec![5; 3000])));
+}
+
+#[test]
+fn a_copy_reads_no_value_and_shows_the_damage_of_its_original() {
+    let store = Store::new();
+    let mut writer = store.writer();
+    for (key, len) in [("long", 3000), ("short", 20)] {
+        store.set(&mut writer, key, len);
+    }
+    writer.commit_now().expect("commits");
+    let at = store.engine.look(0, b"long", 1).expect("reads").ungated().expect("is there").extents()[0].off;
+    let byte = store.media.bytes(landfall_media::Extent::new(at, 1)).expect("in bounds")[0];
+    store.media.store(at, &[!byte]).expect("in bounds");
+    let keys = [&b"long"[..], b"short", b"long copy", b"short copy"].map(|key| TxnKey { space: 0, key });
+    let mut txn = store.engine.transaction(keys, 1);
+    for key in ["long", "short"] {
+        let item = txn.peek(0, key.as_bytes()).expect("reads").ungated().expect("is there");
+        txn.copy_item(0, format!("{key} copy").as_bytes(), &item, 0).expect("copies");
+    }
+    txn.commit(&mut writer, 1).expect("there is room").ungated();
+    writer.commit_now().expect("commits");
+    assert_eq!(store.get("short copy"), Some(value("short", 20)));
+    for key in [&b"long"[..], b"long copy"] {
+        assert!(matches!(store.engine.get(0, key, 1), Err(KvError::Damaged { .. })), "damage is served");
+    }
 }

@@ -111,7 +111,7 @@ fn copy(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
     }
     let keys = [TxnKey { space: source, key: &from }, TxnKey { space: target, key: &to }];
     let copied = call.update_across(&keys, |txn| {
-        let Some(item) = txn.read(source, &from)? else { return Ok(false) };
+        let Some(item) = txn.peek(source, &from)? else { return Ok(false) };
         if !options.replaces && txn.peek(target, &to)?.is_some() {
             return Ok(false);
         }
