@@ -115,8 +115,17 @@ pub struct Compacted {
 
 #[derive(Debug)]
 enum Victim {
-    Data { run: RunId, referrers: Vec<SlotId>, next: usize },
-    Slab { run: RunId, next: u32 },
+    Data {
+        run: RunId,
+        referrers: Vec<SlotId>,
+        next: usize,
+        /// Records that have come meanwhile are being visited, once.
+        again: bool,
+    },
+    Slab {
+        run: RunId,
+        next: u32,
+    },
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -170,6 +179,8 @@ impl Compactor {
         let mut done = Compacted::default();
         self.free_empty_slabs(owner, &mut done)?;
         if self.victim.is_none() {
+            // An error may have ended the last one.
+            self.leave_victim();
             self.victim = self.choose(goal)?;
         }
         let Some(mut victim) = self.victim.take() else {
@@ -177,19 +188,25 @@ impl Compactor {
             return Ok(done);
         };
         let finished = match &mut victim {
-            Victim::Data { run, referrers, next } => {
+            Victim::Data { run, referrers, next, .. } => {
                 self.move_data(owner, *run, referrers, next, budget_bytes, &mut done)
             }
             Victim::Slab { run, next } => self.move_slab(owner, *run, next, &mut done),
         };
         // Copies made so far are settled even when a later one failed.
         self.settle(owner)?;
-        if finished? {
+        if finished? && !self.visit_again(&mut victim)? {
             self.retire(owner, &victim, &mut done)?;
         } else {
             self.victim = Some(victim);
         }
         Ok(done)
+    }
+
+    /// Leaves the run that is being emptied as it is, and holds nothing of it any more.
+    pub fn leave_victim(&mut self) {
+        self.victim = None;
+        self.writer.forwards.end(&self.heap);
     }
 
     /// The run that is best emptied, if more are to be free.
@@ -207,7 +224,7 @@ impl Compactor {
         Ok(match used_for {
             RunUse::Slab if !self.heap.withdraw_spare(run) => None,
             RunUse::Slab => Some(Victim::Slab { run, next: 0 }),
-            _ => Some(Victim::Data { run, referrers: self.heap.runs.referrers(run), next: 0 }),
+            _ => Some(Victim::Data { run, referrers: self.heap.runs.referrers(run), next: 0, again: false }),
         })
     }
 
@@ -240,7 +257,7 @@ impl Compactor {
         &mut self,
         owner: &dyn Owner,
         run: RunId,
-        referrers: &[SlotId],
+        referrers: &mut Vec<SlotId>,
         next: &mut usize,
         budget_bytes: u64,
         done: &mut Compacted,
@@ -251,9 +268,30 @@ impl Compactor {
             if done.moved_bytes >= budget_bytes || self.moves.len() >= MOVES_MAX {
                 return Ok(false);
             }
+            let (slot, known) = (*slot, self.writer.forwards.runs().len());
             *next += 1;
-            self.move_one(owner, *slot, true, inside, done)?;
+            self.move_one(owner, slot, true, inside, done)?;
+            // Who shares what lies in other runs that the value has left, too, is to leave them with it.
+            if self.writer.forwards.runs().len() > known {
+                let others = self.writer.forwards.runs().iter().filter(|other| **other != run);
+                let sharers = others.flat_map(|other| self.heap.runs.referrers(*other));
+                referrers.extend(sharers.collect::<Vec<_>>());
+            }
         }
+        Ok(true)
+    }
+
+    /// Where records share what has been moved: others may have come to share it, or may have become durable, since it was
+    /// listed who refers to it. These are visited as well, once.
+    fn visit_again(&mut self, victim: &mut Victim) -> Result<bool, HeapError> {
+        let Victim::Data { referrers, next, again: again @ false, .. } = victim else { return Ok(false) };
+        if self.writer.forwards.is_empty() {
+            return Ok(false);
+        }
+        self.heap.mark_slabs(1)?;
+        *referrers =
+            self.writer.forwards.runs().iter().flat_map(|run| self.heap.runs.referrers(*run)).collect();
+        (*next, *again) = (0, true);
         Ok(true)
     }
 
@@ -295,7 +333,9 @@ impl Compactor {
         let Ok(Slot::Record(view)) = heap.slot(slot) else { return Ok(()) };
         // If the record is still current when they are held, they were its own when they were read.
         let extents = heap.all_extents(slot, &view);
-        let touches = |extents: &Extents| extents.iter().any(|extent| moves_data(*extent));
+        let forwards = &self.writer.forwards;
+        let touches =
+            |extents: &Extents| extents.iter().any(|extent| moves_data(*extent) || forwards.touches(*extent));
         if checks_data && extents.as_ref().is_ok_and(|extents| !touches(extents)) {
             return Ok(());
         }
@@ -396,6 +436,7 @@ impl Compactor {
     }
 
     fn retire(&mut self, owner: &dyn Owner, victim: &Victim, done: &mut Compacted) -> Result<(), HeapError> {
+        self.writer.forwards.end(&self.heap);
         let (run, left) = match victim {
             Victim::Data { run, .. } => (*run, self.heap.runs.get(*run).live_bytes()),
             Victim::Slab { run, .. } => (*run, self.heap.runs.get(*run).live_slots()),
@@ -436,6 +477,7 @@ impl Compactor {
 impl Drop for Compactor {
     /// Nobody is to wait for space that nobody makes.
     fn drop(&mut self) {
+        self.writer.forwards.end(&self.heap);
         self.heap.set_cleaned(false);
     }
 }

@@ -17,13 +17,16 @@ pub enum Source<'a> {
         /// Their CRC-32C, if the caller knows it.
         crc: Option<u32>,
     },
-    /// The same, but all that has not landed now belongs to records that are durable, or were appended by this writer: it is
-    /// not made durable again.
+    /// Bytes to which records refer already, and others that have landed now.
     Stored {
         /// Where, in value order.
         extents: &'a [Extent],
-        /// Which of it, in any order, has landed now.
+        /// Which of it, in any order, no record refers to yet.
         landed: &'a [Extent],
+        /// The rest is durable, or was appended by this writer: it is not made durable again.
+        durable: bool,
+        /// Records of other keys may go on referring to the rest.
+        shared: bool,
         /// The CRC-32C of the whole, if the caller knows it.
         crc: Option<u32>,
     },

@@ -94,6 +94,8 @@ pub struct Heap {
     pub copies: Copies,
     /// Bytes zeroed so that runs could become slabs.
     pub(crate) zeroed_bytes: AtomicU64,
+    /// Bytes that the compactor has put at more than one place, although records shared them.
+    unshared_bytes: AtomicU64,
 }
 
 impl std::fmt::Debug for Heap {
@@ -129,6 +131,7 @@ impl Heap {
             consolidated_max: AtomicU32::new(0),
             copies: Copies::default(),
             zeroed_bytes: AtomicU64::new(0),
+            unshared_bytes: AtomicU64::new(0),
         }
     }
 
@@ -453,6 +456,24 @@ impl Heap {
                 }
                 Ok(Cow::Owned(out))
             }
+        }
+    }
+
+    /// Bytes that records shared and share no more because of how the compactor moved them, at most.
+    pub fn unshared_bytes(&self) -> u64 {
+        self.unshared_bytes.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn note_unshared(&self, bytes: u64) {
+        self.unshared_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Recovery has found a record: if it may share bytes with others, these are told apart when references are counted.
+    #[inline]
+    pub(crate) fn note_shared(&self, slot: SlotId, view: &RecordView<'_>) {
+        if view.is_shared() {
+            // What cannot be read is not counted, either.
+            self.value_extents(slot, view).iter().flatten().for_each(|extent| self.runs.tell_apart(*extent));
         }
     }
 

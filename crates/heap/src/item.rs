@@ -57,6 +57,10 @@ pub struct Item<'h> {
     pub len: usize,
     /// What certifies the value.
     pub check: Check,
+    /// Records of other keys may refer to the same bytes.
+    pub shared: bool,
+    /// Which of the value no record refers to yet.
+    pub unrecorded: Box<[Extent]>,
     body: Body,
 }
 
@@ -80,6 +84,8 @@ impl<'h> Item<'h> {
             expiry_ms: view.expiry_ms(),
             len: view.value_len(),
             check: view.check(),
+            shared: view.is_shared(),
+            unrecorded: Box::default(),
             body,
         })
     }
@@ -176,6 +182,17 @@ impl<'h> Item<'h> {
     ) -> Self {
         let body =
             inline.map_or_else(|| Body::of(extents), |bytes| Body::Inline(InlineBytes::from_slice(bytes)));
-        Self { heap, slot: SlotId::NONE, seq: 0, arrival_ns: 0, expiry_ms, len, check: Check::Crc(crc), body }
+        Self {
+            heap,
+            slot: SlotId::NONE,
+            seq: 0,
+            arrival_ns: 0,
+            expiry_ms,
+            len,
+            check: Check::Crc(crc),
+            shared: false,
+            unrecorded: Box::default(),
+            body,
+        }
     }
 }

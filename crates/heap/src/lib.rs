@@ -10,16 +10,20 @@
 
 mod compact;
 mod copies;
+mod coverage;
 pub mod crc;
 mod entry;
 mod error;
+mod forwards;
 mod free;
 mod heap;
 mod item;
 pub mod layout;
+mod moved;
 mod place;
 mod record;
 mod recover;
+mod referrers;
 mod runs;
 mod scrub;
 mod slabs;
@@ -49,7 +53,9 @@ pub use recover::{
 pub use runs::{Run, RunCounts, RunUse, Runs};
 pub use scrub::MediumScrub;
 pub use space::{COMPACTOR_RESERVE_RUNS, LANDING_RESERVE_RUNS};
-pub use superblock::{FEATURE_LOGS, FEATURE_PMNET, Geometry, VERSION, decode as decode_superblock};
+pub use superblock::{
+    FEATURE_LOGS, FEATURE_PMNET, FEATURE_SHARED, Geometry, VERSION, decode as decode_superblock,
+};
 pub use tenant::{OwnerBySpace, Tenant, spaces};
 pub use ticket::{Gate, Gated, Ticket, Tickets};
 pub use until::Until;

@@ -45,7 +45,8 @@ const FLAG_VALUE_INLINE: u8 = 4;
 const FLAG_INDIRECT: u8 = 8;
 const FLAG_SUMS: u8 = 16;
 const FLAG_SUMS_ONLY: u8 = 32;
-const FLAGS_KNOWN: u8 = 63;
+const FLAG_SHARED: u8 = 64;
+const FLAGS_KNOWN: u8 = 127;
 
 #[repr(C)]
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Clone, Copy)]
@@ -292,6 +293,12 @@ impl Draft {
         self.put(&encoded_extent(list));
     }
 
+    /// Other records may refer to the same bytes of the value.
+    #[inline]
+    pub fn shared(&mut self) {
+        self.raw.flags |= FLAG_SHARED;
+    }
+
     /// The bytes to store, checksummed for the slot they will lie in. `durable_before`: slots of the same
     /// slab known durable now, an embedded watermark.
     #[inline]
@@ -515,6 +522,12 @@ impl<'a> RecordView<'a> {
     /// True when the extents carry one's-complement sums.
     pub fn has_sums(&self) -> bool {
         self.raw.flags & FLAG_SUMS != 0
+    }
+
+    /// True when other records may refer to the same bytes of the value.
+    #[inline]
+    pub fn is_shared(&self) -> bool {
+        self.raw.flags & FLAG_SHARED != 0
     }
 
     /// The group, if any.

@@ -386,6 +386,7 @@ impl Opening {
             };
             seq_max = seq_max.max(view.seq());
             scanned.records += 1;
+            self.heap.note_shared(slot, &view);
             visit(Found::new(slot, &view), &view);
         }
         self.seq_max.fetch_max(seq_max, Ordering::Relaxed);
@@ -477,7 +478,9 @@ impl Opening {
         for ((unit, tail), cut) in self.units.iter().zip(&tails).zip(cut_all(&tails, &known, &valid)) {
             // What is superseded stays on the medium, and so it counts: a tombstone must outlive it.
             for found in tail.records[..cut].iter().filter_map(TailRecord::found) {
-                visit(*found, &self.heap.record(found.slot)?);
+                let view = self.heap.record(found.slot)?;
+                self.heap.note_shared(found.slot, &view);
+                visit(*found, &view);
                 resolved.accepted += 1;
             }
             resolved.rejected += tail.records[cut..].iter().filter(|r| r.is_valid()).count() as u64;

@@ -3,12 +3,16 @@
 use crate::free::FreeRuns;
 use crate::layout::{FRAME_SIZE, FRAMES_PER_RUN, RunId, SLOTS_PER_RUN, SlotId};
 use crate::record::Seal;
+use crate::referrers::{Referrers, Sharing};
 use crate::table::Epoch;
 use crate::ticket::Ticket;
 use landfall_media::{Extent, MediaError, RUN_SIZE, prefetch_line};
 use parking_lot::Mutex;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+/// References to a frame from which on no further record may share it: far below the end of the count.
+const FRAME_REFS_MAX: u32 = 1 << 31;
 
 /// What a run is being used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,43 +78,10 @@ pub struct Run {
     epoch: AtomicU32,
     /// What seals the records of its newest epoch.
     seal: AtomicU32,
-    /// Slots of records that refer to this run (data runs); may name others, and records that moved on since.
+    /// [`Sharing`] (data runs).
+    sharing: AtomicU8,
+    /// Who refers to this run (data runs).
     referrers: Mutex<Referrers>,
-}
-
-/// Slots of records that refer to a data run, as ranges: what lands one after the other is mostly recorded
-/// one after the other.
-#[derive(Debug, Default)]
-struct Referrers(Vec<Range<u32>>);
-
-/// Slots between two ranges that are not worth a range of their own.
-const REFERRERS_GAP_MAX: u32 = 16;
-
-impl Referrers {
-    #[inline]
-    fn note(&mut self, slot: SlotId) {
-        match self.0.last_mut() {
-            Some(last) if (last.start..=last.end + REFERRERS_GAP_MAX).contains(&slot.0) => {
-                last.end = last.end.max(slot.0 + 1);
-            }
-            _ => self.0.push(slot.0..slot.0 + 1),
-        }
-    }
-
-    /// Orders and joins ranges that were noted in no order.
-    fn tidy(&mut self) {
-        self.0.sort_unstable_by_key(|range| range.start);
-        let ranges = std::mem::take(&mut self.0);
-        for range in ranges {
-            match self.0.last_mut() {
-                Some(last) if range.start <= last.end + REFERRERS_GAP_MAX => {
-                    last.end = last.end.max(range.end);
-                }
-                _ => self.0.push(range),
-            }
-        }
-        self.0.shrink_to_fit();
-    }
 }
 
 /// Bits of a slab's batch word that hold a slot's index, one past the last included.
@@ -261,6 +232,23 @@ impl Run {
         self.pinned.store(1, Ordering::Release);
     }
 
+    fn set_sharing(&self, sharing: Sharing) {
+        self.sharing.store(sharing as u8, Ordering::Release);
+    }
+
+    /// Recovery has counted all references.
+    fn end_counting(&self) {
+        let mut referrers = self.referrers.lock();
+        referrers.tidy();
+        referrers.shared.keep_shared();
+        let shares = !referrers.shared.is_empty();
+        self.set_sharing(if shares { Sharing::Some } else { Sharing::None });
+    }
+
+    fn has_sharing(&self, sharing: Sharing) -> bool {
+        self.sharing.load(Ordering::Acquire) == sharing as u8
+    }
+
     /// Slots that hold current records.
     pub fn live_slots(&self) -> u32 {
         self.live_slots.load(Ordering::Relaxed)
@@ -383,7 +371,9 @@ impl Runs {
         let state = self.get(run);
         debug_assert_eq!(state.live.load(Ordering::Relaxed), 0);
         state.set_use(RunUse::Free);
-        state.referrers.lock().0 = Vec::new();
+        let referrers = std::mem::take(&mut *state.referrers.lock());
+        debug_assert!(referrers.shared.is_empty(), "bytes of a free run are shared");
+        state.set_sharing(Sharing::None);
         self.change_free(|free| free.put(run));
     }
 
@@ -480,25 +470,74 @@ impl Runs {
     /// A record now refers to these bytes: counts them live and remembers who refers.
     #[inline]
     pub(crate) fn refer(&self, extent: Extent, slot: SlotId) {
-        self.hold(extent);
-        self.add_live(extent);
+        self.refer_unnamed(extent);
         self.note_referrer(extent, slot);
+    }
+
+    /// As [`Self::refer`], of what is no record.
+    #[inline]
+    pub(crate) fn refer_unnamed(&self, extent: Extent) {
+        self.hold(extent);
+        for (run, len) in runs_of(extent) {
+            self.get(run).live.fetch_add(Live::piece(len), Ordering::Relaxed);
+        }
+    }
+
+    /// Other records have referred to these bytes, which [`Self::refer`] has just counted once more: they count once.
+    pub(crate) fn share(&self, extent: Extent) {
+        for (run, range) in ranges_of(extent) {
+            let state = self.get(run);
+            let mut referrers = state.referrers.lock();
+            let len = range.end - range.start;
+            referrers.shared.raise(range, 2);
+            state.set_sharing(Sharing::Some);
+            state.live.fetch_sub(u64::from(len), Ordering::Relaxed);
+        }
     }
 
     /// A record no longer refers to these bytes.
     #[inline]
     pub(crate) fn unrefer(&self, extent: Extent) {
         for (run, len) in runs_of(extent) {
-            self.get(run).live.fetch_sub(Live::piece(len), Ordering::Relaxed);
+            let state = self.get(run);
+            let len = if state.has_sharing(Sharing::None) { len } else { self.unshare(extent, run) };
+            state.live.fetch_sub(Live::piece(len), Ordering::Relaxed);
         }
         self.release(extent);
     }
 
-    #[inline]
-    fn add_live(&self, extent: Extent) {
-        for (run, len) in runs_of(extent) {
-            self.get(run).live.fetch_add(Live::piece(len), Ordering::Relaxed);
+    /// One record fewer refers to the extent's bytes in `run`: how many of them no other refers to.
+    #[cold]
+    fn unshare(&self, extent: Extent, run: RunId) -> u32 {
+        let mut alone = 0;
+        let state = self.get(run);
+        let mut referrers = state.referrers.lock();
+        for (_, range) in ranges_of(extent).filter(|(of, _)| *of == run) {
+            alone += referrers.shared.lower(range, 2);
         }
+        if referrers.shared.is_empty() {
+            state.set_sharing(Sharing::None);
+        }
+        alone
+    }
+
+    /// True if two records or more refer to a byte of the extent.
+    pub(crate) fn is_shared(&self, extent: Extent) -> bool {
+        ranges_of(extent).any(|(run, range)| {
+            let state = self.get(run);
+            !state.has_sharing(Sharing::None) && state.referrers.lock().shared.touches(range)
+        })
+    }
+
+    /// True if one more record may refer to the extent's frames: their counts are far from their end.
+    pub fn may_share(&self, extent: Extent) -> bool {
+        frames_of(extent).all(|frame| self.frames[frame].load(Ordering::Acquire) < FRAME_REFS_MAX)
+    }
+
+    /// A record that recovery has found shares these bytes with others: in their runs, bytes are told apart when references
+    /// are counted.
+    pub(crate) fn tell_apart(&self, extent: Extent) {
+        runs_of(extent).for_each(|(run, _)| self.get(run).set_sharing(Sharing::Counting));
     }
 
     /// Remembers that `slot` refers into the extent's runs, for the compactor.
@@ -513,15 +552,34 @@ impl Runs {
     pub(crate) fn referrers(&self, run: RunId) -> Vec<SlotId> {
         let mut referrers = self.get(run).referrers.lock();
         referrers.tidy();
-        referrers.0.iter().cloned().flatten().map(SlotId).collect()
+        referrers.slots.iter().cloned().flatten().map(SlotId).collect()
+    }
+
+    /// Bytes of the extent that no other has been asked for, where a record shares them: for counting what is live without
+    /// adopting it.
+    pub fn count_once(&self, extent: Extent) -> u64 {
+        let count = |(run, range): (RunId, Range<u32>)| {
+            let state = self.get(run);
+            let len = range.end - range.start;
+            let tells_apart = state.has_sharing(Sharing::Counting);
+            u64::from(if tells_apart { state.referrers.lock().shared.raise(range, 1) } else { len })
+        };
+        ranges_of(extent).map(count).sum()
     }
 
     /// A recovered record refers to these bytes of a run that nobody fills.
     pub(crate) fn adopt(&self, extent: Extent, slot: SlotId) {
-        for (run, _) in runs_of(extent) {
-            self.get(run).set_use(RunUse::Data);
+        self.hold(extent);
+        for (run, range) in ranges_of(extent) {
+            let state = self.get(run);
+            state.set_use(RunUse::Data);
+            let mut referrers = state.referrers.lock();
+            referrers.note(slot);
+            let len = range.end - range.start;
+            let tells_apart = state.has_sharing(Sharing::Counting);
+            let fresh = if tells_apart { referrers.shared.raise(range, 1) } else { len };
+            state.live.fetch_add(Live::piece(fresh), Ordering::Relaxed);
         }
-        self.refer(extent, slot);
     }
 
     /// The slot now holds the current version of something.
@@ -583,9 +641,10 @@ impl Runs {
             if id.is_table() {
                 run.set_use(RunUse::Table);
             } else if run.used_for() == RunUse::Free {
+                run.set_sharing(Sharing::None);
                 self.free.lock().put(id);
             } else {
-                run.referrers.lock().tidy();
+                run.end_counting();
             }
         }
         self.change_free(FreeRuns::sort);
@@ -614,6 +673,16 @@ fn runs_of(extent: Extent) -> impl Iterator<Item = (RunId, u32)> {
         let len = (run.off() + RUN_SIZE - rest.off).min(u64::from(rest.len())) as u32;
         rest = Extent::new(rest.off + u64::from(len), rest.len() - len);
         Some((run, len))
+    })
+}
+
+/// Those bytes as ranges from the beginning of each run.
+fn ranges_of(extent: Extent) -> impl Iterator<Item = (RunId, Range<u32>)> {
+    let mut at = extent.off;
+    runs_of(extent).map(move |(run, len)| {
+        let start = (at - run.off()) as u32;
+        at += u64::from(len);
+        (run, start..start + len)
     })
 }
 
@@ -657,6 +726,58 @@ mod tests {
     }
 
     #[test]
+    fn shared_bytes_count_once_in_whatever_order_their_records_go() {
+        let extents = [Extent::new(2 * RUN_SIZE - 10, 30), Extent::new(2 * RUN_SIZE - 5, 10)];
+        for goes in [[0, 1, 0], [1, 0, 0], [0, 0, 1]] {
+            let runs = runs();
+            for run in [1, 2] {
+                assert_eq!(runs.take_free(0), Some(RunId(run)));
+                runs.begin_data(RunId(run));
+            }
+            runs.refer(extents[0], SlotId(9000));
+            for extent in [extents[0], extents[1]] {
+                runs.refer(extent, SlotId(9001));
+                runs.share(extent);
+            }
+            assert_eq!(runs.live_bytes(), 30);
+            assert_eq!(runs.get(RunId(1)).live_pieces(), 3);
+            assert!(runs.is_shared(Extent::new(2 * RUN_SIZE, 1)));
+            runs.unrefer(extents[goes[0]]);
+            runs.unrefer(extents[goes[1]]);
+            assert_eq!(runs.live_bytes(), u64::from(extents[goes[2]].len()));
+            assert!(!runs.is_shared(extents[0]), "one record refers to them");
+            runs.unrefer(extents[goes[2]]);
+            assert_eq!(runs.live_bytes(), 0);
+        }
+    }
+
+    #[test]
+    fn recovery_counts_bytes_once_in_runs_that_a_record_says_to_be_shared() {
+        let runs = runs();
+        let (whole, part) = (Extent::new(RUN_SIZE, 5000), Extent::new(RUN_SIZE + 4000, 500));
+        runs.tell_apart(part);
+        runs.tell_apart(Extent::new(3 * RUN_SIZE, 1));
+        [whole, part, whole].into_iter().for_each(|extent| runs.adopt(extent, SlotId(20_000)));
+        runs.free_the_rest();
+        assert_eq!((runs.live_bytes(), runs.frame_refs(RUN_SIZE + 4096)), (5000, 3));
+        runs.unrefer(whole);
+        assert_eq!(runs.live_bytes(), 5000);
+        assert!(runs.is_shared(part) && !runs.is_shared(Extent::new(RUN_SIZE, 4000)));
+        runs.unrefer(whole);
+        assert_eq!(runs.live_bytes(), 500);
+    }
+
+    #[test]
+    fn a_frame_whose_count_nears_its_end_takes_no_further_record() {
+        let runs = runs();
+        let extent = Extent::new(RUN_SIZE, 3000);
+        runs.adopt(extent, SlotId(1));
+        assert!(runs.may_share(extent));
+        runs.frames[FRAMES_PER_RUN as usize + 1].store(FRAME_REFS_MAX, Ordering::Relaxed);
+        assert!(!runs.may_share(extent) && runs.may_share(extent.with_len(2000)));
+    }
+
+    #[test]
     fn referrers_come_back_in_order_and_those_close_together_cost_one_range() {
         let runs = runs();
         let extent = Extent::new(RUN_SIZE, 10);
@@ -664,7 +785,7 @@ mod tests {
         noted.iter().for_each(|slot| runs.note_referrer(extent, SlotId(*slot)));
         let referrers = runs.referrers(RunId(1));
         assert!(referrers.is_sorted() && noted.iter().all(|slot| referrers.contains(&SlotId(*slot))));
-        assert_eq!(runs.get(RunId(1)).referrers.lock().0, [70..91, 500..502]);
+        assert_eq!(runs.get(RunId(1)).referrers.lock().slots, [70..91, 500..502]);
     }
 
     #[test]

@@ -21,8 +21,11 @@ pub const FEATURE_SUMS_ONLY: u32 = 2;
 pub const FEATURE_PMNET: u32 = 4;
 /// Must-know feature: slabs have epochs.
 pub(crate) const FEATURE_EPOCHS: u32 = 8;
+/// Must-know feature: records of several keys may refer to the same bytes, and say so.
+pub const FEATURE_SHARED: u32 = 16;
 /// Must-know features this code knows.
-const KNOWN_INCOMPATIBLE: u32 = FEATURE_LOGS | FEATURE_SUMS_ONLY | FEATURE_PMNET | FEATURE_EPOCHS;
+const KNOWN_INCOMPATIBLE: u32 =
+    FEATURE_LOGS | FEATURE_SUMS_ONLY | FEATURE_PMNET | FEATURE_EPOCHS | FEATURE_SHARED;
 /// Read-only-if-unknown features this code knows.
 const KNOWN_READ_ONLY: u32 = 0;
 

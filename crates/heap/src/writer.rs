@@ -9,20 +9,19 @@ use crate::copies::CopyPath;
 use crate::crc;
 use crate::entry::{Entry, Source, total_len};
 use crate::error::HeapError;
+use crate::forwards::Forwards;
 use crate::heap::{Extents, Heap};
 use crate::layout::{
     GROUP_RECORDS_MAX, KEY_BYTES_MAX, RECORD_SIZE, RunId, SLOTS_PER_RUN, SlotId, VALUE_BYTES_MAX,
 };
 use crate::place::{Fill, STREAMS};
-use crate::record::{
-    BODY_SIZE, Check, Draft, EXTENT_SIZE, Fields, Group, KeyPlace, Kind, RecordView, ValuePlace,
-    encoded_extent,
-};
+use crate::record::{BODY_SIZE, Check, Draft, EXTENT_SIZE, Fields, Group, Kind, RecordView, encoded_extent};
 use crate::runs::Run;
 use crate::slabs::SpareSlab;
+use crate::superblock::FEATURE_SHARED;
 use crate::superseded::Superseded;
 use crate::ticket::{Gated, Ticket};
-use landfall_media::{CommitMode, Dirty, Extent, LINE_SIZE, MediaError, RUN_SIZE, Site, Sum};
+use landfall_media::{CommitMode, Dirty, Extent, LINE_SIZE, MediaError, RUN_SIZE, Site};
 use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -78,6 +77,8 @@ pub struct Writer {
     pub(crate) parked: [Option<Fill>; STREAMS],
     /// How often what goes into `fill` has been moved, this time included.
     pub(crate) moves: u8,
+    /// Where the compactor has put what is shared.
+    pub(crate) forwards: Forwards,
     pub(crate) dirty: Dirty,
     /// Data to flush when the batch ends. Not sooner: every locked instruction in between would wait for
     /// the flushes under way; at the end they overlap.
@@ -120,6 +121,7 @@ impl Writer {
             fill: None,
             parked: [None; STREAMS],
             moves: 1,
+            forwards: Forwards::default(),
             dirty: Dirty::new(),
             unflushed: Vec::new(),
             superseded: Superseded::default(),
@@ -234,7 +236,7 @@ impl Writer {
 
     /// Makes sure the current slab has `count` free slots; a group, and a batch, lie in one slab.
     #[inline]
-    fn ensure_slots(&mut self, count: u32, urgency: Urgency) -> Result<(), HeapError> {
+    pub(crate) fn ensure_slots(&mut self, count: u32, urgency: Urgency) -> Result<(), HeapError> {
         if self.slab.is_some_and(|slab| SLOTS_PER_RUN - slab.next >= count) {
             return Ok(());
         }
@@ -379,7 +381,7 @@ impl Writer {
         }
         let mut pieces = Pieces::default();
         let placed = self.place_entry(entry, &mut draft, &mut pieces);
-        let slot = placed.and_then(|()| self.write_record(draft, &pieces.refers));
+        let slot = placed.and_then(|()| self.write_record(draft, &pieces));
         self.let_go(&pieces);
         slot
     }
@@ -410,9 +412,15 @@ impl Writer {
                 let extents = self.place(bytes, CopyPath::Placed, &mut pieces.held)?;
                 self.refer_to(&extents, Check::Crc(crc::of(bytes)), draft, pieces)?;
             }
-            Source::Landed { extents, crc } => self.place_landed(extents, extents, crc, draft, pieces)?,
-            Source::Stored { extents, landed, crc } => {
-                self.place_landed(extents, landed, crc, draft, pieces)?
+            Source::Landed { extents, crc } => {
+                self.place_landed(extents, extents, false, crc, draft, pieces)?;
+            }
+            Source::Stored { extents, landed, durable, shared, crc } => {
+                let unsaved = if durable { landed } else { extents };
+                if self.place_landed(extents, unsaved, landed.is_empty(), crc, draft, pieces)? {
+                    pieces.again = without(extents, landed);
+                    self.say_shared(shared, draft)?;
+                }
             }
         }
         Ok(())
@@ -423,37 +431,49 @@ impl Writer {
         draft.value_inline(bytes, crc::of(bytes));
     }
 
-    /// `landed` is what of `extents` is to become durable with the record.
+    /// Before the first record that says so, no program may open the region that does not know what that means.
+    fn say_shared(&self, shared: bool, draft: &mut Draft) -> Result<(), MediaError> {
+        if shared {
+            self.heap.require_features(FEATURE_SHARED)?;
+            draft.shared();
+        }
+        Ok(())
+    }
+
+    /// `unsaved` is what of `extents` is to become durable with the record. False if the bytes were copied.
     #[inline]
     fn place_landed(
         &mut self,
         extents: &[Extent],
-        landed: &[Extent],
+        unsaved: &[Extent],
+        is_stored: bool,
         crc: Option<u32>,
         draft: &mut Draft,
         pieces: &mut Pieces,
-    ) -> Result<(), HeapError> {
+    ) -> Result<bool, HeapError> {
         if total_len(extents) <= draft.room() as u64 {
             let mut bytes: SmallVec<[u8; 64]> = SmallVec::new();
             for extent in extents {
                 bytes.extend_from_slice(self.heap.media.bytes(*extent)?);
             }
             self.inline_value(&bytes, draft);
-            return Ok(());
+            return Ok(false);
         }
-        if total_len(extents) <= self.heap.consolidated_max() {
-            return self.consolidate(extents, draft, pieces);
+        if !is_stored && total_len(extents) <= self.heap.consolidated_max() {
+            self.consolidate(extents, draft, pieces)?;
+            return Ok(false);
         }
         let check = match crc {
             Some(crc) => Check::Crc(crc),
             None if self.heap.may_trust_sums(extents) => {
-                self.order_data(landed)?;
+                self.order_data(unsaved)?;
                 Check::Sums
             }
             None => Check::Crc(self.heap.crc_of(extents)?),
         };
-        landed.iter().for_each(|extent| self.flush_data(*extent));
-        self.refer_to(extents, check, draft, pieces)
+        unsaved.iter().for_each(|extent| self.flush_data(*extent));
+        self.refer_to(extents, check, draft, pieces)?;
+        Ok(true)
     }
 
     /// Copies a small value that came in packets of its own beside others: its frames would be wasted on it.
@@ -482,7 +502,7 @@ impl Writer {
 
     /// Lets the record refer to `extents`: in its body where they fit, by a stored list elsewhere.
     #[inline]
-    fn refer_to(
+    pub(crate) fn refer_to(
         &mut self,
         extents: &[Extent],
         check: Check,
@@ -508,12 +528,12 @@ impl Writer {
 
     /// Lets go of what was held until its record referred to it.
     #[inline]
-    fn let_go(&self, pieces: &Pieces) {
+    pub(crate) fn let_go(&self, pieces: &Pieces) {
         pieces.held.iter().for_each(|extent| self.heap.runs.release(*extent));
     }
 
     #[inline]
-    fn write_record(&mut self, draft: Draft, refers: &[Extent]) -> Result<SlotId, HeapError> {
+    pub(crate) fn write_record(&mut self, draft: Draft, pieces: &Pieces) -> Result<SlotId, HeapError> {
         let slab = self.slab.as_mut().expect("ensure_slots has opened a slab");
         let slot = SlotId::new(slab.run, slab.next);
         let run = self.heap.runs.get(slab.run);
@@ -521,7 +541,8 @@ impl Writer {
         self.heap.media.store(slot.off(), &bytes)?;
         slab.next += 1;
         run.filled.store(slab.next, Ordering::Relaxed);
-        refers.iter().for_each(|extent| self.heap.runs.refer(*extent, slot));
+        pieces.refers.iter().for_each(|extent| self.heap.runs.refer(*extent, slot));
+        pieces.again.iter().for_each(|extent| self.heap.runs.share(*extent));
         self.heap.runs.slot_live(slot);
         Ok(slot)
     }
@@ -547,87 +568,6 @@ impl Writer {
             let at = Extent::new(SlotId::new(slab.run, self.batch_start).off(), records);
             self.heap.media.flush(&mut self.dirty, self.sites.record, at);
         }
-    }
-
-    /// Appends a copy of a record's current version that lies elsewhere: same version, next revision,
-    /// no group (what is moved is durable, and so is its whole group).
-    pub(crate) fn append_moved(
-        &mut self,
-        slot: SlotId,
-        view: &RecordView<'_>,
-        moves_data: impl Fn(Extent) -> bool,
-    ) -> Result<SlotId, HeapError> {
-        self.ensure_slots(1, Urgency::Compact)?;
-        let mut pieces = Pieces::default();
-        let appended = self.move_record(slot, view, moves_data, &mut pieces);
-        self.let_go(&pieces);
-        appended
-    }
-
-    fn move_record(
-        &mut self,
-        slot: SlotId,
-        view: &RecordView<'_>,
-        moves_data: impl Fn(Extent) -> bool,
-        pieces: &mut Pieces,
-    ) -> Result<SlotId, HeapError> {
-        let heap = Arc::clone(&self.heap);
-        let mut draft = Draft::new(&Fields {
-            kind: view.kind(),
-            space: view.space(),
-            seq: view.seq(),
-            rev: view.rev().saturating_add(1),
-            hash: view.hash(),
-            arrival_ns: view.arrival_ns(),
-            expiry_ms: view.expiry_ms(),
-            aux: view.aux(),
-        });
-        match view.key() {
-            KeyPlace::Inline(key) => draft.key_inline(key),
-            KeyPlace::Stored(at) => {
-                let bytes = heap.media.bytes(at)?;
-                let at = if moves_data(at) {
-                    self.place_contiguous(bytes, CopyPath::Moved, &mut pieces.held)?
-                } else {
-                    at
-                };
-                pieces.refers.push(at);
-                draft.key_stored(at);
-            }
-        }
-        match view.value() {
-            ValuePlace::Inline(bytes) => draft.value_inline(bytes, view.check().crc().unwrap_or_default()),
-            _ => self.move_value(slot, view, moves_data, &mut draft, pieces)?,
-        }
-        self.write_record(draft, &pieces.refers)
-    }
-
-    fn move_value(
-        &mut self,
-        slot: SlotId,
-        view: &RecordView<'_>,
-        moves_data: impl Fn(Extent) -> bool,
-        draft: &mut Draft,
-        pieces: &mut Pieces,
-    ) -> Result<(), HeapError> {
-        let heap = Arc::clone(&self.heap);
-        let mut extents = Extents::new();
-        // Only what lies in the run that is being emptied moves, however far its extent reaches.
-        for piece in heap.value_extents(slot, view)?.into_iter().flat_map(by_run) {
-            if moves_data(piece) {
-                extents.extend(self.place(heap.media.bytes(piece)?, CopyPath::Moved, &mut pieces.held)?);
-            } else {
-                extents.push(piece);
-            }
-        }
-        if view.check() != Check::Sums {
-            return self.refer_to(&joined(&extents), view.check(), draft, pieces);
-        }
-        // The compactor has verified the value: the sums of its new pieces certify the same bytes.
-        for extent in extents.iter_mut().filter(|extent| extent.sum().is_none()) {
-            *extent = extent.with_sum(Some(Sum::of(heap.media.bytes(*extent)?)));
-        }
-        self.refer_to(&extents, Check::Sums, draft, pieces)
     }
 
     /// Takes back records appended in this batch: their slots become empty again.
@@ -728,27 +668,11 @@ fn continues(last: Extent, next: Extent) -> bool {
     (last.off..=last.end() + LINE_SIZE).contains(&next.off) && next.end() - last.off <= FLUSH_BYTES_MAX
 }
 
-/// The pieces of an extent that lie in one run each.
-fn by_run(extent: Extent) -> impl Iterator<Item = Extent> {
-    let mut rest = extent;
-    std::iter::from_fn(move || {
-        let len = (RUN_SIZE - rest.off % RUN_SIZE).min(u64::from(rest.len())) as u32;
-        let piece = if len == rest.len() { rest } else { Extent::new(rest.off, len) };
-        rest = Extent::new(rest.off + u64::from(len), rest.len() - len);
-        (len > 0).then_some(piece)
-    })
-}
-
-/// Neighbouring extents as one.
-fn joined(extents: &[Extent]) -> Extents {
-    let mut out = Extents::new();
-    for extent in extents {
-        match out.last_mut() {
-            Some(last) if last.end() == extent.off => last.grow(extent.len()),
-            _ => out.push(*extent),
-        }
-    }
-    out
+/// Those of `extents` that are not in `landed`.
+fn without(extents: &[Extent], landed: &[Extent]) -> Extents {
+    let mut offsets: SmallVec<[u64; 8]> = landed.iter().map(|extent| extent.off).collect();
+    offsets.sort_unstable();
+    extents.iter().copied().filter(|extent| offsets.binary_search(&extent.off).is_err()).collect()
 }
 
 #[inline]
@@ -758,9 +682,11 @@ fn too_large(what: &'static str, size: u64, max: u64) -> Result<(), HeapError> {
 
 /// Where a record's key and value lie in frames.
 #[derive(Debug, Default)]
-struct Pieces {
+pub(crate) struct Pieces {
     /// What the record will refer to.
-    refers: Extents,
+    pub(crate) refers: Extents,
+    /// What of it records refer to already.
+    pub(crate) again: Extents,
     /// What was copied for it, held until it does.
-    held: Extents,
+    pub(crate) held: Extents,
 }

@@ -320,7 +320,7 @@ impl Check {
             report.find(Finding { what: Some(what), slot, offset, named, hash: Some(view.hash()) });
         }
         if let Ok(extents) = extents {
-            report.live_bytes += extents.iter().map(|extent| u64::from(extent.len())).sum::<u64>();
+            report.live_bytes += extents.iter().map(|extent| heap.runs().count_once(*extent)).sum::<u64>();
             drop(report);
             self.use_runs(&extents);
         }

@@ -53,10 +53,31 @@ enum Staged {
 /// What is known of a staged value that is made of a stored one.
 #[derive(Debug)]
 struct Stored {
-    /// What of the new value has landed now.
+    /// What of the new value no record refers to yet.
     landed: Extents,
-    /// What makes the old value durable, if it is not yet.
-    pending: Option<Ticket>,
+    rest: Rest,
+    /// Other keys may go on referring to the rest.
+    shared: bool,
+}
+
+/// What makes the rest of a staged value durable.
+#[derive(Clone, Copy, Debug)]
+enum Rest {
+    Durable,
+    Pending(Ticket),
+    /// It was staged by the transaction itself.
+    Unknown,
+}
+
+impl Rest {
+    /// What another writer has still to make durable would not be durable with a record of `writer`.
+    fn is_durable_with(self, writer: u8) -> bool {
+        match self {
+            Self::Durable => true,
+            Self::Pending(ticket) => ticket.writer() == writer,
+            Self::Unknown => false,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -176,7 +197,12 @@ impl<'e> Txn<'e> {
         match &staged.value {
             Staged::Deleted => Ok(None),
             Staged::Bytes(bytes) => Ok(Some(staged_bytes(heap, bytes, staged.expiry_ms))),
-            Staged::Landed { extents, .. } => Ok(Some(staged_extents(heap, extents, staged.expiry_ms)?)),
+            Staged::Landed { extents, stored, .. } => {
+                let mut item = staged_extents(heap, extents, staged.expiry_ms)?;
+                item.shared = stored.as_ref().is_some_and(|stored| stored.shared);
+                item.unrecorded = stored.as_ref().map_or(extents, |stored| &stored.landed)[..].into();
+                Ok(Some(item))
+            }
         }
     }
 
@@ -238,22 +264,70 @@ impl<'e> Txn<'e> {
         crc: Option<u32>,
         expiry_ms: u64,
     ) {
-        self.hold_all(pieces.all);
-        let stored = self.stored(&pieces);
-        self.stage(space, key, None, Staged::Landed { extents: pieces.all.into(), crc, stored }, expiry_ms);
+        let stored = self.stored(&pieces, pieces.of.shared);
+        self.put_stored(space, key, pieces.all, stored, crc, expiry_ms);
+    }
+
+    fn put_stored(
+        &mut self,
+        space: u8,
+        key: &[u8],
+        extents: &[Extent],
+        stored: Stored,
+        crc: Option<u32>,
+        expiry_ms: u64,
+    ) {
+        self.hold_all(extents);
+        let value = Staged::Landed { extents: extents.into(), crc, stored: Some(stored) };
+        self.stage(space, key, None, value, expiry_ms);
     }
 
     /// Of a value that the transaction itself has staged nothing is known to be durable.
-    fn stored(&self, pieces: &Pieces<'_>) -> Option<Stored> {
-        let slot = Some(pieces.of.slot).filter(|slot| *slot != SlotId::NONE)?;
-        Some(Stored { landed: pieces.landed.into(), pending: self.engine.heap.pending(slot) })
+    fn stored(&self, pieces: &Pieces<'_>, shared: bool) -> Stored {
+        let rest = match pieces.of.slot {
+            SlotId::NONE => Rest::Unknown,
+            slot => self.engine.heap.pending(slot).map_or(Rest::Durable, Rest::Pending),
+        };
+        let mut landed = Extents::from_slice(pieces.landed);
+        landed.extend(within(pieces.all, &pieces.of.unrecorded));
+        Stored { landed, rest, shared }
     }
 
     fn hold_all(&self, extents: &[Extent]) {
         extents.iter().for_each(|extent| self.engine.heap.runs().hold(*extent));
     }
 
-    /// Stages the same value with another expiry, by reference.
+    /// Stages the value of another key that stays, by reference: both keys will refer to the same bytes. The item need not
+    /// have been checked: it is read only where its bytes or its checksum are made anew, and else keeps its checksum, so
+    /// that damage shows in the copy, too.
+    ///
+    /// # Errors
+    /// [`KvError::Damaged`]; the medium's.
+    pub fn copy_item(
+        &mut self,
+        space: u8,
+        key: &[u8],
+        item: &Item<'_>,
+        expiry_ms: u64,
+    ) -> Result<(), KvError> {
+        let runs = self.engine.heap.runs();
+        // What the transaction itself has staged may be replaced before any record refers to it.
+        let can_share = item.inline().is_none()
+            && item.unrecorded.is_empty()
+            && item.extents().iter().all(|extent| runs.may_share(*extent));
+        if !can_share || item.check.crc().is_none() {
+            verify(item)?;
+        }
+        if can_share {
+            let stored = self.stored(&Pieces { all: item.extents(), landed: &[], of: item }, true);
+            self.put_stored(space, key, item.extents(), stored, item.check.crc(), expiry_ms);
+        } else {
+            self.put_bytes(space, key, item.to_vec()?, expiry_ms);
+        }
+        Ok(())
+    }
+
+    /// Stages the same value with another expiry, or for the key's new name, by reference.
     pub fn put_item(&mut self, space: u8, key: &[u8], item: &Item<'_>, expiry_ms: u64) {
         match item.inline() {
             Some(bytes) => self.put_bytes(space, key, bytes.to_vec(), expiry_ms),
@@ -405,13 +479,11 @@ impl<'a> Planned<'a> {
         let value = match &self.key.value {
             Staged::Deleted => return tombstone(&self.lookup, arrival_ns),
             Staged::Bytes(bytes) => Source::Bytes(bytes),
-            // What another writer has still to make durable would not be durable with this record.
-            Staged::Landed { extents, crc, stored: Some(Stored { landed, pending }) }
-                if pending.is_none_or(|ticket| ticket.writer() == writer) =>
-            {
-                Source::Stored { extents, landed, crc: *crc }
+            Staged::Landed { extents, crc, stored: Some(Stored { landed, rest, shared }) } => {
+                let durable = rest.is_durable_with(writer);
+                Source::Stored { extents, landed, durable, shared: *shared, crc: *crc }
             }
-            Staged::Landed { extents, crc, .. } => Source::Landed { extents, crc: *crc },
+            Staged::Landed { extents, crc, stored: None } => Source::Landed { extents, crc: *crc },
         };
         Entry {
             kind: Kind::Put,
@@ -432,6 +504,20 @@ impl<'a> Planned<'a> {
         }
         engine.install(shard, writer, &self.lookup, slot, self.key.expiry_ms, self.found, self.tomb);
     }
+}
+
+/// Those of `pieces` that lie within one of `extents`.
+fn within(pieces: &[Extent], extents: &[Extent]) -> Vec<Extent> {
+    if extents.is_empty() {
+        return Vec::new();
+    }
+    let mut extents = extents.to_vec();
+    extents.sort_unstable_by_key(|extent| extent.off);
+    let lies_within = |piece: &Extent| {
+        let after = extents.partition_point(|extent| extent.off <= piece.off);
+        after > 0 && piece.end() <= extents[after - 1].end()
+    };
+    pieces.iter().copied().filter(lies_within).collect()
 }
 
 /// A value staged by a transaction, for its own reads.

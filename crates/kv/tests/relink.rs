@@ -66,7 +66,7 @@ fn expire(txn: &mut Txn<'_>) {
 
 fn copy(txn: &mut Txn<'_>) {
     let item = txn.read(0, b"a").expect("reads").ungated().expect("is there");
-    txn.put_item(0, b"b", &item, 0);
+    txn.copy_item(0, b"b", &item, 0).expect("copies");
 }
 
 fn append(txn: &mut Txn<'_>, more: Extent) {

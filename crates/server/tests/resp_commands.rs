@@ -27,6 +27,7 @@ fn long_values_are_stored_and_sent_without_a_copy() {
     worker.ask("GETRANGE k 10 90000");
     worker.ask("EXPIRE k 100");
     worker.ask("RENAME k k2");
+    worker.ask("COPY k2 k3");
     for line in ["MULTI", "SET t @9000", "APPEND t @9000", "GET t", "EXEC"] {
         worker.ask(line);
     }

@@ -16,6 +16,8 @@ struct Found<'h> {
 #[derive(Default)]
 struct Counts {
     frame_refs: BTreeMap<u64, u32>,
+    /// Every extent of a current record, by where it begins.
+    extents: Vec<Extent>,
     live_bytes: BTreeMap<RunId, u64>,
     live_slots: BTreeMap<RunId, u32>,
     tombstones: u64,
@@ -87,6 +89,7 @@ fn count(heap: &Heap, found: &[Found<'_>]) -> Result<Counts, Violation> {
         counts.flush_copies = found.iter().filter(same).count() as u64 - 1;
         keep(heap, mark, &mut counts)?;
     }
+    count_live(&mut counts);
     Ok(counts)
 }
 
@@ -121,8 +124,23 @@ fn keep_extent(extent: Extent, counts: &mut Counts) {
     while off < extent.end() {
         let end = ((off / FRAME_SIZE + 1) * FRAME_SIZE).min(extent.end());
         *counts.frame_refs.entry(off / FRAME_SIZE * FRAME_SIZE).or_default() += 1;
-        *counts.live_bytes.entry(RunId::of(off)).or_default() += end - off;
         off = end;
+    }
+    counts.extents.push(extent);
+}
+
+/// Live bytes, each counted once however many records refer to it.
+fn count_live(counts: &mut Counts) {
+    counts.extents.sort_unstable_by_key(|extent| extent.off);
+    let mut covered = 0;
+    for extent in &counts.extents {
+        let mut off = extent.off.max(covered);
+        while off < extent.end() {
+            let end = ((off / RUN_SIZE + 1) * RUN_SIZE).min(extent.end());
+            *counts.live_bytes.entry(RunId::of(off)).or_default() += end - off;
+            off = end;
+        }
+        covered = covered.max(extent.end());
     }
 }
 

@@ -57,6 +57,13 @@ fn compaction_of_data_survives_a_crash_at_every_operation() {
 }
 
 #[test]
+fn compaction_of_shared_data_survives_a_crash_at_every_operation() {
+    let copy = |from, to| Op::Copy { writer: 0, from, to };
+    let before = [set(1, 900), set(2, 700_000), set(3, 400_000), copy(1, 4), copy(4, 5), delete(2), COMMIT];
+    restarted(&before, &[COMPACT_DATA, copy(5, 6), COMMIT, delete(1), COMMIT, COMPACT_DATA, COMPACT_DATA]);
+}
+
+#[test]
 fn cleaning_a_slab_with_tombstones_survives_a_crash_at_every_operation() {
     let before = [set(1, 10), set(2, 20), set(5, 100), delete(1), COMMIT];
     restarted(&before, &[COMPACT_SLABS, COMPACT_SLABS, Op::PrepareSlab, set(2, 7), COMMIT, COMPACT_SLABS]);

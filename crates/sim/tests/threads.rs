@@ -5,7 +5,7 @@ mod common;
 
 use common::{create, medium, reopen};
 use landfall_heap::{CompactGoal, Compactor, HeapError, Source, Writer};
-use landfall_kv::{Engine, KvError, SetRequest};
+use landfall_kv::{Engine, KvError, SetRequest, TxnKey};
 use landfall_media::sim::SimOptions;
 use landfall_sim::Rng;
 use std::collections::BTreeMap;
@@ -54,6 +54,10 @@ fn name(worker: u8, key: u64) -> Vec<u8> {
     name
 }
 
+fn copy_name(worker: u8, key: u64) -> Vec<u8> {
+    format!("copy:{worker}:{key}").into_bytes()
+}
+
 /// A value says whose it is, so that a reader can tell a foreign or a torn one.
 fn value(name: &[u8], len: usize, round: usize) -> Vec<u8> {
     let mut value = vec![(round % 251) as u8; len + name.len()];
@@ -74,6 +78,12 @@ fn work(engine: &Engine, id: u8) -> Mine {
         // A key of both, too: it makes them wait for each other.
         let shared = value(b"shared", rng.between(0, 300), round);
         write(engine, &mut writer, b"shared", Some(&shared));
+        // Copies are copied, too: what they share is moved and overwritten meanwhile.
+        let (from, to) = (rng.below(KEYS), rng.below(KEYS));
+        let from = if rng.one_in(2) { name(id, from) } else { copy_name(id, from) };
+        if let Some(copied) = copy(engine, &mut writer, &from, &copy_name(id, to)) {
+            mine.insert(copy_name(id, to), Some(copied));
+        }
         if rng.one_in(3) {
             writer.commit_now().expect("commits");
         }
@@ -104,6 +114,32 @@ fn write(engine: &Engine, writer: &mut Writer, key: &[u8], value: Option<&[u8]>)
         }
     }
     panic!("a command has waited for ever");
+}
+
+/// The value that was copied, unless there was none or the region was full.
+fn copy(engine: &Engine, writer: &mut Writer, from: &[u8], to: &[u8]) -> Option<Vec<u8>> {
+    for _ in 0..ATTEMPTS {
+        let mut copied = None;
+        let mut copies = || {
+            let mut txn = engine.transaction([from, to].map(|key| TxnKey { space: 0, key }), 0);
+            txn.check_writable(writer, 0, from)?;
+            if let Some(item) = txn.read(0, from)?.ungated() {
+                copied = Some(item.to_vec()?);
+                txn.copy_item(0, to, &item, 0)?;
+            }
+            txn.commit(writer, 1).map(|_| ())
+        };
+        match copies() {
+            Ok(()) => return copied,
+            Err(KvError::Heap(HeapError::Full)) => return None,
+            Err(KvError::Wait(_)) => {
+                writer.commit_now().expect("commits");
+                std::thread::yield_now();
+            }
+            Err(error) => panic!("{error:?}"),
+        }
+    }
+    panic!("a copy has waited for ever");
 }
 
 fn compact(engine: &Engine, done: &AtomicBool) {

@@ -207,12 +207,21 @@ fn region(text: &mut Text, heap: &Heap) {
     }
     text.gauge("region_bytes", "Size of the region.", heap.media().len());
     text.gauge("region_room_bytes", "Bytes that writes may still fill, about.", heap.room_bytes());
-    text.gauge("live_bytes", "Bytes that current records refer to.", heap.runs().live_bytes());
+    text.gauge(
+        "live_bytes",
+        "Bytes that current records refer to, each counted once.",
+        heap.runs().live_bytes(),
+    );
     text.gauge("live_records", "Current records.", heap.runs().live_slots());
     text.counter(
         "zeroed_bytes_total",
         "Bytes zeroed on the medium for records to come.",
         heap.zeroed_bytes(),
+    );
+    text.counter(
+        "unshared_bytes_total",
+        "Bytes that keys shared, and that the compactor has put at more than one place.",
+        heap.unshared_bytes(),
     );
     text.metric("copied_bytes_total", "counter", "Payload bytes that user space copied, by path.");
     for (path, label) in CopyPath::ALL {

@@ -13,6 +13,7 @@ use landfall_heap::{Extents, Gate, Gated, HeapError, Source, Tickets, Until};
 use landfall_kv::{Item, KvError, Page, PageLimit, RangeQuery, Stats, Txn, TxnKey};
 use landfall_media::{Extent, MediaError};
 use landfall_resp::{Protocol, Writer};
+use smallvec::SmallVec;
 use std::borrow::Cow;
 use std::ops::{Deref, DerefMut};
 
@@ -200,15 +201,25 @@ impl<'c, 'e> Call<'c, 'e, '_> {
         body: impl FnOnce(&mut Within<'_, 'e>, u8) -> Result<T, Fail>,
     ) -> Result<T, Fail> {
         let space = self.session.state.database;
+        let keys: SmallVec<[TxnKey<'_>; 2]> = keys.iter().map(|key| TxnKey { space, key }).collect();
+        self.update_across(&keys, |within| body(within, space))
+    }
+
+    /// As [`Self::update`], in several databases.
+    pub(super) fn update_across<T>(
+        &mut self,
+        keys: &[TxnKey<'_>],
+        body: impl FnOnce(&mut Within<'_, 'e>) -> Result<T, Fail>,
+    ) -> Result<T, Fail> {
         if let Some(mut within) = self.within() {
-            return body(&mut within, space);
+            return body(&mut within);
         }
         let engine = self.ctx.engine;
-        let mut txn = engine.transaction(keys.iter().map(|key| TxnKey { space, key }), self.ctx.now_ms);
-        for key in keys {
-            txn.check_writable(self.ctx.writer, space, key)?;
+        let mut txn = engine.transaction(keys.iter().copied(), self.ctx.now_ms);
+        for TxnKey { space, key } in keys {
+            txn.check_writable(self.ctx.writer, *space, key)?;
         }
-        let done = body(&mut Within { txn: &mut txn, reply: self.reply }, space)?;
+        let done = body(&mut Within { txn: &mut txn, reply: self.reply })?;
         self.commit(txn)?;
         Ok(done)
     }

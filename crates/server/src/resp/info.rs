@@ -207,6 +207,7 @@ fn landfall(text: &mut Text, shared: &Shared) {
     text.line("region_bytes", heap.geometry().bytes());
     text.line("region_room_bytes", heap.room_bytes());
     text.line("region_live_bytes", heap.runs().live_bytes());
+    text.line("region_unshared_bytes", heap.unshared_bytes());
     text.line("runs_total", counts.total);
     text.line("runs_free", counts.free);
     text.line("runs_data", counts.data);

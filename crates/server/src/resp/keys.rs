@@ -2,9 +2,12 @@
 
 use super::Progress;
 use super::call::{Call, Fail};
+use super::multi::selected;
 use super::table::{Flags, Spec};
+use super::words::Words;
 use landfall_heap::layout::GROUP_RECORDS_MAX;
 use landfall_heap::{Gate, Tickets};
+use landfall_kv::TxnKey;
 use std::borrow::Cow;
 
 const READ: Flags = Flags::READ.and(Flags::FAST);
@@ -26,6 +29,15 @@ pub(super) const SPECS: &[Spec] = &[
     .keys(1, -1, 1),
     Spec::new("type", 2, READ, kind, "generic", "Determines the type of value stored at a key.")
         .keys(1, 1, 1),
+    Spec::new(
+        "copy",
+        -3,
+        Flags::WRITE.and(Flags::DENY_OOM),
+        copy,
+        "generic",
+        "Copies the value of a key to a new key.",
+    )
+    .keys(1, 2, 1),
     Spec::new("rename", 3, Flags::WRITE, rename, "generic", "Renames a key and overwrites the destination.")
         .keys(1, 2, 1),
     Spec::new(
@@ -86,6 +98,56 @@ fn kind(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
     let kind = if call.peek(&key)?.is_some() { "string" } else { "none" };
     call.out().simple(kind);
     Ok(())
+}
+
+/// Gives a key the value of another, by reference: both refer to the same bytes.
+fn copy(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
+    let (from, to) = (call.word(1), call.word(2));
+    let source = call.database();
+    let options = copy_options(call.words)?;
+    let target = options.database.unwrap_or(source);
+    if (source, &from) == (target, &to) {
+        return Err(Fail::error("ERR source and destination objects are the same"));
+    }
+    let keys = [TxnKey { space: source, key: &from }, TxnKey { space: target, key: &to }];
+    let copied = call.update_across(&keys, |txn| {
+        let Some(item) = txn.peek(source, &from)? else { return Ok(false) };
+        if !options.replaces && txn.peek(target, &to)?.is_some() {
+            return Ok(false);
+        }
+        txn.copy_item(target, &to, &item, item.expiry_ms)?;
+        Ok(true)
+    })?;
+    call.reply_integer(copied.into())
+}
+
+/// The options of `COPY`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct CopyOptions {
+    database: Option<u8>,
+    replaces: bool,
+}
+
+fn copy_options(words: Words<'_>) -> Result<CopyOptions, Fail> {
+    let mut options = CopyOptions::default();
+    let mut rest = words.rest(3);
+    while let Some(word) = rest.next() {
+        if word.eq_ignore_ascii_case(b"REPLACE") {
+            options.replaces = true;
+        } else if word.eq_ignore_ascii_case(b"DB") {
+            let number = rest.next().ok_or(Fail::syntax())?;
+            landfall_resp::parse_i64(&number).ok_or(Fail::not_an_integer())?;
+            options.database = Some(selected(&number).ok_or(Fail::error("ERR DB index is out of range"))?);
+        } else {
+            return Err(Fail::syntax());
+        }
+    }
+    Ok(options)
+}
+
+/// The database to which a queued `COPY` copies, if it says one.
+pub(super) fn copy_target(words: Words<'_>) -> Option<u8> {
+    copy_options(words).ok()?.database
 }
 
 fn rename(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {

@@ -5,6 +5,7 @@
 
 use super::Session;
 use super::call::{Call, Fail};
+use super::keys::copy_target;
 use super::table::{Flags, Spec};
 use super::words::{Word, Words};
 use crate::reply::Reply;
@@ -112,6 +113,11 @@ impl Queue {
             let writes = queued.spec.has(Flags::WRITE);
             let positions = queued.spec.key_positions(words.len());
             keys.extend(positions.map(|at| NamedKey { space: database, key: words.bytes(at), writes }));
+            if queued.spec.name == "copy"
+                && let Some(space) = copy_target(words)
+            {
+                keys.push(NamedKey { space, key: words.bytes(2), writes });
+            }
         }
         keys
     }

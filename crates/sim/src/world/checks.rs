@@ -18,11 +18,13 @@ impl World {
         expect_state(&self.engine, &self.oracle.newest(self.now_ms), self.now_ms)
     }
 
-    /// Counts references, live bytes and stale copies again; every batch must be complete.
+    /// Counts references, live bytes and stale copies again; every batch must be complete. The compactor leaves the run that
+    /// it is emptying.
     ///
     /// # Errors
     /// The first count that differs.
-    pub fn recount(&self) -> Result<(), Violation> {
+    pub fn recount(&mut self) -> Result<(), Violation> {
+        self.compactor.leave_victim();
         recount(&self.engine, self.workers.len() + 1)
     }
 

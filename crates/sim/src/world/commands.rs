@@ -135,7 +135,7 @@ impl World {
             let mut txn = engine.transaction(keys, now_ms);
             txn.check_writable(writer, from.space, &from.bytes)?;
             let Some(item) = txn.read(from.space, &from.bytes)?.ungated() else { return Ok(false) };
-            txn.put_item(to.space, &to.bytes, &item, 0);
+            txn.copy_item(to.space, &to.bytes, &item, 0)?;
             drop(item);
             txn.commit(writer, 5).map(|_| true)
         })?;

@@ -1,0 +1,157 @@
+//! Appending what the compactor moves.
+
+use crate::copies::CopyPath;
+use crate::error::HeapError;
+use crate::forwards::Part;
+use crate::heap::Extents;
+use crate::layout::SlotId;
+use crate::record::{Check, Draft, Fields, KeyPlace, RecordView, ValuePlace};
+use crate::writer::{Pieces, Urgency, Writer};
+use landfall_media::{Extent, RUN_SIZE, Sum};
+use std::sync::Arc;
+
+impl Writer {
+    /// Appends a copy of a record's current version that lies elsewhere: same version, next revision,
+    /// no group (what is moved is durable, and so is its whole group).
+    pub(crate) fn append_moved(
+        &mut self,
+        slot: SlotId,
+        view: &RecordView<'_>,
+        moves_data: impl Fn(Extent) -> bool,
+    ) -> Result<SlotId, HeapError> {
+        self.ensure_slots(1, Urgency::Compact)?;
+        let mut pieces = Pieces::default();
+        let appended = self.move_record(slot, view, moves_data, &mut pieces);
+        self.let_go(&pieces);
+        appended
+    }
+
+    fn move_record(
+        &mut self,
+        slot: SlotId,
+        view: &RecordView<'_>,
+        moves_data: impl Fn(Extent) -> bool,
+        pieces: &mut Pieces,
+    ) -> Result<SlotId, HeapError> {
+        let heap = Arc::clone(&self.heap);
+        let mut draft = Draft::new(&Fields {
+            kind: view.kind(),
+            space: view.space(),
+            seq: view.seq(),
+            rev: view.rev().saturating_add(1),
+            hash: view.hash(),
+            arrival_ns: view.arrival_ns(),
+            expiry_ms: view.expiry_ms(),
+            aux: view.aux(),
+        });
+        match view.key() {
+            KeyPlace::Inline(key) => draft.key_inline(key),
+            KeyPlace::Stored(at) => {
+                let bytes = heap.media.bytes(at)?;
+                let at = if moves_data(at) {
+                    self.place_contiguous(bytes, CopyPath::Moved, &mut pieces.held)?
+                } else {
+                    pieces.again.push(at);
+                    at
+                };
+                pieces.refers.push(at);
+                draft.key_stored(at);
+            }
+        }
+        match view.value() {
+            ValuePlace::Inline(bytes) => draft.value_inline(bytes, view.check().crc().unwrap_or_default()),
+            _ => self.move_value(slot, view, moves_data, &mut draft, pieces)?,
+        }
+        if view.is_shared() {
+            draft.shared();
+        }
+        self.write_record(draft, pieces)
+    }
+
+    fn move_value(
+        &mut self,
+        slot: SlotId,
+        view: &RecordView<'_>,
+        moves_data: impl Fn(Extent) -> bool,
+        draft: &mut Draft,
+        pieces: &mut Pieces,
+    ) -> Result<(), HeapError> {
+        let heap = Arc::clone(&self.heap);
+        let mut extents = Extents::new();
+        // Only what lies in the run that is being emptied moves, however far its extent reaches.
+        for piece in heap.value_extents(slot, view)?.into_iter().flat_map(by_run) {
+            self.move_piece(piece, &moves_data, &mut extents, pieces)?;
+        }
+        if view.check() != Check::Sums {
+            return self.refer_to(&joined(&extents), view.check(), draft, pieces);
+        }
+        // The compactor has verified the value: the sums of its new pieces certify the same bytes.
+        for extent in extents.iter_mut().filter(|extent| extent.sum().is_none()) {
+            *extent = extent.with_sum(Some(Sum::of(heap.media.bytes(*extent)?)));
+        }
+        self.refer_to(&extents, Check::Sums, draft, pieces)
+    }
+
+    /// Brings a piece to where the copy will refer to it: where it has been put for another record that shares it, or to a
+    /// new place, or nowhere else.
+    fn move_piece(
+        &mut self,
+        piece: Extent,
+        moves_data: &impl Fn(Extent) -> bool,
+        extents: &mut Extents,
+        pieces: &mut Pieces,
+    ) -> Result<(), HeapError> {
+        for Part { old, new } in self.forwards.parts(piece) {
+            if let Some(new) = new.filter(|new| self.are_alike(old, *new)) {
+                pieces.again.push(new);
+                extents.push(new);
+            } else if moves_data(old) {
+                let placed = self.place_moved(old, pieces)?;
+                extents.extend(placed);
+            } else {
+                pieces.again.push(old);
+                extents.push(old);
+            }
+        }
+        Ok(())
+    }
+
+    /// Nothing is referred to because a note says so: the bytes decide.
+    fn are_alike(&self, old: Extent, new: Extent) -> bool {
+        let bytes = |extent| self.heap.media.bytes(extent);
+        matches!((bytes(old), bytes(new)), (Ok(old), Ok(new)) if old == new)
+    }
+
+    fn place_moved(&mut self, old: Extent, pieces: &mut Pieces) -> Result<Extents, HeapError> {
+        let heap = Arc::clone(&self.heap);
+        let is_shared = heap.runs.is_shared(old);
+        let placed = self.place(heap.media.bytes(old)?, CopyPath::Moved, &mut pieces.held)?;
+        if is_shared {
+            self.forwards.note(&heap, old, &placed);
+        }
+        Ok(placed)
+    }
+}
+
+/// The pieces of an extent that lie in one run each.
+fn by_run(extent: Extent) -> impl Iterator<Item = Extent> {
+    let mut rest = extent;
+    std::iter::from_fn(move || {
+        let len = (RUN_SIZE - rest.off % RUN_SIZE).min(u64::from(rest.len())) as u32;
+        let piece = if len == rest.len() { rest } else { Extent::new(rest.off, len) };
+        rest = Extent::new(rest.off + u64::from(len), rest.len() - len);
+        (len > 0).then_some(piece)
+    })
+}
+
+/// Neighbouring extents as one.
+fn joined(extents: &[Extent]) -> Extents {
+    let mut out = Extents::new();
+    for extent in extents {
+        match out.last_mut() {
+            Some(last) if last.end() == extent.off => last.grow(extent.len()),
+            _ => out.push(*extent),
+        }
+    }
+    out
+}

@@ -1,0 +1,222 @@
+//! What tells that bytes are shared: left out, the checks must fail.
+
+mod common;
+
+use common::{create, medium, reopen, set};
+use landfall_heap::{CompactGoal, Compactor, Writer};
+use landfall_kv::{Engine, Pieces, Txn, TxnKey};
+use landfall_media::sim::{SimMedia, SimOptions};
+use landfall_media::{Extent, Media};
+use landfall_sim::{Rng, Violation};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Two keys with the same bytes, and the counts after a restart. Without `says_so` the second record is written as if the
+/// key had been renamed.
+fn copied(says_so: bool) -> Result<(), Violation> {
+    let (media, engine) = create(32, SimOptions::default());
+    let mut writer = Writer::new(Arc::clone(engine.heap()), 0);
+    set(&engine, &mut writer, b"original", &[7; 5000]);
+    let keys = [&b"original"[..], b"copy"].map(|key| TxnKey { space: 0, key });
+    let mut txn = engine.transaction(keys, 1);
+    let item = txn.read(0, b"original")?.ungated().expect("is there");
+    match says_so {
+        true => txn.copy_item(0, b"copy", &item, 0)?,
+        false => txn.put_item(0, b"copy", &item, 0),
+    }
+    drop(item);
+    txn.commit(&mut writer, 1)?.ungated();
+    writer.commit_now()?;
+    landfall_sim::recount(&engine, 1)?;
+    landfall_sim::recount(&reopen(&medium(media.crash_state().durable_image())), 0)
+}
+
+#[test]
+fn a_copy_that_does_not_say_that_it_shares_is_caught() {
+    copied(true).expect("every count adds up");
+    let caught = copied(false).expect_err("bytes are counted twice after the restart");
+    assert!(caught.to_string().contains("live bytes"), "{caught}");
+}
+
+const KEYS: usize = 8;
+const TRANSACTIONS: usize = 250;
+/// A value is cut to this length, so that the region never fills.
+const LEN_MAX: usize = 500_000;
+
+type Model = BTreeMap<usize, Vec<u8>>;
+
+fn name(key: usize) -> Vec<u8> {
+    // Some names leave no room for a value in the record, some lie in frames themselves.
+    let mut name = format!("key{key}").into_bytes();
+    name.resize([5, 30, 50, 120][key % 4], b'k');
+    name
+}
+
+/// A region, and what its keys should have.
+struct Shared {
+    media: Arc<SimMedia>,
+    engine: Engine,
+    writer: Writer,
+    compactor: Compactor,
+    model: Model,
+    rng: Rng,
+    /// Landed for the transaction under way, held until it has ended.
+    landed: Vec<Extent>,
+}
+
+impl Shared {
+    fn around(media: Arc<SimMedia>, engine: Engine, model: Model, rng: Rng) -> Self {
+        let heap = Arc::clone(engine.heap());
+        let (writer, compactor) = (Writer::new(Arc::clone(&heap), 0), Compactor::new(heap));
+        Self { media, engine, writer, compactor, model, rng, landed: Vec::new() }
+    }
+
+    fn land(&mut self, bytes: &[u8]) -> Extent {
+        let heap = self.engine.heap();
+        let run = heap.take_landing_run().expect("the region is nearly empty");
+        let extent = Extent::new(run + self.rng.below(5000), bytes.len() as u32);
+        self.media.store(extent.off, bytes).expect("in bounds");
+        heap.runs().hold(extent);
+        heap.retire_landing_run(run);
+        self.landed.push(extent);
+        extent
+    }
+
+    fn bytes(&mut self) -> Vec<u8> {
+        let len_max = [60, 3000, 100_000, 400_000][self.rng.between(0, 3)];
+        let (len, seed) = (self.rng.between(1, len_max), self.rng.draw());
+        (0..len).map(|index| ((index as u64 + 1).wrapping_mul(seed | 1) >> 56) as u8).collect()
+    }
+
+    /// Up to four changes as one.
+    fn transaction(&mut self) -> Result<(), Violation> {
+        let names: Vec<Vec<u8>> = (0..KEYS).map(name).collect();
+        let mut model = self.model.clone();
+        let changes = self.rng.between(1, 4);
+        let plan: Vec<(u64, usize, usize, Vec<u8>)> = (0..changes)
+            .map(|_| {
+                let (kind, from) = (self.rng.below(12), self.rng.between(0, KEYS - 1));
+                let to = self.rng.between(0, KEYS - 1);
+                (kind, from, to, self.bytes())
+            })
+            .collect();
+        let landed: Vec<Extent> = plan.iter().map(|(.., bytes)| self.land(bytes)).collect();
+        let keys = names.iter().map(|key| TxnKey { space: 0, key });
+        let mut txn = self.engine.transaction(keys, 1);
+        for ((kind, from, to, bytes), landed) in plan.iter().zip(&landed) {
+            change(&mut txn, &mut model, (*kind, *from, *to), bytes, *landed)?;
+        }
+        txn.commit(&mut self.writer, 1)?.ungated();
+        self.model = model;
+        self.landed.drain(..).for_each(|extent| self.engine.heap().runs().release(extent));
+        Ok(())
+    }
+
+    fn check(&mut self) -> Result<(), Violation> {
+        self.writer.commit_now()?;
+        self.compactor.leave_victim();
+        for key in 0..KEYS {
+            let found = self.engine.get(0, &name(key), 1)?.ungated();
+            let found = found.map(|item| item.to_vec()).transpose()?;
+            assert!(found.as_ref() == self.model.get(&key), "key {key} has another value");
+        }
+        landfall_sim::recount(&self.engine, 6)
+    }
+
+    fn restarted(mut self) -> Result<Self, Violation> {
+        self.check()?;
+        let media = medium(self.media.crash_state().durable_image());
+        let engine = reopen(&media);
+        let mut again = Self::around(media, engine, self.model, self.rng);
+        again.check().map(|()| again)
+    }
+}
+
+/// One change of `kind`, in the transaction and in the model.
+fn change(
+    txn: &mut Txn<'_>,
+    model: &mut Model,
+    (kind, from, to): (u64, usize, usize),
+    bytes: &[u8],
+    landed: Extent,
+) -> Result<(), Violation> {
+    let (source, target) = (name(from), name(to));
+    let item = txn.read(0, &source)?.ungated();
+    match (kind, item) {
+        (0..2, _) => {
+            txn.put_landed(0, &source, None, &[landed], None, 0);
+            model.insert(from, bytes.to_vec());
+        }
+        (2..6, Some(item)) if from != to => {
+            txn.copy_item(0, &target, &item, 0)?;
+            model.insert(to, model[&from].clone());
+        }
+        (6..9, Some(item)) if !item.extents().is_empty() && item.len < LEN_MAX => {
+            let at = bytes.len() % (item.len + 1);
+            let pieces = patched(item.extents(), at, landed);
+            txn.put_pieces(0, &source, Pieces { all: &pieces, landed: &[landed], of: &item }, None, 0);
+            let value = model.get_mut(&from).expect("it was read");
+            value.resize(value.len().max(at + bytes.len()), 0);
+            value[at..at + bytes.len()].copy_from_slice(bytes);
+        }
+        (9, Some(item)) => txn.put_item(0, &source, &item, u64::MAX),
+        (10, Some(item)) if from != to => {
+            txn.delete(0, &source)?.ungated();
+            txn.put_item(0, &target, &item, 0);
+            let value = model.remove(&from).expect("it was read");
+            model.insert(to, value);
+        }
+        (11, Some(_)) => {
+            txn.delete(0, &source)?.ungated();
+            model.remove(&from);
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Pieces of a value of which those from `at` on are overwritten by `landed`.
+fn patched(extents: &[Extent], at: usize, landed: Extent) -> Vec<Extent> {
+    let (mut off, mut before, mut after) = (0, Vec::new(), Vec::new());
+    let end = at + landed.len() as usize;
+    for extent in extents {
+        let len = extent.len() as usize;
+        let kept = at.saturating_sub(off).min(len);
+        if kept > 0 {
+            before.push(Extent::new(extent.off, kept as u32));
+        }
+        let skipped = end.saturating_sub(off).min(len);
+        if skipped < len {
+            after.push(Extent::new(extent.off + skipped as u64, (len - skipped) as u32));
+        }
+        off += len;
+    }
+    before.into_iter().chain([landed]).chain(after).collect()
+}
+
+fn campaign(seed: u64) -> Result<u64, Violation> {
+    let (media, engine) = create(48, SimOptions::default());
+    let mut shared = Shared::around(media, engine, Model::new(), Rng::new(seed));
+    let mut moved = 0;
+    for _ in 0..TRANSACTIONS {
+        shared.transaction()?;
+        match shared.rng.below(12) {
+            0..4 => shared.writer.commit_now()?,
+            4..8 => {
+                let goal = [CompactGoal::DENSE_DATA, CompactGoal::DENSE_SLABS][shared.rng.between(0, 1)];
+                let budget = 1 << shared.rng.between(10, 20);
+                moved += shared.compactor.step(&shared.engine, goal, budget)?.moved_records;
+            }
+            8 | 9 => shared.check()?,
+            10 => shared = shared.restarted()?,
+            _ => {}
+        }
+    }
+    shared.restarted().map(|_| moved)
+}
+
+#[test]
+fn whatever_is_copied_cut_renamed_and_moved_each_byte_counts_once() {
+    let moved: u64 = common::over_seeds("sharing", 12, campaign).into_iter().sum();
+    assert!(moved > 100 || common::seeds_are_chosen(), "{moved} records were moved");
+}
