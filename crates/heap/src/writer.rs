@@ -21,7 +21,7 @@ use crate::slabs::SpareSlab;
 use crate::superblock::FEATURE_SHARED;
 use crate::superseded::Superseded;
 use crate::ticket::{Gated, Ticket};
-use landfall_media::{CommitMode, Dirty, Extent, LINE_SIZE, MediaError, RUN_SIZE, Site};
+use landfall_media::{CommitMode, Dirty, Extent, LINE_SIZE, MediaError, Site};
 use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
