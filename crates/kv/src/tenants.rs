@@ -127,4 +127,11 @@ impl<J: Judge> Judge for EachItsOwn<'_, J> {
     fn lacks_bound(&self, found: &Found) -> bool {
         self.tenants.of(found.space).is_some_and(|tenant| tenant.lacks_bound(found))
     }
+
+    fn is_flushed(&self, mark: &Found, found: &Found) -> bool {
+        match self.tenants.of(found.space) {
+            Some(tenant) => tenant.is_flushed(mark, found),
+            None => self.own.is_flushed(mark, found),
+        }
+    }
 }
