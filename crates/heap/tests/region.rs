@@ -4,8 +4,8 @@ mod common;
 
 use common::{heap, put};
 use landfall_heap::{
-    DamagedSlot, Entry, Found, Heap, HeapError, Judge, Keeper, Kind, RecordView, Recovered, Region,
-    RegionCheck, RunUse, SlotId, Source, Tenant, Writer,
+    CompactGoal, Compactor, DamagedSlot, Entry, Found, Gone, Heap, HeapError, Judge, Keeper, Kind, Named,
+    Owner, RecordView, Recovered, Region, RegionCheck, RunUse, SlotId, Source, Tenant, Writer,
 };
 use landfall_media::sim::{SimMedia, SimOptions};
 use landfall_media::{Extent, RUN_SIZE};
@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 #[derive(Debug)]
 struct Files {
     space: u8,
+    pins: bool,
     newest: Mutex<BTreeMap<u64, Found>>,
     unnamed: AtomicUsize,
     rescans: AtomicU32,
@@ -29,6 +30,7 @@ impl Files {
     fn new(space: u8) -> Arc<Self> {
         Arc::new(Self {
             space,
+            pins: true,
             newest: Mutex::default(),
             unnamed: AtomicUsize::new(0),
             rescans: AtomicU32::new(0),
@@ -72,6 +74,10 @@ impl Tenant for Files {
 
     fn take_damaged(&self, damaged: &DamagedSlot) {
         self.unnamed.fetch_add(usize::from(damaged.named.is_none()), Ordering::Relaxed);
+    }
+
+    fn pins_damaged(&self) -> bool {
+        self.pins
     }
 
     fn must_rescan(&self) -> bool {
@@ -201,4 +207,39 @@ fn the_check_asks_the_same_systems_and_changes_nothing() {
     assert_eq!((found.damaged.len(), files.slots().len(), others.slots().len()), (1, 0, 1));
     let told = [files, others].map(|tenant| tenant.unnamed.load(Ordering::Relaxed));
     assert_eq!(told, [1, 1]);
+}
+
+/// Owns nothing that the compactor could move.
+struct Nobody;
+
+impl Owner for Nobody {
+    fn begin_move(&self, _: Named, _: SlotId, _: &mut dyn FnMut()) -> bool {
+        false
+    }
+
+    fn end_move(&self, _: Named, _: SlotId, _: SlotId) -> bool {
+        false
+    }
+
+    fn abort_move(&self, _: Named) {}
+
+    fn forget(&self, _: &mut [Gone]) {}
+}
+
+#[test]
+fn a_slab_with_an_unreadable_slot_stays_if_a_system_wants_the_damage_known() {
+    let mut slot = SlotId(0);
+    let mut image = region(|writer| {
+        slot = append(writer, Kind::Put, FILES, b"a");
+        writer.commit_now().expect("commits");
+        writer.heap().mark_slabs(1).expect("marks");
+    });
+    image[slot.off() as usize + 8..][..60].fill(0xff);
+    for pins in [true, false] {
+        let files = Arc::new(Files { pins, ..Arc::into_inner(Files::new(FILES)).expect("the only one") });
+        let (heap, found) = open(&image, &[&files]).expect("opens");
+        assert_eq!(found.damaged.len(), 1);
+        Compactor::new(Arc::clone(&heap)).step(&Nobody, CompactGoal::DENSE, 1 << 20).expect("steps");
+        assert_eq!(heap.runs().get(slot.run()).used_for() == RunUse::Slab, pins);
+    }
 }
