@@ -6,6 +6,7 @@ use crate::heap::{Extents, Heap};
 use crate::layout::{RunId, SlotId};
 use crate::record::{RecordView, Slot};
 use crate::runs::RunUse;
+use crate::spaces;
 use crate::table::RunWord;
 use crate::victims::{Candidate, Victims, empty_slabs};
 use crate::writer::Writer;
@@ -464,7 +465,10 @@ impl Compactor {
         let filled = self.heap.runs.get(run).filled.load(Ordering::Relaxed);
         let mut gone = Vec::with_capacity(filled as usize);
         for index in 0..filled {
-            if let Slot::Record(view) = self.heap.slot(SlotId::new(run, index))? {
+            // What repair has put in place of an unreadable record was no system's, and nobody has counted it.
+            if let Slot::Record(view) = self.heap.slot(SlotId::new(run, index))?
+                && view.space() != spaces::NOWHERE
+            {
                 gone.push(Gone { name: Named::of(&view), seq: view.seq() });
             }
         }

@@ -11,6 +11,7 @@ use crate::record::{
 use crate::runs::{RunUse, Runs};
 use crate::slabs::SpareSlab;
 use crate::space::Space;
+use crate::spaces;
 use crate::superblock::{FEATURE_SUMS_ONLY, Geometry};
 use crate::table::RunWord;
 use crate::ticket::{Lanes, Ticket};
@@ -23,9 +24,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
-
-/// Space of the records that fill slots whose own record is lost.
-const NOWHERE_SPACE: u8 = 254;
 
 /// Of a value so much is fetched ahead, bytes: what comes behind is fetched by the core itself, as it is read in order.
 const PREFETCH_BYTES_MAX: usize = 256;
@@ -629,10 +627,10 @@ impl Heap {
     pub(crate) fn entomb(&self, slot: SlotId, dirty: &mut Dirty) -> Result<(), MediaError> {
         let mut draft = Draft::new(&Fields {
             kind: Kind::Tombstone,
-            space: NOWHERE_SPACE,
+            space: spaces::NOWHERE,
             seq: 0,
             rev: 0,
-            hash: self.hash(NOWHERE_SPACE, b""),
+            hash: self.hash(spaces::NOWHERE, b""),
             arrival_ns: 0,
             expiry_ms: 0,
             aux: 0,

@@ -2,12 +2,14 @@
 //!
 //! Read [`Heap`] first, then [`Writer`], which appends records with one fence a batch. The heap does no I/O of its own:
 //! it stores, flushes and fences through [`landfall_media::Media`], reads no clock and starts no thread. It depends
-//! neither on the transport that filled a frame nor on the system that owns a record.
+//! neither on the transport that filled a frame nor on the system that owns a record. [`Region`] opens a region for the
+//! systems that keep records in it.
 //!
 //! Formats, and the arguments why they survive any crash, are in `docs/format/`; `docs/glossary.md` explains the words.
 
 #![forbid(unsafe_code)]
 
+mod check;
 mod compact;
 mod copies;
 mod coverage;
@@ -24,10 +26,13 @@ mod place;
 mod record;
 mod recover;
 mod referrers;
+mod region;
 mod runs;
 mod scrub;
 mod slabs;
 mod space;
+pub mod spaces;
+mod stale;
 mod superblock;
 mod superseded;
 mod table;
@@ -38,6 +43,7 @@ mod until;
 mod victims;
 mod writer;
 
+pub use check::{Checked, FINDINGS_MAX, Finding, RegionCheck};
 pub use compact::{CompactGoal, Compacted, Compactor, Gone, Named, Owner};
 pub use copies::{Copies, CopyPath};
 pub use entry::{Entry, Source};
@@ -50,13 +56,15 @@ pub use record::{Check, ExtentList, Group, KeyPlace, Kind, RecordView, Slot, Val
 pub use recover::{
     DamagedCopies, DamagedSlot, Found, Judge, NewRegion, Opening, Resolved, ScanUnit, Scanned, create,
 };
+pub use region::{Recovered, Region};
 pub use runs::{Run, RunCounts, RunUse, Runs};
 pub use scrub::MediumScrub;
 pub use space::{COMPACTOR_RESERVE_RUNS, LANDING_RESERVE_RUNS};
+pub use stale::{InlineCounts, NoInlineCounts, StaleCounts};
 pub use superblock::{
     FEATURE_LOGS, FEATURE_PMNET, FEATURE_SHARED, Geometry, VERSION, decode as decode_superblock,
 };
-pub use tenant::{OwnerBySpace, Tenant, spaces};
+pub use tenant::{Keeper, OwnerBySpace, SlabTaker, Tenant};
 pub use ticket::{Gate, Gated, Ticket, Tickets};
 pub use until::Until;
 pub use writer::Writer;

@@ -12,7 +12,6 @@ use crate::runs::RunUse;
 use crate::slabs::SpareSlab;
 use crate::superblock::{FEATURE_EPOCHS, Geometry};
 use crate::table::{self, Epoch, RunWord};
-use crate::tenant::spaces;
 use landfall_media::{Dirty, Extent, Media, MediaError, RUN_SIZE, Site};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -78,7 +77,8 @@ pub struct Found {
 
 /// What is known of what supersedes what, as recovery asks it about records above the watermarks.
 ///
-/// A function of heap, hash and version is a judge: true if the scan has found something newer of that hash.
+/// A function of heap, hash and version is a judge: true if the scan has found something newer of that hash. It judges
+/// records that flush marks end: the mark of their space, or that of all spaces (255).
 pub trait Judge {
     /// True if the scan has found something that makes the record irrelevant.
     fn is_superseded(&self, heap: &Heap, found: &Found) -> bool;
@@ -88,11 +88,21 @@ pub trait Judge {
         let _ = found;
         false
     }
+
+    /// True if a newer flush mark ends the record. A mark ends nothing that its owner does not say it does.
+    fn is_flushed(&self, mark: &Found, found: &Found) -> bool {
+        let _ = (mark, found);
+        false
+    }
 }
 
 impl<F: Fn(&Heap, u64, u64) -> bool> Judge for F {
     fn is_superseded(&self, heap: &Heap, found: &Found) -> bool {
         self(heap, found.hash, found.seq)
+    }
+
+    fn is_flushed(&self, mark: &Found, found: &Found) -> bool {
+        mark.space == found.space || mark.space == u8::MAX
     }
 }
 
@@ -475,7 +485,7 @@ impl Opening {
         };
         let mut resolved = Resolved::default();
         let mut cuts = Vec::new();
-        for ((unit, tail), cut) in self.units.iter().zip(&tails).zip(cut_all(&tails, &known, &valid)) {
+        for ((unit, tail), cut) in self.units.iter().zip(&tails).zip(cut_all(&tails, &known, judge, &valid)) {
             // What is superseded stays on the medium, and so it counts: a tombstone must outlive it.
             for found in tail.records[..cut].iter().filter_map(TailRecord::found) {
                 let view = self.heap.record(found.slot)?;
@@ -642,12 +652,10 @@ impl TailRecord {
 }
 
 impl Found {
-    /// True when this record makes `older` irrelevant.
-    fn replaces(&self, older: &Self) -> bool {
+    /// True when this record makes `older` irrelevant. What a flush mark ends is for the owner of `older` to say.
+    fn replaces(&self, older: &Self, judge: &impl Judge) -> bool {
         let same_key = self.kind != Kind::Flush && self.hash == older.hash;
-        let expires = !spaces::LOGS.contains(&older.space);
-        let flushed =
-            self.kind == Kind::Flush && expires && (self.space == older.space || self.space == u8::MAX);
+        let flushed = self.kind == Kind::Flush && judge.is_flushed(self, older);
         let passed = self.kind == Kind::Bound
             && (self.space, self.aux) == (older.space, older.aux)
             && self.expiry_ms > older.expiry_ms;
@@ -697,7 +705,12 @@ impl Tail {
 
 /// How many slots of each tail to believe. `known` tells what the scan has found something newer for; what lies
 /// in a tail excuses others as long as it is believed itself.
-fn cut_all(tails: &[Tail], known: &impl Fn(&Found) -> bool, valid: &[Found]) -> Vec<usize> {
+fn cut_all(
+    tails: &[Tail],
+    known: &impl Fn(&Found) -> bool,
+    judge: &impl Judge,
+    valid: &[Found],
+) -> Vec<usize> {
     let mut cuts: Vec<usize> = tails.iter().map(|tail| tail.records.len()).collect();
     loop {
         let dropped: BTreeSet<SlotId> = tails
@@ -707,7 +720,8 @@ fn cut_all(tails: &[Tail], known: &impl Fn(&Found) -> bool, valid: &[Found]) -> 
             .map(|found| found.slot)
             .collect();
         let believed: Vec<&Found> = valid.iter().filter(|found| !dropped.contains(&found.slot)).collect();
-        let excused = |found: &Found| known(found) || believed.iter().any(|newer| newer.replaces(found));
+        let excused =
+            |found: &Found| known(found) || believed.iter().any(|newer| newer.replaces(found, judge));
         let again = tails.iter().zip(&cuts).map(|(tail, cut)| tail.prefix(*cut, excused)).collect();
         if again == cuts {
             return cuts;

@@ -349,7 +349,7 @@ impl Engine {
                 *sum += keys;
             }
             stats.tombstones += shard.tombs.len() as u64;
-            stats.stale += shard.stale_total;
+            stats.stale += shard.stale.total();
             stats.damaged += shard.damaged.len() as u64;
             stats.index_bytes += shard.memory_bytes();
         }

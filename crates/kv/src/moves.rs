@@ -29,9 +29,8 @@ impl Owner for Engine {
 
     fn abort_move(&self, Named { hash, .. }: Named) {
         let mut shard = self.shard(hash);
-        // A flush has forgotten the announced copy with everything else: what is counted now are others.
-        if shard.settle_copy(hash) {
-            self.drop_stale(&mut shard, hash);
+        if shard.withdraw_copy(hash) {
+            self.drop_tombs(&mut shard, hash);
         }
     }
 
@@ -67,9 +66,8 @@ impl Engine {
         let tombs: Vec<SlotId> = shard.tombs_of(hash).collect();
         for slot in tombs {
             let Ok(view) = self.heap.record(slot) else { continue };
-            if view.kind() == Kind::Tombstone && self.heap.pending(slot).is_none() {
+            if view.kind() == Kind::Tombstone && self.heap.retire_tombstone(slot) {
                 shard.drop_tomb(hash, slot, view.seq());
-                self.heap.drop_record(slot);
             }
         }
     }

@@ -4,9 +4,11 @@
 
 use crate::error::KvError;
 use crate::key::OrderedKey;
-use crate::table::{COUNT_MAX, Entry, Table, spread, tag};
+use crate::table::{COUNT_MAX, Entry, Table, tag};
 use hashbrown::HashMap;
-use landfall_heap::{Heap, HeapError, Kind, RecordView, SlotId, Ticket, Tickets};
+use landfall_heap::{
+    Heap, HeapError, InlineCounts, Kind, NoInlineCounts, RecordView, SlotId, StaleCounts, Ticket, Tickets,
+};
 use std::collections::BTreeSet;
 use std::hash::{BuildHasherDefault, Hasher};
 
@@ -83,18 +85,12 @@ pub(crate) struct Shard {
     expiry: BTreeSet<Expiry>,
     /// How many these are, by database.
     pub(crate) expiring: [u64; DATABASES],
-    /// Records on the medium that are not current, by spread tag: what entries of the tag have no room for.
-    /// While there are any of its tag, a tombstone stays.
-    stale: ByHash<u32>,
-    /// All records on the medium that are not current.
-    pub(crate) stale_total: u64,
+    /// Records on the medium that are not current, by tag. Entries of the tag count them as far as they have room.
+    pub(crate) stale: StaleCounts,
     /// Hashes of keys whose records cannot be read.
     pub(crate) damaged: ByHash<landfall_heap::Damage>,
     /// (key hash, slot) of what cannot be read, so that a new version can replace it.
     pub(crate) unreadable: Vec<(u64, SlotId)>,
-    /// Hashes of copies that the compactor has announced, and that count as stale until they are made or not. They go with the
-    /// counts that they are part of: after a flush nothing of them is left.
-    announced: Vec<u64>,
     pub(crate) keys: [u64; DATABASES],
     /// What makes durable that keys were added or removed here: what is counted or listed rests on it.
     changed: Tickets,
@@ -243,12 +239,12 @@ impl Shard {
     }
 
     pub(crate) fn insert(&mut self, hash: u64, slot: SlotId) {
-        let count = self.take_spilled(hash, COUNT_MAX);
+        let count = self.stale.take(name(hash), COUNT_MAX);
         self.table.insert(Entry::new(tag(hash), count, slot));
     }
 
     pub(crate) fn add_tomb(&mut self, hash: u64, slot: SlotId) {
-        let count = self.take_spilled(hash, COUNT_MAX);
+        let count = self.stale.take(name(hash), COUNT_MAX);
         self.tombs.insert(Entry::new(tag(hash), count, slot));
     }
 
@@ -256,19 +252,19 @@ impl Shard {
     pub(crate) fn remove(&mut self, hash: u64, slot: SlotId) {
         self.remove_key(hash, slot);
         let count = remove(&mut self.tombs, hash, slot);
-        self.spill(hash, count);
+        self.stale.spill(name(hash), count);
     }
 
     fn remove_key(&mut self, hash: u64, slot: SlotId) {
         let count = remove(&mut self.table, hash, slot);
-        self.spill(hash, count);
+        self.stale.spill(name(hash), count);
     }
 
     /// A tombstone is superseded by a new version of its key.
     pub(crate) fn remove_tomb(&mut self, hash: u64, slot: SlotId) {
         let count = remove(&mut self.tombs, hash, slot);
-        self.spill(hash, count + 1);
-        self.stale_total += 1;
+        self.stale.spill(name(hash), count);
+        self.stale.add_counted(name(hash), false);
     }
 
     pub(crate) fn count(&mut self, space: u8, change: i64) {
@@ -305,71 +301,49 @@ impl Shard {
         }
     }
 
-    /// One record more of this tag is not current.
+    /// A copy of a record of this tag is about to be made: it counts as stale.
     pub(crate) fn announce_copy(&mut self, hash: u64) {
-        self.add_stale(hash);
-        self.announced.push(hash);
+        let (stale, mut entries) = self.counts();
+        stale.announce(name(hash), &mut entries);
     }
 
-    /// An announced copy was made, or not. False if it counts no more, because of a flush since.
-    pub(crate) fn settle_copy(&mut self, hash: u64) -> bool {
-        let known = self.announced.iter().rposition(|announced| *announced == hash);
-        known.map(|at| self.announced.swap_remove(at)).is_some()
+    /// An announced copy was made.
+    pub(crate) fn settle_copy(&mut self, hash: u64) {
+        self.stale.settle(name(hash));
+    }
+
+    /// An announced copy was not made; true when no stale record of the tag is left. A flush has forgotten the copy with
+    /// everything else: what is counted after it are others.
+    pub(crate) fn withdraw_copy(&mut self, hash: u64) -> bool {
+        let (stale, mut entries) = self.counts();
+        stale.withdraw(name(hash), &mut entries)
     }
 
     /// One stale record more.
     pub(crate) fn add_stale(&mut self, hash: u64) {
-        self.stale_total += 1;
-        let has_room = |entry: &Entry| entry.count() < COUNT_MAX;
-        if !self.entry_mut(hash, has_room).is_some_and(Entry::count_one) {
-            self.spill(hash, 1);
-        }
+        let (stale, mut entries) = self.counts();
+        stale.add(name(hash), &mut entries);
     }
 
     /// One stale record fewer; true when none of the tag is left.
     pub(crate) fn drop_stale(&mut self, hash: u64) -> bool {
-        if let Some(entry) = self.entry_mut(hash, |entry| entry.count() > 0) {
-            entry.discount_one();
-        } else if self.take_spilled(hash, 1) == 0 {
-            return false;
-        }
-        self.stale_total -= 1;
-        !self.has_stale(hash)
+        let (stale, mut entries) = self.counts();
+        stale.remove(name(hash), &mut entries)
     }
 
     /// True while the medium holds records of this tag that are not current.
     pub(crate) fn has_stale(&self, hash: u64) -> bool {
-        self.has_entry(hash, |entry| entry.count() > 0) || self.stale.contains_key(&spread(tag(hash)))
+        self.has_entry(hash, |entry| entry.count() > 0) || self.stale.has(name(hash), &NoInlineCounts)
     }
 
-    fn spill(&mut self, hash: u64, count: u32) {
-        if count > 0 {
-            *self.stale.entry(spread(tag(hash))).or_insert(0) += count;
-        }
-    }
-
-    /// Takes up to `most` of what was spilled; how much that is.
-    fn take_spilled(&mut self, hash: u64, most: u32) -> u32 {
-        if self.stale.is_empty() {
-            return 0;
-        }
-        let spread = spread(tag(hash));
-        let Some(spilled) = self.stale.get_mut(&spread) else { return 0 };
-        let taken = (*spilled).min(most);
-        *spilled -= taken;
-        if *spilled == 0 {
-            self.stale.remove(&spread);
-        }
-        taken
+    /// The counts, and the entries that keep a part of them.
+    fn counts(&mut self) -> (&mut StaleCounts, Entries<'_>) {
+        (&mut self.stale, Entries { table: &mut self.table, tombs: &mut self.tombs })
     }
 
     /// An entry of this hash's tag, key or tombstone.
     fn entry_mut(&mut self, hash: u64, is_it: impl Fn(&Entry) -> bool) -> Option<&mut Entry> {
-        let tag = tag(hash);
-        match self.table.find_mut(tag, &is_it) {
-            Some(entry) => Some(entry),
-            None => self.tombs.find_mut(tag, is_it),
-        }
+        Entries { table: &mut self.table, tombs: &mut self.tombs }.into_entry(name(hash), is_it)
     }
 
     /// True if an entry of this hash's tag, key or tombstone, is the one.
@@ -397,15 +371,12 @@ impl Shard {
     /// The same for a newer version of a key: `old` is stale from now on.
     #[inline]
     fn supersede(&mut self, hash: u64, old: SlotId, new: SlotId) {
-        self.stale_total += 1;
         let entry = self.table.find_mut(tag(hash), |entry| entry.slot == old);
         let is_counted = entry.is_some_and(|entry| {
             entry.slot = new;
             entry.count_one()
         });
-        if !is_counted {
-            self.spill(hash, 1);
-        }
+        self.stale.add_counted(name(hash), is_counted);
     }
 
     /// Slots of keys with this hash: one, unless hashes collide.
@@ -428,8 +399,45 @@ impl Shard {
     pub(crate) fn memory_bytes(&self) -> u64 {
         let entries = self.table.memory_bytes() + self.tombs.memory_bytes();
         let keys: u64 = self.order.len() as u64 * 24;
-        let stale = self.stale.capacity() as u64 * 17;
-        entries + keys + stale + self.expiry.len() as u64 * 24
+        entries + keys + self.stale.memory_bytes() + self.expiry.len() as u64 * 24
+    }
+}
+
+/// Under which name the stale records of a hash are counted: its tag.
+fn name(hash: u64) -> u64 {
+    u64::from(tag(hash))
+}
+
+/// A shard's entries, keys and tombstones, as they count stale records.
+struct Entries<'s> {
+    table: &'s mut Table,
+    tombs: &'s mut Table,
+}
+
+impl<'s> Entries<'s> {
+    fn into_entry(self, name: u64, is_it: impl Fn(&Entry) -> bool) -> Option<&'s mut Entry> {
+        match self.table.find_mut(name as u32, &is_it) {
+            Some(entry) => Some(entry),
+            None => self.tombs.find_mut(name as u32, is_it),
+        }
+    }
+
+    fn find_mut(&mut self, name: u64, is_it: impl Fn(&Entry) -> bool) -> Option<&mut Entry> {
+        Entries { table: &mut *self.table, tombs: &mut *self.tombs }.into_entry(name, is_it)
+    }
+}
+
+impl InlineCounts for Entries<'_> {
+    fn count_one(&mut self, name: u64) -> bool {
+        self.find_mut(name, |entry| entry.count() < COUNT_MAX).is_some_and(Entry::count_one)
+    }
+
+    fn discount_one(&mut self, name: u64) -> bool {
+        self.find_mut(name, |entry| entry.count() > 0).map(Entry::discount_one).is_some()
+    }
+
+    fn counts_any(&self, name: u64) -> bool {
+        self.table.of(name as u32).chain(self.tombs.of(name as u32)).any(|entry| entry.count() > 0)
     }
 }
 

@@ -1,9 +1,9 @@
 //! Keys that share their bytes: copies cost records, live bytes count once, and what is shared stays shared when it is moved
 //! and after a restart.
 
-use landfall_heap::{CompactGoal, Compactor, RECORD_SIZE, Source, Writer, create};
+use landfall_heap::{CompactGoal, Compactor, RECORD_SIZE, RegionCheck, Source, Writer, create};
 use landfall_heap::{FEATURE_SHARED, NewRegion};
-use landfall_kv::{Check, Engine, KvError, Recovery, SetRequest, TxnKey};
+use landfall_kv::{Engine, KeyCheck, KvError, Recovery, SetRequest, TxnKey};
 use landfall_media::sim::{SimMedia, SimOptions};
 use landfall_media::{Media, RUN_SIZE};
 use std::sync::Arc;
@@ -87,7 +87,8 @@ impl Store {
     /// What `landfall check` finds: bytes of values.
     fn checked(&self) -> u64 {
         let image = self.media.crash_state().durable_image();
-        let found = Check::run(SimMedia::from_image(image, SimOptions::default())).expect("checks");
+        let media = SimMedia::from_image(image, SimOptions::default());
+        let found = RegionCheck::run(media, vec![Arc::new(KeyCheck::default())]).expect("checks");
         assert!(found.is_clean(), "{found:?}");
         found.live_bytes - RECORD_SIZE * (found.keys + found.tombstones)
     }

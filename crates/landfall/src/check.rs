@@ -7,7 +7,8 @@ mod repair;
 mod show;
 
 use clap::Args;
-use landfall_kv::{Check, Checked, KvError};
+use landfall_heap::{Checked, HeapError, RegionCheck, Tenant};
+use landfall_kv::KeyCheck;
 use landfall_media::{Media, MediaError, OpenOptions};
 use landfall_server::store::{RecoverError, StoreError, finish_on_all_cores, region_path};
 use landfall_wal::LogRecovery;
@@ -42,7 +43,7 @@ pub(crate) enum CheckError {
         /// The region.
         path: PathBuf,
         /// Why.
-        source: KvError,
+        source: HeapError,
     },
     /// The same, from a repair.
     #[error("{}: {source}", path.display())]
@@ -120,7 +121,7 @@ fn check(region: &Path, repairs: bool) -> Result<Outcome, CheckError> {
 /// What people call records of logs, by space and key.
 pub(crate) type Names = BTreeMap<(u8, Vec<u8>), String>;
 
-fn names(check: &Check, found: &Checked) -> Names {
+fn names(check: &RegionCheck, found: &Checked) -> Names {
     let named = found.findings.iter().filter_map(|finding| finding.named.clone());
     named.filter_map(|(space, key)| Some(((space, key.clone()), check.describe(space, &key)?))).collect()
 }
@@ -131,9 +132,11 @@ fn open(path: &Path, read_only: bool) -> Result<Arc<dyn Media>, MediaError> {
 }
 
 /// Reads and judges the whole region, on all cores.
-fn inspect(media: &Arc<dyn Media>) -> Result<Check, KvError> {
-    let mut check = Check::begin_with(Arc::clone(media), vec![Arc::new(LogRecovery::default())])?;
+fn inspect(media: &Arc<dyn Media>) -> Result<RegionCheck, HeapError> {
+    let tenants: Vec<Arc<dyn Tenant>> = vec![Arc::new(KeyCheck::default()), Arc::new(LogRecovery::default())];
+    let mut check = RegionCheck::begin(Arc::clone(media), tenants)?;
     finish_on_all_cores(|| check.scan_some())?;
+    finish_on_all_cores(|| check.gather_some())?;
     check.settle()?;
     finish_on_all_cores(|| check.verify_some())?;
     Ok(check)

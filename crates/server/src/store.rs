@@ -2,7 +2,7 @@
 
 use crate::config::Config;
 use crate::shared::now_ns;
-use landfall_heap::{HeapError, NewRegion, Tenant};
+use landfall_heap::{Heap, HeapError, NewRegion, Region, Tenant};
 use landfall_kv::{Engine, KvError, Recovered, Recovery};
 use landfall_media::{
     Extent, FlushInstruction, Media, MediaError, MediaKind, MediaRequest, OpenOptions, RUN_SIZE,
@@ -183,29 +183,38 @@ pub enum RecoverError {
 /// # Errors
 /// The engine's, the logs'.
 pub fn recover(media: Arc<dyn Media>, shards: usize) -> Result<(Engine, Logs, Recovered), RecoverError> {
-    let logs = Arc::new(LogRecovery::default());
-    let mut recovery = Recovery::begin_with(media, shards, vec![Arc::clone(&logs) as Arc<dyn Tenant>])?;
+    let (keys, logs) = (Arc::new(Recovery::new(shards)), Arc::new(LogRecovery::default()));
+    let tenants: Vec<Arc<dyn Tenant>> = vec![Arc::clone(&keys) as _, Arc::clone(&logs) as _];
+    let (heap, mut recovered) = open_on_all_cores(media, tenants).map_err(KvError::from)?;
+    let (logs, found) = logs.open(&heap)?;
+    recovered.notes.extend(found.notes);
+    Ok((keys.open(&heap), logs, recovered))
+}
+
+/// Opens a region on every core.
+fn open_on_all_cores(
+    media: Arc<dyn Media>,
+    tenants: Vec<Arc<dyn Tenant>>,
+) -> Result<(Arc<Heap>, Recovered), HeapError> {
+    let mut region = Region::open(media, tenants)?;
     loop {
-        on_all_cores(|first| scan(&recovery, first))?;
-        finish_on_all_cores(|| recovery.index_some())?;
-        if !recovery.settle()? {
+        on_all_cores(|first| scan(&region, first))?;
+        finish_on_all_cores(|| region.gather_some())?;
+        if !region.settle()? {
             break;
         }
     }
-    finish_on_all_cores(|| recovery.adopt_some())?;
-    finish_on_all_cores(|| recovery.build_some())?;
-    let (engine, mut recovered) = recovery.finish()?;
-    let (logs, found) = logs.open(engine.heap())?;
-    recovered.notes.extend(found.notes);
-    Ok((engine, logs, recovered))
+    finish_on_all_cores(|| region.adopt_some())?;
+    finish_on_all_cores(|| region.finish_some())?;
+    region.finish()
 }
 
 /// Scans until nothing is left; the first thread says how far it is.
-fn scan(recovery: &Recovery, says_progress: bool) -> Result<(), KvError> {
+fn scan(region: &Region, says_progress: bool) -> Result<(), HeapError> {
     let mut next_word = Instant::now() + PROGRESS_EVERY;
-    while recovery.scan_some()? {
+    while region.scan_some()? {
         if says_progress && Instant::now() >= next_word {
-            let (done, total) = recovery.progress();
+            let (done, total) = region.progress();
             tracing::info!(slabs = done, of = total, "recovering");
             next_word += PROGRESS_EVERY;
         }
@@ -217,7 +226,7 @@ fn scan(recovery: &Recovery, says_progress: bool) -> Result<(), KvError> {
 ///
 /// # Errors
 /// The first step's that fails.
-pub fn finish_on_all_cores(step: impl Fn() -> Result<bool, KvError> + Sync) -> Result<(), KvError> {
+pub fn finish_on_all_cores(step: impl Fn() -> Result<bool, HeapError> + Sync) -> Result<(), HeapError> {
     on_all_cores(|_| {
         while step()? {}
         Ok(())
@@ -225,7 +234,7 @@ pub fn finish_on_all_cores(step: impl Fn() -> Result<bool, KvError> + Sync) -> R
 }
 
 /// Runs `work` on as many threads as there are cores; it is told whether it is the first.
-fn on_all_cores(work: impl Fn(bool) -> Result<(), KvError> + Sync) -> Result<(), KvError> {
+fn on_all_cores(work: impl Fn(bool) -> Result<(), HeapError> + Sync) -> Result<(), HeapError> {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     std::thread::scope(|scope| {
         let work = &work;

@@ -1,7 +1,9 @@
 //! Heads and positions: small records of which the newest counts, and what outlives the older ones.
 
 use crate::format::ENDED;
-use landfall_heap::{Entry, Heap, HeapError, Kind, SlotId, Source, Writer, spaces};
+use landfall_heap::{
+    Entry, Heap, HeapError, Kind, NoInlineCounts, SlotId, Source, StaleCounts, Writer, spaces,
+};
 use std::collections::BTreeMap;
 
 /// A bound to write.
@@ -45,20 +47,16 @@ pub(crate) struct Tomb {
 #[derive(Debug, Default)]
 pub(crate) struct Bounds {
     /// Records that are not current, by hash of their key. While there are any, the key's tomb stays.
-    pub(crate) stale: BTreeMap<u64, u32>,
+    pub(crate) stale: StaleCounts,
     pub(crate) tombs: BTreeMap<u64, Tomb>,
 }
 
 impl Bounds {
-    pub(crate) fn add_stale(&mut self, hash: u64) {
-        *self.stale.entry(hash).or_insert(0) += 1;
-    }
-
     /// A new bound takes the place of `old`, or of a tomb.
     pub(crate) fn supersede(&mut self, writer: &mut Writer, hash: u64, old: Option<SlotId>) {
         let tomb = self.tombs.remove(&hash).map(|tomb| tomb.slot);
         for slot in old.into_iter().chain(tomb) {
-            self.add_stale(hash);
+            self.stale.add(hash, &mut NoInlineCounts);
             writer.supersede(slot);
         }
     }
@@ -68,19 +66,35 @@ impl Bounds {
         self.tombs.insert(hash, Tomb { slot, number, space });
     }
 
+    /// A copy of a bound is about to be made.
+    pub(crate) fn announce_copy(&mut self, hash: u64) {
+        self.stale.announce(hash, &mut NoInlineCounts);
+    }
+
+    /// An announced copy was made.
+    pub(crate) fn settle_copy(&mut self, hash: u64) {
+        self.stale.settle(hash);
+    }
+
+    /// An announced copy was not made.
+    pub(crate) fn withdraw_copy(&mut self, heap: &Heap, hash: u64) {
+        if self.stale.withdraw(hash, &mut NoInlineCounts) {
+            self.retire_tomb(heap, hash);
+        }
+    }
+
     /// One record fewer is on the medium; a tomb that nothing needs any more is dropped.
     pub(crate) fn drop_stale(&mut self, heap: &Heap, hash: u64) {
-        let Some(count) = self.stale.get_mut(&hash) else { return };
-        *count -= 1;
-        if *count > 0 {
-            return;
+        if self.stale.remove(hash, &mut NoInlineCounts) {
+            self.retire_tomb(heap, hash);
         }
-        self.stale.remove(&hash);
-        if let Some(tomb) = self.tombs.get(&hash).filter(|tomb| heap.pending(tomb.slot).is_none()) {
-            heap.drop_record(tomb.slot);
+    }
+
+    fn retire_tomb(&mut self, heap: &Heap, hash: u64) {
+        if self.tombs.get(&hash).is_some_and(|tomb| heap.retire_tombstone(tomb.slot)) {
             self.tombs.remove(&hash);
             // Its own record is on the medium still.
-            self.stale.insert(hash, 1);
+            self.stale.add(hash, &mut NoInlineCounts);
         }
     }
 

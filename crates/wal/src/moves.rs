@@ -67,7 +67,7 @@ impl Owner for Logs {
             is_it.then(|| {
                 // The copy counts as stale until it takes over: a tomb written meanwhile must outlive it.
                 if !matches!(what, What::Entry(..)) {
-                    self.bounds.lock().add_stale(name.hash);
+                    self.bounds.lock().announce_copy(name.hash);
                 }
                 hold();
                 slot
@@ -81,7 +81,7 @@ impl Owner for Logs {
                 let mut bounds = self.bounds.lock();
                 let is_it = bounds.tombs.get(&name.hash).is_some_and(|tomb| tomb.slot == slot);
                 if is_it {
-                    bounds.add_stale(name.hash);
+                    bounds.announce_copy(name.hash);
                     hold();
                 }
                 is_it
@@ -90,6 +90,8 @@ impl Owner for Logs {
     }
 
     fn end_move(&self, name: Named, old: SlotId, new: SlotId) -> bool {
+        // Nothing was announced for an entry.
+        self.bounds.lock().settle_copy(name.hash);
         let Some(what) = self.what(new) else { return false };
         match &what {
             What::Entry(log, _) | What::Head(log) | What::Position(log, _) => {
@@ -104,7 +106,7 @@ impl Owner for Logs {
     }
 
     fn abort_move(&self, name: Named) {
-        self.bounds.lock().drop_stale(&self.heap, name.hash);
+        self.bounds.lock().withdraw_copy(&self.heap, name.hash);
     }
 
     fn forget(&self, gone: &mut [Gone]) {

@@ -1,7 +1,7 @@
 //! Opening: the heap's records become logs again.
 //!
-//! In a region that logs share with the key-value engine, [`LogRecovery`] is one of the engine's recovery's
-//! tenants, and [`LogRecovery::open`] follows it. [`LogRecovery::run`] opens a region that holds logs alone.
+//! [`LogRecovery`] is a [`Tenant`] of a [`Region`]; [`LogRecovery::open`] follows it. [`LogRecovery::run`] opens a region that
+//! holds logs alone.
 
 mod settle;
 
@@ -13,8 +13,8 @@ use crate::logs::{HeadChange, Logs};
 use crate::moves::agrees;
 use crate::slots::Slots;
 use landfall_heap::{
-    DamagedSlot, Found, Heap, HeapError, Judge, Kind, Opening, RecordView, Slot, SlotId, Tenant, Writer,
-    spaces,
+    DamagedSlot, Found, Heap, HeapError, Judge, Keeper, Kind, NoInlineCounts, RecordView, Region, SlotId,
+    StaleCounts, Tenant, Writer, spaces,
 };
 use landfall_media::Media;
 use parking_lot::Mutex;
@@ -72,7 +72,7 @@ struct BoundFound {
 #[derive(Debug, Default)]
 struct BoundsFound {
     newest: BTreeMap<u64, BoundFound>,
-    stale: BTreeMap<u64, u32>,
+    stale: StaleCounts,
     /// First offset of each log, by its number.
     firsts: BTreeMap<u32, u64>,
     number_max: u32,
@@ -91,7 +91,7 @@ impl BoundsFound {
             }
             std::collections::btree_map::Entry::Occupied(known) => known.into_mut(),
         };
-        *self.stale.entry(hash).or_default() += 1;
+        self.stale.add(hash, &mut NoInlineCounts);
         if new.version > known.version {
             *known = new;
         }
@@ -145,8 +145,8 @@ impl Tenant for LogRecovery {
         self.damaged.lock().clear();
     }
 
-    fn take(&self, heap: &Heap, found: &Found, view: &RecordView<'_>) {
-        let Ok(key) = heap.key(view) else { return };
+    fn take(&self, heap: &Heap, found: &Found, view: &RecordView<'_>) -> Result<(), HeapError> {
+        let Ok(key) = heap.key(view) else { return Ok(()) };
         if matches!(found.kind, Kind::Put | Kind::Tombstone) {
             if agrees(key, found.aux, found.expiry_ms) {
                 let entry = EntryFound {
@@ -159,7 +159,7 @@ impl Tenant for LogRecovery {
                 };
                 self.stripes[found.slot.run().0 as usize % STRIPES].lock().push(entry);
             }
-            return;
+            return Ok(());
         }
         let bound = BoundFound {
             slot: found.slot,
@@ -173,38 +173,42 @@ impl Tenant for LogRecovery {
         let mut bounds = self.bounds.lock();
         bounds.number_max = bounds.number_max.max(found.aux);
         bounds.add(found.hash, bound);
+        Ok(())
     }
 
     fn take_damaged(&self, damaged: &DamagedSlot) {
         self.damaged.lock().push(damaged.clone());
     }
 
-    fn settle(&self, heap: &Heap) -> Result<(), HeapError> {
+    fn settle(&self, heap: &Heap) -> Result<Vec<DamagedSlot>, HeapError> {
         let bounds = std::mem::take(&mut *self.bounds.lock());
         let damaged = std::mem::take(&mut *self.damaged.lock());
         let mut entries: Vec<EntryFound> = Vec::new();
         self.stripes.iter().for_each(|stripe| entries.append(&mut stripe.lock()));
         *self.settled.lock() = settle::settle(heap, bounds, entries, &damaged)?;
-        Ok(())
+        Ok(Vec::new())
     }
 
-    fn current_some(&self, visit: &mut dyn FnMut(SlotId)) -> bool {
+    fn current_some(&self, keeper: &dyn Keeper) -> Result<bool, HeapError> {
         let from = self.next_visited.fetch_add(VISITED_AT_ONCE, Ordering::Relaxed);
         let some: Vec<SlotId> = {
             let settled = self.settled.lock();
             settled.current.iter().skip(from).take(VISITED_AT_ONCE).copied().collect()
         };
-        some.iter().for_each(|slot| visit(*slot));
-        !some.is_empty()
+        for slot in &some {
+            // What it refers to may be damaged: it stays, and is answered with an error when it is read.
+            keeper.keep(*slot, &mut |_| Ok(true))?;
+        }
+        Ok(!some.is_empty())
     }
 
-    fn describe(&self, space: u8, key: &[u8]) -> String {
+    fn describe(&self, space: u8, key: &[u8]) -> Option<String> {
         let settled = self.settled.lock();
         let name = |number: u32| match settled.logs.iter().find(|log| log.number == number) {
             Some(log) => format!("log {}", log.name),
             None => format!("log number {number}"),
         };
-        match (parse_entry_key(key), parse_position_key(key)) {
+        Some(match (parse_entry_key(key), parse_position_key(key)) {
             (Some((number, offset)), _) if space == spaces::LOG => {
                 format!("{}, offset {offset}", name(number))
             }
@@ -212,7 +216,7 @@ impl Tenant for LogRecovery {
                 format!("{}, consumer {consumer}", name(number))
             }
             _ => format!("log {}", key.escape_ascii()),
-        }
+        })
     }
 }
 
@@ -245,47 +249,9 @@ impl LogRecovery {
     /// # Errors
     /// All the ways in which the region cannot be opened; [`HeapError::Foreign`] if something else is in it.
     pub fn run(media: Arc<dyn Media>) -> Result<(Logs, Recovered), WalError> {
-        let recovery = Self::default();
-        let mut opening = Opening::begin(media)?;
-        let mut foreign = None;
-        for unit in opening.units() {
-            let heap = opening.heap();
-            let scanned = opening.scan(unit, |found, view| {
-                if recovery.owns(found.space) {
-                    recovery.take(heap, &found, view);
-                } else if found.seq > 0 {
-                    foreign = Some(found.space);
-                }
-            })?;
-            scanned.damaged.iter().for_each(|slot| recovery.take_damaged(slot));
-        }
-        for unit in opening.units() {
-            for slot in unit.tail() {
-                let Slot::Record(view) = opening.heap().slot(slot)? else { continue };
-                foreign = foreign.or(Some(view.space()).filter(|space| !recovery.owns(*space)));
-            }
-        }
-        // Before anything is decided that only the owners of these records could decide.
-        if let Some(space) = foreign {
-            return Err(HeapError::Foreign { space }.into());
-        }
-        let mut accepted = Vec::new();
-        opening.resolve(&recovery, |found, _| accepted.push(found))?;
-        let heap = opening.heap();
-        for found in accepted.iter().filter(|found| recovery.owns(found.space)) {
-            recovery.take(heap, found, &heap.record(found.slot)?);
-        }
-        recovery.settle(heap)?;
-        let mut slots = Vec::new();
-        while recovery.current_some(&mut |slot| slots.push(slot)) {}
-        for slot in slots {
-            match opening.adopt(slot, &heap.record(slot)?) {
-                // It stays, and is answered with an error when it is read.
-                Ok(()) | Err(HeapError::Damaged { .. }) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        recovery.open(&opening.finish()?)
+        let recovery = Arc::new(Self::default());
+        let (heap, _) = Region::run(media, vec![Arc::clone(&recovery) as Arc<dyn Tenant>])?;
+        recovery.open(&heap)
     }
 }
 
@@ -334,7 +300,7 @@ fn write_heads(logs: &Logs, lost: &[Arc<Log>]) -> Result<(), WalError> {
 }
 
 /// The tomb that a bound is, if something older is on the medium.
-fn tomb(found: &BoundFound, stale: u32) -> Option<Tomb> {
-    let needed = is_end(found.mark) && stale > 0;
-    needed.then_some(Tomb { slot: found.slot, number: found.number, space: found.space })
+fn tomb(found: &BoundFound, has_stale: bool) -> Option<Tomb> {
+    let is_needed = is_end(found.mark) && has_stale;
+    is_needed.then_some(Tomb { slot: found.slot, number: found.number, space: found.space })
 }

@@ -4,8 +4,8 @@
 //! The order matters. Once an unreadable slot is cleared nothing bars its key any more, so that an older
 //! version, if the medium still has one, would come back to life: its tombstone must be durable before.
 
-use landfall_heap::{Damage, Heap, Writer, spaces};
-use landfall_kv::{Check, Checked, Engine, Finding, KvError};
+use landfall_heap::{Checked, Damage, Finding, Heap, HeapError, RegionCheck, Writer, spaces};
+use landfall_kv::{Engine, KvError};
 use landfall_media::Media;
 use landfall_server::shared::now_ns;
 use landfall_server::store::{self, RecoverError};
@@ -24,10 +24,10 @@ type Name = (u8, Vec<u8>);
 /// Repairs what was found; says in words what was done.
 pub(super) fn repair(
     media: Arc<dyn Media>,
-    check: &Check,
+    check: &RegionCheck,
     found: &Checked,
 ) -> Result<Vec<String>, RecoverError> {
-    let names = names(check, found)?;
+    let names = names(check, found).map_err(KvError::from)?;
     let (engine, logs, recovered) = store::recover(media, SHARDS)?;
     let mut done = recovered.notes;
     let corrected =
@@ -46,7 +46,7 @@ pub(super) fn repair(
 
 /// Every key that must get a tombstone: those named, and those of which only the hash is known, by the names
 /// in their older versions.
-fn names(check: &Check, found: &Checked) -> Result<BTreeSet<Name>, KvError> {
+fn names(check: &RegionCheck, found: &Checked) -> Result<BTreeSet<Name>, HeapError> {
     let hashes: BTreeSet<u64> = found.findings.iter().filter_map(|finding| finding.hash).collect();
     let mut names = if hashes.is_empty() { BTreeSet::new() } else { check.names_of(&hashes)? };
     names.extend(found.findings.iter().filter_map(|finding| finding.named.clone()));

@@ -1,7 +1,7 @@
 //! What a check has found: lines for people, or one JSON object.
 
 use super::{CheckError, Names, Outcome};
-use landfall_kv::{Checked, Finding};
+use landfall_heap::{Checked, Finding};
 use serde::Serialize;
 
 /// Damaged keys and records that are printed one by one.

@@ -7,7 +7,9 @@ use super::index::Index;
 use super::{Aux, Limits, Log, Shared, Standing};
 use crate::error::LogError;
 use crate::{Flow, Identity};
-use landfall_heap::{Found, Heap, HeapError, Judge, Opening, RecordView, Slot, SlotId, spaces};
+use landfall_heap::{
+    Damage, DamagedSlot, Found, Heap, HeapError, Judge, Keeper, RecordView, Region, SlotId, Tenant, spaces,
+};
 use landfall_media::Media;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -34,15 +36,6 @@ pub struct Recovered {
     pub notes: Vec<String>,
 }
 
-/// Every record whose packet is gone is excused.
-struct Excused;
-
-impl Judge for Excused {
-    fn is_superseded(&self, _: &Heap, _: &Found) -> bool {
-        true
-    }
-}
-
 #[derive(Clone, Copy, Debug)]
 struct Newest {
     version: (u64, u32),
@@ -55,30 +48,15 @@ struct Newest {
 struct Records {
     updates: BTreeMap<Identity, Newest>,
     paths: BTreeMap<Flow, Newest>,
-    foreign: Option<u8>,
-    damaged: u64,
 }
 
-impl Records {
-    fn take(&mut self, heap: &Heap, found: &Found, view: &RecordView<'_>) {
-        let newest = Newest { version: (found.seq, found.rev), slot: found.slot, aux: found.aux };
-        let Ok(key) = heap.key(view) else { return };
-        match found.space {
-            spaces::PMNET_LOG => {
-                if let Some(identity) = Identity::from_bytes(key) {
-                    keep_newer(&mut self.updates, identity, newest);
-                }
-            }
-            spaces::PMNET_PATH => {
-                if let Ok(bytes) = key.try_into() {
-                    keep_newer(&mut self.paths, Flow::from_bytes(bytes), newest);
-                }
-            }
-            // A slot that repair has filled says nothing.
-            space if found.seq > 0 => self.foreign = self.foreign.or(Some(space)),
-            _ => {}
-        }
-    }
+/// The log's part in opening a region.
+#[derive(Debug, Default)]
+struct LogTenant {
+    records: Mutex<Records>,
+    index: Mutex<Index>,
+    /// What has been found so far; all of it once the region is open.
+    found: Mutex<Recovered>,
 }
 
 fn keep_newer<K: Ord>(map: &mut BTreeMap<K, Newest>, key: K, new: Newest) {
@@ -88,79 +66,123 @@ fn keep_newer<K: Ord>(map: &mut BTreeMap<K, Newest>, key: K, new: Newest) {
     }
 }
 
+/// Every record whose packet is gone is excused.
+impl Judge for LogTenant {
+    fn is_superseded(&self, _: &Heap, _: &Found) -> bool {
+        true
+    }
+}
+
+impl Tenant for LogTenant {
+    fn owns(&self, space: u8) -> bool {
+        spaces::PMNET.contains(&space)
+    }
+
+    fn restart(&self) {
+        *self.records.lock() = Records::default();
+    }
+
+    fn take(&self, heap: &Heap, found: &Found, view: &RecordView<'_>) -> Result<(), HeapError> {
+        let newest = Newest { version: (found.seq, found.rev), slot: found.slot, aux: found.aux };
+        let Ok(key) = heap.key(view) else { return Ok(()) };
+        let mut records = self.records.lock();
+        if found.space == spaces::PMNET_LOG {
+            if let Some(identity) = Identity::from_bytes(key) {
+                keep_newer(&mut records.updates, identity, newest);
+            }
+        } else if let Ok(bytes) = key.try_into() {
+            keep_newer(&mut records.paths, Flow::from_bytes(bytes), newest);
+        }
+        Ok(())
+    }
+
+    /// What cannot be read may have been removed long ago: it is only counted.
+    fn take_damaged(&self, _: &DamagedSlot) {}
+
+    /// Nobody repairs a device's log.
+    fn pins_damaged(&self) -> bool {
+        false
+    }
+
+    fn settle(&self, _: &Heap) -> Result<Vec<DamagedSlot>, HeapError> {
+        Ok(Vec::new())
+    }
+
+    /// All at once: whether an update is kept depends on the paths.
+    fn current_some(&self, keeper: &dyn Keeper) -> Result<bool, HeapError> {
+        let records = std::mem::take(&mut *self.records.lock());
+        if records.updates.is_empty() && records.paths.is_empty() {
+            return Ok(false);
+        }
+        let (mut index, mut found) = (self.index.lock(), self.found.lock());
+        adopt_paths(keeper, &records, &mut index)?;
+        found.paths = index.path_count() as u64;
+        for (identity, newest) in &records.updates {
+            adopt_update(keeper, identity, newest, &mut index, &mut found)?;
+        }
+        Ok(true)
+    }
+
+    fn describe(&self, _: u8, _: &[u8]) -> Option<String> {
+        None
+    }
+}
+
 impl Log {
     /// Opens the log in a region that nobody else uses.
     ///
     /// # Errors
     /// All the ways in which the region cannot be opened; [`HeapError::Foreign`] if something else is in it.
     pub fn open(media: Arc<dyn Media>, limits: Limits) -> Result<(Self, Recovered), LogError> {
-        let mut opening = Opening::begin(media)?;
-        let mut records = Records::default();
-        for unit in opening.units() {
-            let heap = opening.heap();
-            let scanned = opening.scan(unit, |found, view| records.take(heap, &found, view))?;
-            records.damaged += scanned.damaged.len() as u64;
-            for slot in unit.tail() {
-                let Slot::Record(view) = heap.slot(slot)? else { continue };
-                let ours = |space: &u8| spaces::PMNET.contains(space) || view.seq() == 0;
-                let theirs = Some(view.space()).filter(|space| !ours(space));
-                records.foreign = records.foreign.or(theirs);
-            }
-        }
-        // Before anything is decided that only the owners of these records could decide.
-        if let Some(space) = records.foreign {
-            return Err(HeapError::Foreign { space }.into());
-        }
-        let mut accepted = Vec::new();
-        let resolved = opening.resolve(&Excused, |found, _| accepted.push(found))?;
-        let heap = opening.heap();
-        for found in accepted {
-            records.take(heap, &found, &heap.record(found.slot)?);
-        }
-        let mut recovered = Recovered {
-            rejected: resolved.rejected,
-            damaged: records.damaged,
-            notes: opening.notes.clone(),
-            ..Recovered::default()
-        };
-        let index = adopt(&opening, &records, &mut recovered)?;
-        let shared = Arc::new(Shared { heap: opening.finish()?, index: Mutex::new(index) });
+        let tenant = Arc::new(LogTenant::default());
+        let (heap, region) = Region::run(media, vec![Arc::clone(&tenant) as Arc<dyn Tenant>])?;
+        let mut recovered = std::mem::take(&mut *tenant.found.lock());
+        recovered.rejected = region.resolved.rejected;
+        recovered.damaged = region.damaged.iter().filter(|slot| slot.what != Damage::Lost).count() as u64;
+        recovered.notes = region.notes;
+        let index = std::mem::take(&mut *tenant.index.lock());
+        let shared = Arc::new(Shared { heap, index: Mutex::new(index) });
         Ok((Self::new(shared, limits), recovered))
     }
 }
 
-/// Takes up every path, and every update whose packet holds.
-fn adopt(opening: &Opening, records: &Records, recovered: &mut Recovered) -> Result<Index, LogError> {
-    let mut index = Index::default();
-    adopt_paths(opening, records, &mut index)?;
-    recovered.paths = index.path_count() as u64;
-    let heap = opening.heap();
-    for (identity, newest) in &records.updates {
-        let Aux { port, not_started, .. } = Aux::of(newest.aux);
-        if port != 0 && index.path(&identity.flow) != Some(port) {
-            recovered.strays += 1;
-            continue;
-        }
-        let view = heap.record(newest.slot)?;
-        match heap.verify_value(newest.slot, &view).and_then(|_| opening.adopt(newest.slot, &view)) {
-            Ok(()) => {
-                index.insert(*identity, newest.slot, view.value_len() as u32);
-                if !not_started {
-                    index.raise(identity.flow, identity.session, Standing::Started, usize::MAX);
-                }
-                index.mark_durable(identity, newest.slot);
-                recovered.entries += 1;
-                recovered.bytes += view.value_len() as u64;
-            }
-            Err(HeapError::Damaged { .. }) => recovered.gone += 1,
-            Err(error) => return Err(error.into()),
-        }
+/// Takes up an update, if its packet holds.
+fn adopt_update(
+    keeper: &dyn Keeper,
+    identity: &Identity,
+    newest: &Newest,
+    index: &mut Index,
+    found: &mut Recovered,
+) -> Result<(), HeapError> {
+    let Aux { port, not_started, .. } = Aux::of(newest.aux);
+    if port != 0 && index.path(&identity.flow) != Some(port) {
+        found.strays += 1;
+        return Ok(());
     }
-    Ok(index)
+    let mut len = 0;
+    let is_kept = keeper.keep(newest.slot, &mut |view| {
+        len = view.value_len();
+        match keeper.heap().verify_value(newest.slot, view) {
+            Err(HeapError::Damaged { .. }) => Ok(false),
+            verified => verified.map(|_| true),
+        }
+    })?;
+    if !is_kept {
+        found.gone += 1;
+        return Ok(());
+    }
+    index.insert(*identity, newest.slot, len as u32);
+    if !not_started {
+        index.raise(identity.flow, identity.session, Standing::Started, usize::MAX);
+    }
+    index.mark_durable(identity, newest.slot);
+    found.entries += 1;
+    found.bytes += len as u64;
+    Ok(())
 }
 
 /// A port that another client had before belongs to whom it was given last.
-fn adopt_paths(opening: &Opening, records: &Records, index: &mut Index) -> Result<(), LogError> {
+fn adopt_paths(keeper: &dyn Keeper, records: &Records, index: &mut Index) -> Result<(), HeapError> {
     let mut owners: BTreeMap<u32, (u64, Flow)> = BTreeMap::new();
     for (flow, newest) in &records.paths {
         let owner = owners.entry(newest.aux).or_insert((newest.version.0, *flow));
@@ -169,7 +191,7 @@ fn adopt_paths(opening: &Opening, records: &Records, index: &mut Index) -> Resul
     for (flow, newest) in &records.paths {
         let is_owner = owners.get(&newest.aux).is_some_and(|(_, owner)| owner == flow);
         let Some(port) = u16::try_from(newest.aux).ok().filter(|_| is_owner) else { continue };
-        opening.adopt(newest.slot, &opening.heap().record(newest.slot)?)?;
+        keeper.keep(newest.slot, &mut |_| Ok(true))?;
         index.set_path(*flow, port, newest.slot);
     }
     Ok(())

@@ -4,7 +4,7 @@ use super::{BoundFound, BoundsFound, EntryFound, Recovered, tomb};
 use crate::bounds::{Tomb, is_end};
 use crate::format::{Cut, Head, Settings, parse_entry_key, parse_position_key};
 use crate::log::Position;
-use landfall_heap::{Damage, DamagedSlot, Heap, HeapError, SlotId, spaces};
+use landfall_heap::{Damage, DamagedSlot, Heap, HeapError, NoInlineCounts, SlotId, StaleCounts, spaces};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A log that was found.
@@ -31,7 +31,7 @@ pub(super) struct LogFound {
 #[derive(Debug, Default)]
 pub(super) struct Settled {
     pub(super) logs: Vec<LogFound>,
-    pub(super) stale: BTreeMap<u64, u32>,
+    pub(super) stale: StaleCounts,
     pub(super) tombs: BTreeMap<u64, Tomb>,
     /// Slots of current records.
     pub(super) current: Vec<SlotId>,
@@ -127,7 +127,7 @@ impl Settled {
             }
             if bound.space == spaces::LOG_POSITION && !live.contains(&bound.number) {
                 // Without its log it says nothing, and neither do older ones.
-                self.stale.remove(&hash);
+                self.stale.forget(hash);
                 continue;
             }
             if !is_end(bound.mark) {
@@ -137,13 +137,12 @@ impl Settled {
                 }
                 continue;
             }
-            let stale = self.stale.entry(hash).or_default();
-            match tomb(&bound, *stale) {
+            match tomb(&bound, self.stale.has(hash, &NoInlineCounts)) {
                 Some(tomb) => {
                     self.tombs.insert(hash, tomb);
                 }
                 // It has done its work; its own record is on the medium still.
-                None => *stale = 1,
+                None => self.stale.add(hash, &mut NoInlineCounts),
             }
         }
         for (name, (slot, what)) in &unreadable.heads {

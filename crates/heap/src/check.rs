@@ -1,0 +1,292 @@
+//! Checking a region that nobody serves, without changing it.
+//!
+//! The check reads what recovery would read, by a read-only opening, and judges every current record itself: its key by its
+//! hash, its value by its checksum. Each system says which of its records are current, as a [`Tenant`]; it builds nothing
+//! that serves. The caller brings the threads, as for [`crate::Region`]: [`RegionCheck::scan_some`] until it returns false, then
+//! [`RegionCheck::gather_some`], then [`RegionCheck::settle`], then [`RegionCheck::verify_some`] until it returns false, then
+//! [`RegionCheck::report`].
+
+use crate::error::{Damage, HeapError};
+use crate::heap::Heap;
+use crate::layout::{RECORD_SIZE, RunId, SlotId};
+use crate::record::{Kind, RecordView};
+use crate::recover::{DamagedCopies, Opening, Scanned};
+use crate::region::resolve;
+use crate::spaces;
+use crate::tenant::{Keeper, Tenant, Tenants};
+use landfall_media::{Extent, Media, RUN_SIZE};
+use parking_lot::Mutex;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Damaged keys and slots that are listed; more are counted.
+pub const FINDINGS_MAX: usize = 100_000;
+
+/// Something damaged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// What failed; `None`: the slot holds nothing although something was made durable there.
+    pub what: Option<Damage>,
+    /// The record.
+    pub slot: SlotId,
+    /// Where the damage lies, bytes from the region's start: the record, or the first extent of the value.
+    pub offset: u64,
+    /// Database and key, where they can be told.
+    pub named: Option<(u8, Vec<u8>)>,
+    /// Hash of the key, where it can be told.
+    pub hash: Option<u64>,
+}
+
+/// What a check has found.
+#[derive(Clone, Debug, Default)]
+pub struct Checked {
+    /// Bytes of the region.
+    pub bytes: u64,
+    /// Bytes in runs that hold records, or values of current ones.
+    pub used_bytes: u64,
+    /// Bytes of current records, keys and values.
+    pub live_bytes: u64,
+    /// Slabs of records.
+    pub slabs: u64,
+    /// Records that are whole.
+    pub records: u64,
+    /// Current keys, expired ones included.
+    pub keys: u64,
+    /// Current entries of logs.
+    pub log_entries: u64,
+    /// Current records that say that something is gone.
+    pub tombstones: u64,
+    /// Records that newer ones replace.
+    pub stale: u64,
+    /// Records of batches that were never acknowledged: recovery drops them. No damage.
+    pub unacknowledged: u64,
+    /// Records with one flipped bit: recovery corrects them. Damage, but nothing is lost.
+    pub correctable: Vec<SlotId>,
+    /// Damaged copies of superblock and run tables.
+    pub copies: DamagedCopies,
+    /// What is lost.
+    pub findings: Vec<Finding>,
+    /// More than `FINDINGS_MAX` findings: how many in all.
+    pub findings_count: u64,
+}
+
+impl Checked {
+    /// True if nothing is damaged.
+    pub fn is_clean(&self) -> bool {
+        self.findings_count == 0 && self.correctable.is_empty() && self.copies == DamagedCopies::default()
+    }
+}
+
+/// A check under way.
+#[derive(Debug)]
+pub struct RegionCheck {
+    opening: Opening,
+    tenants: Tenants,
+    next_unit: AtomicUsize,
+    used: Mutex<BTreeSet<RunId>>,
+    report: Mutex<Checked>,
+}
+
+impl RegionCheck {
+    /// Begins a check of the region on `media`, which may be read-only, and in which these systems keep records.
+    ///
+    /// # Errors
+    /// All the ways in which this is not a region that can be opened.
+    pub fn begin(media: Arc<dyn Media>, tenants: Vec<Arc<dyn Tenant>>) -> Result<Self, HeapError> {
+        let opening = Opening::begin_read_only(media)?;
+        let tenants = Tenants::new(tenants, opening.heap())?;
+        tenants.iter().for_each(|tenant| tenant.begin(opening.heap(), opening.units()));
+        let report = Checked {
+            bytes: opening.heap().geometry().bytes(),
+            slabs: opening.units().len() as u64,
+            copies: opening.damaged_copies.clone(),
+            ..Checked::default()
+        };
+        let next_unit = AtomicUsize::new(0);
+        Ok(Self { opening, tenants, next_unit, used: Mutex::default(), report: Mutex::new(report) })
+    }
+
+    /// Reads the next slab; false when none is left.
+    ///
+    /// # Errors
+    /// [`HeapError::Foreign`] if a record belongs to none of the tenants; the medium's.
+    pub fn scan_some(&self) -> Result<bool, HeapError> {
+        let index = self.next_unit.fetch_add(1, Ordering::Relaxed);
+        let Some(unit) = self.opening.units().get(index) else { return Ok(false) };
+        let mut takers = self.tenants.slab(self.opening.heap());
+        let scanned = self.opening.scan(unit, |found, view| takers.take(&found, view))?;
+        takers.end()?;
+        self.tenants.take_damaged(&scanned);
+        self.used.lock().insert(unit.run);
+        self.note(scanned);
+        Ok(true)
+    }
+
+    fn note(&self, scanned: Scanned) {
+        let mut report = self.report.lock();
+        report.records += scanned.records;
+        report.correctable.extend(scanned.corrected);
+        for damaged in scanned.damaged {
+            let hash = damaged.named.as_ref().map(|(_, _, hash)| *hash);
+            let named = damaged.named.map(|(space, key, _)| (space, key));
+            let (slot, what) = (damaged.slot, Some(damaged.what));
+            report.find(Finding { what, slot, offset: slot.off(), named, hash });
+        }
+        for slot in scanned.holes {
+            report.find(Finding { what: None, slot, offset: slot.off(), named: None, hash: None });
+        }
+    }
+
+    /// Has a tenant bring some of what it has gathered in order; false when nothing is left.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub fn gather_some(&self) -> Result<bool, HeapError> {
+        self.tenants.some(|tenant| tenant.gather_some(self.opening.heap()))
+    }
+
+    /// Settles what was not acknowledged when the region was last written, as recovery would.
+    ///
+    /// # Errors
+    /// As [`Self::scan_some`].
+    pub fn settle(&mut self) -> Result<(), HeapError> {
+        let resolved = resolve(&mut self.opening, &self.tenants)?;
+        self.tenants.settle(self.opening.heap())?;
+        let report = self.report.get_mut();
+        report.records += resolved.accepted;
+        report.unacknowledged = resolved.rejected;
+        Ok(())
+    }
+
+    /// Verifies some of the current records; false when none is left.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub fn verify_some(&self) -> Result<bool, HeapError> {
+        self.tenants.some(|tenant| tenant.current_some(self))
+    }
+
+    /// What a person would call a record, if its system has a name for it.
+    pub fn describe(&self, space: u8, key: &[u8]) -> Option<String> {
+        self.tenants.of(space)?.describe(space, key)
+    }
+
+    fn verify_record(&self, slot: SlotId, view: &RecordView<'_>) -> Result<(), HeapError> {
+        let heap = self.opening.heap();
+        let named = heap
+            .key_holds(view)?
+            .then(|| heap.key(view).map(|key| (view.space(), key.to_vec())))
+            .transpose()?;
+        let outcome = heap.verify_value(slot, view);
+        let extents = heap.all_extents(slot, view);
+        let mut report = self.report.lock();
+        match view.kind() {
+            Kind::Put if spaces::LOGS.contains(&view.space()) => report.log_entries += 1,
+            Kind::Put => report.keys += 1,
+            Kind::Tombstone | Kind::Flush => report.tombstones += 1,
+            Kind::Bound => {}
+        }
+        report.live_bytes += RECORD_SIZE;
+        let what = match (&named, outcome) {
+            (None, _) => Some(Damage::KeyHash),
+            (_, Err(HeapError::Damaged { what, .. })) => Some(what),
+            (_, Err(error)) => return Err(error),
+            (_, Ok(_)) => None,
+        };
+        let first = extents.as_ref().ok().and_then(|extents| extents.first()).map(|extent| extent.off);
+        if let Some(what) = what {
+            let offset = first.unwrap_or(slot.off());
+            report.find(Finding { what: Some(what), slot, offset, named, hash: Some(view.hash()) });
+        }
+        if let Ok(extents) = extents {
+            report.live_bytes += extents.iter().map(|extent| heap.runs().count_once(*extent)).sum::<u64>();
+            drop(report);
+            self.use_runs(&extents);
+        }
+        Ok(())
+    }
+
+    fn use_runs(&self, extents: &[Extent]) {
+        let mut used = self.used.lock();
+        for extent in extents.iter().filter(|extent| !extent.is_empty()) {
+            used.extend((RunId::of(extent.off).0..=RunId::of(extent.end() - 1).0).map(RunId));
+        }
+    }
+
+    /// Database and key of every record with one of these hashes whose key holds: older versions of keys
+    /// that are damaged, which must not take their place.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub fn names_of(&self, hashes: &BTreeSet<u64>) -> Result<BTreeSet<(u8, Vec<u8>)>, HeapError> {
+        let (heap, mut names) = (self.opening.heap(), BTreeSet::new());
+        for unit in self.opening.units() {
+            self.opening.scan(unit, |found, view| {
+                if hashes.contains(&found.hash)
+                    && let Ok(key) = heap.key(view)
+                    && heap.hash(found.space, key) == found.hash
+                {
+                    names.insert((found.space, key.to_vec()));
+                }
+            })?;
+        }
+        Ok(names)
+    }
+
+    /// What the check has found so far; all of it once [`Self::verify_some`] has returned false.
+    pub fn report(&self) -> Checked {
+        let mut report = self.report.lock().clone();
+        report.stale = self.tenants.iter().map(Tenant::stale).sum();
+        report.used_bytes = self.used.lock().len() as u64 * RUN_SIZE;
+        report.correctable.sort_unstable();
+        report.findings.sort_unstable_by_key(|finding| finding.slot);
+        report
+    }
+
+    /// Checks on the calling thread alone.
+    ///
+    /// # Errors
+    /// As [`Self::begin`].
+    pub fn run(media: Arc<dyn Media>, tenants: Vec<Arc<dyn Tenant>>) -> Result<Checked, HeapError> {
+        let mut check = Self::begin(media, tenants)?;
+        while check.scan_some()? {}
+        while check.gather_some()? {}
+        check.settle()?;
+        while check.verify_some()? {}
+        Ok(check.report())
+    }
+}
+
+impl Keeper for RegionCheck {
+    fn heap(&self) -> &Heap {
+        self.opening.heap()
+    }
+
+    fn keep(
+        &self,
+        slot: SlotId,
+        also: &mut dyn FnMut(&RecordView<'_>) -> Result<bool, HeapError>,
+    ) -> Result<bool, HeapError> {
+        let verified = self.opening.with_record(slot, |view| {
+            let is_kept = also(view)?;
+            if is_kept {
+                self.verify_record(slot, view)?;
+            }
+            Ok(is_kept)
+        });
+        match verified {
+            Err(HeapError::Damaged { .. }) => Ok(false),
+            other => other,
+        }
+    }
+}
+
+impl Checked {
+    fn find(&mut self, finding: Finding) {
+        self.findings_count += 1;
+        if self.findings.len() < FINDINGS_MAX {
+            self.findings.push(finding);
+        }
+    }
+}

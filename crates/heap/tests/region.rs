@@ -1,0 +1,245 @@
+//! A region opens for whatever systems keep records in it, and for none in particular.
+
+mod common;
+
+use common::{heap, put};
+use landfall_heap::{
+    CompactGoal, Compactor, DamagedSlot, Entry, Found, Gone, Heap, HeapError, Judge, Keeper, Kind, Named,
+    Owner, RecordView, Recovered, Region, RegionCheck, RunUse, SlotId, Source, Tenant, Writer,
+};
+use landfall_media::sim::{SimMedia, SimOptions};
+use landfall_media::{Extent, RUN_SIZE};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+/// Keeps the newest record of each hash in its space. A bound of its space makes it want to read everything again.
+#[derive(Debug)]
+struct Files {
+    space: u8,
+    pins: bool,
+    newest: Mutex<BTreeMap<u64, Found>>,
+    unnamed: AtomicUsize,
+    rescans: AtomicU32,
+    bounds: AtomicU32,
+    next: AtomicUsize,
+}
+
+impl Files {
+    fn new(space: u8) -> Arc<Self> {
+        Arc::new(Self {
+            space,
+            pins: true,
+            newest: Mutex::default(),
+            unnamed: AtomicUsize::new(0),
+            rescans: AtomicU32::new(0),
+            bounds: AtomicU32::new(0),
+            next: AtomicUsize::new(0),
+        })
+    }
+
+    fn slots(&self) -> Vec<SlotId> {
+        self.newest.lock().values().map(|found| found.slot).collect()
+    }
+}
+
+impl Judge for Files {
+    fn is_superseded(&self, _: &Heap, found: &Found) -> bool {
+        self.newest.lock().get(&found.hash).is_some_and(|known| known.seq > found.seq)
+    }
+}
+
+impl Tenant for Files {
+    fn owns(&self, space: u8) -> bool {
+        space == self.space
+    }
+
+    fn restart(&self) {
+        self.newest.lock().clear();
+        self.rescans.store(self.bounds.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+
+    fn take(&self, _: &Heap, found: &Found, _: &RecordView<'_>) -> Result<(), HeapError> {
+        if found.kind == Kind::Bound {
+            self.bounds.store(1, Ordering::Relaxed);
+        }
+        let mut newest = self.newest.lock();
+        let known = newest.entry(found.hash).or_insert(*found);
+        if found.seq > known.seq {
+            *known = *found;
+        }
+        Ok(())
+    }
+
+    fn take_damaged(&self, damaged: &DamagedSlot) {
+        self.unnamed.fetch_add(usize::from(damaged.named.is_none()), Ordering::Relaxed);
+    }
+
+    fn pins_damaged(&self) -> bool {
+        self.pins
+    }
+
+    fn must_rescan(&self) -> bool {
+        self.bounds.load(Ordering::Relaxed) != self.rescans.load(Ordering::Relaxed)
+    }
+
+    fn settle(&self, _: &Heap) -> Result<Vec<DamagedSlot>, HeapError> {
+        Ok(Vec::new())
+    }
+
+    fn current_some(&self, keeper: &dyn Keeper) -> Result<bool, HeapError> {
+        let slot = self.slots().get(self.next.fetch_add(1, Ordering::Relaxed)).copied();
+        slot.map(|slot| keeper.keep(slot, &mut |view| Ok(view.space() == self.space))).transpose()?;
+        Ok(slot.is_some())
+    }
+
+    fn describe(&self, _: u8, key: &[u8]) -> Option<String> {
+        Some(format!("file {}", key.escape_ascii()))
+    }
+}
+
+const FILES: u8 = 40;
+const OTHERS: u8 = 41;
+
+fn append(writer: &mut Writer, kind: Kind, space: u8, key: &[u8]) -> SlotId {
+    let heap = Arc::clone(writer.heap());
+    let entry = put(&heap, key, Source::Bytes(&[b'v'; 500]));
+    writer.append(&Entry { kind, space, hash: heap.hash(space, key), ..entry }).expect("room")
+}
+
+/// A region with what `write` appends, stored durably.
+fn region(write: impl FnOnce(&mut Writer)) -> Vec<u8> {
+    let (media, heap) = heap(SimOptions::default());
+    let mut writer = Writer::new(heap, 0);
+    write(&mut writer);
+    writer.commit_now().expect("commits");
+    media.crash_state().durable_image()
+}
+
+fn open(image: &[u8], tenants: &[&Arc<Files>]) -> Result<(Arc<Heap>, Recovered), HeapError> {
+    let media = SimMedia::from_image(image.to_vec(), SimOptions::default());
+    Region::run(media, tenants.iter().map(|tenant| Arc::clone(*tenant) as Arc<dyn Tenant>).collect())
+}
+
+fn used(heap: &Heap, slot: SlotId) -> bool {
+    let extents = heap.all_extents(slot, &heap.record(slot).expect("whole")).expect("whole");
+    extents.iter().all(|extent| {
+        let run = heap.runs().get(landfall_heap::RunId((extent.off / RUN_SIZE) as u32));
+        run.used_for() == RunUse::Data && run.live_bytes() > 0
+    })
+}
+
+#[test]
+fn each_system_of_a_region_gets_its_own_records_and_what_it_keeps_stays() {
+    let image = region(|writer| {
+        append(writer, Kind::Put, FILES, b"a");
+        append(writer, Kind::Put, FILES, b"a");
+        append(writer, Kind::Put, OTHERS, b"a");
+    });
+    let (files, others) = (Files::new(FILES), Files::new(OTHERS));
+    let (heap, found) = open(&image, &[&files, &others]).expect("opens");
+    assert_eq!(found.resolved.accepted, 3);
+    assert_eq!((files.slots().len(), others.slots().len()), (1, 1));
+    let slots = [files.slots()[0], others.slots()[0]];
+    assert!(slots.iter().all(|slot| used(&heap, *slot)), "{slots:?}");
+}
+
+#[test]
+fn a_record_of_a_system_that_is_not_here_is_refused_before_anything_is_changed() {
+    // In the tail, and below the watermark.
+    for below in [false, true] {
+        let image = region(|writer| {
+            append(writer, Kind::Put, FILES, b"a");
+            append(writer, Kind::Put, OTHERS, b"a");
+            if below {
+                writer.commit_now().expect("commits");
+                writer.heap().mark_slabs(1).expect("marks");
+            }
+        });
+        let media = SimMedia::from_image(image.clone(), SimOptions::default());
+        let files = Files::new(FILES);
+        let refused = Region::run(Arc::clone(&media) as _, vec![files as Arc<dyn Tenant>]);
+        assert!(matches!(refused, Err(HeapError::Foreign { space: OTHERS })), "{refused:?}");
+        assert!(media.crash_state().durable_image() == image);
+    }
+}
+
+#[test]
+fn what_changes_what_counts_has_everything_read_again() {
+    let image = region(|writer| {
+        append(writer, Kind::Put, FILES, b"a");
+        append(writer, Kind::Bound, FILES, b"b");
+        append(writer, Kind::Put, OTHERS, b"a");
+    });
+    let (files, others) = (Files::new(FILES), Files::new(OTHERS));
+    let (_, found) = open(&image, &[&files, &others]).expect("opens");
+    assert_eq!(files.rescans.load(Ordering::Relaxed), 1);
+    assert_eq!((files.slots().len(), others.slots().len()), (2, 1), "nothing is lost in the second pass");
+    assert_eq!((found.records, found.resolved.accepted), (3, 3));
+}
+
+#[test]
+fn the_check_asks_the_same_systems_and_changes_nothing() {
+    let mut slots = Vec::new();
+    let mut at = Extent::new(0, 0);
+    let mut image = region(|writer| {
+        slots = vec![append(writer, Kind::Put, FILES, b"a"), append(writer, Kind::Put, OTHERS, b"a")];
+        let heap = writer.heap();
+        at = heap.all_extents(slots[1], &heap.record(slots[1]).expect("whole")).expect("whole")[0];
+        writer.commit_now().expect("commits");
+        writer.heap().mark_slabs(1).expect("marks");
+    });
+    let check = |image: &Vec<u8>| {
+        let tenants: Vec<Arc<dyn Tenant>> = vec![Files::new(FILES), Files::new(OTHERS)];
+        RegionCheck::run(SimMedia::from_image(image.clone(), SimOptions::default()), tenants).expect("checks")
+    };
+    let whole = check(&image);
+    assert!(whole.is_clean() && whole.keys == 2, "{whole:?}");
+    image[at.off as usize] ^= 1;
+    let found = check(&image);
+    let named: Vec<_> = found.findings.iter().map(|finding| (finding.slot, finding.named.clone())).collect();
+    assert_eq!(named, [(slots[1], Some((OTHERS, b"a".to_vec())))]);
+    // A slot that nobody can name may be anyone's: everyone is told.
+    image[slots[0].off() as usize + 8..][..60].fill(0xff);
+    let (files, others) = (Files::new(FILES), Files::new(OTHERS));
+    let (_, found) = open(&image, &[&files, &others]).expect("opens");
+    assert_eq!((found.damaged.len(), files.slots().len(), others.slots().len()), (1, 0, 1));
+    let told = [files, others].map(|tenant| tenant.unnamed.load(Ordering::Relaxed));
+    assert_eq!(told, [1, 1]);
+}
+
+/// Owns nothing that the compactor could move.
+struct Nobody;
+
+impl Owner for Nobody {
+    fn begin_move(&self, _: Named, _: SlotId, _: &mut dyn FnMut()) -> bool {
+        false
+    }
+
+    fn end_move(&self, _: Named, _: SlotId, _: SlotId) -> bool {
+        false
+    }
+
+    fn abort_move(&self, _: Named) {}
+
+    fn forget(&self, _: &mut [Gone]) {}
+}
+
+#[test]
+fn a_slab_with_an_unreadable_slot_stays_if_a_system_wants_the_damage_known() {
+    let mut slot = SlotId(0);
+    let mut image = region(|writer| {
+        slot = append(writer, Kind::Put, FILES, b"a");
+        writer.commit_now().expect("commits");
+        writer.heap().mark_slabs(1).expect("marks");
+    });
+    image[slot.off() as usize + 8..][..60].fill(0xff);
+    for pins in [true, false] {
+        let files = Arc::new(Files { pins, ..Arc::into_inner(Files::new(FILES)).expect("the only one") });
+        let (heap, found) = open(&image, &[&files]).expect("opens");
+        assert_eq!(found.damaged.len(), 1);
+        Compactor::new(Arc::clone(&heap)).step(&Nobody, CompactGoal::DENSE, 1 << 20).expect("steps");
+        assert_eq!(heap.runs().get(slot.run()).used_for() == RunUse::Slab, pins);
+    }
+}
