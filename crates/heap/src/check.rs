@@ -11,14 +11,13 @@ use crate::heap::Heap;
 use crate::layout::{RECORD_SIZE, RunId, SlotId};
 use crate::record::{Kind, RecordView};
 use crate::recover::{DamagedCopies, Opening, Scanned};
-use crate::region::resolve;
+use crate::scan::Scan;
 use crate::spaces;
-use crate::tenant::{Keeper, Tenant, Tenants};
+use crate::tenant::{Keeper, Tenant};
 use landfall_media::{Extent, Media, RUN_SIZE};
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Damaged keys and slots that are listed; more are counted.
 pub const FINDINGS_MAX: usize = 100_000;
@@ -81,9 +80,7 @@ impl Checked {
 /// A check under way.
 #[derive(Debug)]
 pub struct RegionCheck {
-    opening: Opening,
-    tenants: Tenants,
-    next_unit: AtomicUsize,
+    scan: Scan,
     used: Mutex<BTreeSet<RunId>>,
     report: Mutex<Checked>,
 }
@@ -94,17 +91,14 @@ impl RegionCheck {
     /// # Errors
     /// All the ways in which this is not a region that can be opened.
     pub fn begin(media: Arc<dyn Media>, tenants: Vec<Arc<dyn Tenant>>) -> Result<Self, HeapError> {
-        let opening = Opening::begin_read_only(media)?;
-        let tenants = Tenants::new(tenants, opening.heap())?;
-        tenants.iter().for_each(|tenant| tenant.begin(opening.heap(), opening.units()));
+        let scan = Scan::begin(Opening::begin_read_only(media)?, tenants)?;
         let report = Checked {
-            bytes: opening.heap().geometry().bytes(),
-            slabs: opening.units().len() as u64,
-            copies: opening.damaged_copies.clone(),
+            bytes: scan.heap().geometry().bytes(),
+            slabs: scan.opening.units().len() as u64,
+            copies: scan.opening.damaged_copies.clone(),
             ..Checked::default()
         };
-        let next_unit = AtomicUsize::new(0);
-        Ok(Self { opening, tenants, next_unit, used: Mutex::default(), report: Mutex::new(report) })
+        Ok(Self { scan, used: Mutex::default(), report: Mutex::new(report) })
     }
 
     /// Reads the next slab; false when none is left.
@@ -112,13 +106,8 @@ impl RegionCheck {
     /// # Errors
     /// [`HeapError::Foreign`] if a record belongs to none of the tenants; the medium's.
     pub fn scan_some(&self) -> Result<bool, HeapError> {
-        let index = self.next_unit.fetch_add(1, Ordering::Relaxed);
-        let Some(unit) = self.opening.units().get(index) else { return Ok(false) };
-        let mut takers = self.tenants.slab(self.opening.heap());
-        let scanned = self.opening.scan(unit, |found, view| takers.take(&found, view))?;
-        takers.end()?;
-        self.tenants.take_damaged(&scanned);
-        self.used.lock().insert(unit.run);
+        let Some((run, scanned)) = self.scan.scan_next()? else { return Ok(false) };
+        self.used.lock().insert(run);
         self.note(scanned);
         Ok(true)
     }
@@ -143,7 +132,7 @@ impl RegionCheck {
     /// # Errors
     /// The medium's.
     pub fn gather_some(&self) -> Result<bool, HeapError> {
-        self.tenants.some(|tenant| tenant.gather_some(self.opening.heap()))
+        self.scan.gather_some()
     }
 
     /// Settles what was not acknowledged when the region was last written, as recovery would.
@@ -151,8 +140,8 @@ impl RegionCheck {
     /// # Errors
     /// As [`Self::scan_some`].
     pub fn settle(&mut self) -> Result<(), HeapError> {
-        let resolved = resolve(&mut self.opening, &self.tenants)?;
-        self.tenants.settle(self.opening.heap())?;
+        let resolved = self.scan.resolve()?;
+        self.scan.tenants.settle(self.scan.heap())?;
         let report = self.report.get_mut();
         report.records += resolved.accepted;
         report.unacknowledged = resolved.rejected;
@@ -164,16 +153,16 @@ impl RegionCheck {
     /// # Errors
     /// The medium's.
     pub fn verify_some(&self) -> Result<bool, HeapError> {
-        self.tenants.some(|tenant| tenant.current_some(self))
+        self.scan.current_some(self)
     }
 
     /// What a person would call a record, if its system has a name for it.
     pub fn describe(&self, space: u8, key: &[u8]) -> Option<String> {
-        self.tenants.of(space)?.describe(space, key)
+        self.scan.tenants.of(space)?.describe(space, key)
     }
 
     fn verify_record(&self, slot: SlotId, view: &RecordView<'_>) -> Result<(), HeapError> {
-        let heap = self.opening.heap();
+        let heap = self.scan.heap();
         let named = heap
             .key_holds(view)?
             .then(|| heap.key(view).map(|key| (view.space(), key.to_vec())))
@@ -220,9 +209,9 @@ impl RegionCheck {
     /// # Errors
     /// The medium's.
     pub fn names_of(&self, hashes: &BTreeSet<u64>) -> Result<BTreeSet<(u8, Vec<u8>)>, HeapError> {
-        let (heap, mut names) = (self.opening.heap(), BTreeSet::new());
-        for unit in self.opening.units() {
-            self.opening.scan(unit, |found, view| {
+        let (heap, mut names) = (self.scan.heap(), BTreeSet::new());
+        for unit in self.scan.opening.units() {
+            self.scan.opening.scan(unit, |found, view| {
                 if hashes.contains(&found.hash)
                     && let Ok(key) = heap.key(view)
                     && heap.hash(found.space, key) == found.hash
@@ -237,7 +226,7 @@ impl RegionCheck {
     /// What the check has found so far; all of it once [`Self::verify_some`] has returned false.
     pub fn report(&self) -> Checked {
         let mut report = self.report.lock().clone();
-        report.stale = self.tenants.iter().map(Tenant::stale).sum();
+        report.stale = self.scan.tenants.iter().map(Tenant::stale).sum();
         report.used_bytes = self.used.lock().len() as u64 * RUN_SIZE;
         report.correctable.sort_unstable();
         report.findings.sort_unstable_by_key(|finding| finding.slot);
@@ -260,7 +249,7 @@ impl RegionCheck {
 
 impl Keeper for RegionCheck {
     fn heap(&self) -> &Heap {
-        self.opening.heap()
+        self.scan.heap()
     }
 
     fn keep(
@@ -268,7 +257,7 @@ impl Keeper for RegionCheck {
         slot: SlotId,
         also: &mut dyn FnMut(&RecordView<'_>) -> Result<bool, HeapError>,
     ) -> Result<bool, HeapError> {
-        let verified = self.opening.with_record(slot, |view| {
+        let verified = self.scan.opening.with_record(slot, |view| {
             let is_kept = also(view)?;
             if is_kept {
                 self.verify_record(slot, view)?;

@@ -28,6 +28,7 @@ mod recover;
 mod referrers;
 mod region;
 mod runs;
+mod scan;
 mod scrub;
 mod slabs;
 mod space;

@@ -9,13 +9,13 @@
 use crate::error::{Damage, HeapError};
 use crate::heap::Heap;
 use crate::layout::SlotId;
-use crate::record::{RecordView, Slot};
+use crate::record::RecordView;
 use crate::recover::{DamagedSlot, Opening, Resolved, Scanned};
-use crate::tenant::{Keeper, Tenant, Tenants};
+use crate::scan::Scan;
+use crate::tenant::{Keeper, Tenant};
 use landfall_media::Media;
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// What recovery found.
 #[derive(Clone, Debug, Default)]
@@ -37,9 +37,7 @@ pub struct Recovered {
 /// A region being opened.
 #[derive(Debug)]
 pub struct Region {
-    opening: Opening,
-    tenants: Tenants,
-    next_unit: AtomicUsize,
+    scan: Scan,
     report: Mutex<Recovered>,
 }
 
@@ -50,11 +48,9 @@ impl Region {
     /// All the ways in which the region cannot be opened; [`HeapError::Foreign`] if it says that it may hold records of a
     /// system that is not among them.
     pub fn open(media: Arc<dyn Media>, tenants: Vec<Arc<dyn Tenant>>) -> Result<Self, HeapError> {
-        let opening = Opening::begin(media)?;
-        let tenants = Tenants::new(tenants, opening.heap())?;
-        tenants.iter().for_each(|tenant| tenant.begin(opening.heap(), opening.units()));
-        let report = Recovered { notes: opening.notes.clone(), ..Recovered::default() };
-        Ok(Self { opening, tenants, next_unit: AtomicUsize::new(0), report: Mutex::new(report) })
+        let scan = Scan::begin(Opening::begin(media)?, tenants)?;
+        let report = Recovered { notes: scan.opening.notes.clone(), ..Recovered::default() };
+        Ok(Self { scan, report: Mutex::new(report) })
     }
 
     /// Opens a region on the calling thread alone.
@@ -80,8 +76,7 @@ impl Region {
 
     /// Slabs scanned or begun, and slabs in all: for showing progress.
     pub fn progress(&self) -> (usize, usize) {
-        let total = self.opening.units().len();
-        (self.next_unit.load(Ordering::Relaxed).min(total), total)
+        self.scan.progress()
     }
 
     /// Scans the next slab; false when none is left.
@@ -89,12 +84,7 @@ impl Region {
     /// # Errors
     /// [`HeapError::Foreign`] if a record belongs to none of the tenants; the medium's.
     pub fn scan_some(&self) -> Result<bool, HeapError> {
-        let index = self.next_unit.fetch_add(1, Ordering::Relaxed);
-        let Some(unit) = self.opening.units().get(index) else { return Ok(false) };
-        let mut takers = self.tenants.slab(self.opening.heap());
-        let scanned = self.opening.scan(unit, |found, view| takers.take(&found, view))?;
-        takers.end()?;
-        self.tenants.take_damaged(&scanned);
+        let Some((_, scanned)) = self.scan.scan_next()? else { return Ok(false) };
         self.add_report(scanned);
         Ok(true)
     }
@@ -113,7 +103,7 @@ impl Region {
     /// # Errors
     /// The medium's.
     pub fn gather_some(&self) -> Result<bool, HeapError> {
-        self.tenants.some(|tenant| tenant.gather_some(self.opening.heap()))
+        self.scan.gather_some()
     }
 
     /// Settles what lies above the watermarks. True: what was found changes which records count (a flush mark), so that
@@ -122,19 +112,18 @@ impl Region {
     /// # Errors
     /// As [`Self::scan_some`].
     pub fn settle(&mut self) -> Result<bool, HeapError> {
-        let resolved = resolve(&mut self.opening, &self.tenants)?;
+        let resolved = self.scan.resolve()?;
         let report = self.report.get_mut();
         if resolved != Resolved::default() {
             report.resolved = resolved;
         }
-        if self.tenants.iter().any(Tenant::must_rescan) {
-            self.tenants.iter().for_each(Tenant::restart);
+        if self.scan.tenants.iter().any(Tenant::must_rescan) {
+            self.scan.restart();
             report.records = 0;
             report.damaged.clear();
-            self.next_unit.store(0, Ordering::Relaxed);
             return Ok(true);
         }
-        report.damaged.extend(self.tenants.settle(self.opening.heap())?);
+        report.damaged.extend(self.scan.tenants.settle(self.scan.heap())?);
         Ok(false)
     }
 
@@ -143,7 +132,7 @@ impl Region {
     /// # Errors
     /// The medium's.
     pub fn adopt_some(&self) -> Result<bool, HeapError> {
-        self.tenants.some(|tenant| tenant.current_some(self))
+        self.scan.current_some(self)
     }
 
     /// Has a tenant end some of what is left to do once all current records are counted; false when nothing is left.
@@ -151,7 +140,7 @@ impl Region {
     /// # Errors
     /// The medium's.
     pub fn finish_some(&self) -> Result<bool, HeapError> {
-        self.tenants.some(|tenant| tenant.finish_some(self))
+        self.scan.tenants.some(|tenant| tenant.finish_some(self))
     }
 
     /// Ends recovery: the heap. What no tenant has claimed is free.
@@ -160,8 +149,8 @@ impl Region {
     /// The medium's.
     pub fn finish(self) -> Result<(Arc<Heap>, Recovered), HeapError> {
         let report = self.report.into_inner();
-        let heap = self.opening.finish()?;
-        if self.tenants.iter().any(Tenant::pins_damaged) {
+        let heap = self.scan.opening.finish()?;
+        if self.scan.tenants.iter().any(Tenant::pins_damaged) {
             report.damaged.iter().for_each(|damaged| heap.pin_slab(damaged.slot));
         }
         Ok((heap, report))
@@ -170,7 +159,7 @@ impl Region {
 
 impl Keeper for Region {
     fn heap(&self) -> &Heap {
-        self.opening.heap()
+        self.scan.heap()
     }
 
     fn keep(
@@ -178,11 +167,11 @@ impl Keeper for Region {
         slot: SlotId,
         also: &mut dyn FnMut(&RecordView<'_>) -> Result<bool, HeapError>,
     ) -> Result<bool, HeapError> {
-        let view = self.opening.heap().record(slot)?;
+        let view = self.scan.heap().record(slot)?;
         if !also(&view)? {
             return Ok(false);
         }
-        match self.opening.adopt(slot, &view) {
+        match self.scan.opening.adopt(slot, &view) {
             Ok(()) => Ok(true),
             // The slot stays current, so that its owner answers with an error, not with something older.
             Err(HeapError::Damaged { .. }) => {
@@ -192,23 +181,4 @@ impl Keeper for Region {
             Err(error) => Err(error),
         }
     }
-}
-
-/// Settles the tails and hands what is believed to its owners.
-///
-/// # Errors
-/// [`HeapError::Foreign`], before anything is decided that only the owners of these records could decide.
-pub(crate) fn resolve(opening: &mut Opening, tenants: &Tenants) -> Result<Resolved, HeapError> {
-    for slot in opening.units().iter().flat_map(crate::ScanUnit::tail) {
-        if let Slot::Record(view) = opening.heap().slot(slot)?
-            && tenants.is_foreign(view.space())
-        {
-            return Err(HeapError::Foreign { space: view.space() });
-        }
-    }
-    let mut accepted = Vec::new();
-    let resolved = opening.resolve(tenants, |found, _| accepted.push(found))?;
-    let heap = opening.heap();
-    accepted.iter().try_for_each(|found| tenants.take(heap, found, &heap.record(found.slot)?))?;
-    Ok(resolved)
 }

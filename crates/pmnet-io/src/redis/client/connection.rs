@@ -26,6 +26,14 @@ enum Slot {
     Asleep,
 }
 
+impl Slot {
+    /// The reply has come: it is counted with those that wait.
+    fn make_ready(&mut self, reply: Reply, ready_bytes: &mut usize) {
+        *ready_bytes += reply.capacity();
+        *self = Self::Ready(reply);
+    }
+}
+
 #[derive(Debug, Default)]
 struct Transaction {
     commands: Vec<u8>,
@@ -423,8 +431,7 @@ impl Connection {
         {
             let whole = Reply::whole(constant.to_vec());
             let reply = whole.unwrap_or_else(|| Reply::error("ERR the command was executed"));
-            self.ready_bytes += reply.capacity();
-            *slot = Slot::Ready(reply);
+            slot.make_ready(reply, &mut self.ready_bytes);
         }
         self.flush_slots();
     }
@@ -459,8 +466,7 @@ impl Connection {
             }
             self.blocked = None;
         }
-        self.ready_bytes += reply.capacity();
-        self.slots[at] = Slot::Ready(reply);
+        self.slots[at].make_ready(reply, &mut self.ready_bytes);
         self.flush_slots();
         None
     }
@@ -492,9 +498,7 @@ impl Connection {
         let error = format!("LANDFALL {why}; the command may have been executed or not");
         for slot in &mut self.slots {
             if !matches!(slot, Slot::Ready(_)) {
-                let reply = Reply::error(&error);
-                self.ready_bytes += reply.capacity();
-                *slot = Slot::Ready(reply);
+                slot.make_ready(Reply::error(&error), &mut self.ready_bytes);
             }
         }
         self.manners.closing = true;

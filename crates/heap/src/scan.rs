@@ -1,0 +1,95 @@
+//! What opening and checking a region have in common: slabs and tails are read, and each record is handed to its owner.
+
+use crate::error::HeapError;
+use crate::heap::Heap;
+use crate::layout::RunId;
+use crate::record::Slot;
+use crate::recover::{Opening, Resolved, ScanUnit, Scanned};
+use crate::tenant::{Keeper, Tenant, Tenants};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// A region whose records are being read for the systems that own them.
+#[derive(Debug)]
+pub(crate) struct Scan {
+    pub(crate) opening: Opening,
+    pub(crate) tenants: Tenants,
+    next_unit: AtomicUsize,
+}
+
+impl Scan {
+    /// Begins to read the region for these systems.
+    ///
+    /// # Errors
+    /// [`HeapError::Foreign`] if the region says that it may hold records of a system that is not among them.
+    pub(crate) fn begin(opening: Opening, tenants: Vec<Arc<dyn Tenant>>) -> Result<Self, HeapError> {
+        let tenants = Tenants::new(tenants, opening.heap())?;
+        tenants.iter().for_each(|tenant| tenant.begin(opening.heap(), opening.units()));
+        Ok(Self { opening, tenants, next_unit: AtomicUsize::new(0) })
+    }
+
+    pub(crate) fn heap(&self) -> &Heap {
+        self.opening.heap()
+    }
+
+    /// Slabs scanned or begun, and slabs in all.
+    pub(crate) fn progress(&self) -> (usize, usize) {
+        let total = self.opening.units().len();
+        (self.next_unit.load(Ordering::Relaxed).min(total), total)
+    }
+
+    /// Reads the next slab and hands its records to their owners. `None` when no slab is left.
+    ///
+    /// # Errors
+    /// [`HeapError::Foreign`] if a record belongs to none of the tenants; the medium's.
+    pub(crate) fn scan_next(&self) -> Result<Option<(RunId, Scanned)>, HeapError> {
+        let index = self.next_unit.fetch_add(1, Ordering::Relaxed);
+        let Some(unit) = self.opening.units().get(index) else { return Ok(None) };
+        let mut takers = self.tenants.slab(self.heap());
+        let scanned = self.opening.scan(unit, |found, view| takers.take(&found, view))?;
+        takers.end()?;
+        self.tenants.take_damaged(&scanned);
+        Ok(Some((unit.run, scanned)))
+    }
+
+    /// Has a tenant bring some of what it has gathered in order; false when nothing is left.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub(crate) fn gather_some(&self) -> Result<bool, HeapError> {
+        self.tenants.some(|tenant| tenant.gather_some(self.heap()))
+    }
+
+    /// Has a tenant hand some of its current records to `keeper`; false when none is left.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub(crate) fn current_some(&self, keeper: &dyn Keeper) -> Result<bool, HeapError> {
+        self.tenants.some(|tenant| tenant.current_some(keeper))
+    }
+
+    /// Settles the tails and hands what is believed to its owners.
+    ///
+    /// # Errors
+    /// [`HeapError::Foreign`], before anything is decided that only the owners of these records could decide.
+    pub(crate) fn resolve(&mut self) -> Result<Resolved, HeapError> {
+        for slot in self.opening.units().iter().flat_map(ScanUnit::tail) {
+            if let Slot::Record(view) = self.heap().slot(slot)?
+                && self.tenants.is_foreign(view.space())
+            {
+                return Err(HeapError::Foreign { space: view.space() });
+            }
+        }
+        let mut accepted = Vec::new();
+        let resolved = self.opening.resolve(&self.tenants, |found, _| accepted.push(found))?;
+        let heap = self.heap();
+        accepted.iter().try_for_each(|found| self.tenants.take(heap, found, &heap.record(found.slot)?))?;
+        Ok(resolved)
+    }
+
+    /// Has everything read again: a flush mark was found that changes which records count.
+    pub(crate) fn restart(&mut self) {
+        self.tenants.iter().for_each(Tenant::restart);
+        self.next_unit.store(0, Ordering::Relaxed);
+    }
+}
