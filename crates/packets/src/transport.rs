@@ -492,15 +492,16 @@ impl Transport for PacketTransport {
 
     fn send(&mut self, frames: &mut dyn Frames, conn: ConnId, mut out: Outgoing) -> Option<Outgoing> {
         let id = landfall_net::ConnId(conn.0);
-        for part in out.parts.drain(..) {
+        for part in out.parts() {
             // An error means that the connection has ended: its event is on its way.
-            let _taken = match part {
+            let _taken = match *part {
                 Part::Bytes { start, end } => {
                     self.stack.send_bytes(id, &out.bytes[start as usize..end as usize])
                 }
                 Part::Stored(extent) => self.stack.send_stored(&mut Memory(frames), id, extent, extent.sum()),
             };
         }
+        out.forget_parts();
         if self.stack.queued(id) == 0 || self.stack.is_writable(id) {
             return Some(out);
         }

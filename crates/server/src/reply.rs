@@ -4,7 +4,6 @@ use landfall_heap::{CopyPath, FRAME_SIZE, Gate, Heap, Ticket, Tickets};
 use landfall_kv::Item;
 use landfall_media::{Extent, Sum};
 use landfall_sockets::{Outgoing, Part};
-use smallvec::SmallVec;
 use std::collections::VecDeque;
 
 /// Values up to this length are copied into the reply: an iovec entry of its own would cost more.
@@ -78,7 +77,7 @@ impl Outbox {
             self.queue.push_back(Batch { out, barriers: Tickets::default(), round });
         }
         let (bytes_start, parts_start) =
-            self.queue.back().map_or((0, 0), |batch| (batch.out.bytes.len(), batch.out.parts.len()));
+            self.queue.back().map_or((0, 0), |batch| (batch.out.bytes.len(), batch.out.parts().len()));
         let waits = Tickets::default();
         Reply { outbox: self, heap, round, bytes_start, parts_start, waits, stored: 0, finished: false }
     }
@@ -92,7 +91,7 @@ impl Outbox {
         let mut out = self.queue.pop_front()?.out;
         while self.queue.front().is_some_and(ready) {
             let next = self.queue.pop_front()?.out;
-            append(&mut out, &next);
+            out.append(&next);
             self.recycle(next);
         }
         out.seal_bytes();
@@ -133,18 +132,6 @@ impl Outbox {
         }
         self.bytes = 0;
     }
-}
-
-/// Appends `next` to `out`.
-fn append(out: &mut Outgoing, next: &Outgoing) {
-    out.seal_bytes();
-    let shift = out.bytes.len() as u32;
-    out.bytes.extend_from_slice(&next.bytes);
-    let sealed = next.parts.iter().map(|part| match part {
-        Part::Bytes { start, end } => Part::Bytes { start: start + shift, end: end + shift },
-        stored => *stored,
-    });
-    out.parts.extend(sealed);
 }
 
 /// A reply being written. Finish it with [`Reply::finish`]; one that is dropped unfinished is taken back,
@@ -218,7 +205,7 @@ impl Reply<'_> {
     /// Memory that it takes so far, bytes: protocol bytes, and a word or three for each piece of stored values.
     pub fn memory_len(&self) -> usize {
         let Some(batch) = self.outbox.queue.back() else { return 0 };
-        let pieces = batch.out.parts.len().saturating_sub(self.parts_start);
+        let pieces = batch.out.parts().len().saturating_sub(self.parts_start);
         batch.out.bytes.len() - self.bytes_start + pieces * size_of::<Part>()
     }
 
@@ -237,14 +224,8 @@ impl Reply<'_> {
     pub fn rewind(&mut self) {
         let (bytes_start, parts_start) = (self.bytes_start, self.parts_start);
         let heap = self.heap;
-        let out = self.out();
-        for part in out.parts.drain(parts_start..) {
-            if let Part::Stored(extent) = part {
-                heap.runs().release(extent);
-            }
-        }
-        out.bytes.truncate(bytes_start);
-        clip_parts(out, bytes_start as u32);
+        let taken = self.out().rewind(bytes_start, parts_start);
+        taken.for_each(|extent| heap.runs().release(extent));
         self.stored = 0;
     }
 
@@ -276,7 +257,7 @@ impl Reply<'_> {
             return;
         }
         let spare = self.outbox.spare.pop().unwrap_or_default();
-        let out = split(&mut batch.out, bytes_start, parts_start, spare);
+        let out = batch.out.split_off(bytes_start, parts_start, spare);
         self.outbox.queue.push_back(Batch { out, barriers: waits, round });
     }
 }
@@ -302,45 +283,6 @@ impl Drop for Reply<'_> {
             self.outbox.drop_empty_batch();
         }
     }
-}
-
-/// After a truncation, no part may reach past the bytes that are left.
-fn clip_parts(out: &mut Outgoing, len: u32) {
-    if let Some(Part::Bytes { end, .. }) = out.parts.last_mut() {
-        *end = (*end).min(len);
-    }
-}
-
-/// Moves everything from the given positions on into `tail`, which is empty.
-fn split(out: &mut Outgoing, bytes_start: usize, parts_start: usize, mut tail: Outgoing) -> Outgoing {
-    out.seal_bytes();
-    tail.bytes.extend_from_slice(&out.bytes[bytes_start..]);
-    out.bytes.truncate(bytes_start);
-    let boundary = bytes_start as u32;
-    // Earlier bytes that were not sealed yet share a part with the first of the reply's: it lies just
-    // before `parts_start` if it was begun before the reply, and first among the reply's parts if not.
-    if let Some(Part::Bytes { end, .. }) = parts_start.checked_sub(1).and_then(|last| out.parts.get_mut(last))
-        && *end > boundary
-    {
-        tail.parts.push(Part::Bytes { start: 0, end: *end - boundary });
-        *end = boundary;
-    }
-    let moved: SmallVec<[Part; 8]> = out.parts.drain(parts_start..).collect();
-    for part in moved {
-        match part {
-            Part::Bytes { start, end } => {
-                if start < boundary {
-                    out.parts.push(Part::Bytes { start, end: end.min(boundary) });
-                }
-                if end > boundary {
-                    let start = start.max(boundary) - boundary;
-                    tail.parts.push(Part::Bytes { start, end: end - boundary });
-                }
-            }
-            stored => tail.parts.push(stored),
-        }
-    }
-    tail
 }
 
 #[cfg(test)]
@@ -399,10 +341,15 @@ pub(crate) mod tests {
     /// What an outgoing reply sends; its byte parts must tile its bytes.
     fn tokens(out: &Outgoing) -> Vec<Token> {
         let (mut tokens, mut at) = (Vec::new(), 0);
-        for part in &out.parts {
+        for part in out.parts() {
             match *part {
                 Part::Bytes { start, end } => {
-                    assert!(start == at && end > start, "parts {:?} of {} bytes", out.parts, out.bytes.len());
+                    assert!(
+                        start == at && end > start,
+                        "parts {:?} of {} bytes",
+                        out.parts(),
+                        out.bytes.len()
+                    );
                     tokens.extend(
                         out.bytes[start as usize..end as usize].iter().map(|byte| Token::Byte(*byte)),
                     );
@@ -602,7 +549,7 @@ pub(crate) mod tests {
             for batch in &self.outbox.queue {
                 let past_end = |part: &Part| matches!(part, Part::Bytes { end, .. } if *end as usize > batch.out.bytes.len());
                 assert!(
-                    !batch.out.parts.iter().any(past_end),
+                    !batch.out.parts().iter().any(past_end),
                     "no part reaches past the bytes that are left"
                 );
             }
@@ -630,6 +577,25 @@ pub(crate) mod tests {
         reply.bytes().extend_from_slice(text);
         waits.iter().for_each(|ticket| Gated::new((), *ticket).open(&mut reply));
         reply.finish();
+    }
+
+    /// A buffer may have ended in a stored value, with as many parts and bytes, in the replies that it held before.
+    #[test]
+    fn bytes_behind_a_value_are_sent_whatever_the_buffer_held_before() {
+        let value = Extent::new(0, 3);
+        let mut out = Outgoing::new();
+        out.bytes.extend_from_slice(b"$6\r\n1234567");
+        out.push_stored(value);
+        out.push_stored(value);
+        out.clear();
+        out.bytes.extend_from_slice(b"+OK\r\n");
+        let mut next = Outgoing::new();
+        next.bytes.extend_from_slice(b"$3\r\n");
+        next.push_stored(value);
+        next.bytes.extend_from_slice(b"\r\n");
+        out.append(&next);
+        out.seal_bytes();
+        assert_eq!(out.parts().last(), Some(&Part::Bytes { start: 9, end: 11 }));
     }
 
     #[test]

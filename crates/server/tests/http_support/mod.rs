@@ -203,7 +203,7 @@ impl Rig {
 
     fn read(&self, out: &Outgoing, into: &mut Vec<u8>) {
         let heap = self.shared.engine.heap();
-        for part in &out.parts {
+        for part in out.parts() {
             match part {
                 Part::Bytes { start, end } => {
                     into.extend_from_slice(&out.bytes[*start as usize..*end as usize])

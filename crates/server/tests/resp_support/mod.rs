@@ -232,7 +232,7 @@ impl<'s> Worker<'s> {
 fn flatten(shared: &Shared, out: &Outgoing) -> Vec<u8> {
     let heap = shared.engine.heap();
     let mut bytes = Vec::new();
-    for part in &out.parts {
+    for part in out.parts() {
         match part {
             Part::Bytes { start, end } => bytes.extend_from_slice(&out.bytes[*start as usize..*end as usize]),
             Part::Stored(extent) => {

@@ -121,7 +121,7 @@ impl Pinned {
         self.advance(0);
         self.pieces.clear();
         let mut skip = self.part_sent;
-        let parts = self.out.parts.iter().skip(self.part).take(SEND_PIECES_MAX);
+        let parts = self.out.parts().iter().skip(self.part).take(SEND_PIECES_MAX);
         self.pieces.extend(parts.map(|part| piece(&self.out.bytes, region, *part, mem::take(&mut skip))));
         let bytes = self.clip(SEND_BYTES_MAX);
         self.header.msg_iov = self.pieces.as_mut_ptr();
@@ -147,7 +147,7 @@ impl Pinned {
     fn advance(&mut self, sent: usize) {
         self.sent += sent;
         self.part_sent += sent;
-        while let Some(part) = self.out.parts.get(self.part) {
+        while let Some(part) = self.out.parts().get(self.part) {
             let len = part_len(*part);
             if self.part_sent < len {
                 return;
