@@ -31,7 +31,9 @@ impl Worker {
         }
     }
 
-    /// Has unfinished requests return half of what they hold, if a write has found no room.
+    /// Has unfinished requests return half of what they hold, if a write has found no room. Complete requests come first:
+    /// the fastest of the others, which is spared otherwise, returns its space when nobody else has any to return. What it
+    /// holds may lie scattered over far more runs than it fills.
     fn return_wanted(&mut self) {
         if self.heap.take_return_wanted() {
             self.shared.wake_all();
@@ -39,12 +41,28 @@ impl Worker {
         let returns = self.heap.returns();
         if std::mem::replace(&mut self.returned, returns) != returns {
             let unfinished = self.heap.unfinished_bytes() / 2;
-            self.close_slowest(Excess { unauthenticated: 0, unfinished });
+            if !self.close_slowest(Excess { unauthenticated: 0, unfinished }) {
+                self.close_largest();
+            }
         }
     }
 
-    /// Closes those that move least until the excess is given back, as far as it is this worker's.
-    fn close_slowest(&mut self, excess: Excess) {
+    /// Closes whoever's unfinished request holds most, if that is worth it.
+    fn close_largest(&mut self) {
+        let largest = self.conns.values().max_by_key(|conn| conn.held.bytes);
+        let Some(conn) = largest.filter(|conn| conn.held.bytes >= STARVING_MIN as u64) else { return };
+        let (id, bytes) = (conn.id, conn.held.bytes);
+        tracing::warn!(
+            conn = id.0,
+            bytes,
+            "a complete write has no room: the largest unfinished request is refused"
+        );
+        self.refuse(id, Conn::refuse_unfinished);
+    }
+
+    /// Closes those that move least until the excess is given back, as far as it is this worker's. False if there is nobody
+    /// to close.
+    fn close_slowest(&mut self, excess: Excess) -> bool {
         let now_ms = self.now_ns / 1_000_000;
         let holder = |conn: &Conn| Holder { id: conn.id, held: conn.held, rate: conn.arriving.rate(now_ms) };
         let holders: Vec<Holder> = self.conns.values().map(|conn| holder(conn)).collect();
@@ -55,9 +73,11 @@ impl Worker {
         if let Some(first) = chosen.first() {
             tracing::warn!(conn = first.0, closed = chosen.len(), "unfinished requests hold too much");
         }
+        let closes = !chosen.is_empty();
         for id in chosen {
             self.refuse(id, Conn::refuse_unfinished);
         }
+        closes
     }
 
     /// Refuses a connection's unfinished request.
@@ -88,7 +108,8 @@ impl Worker {
         let Some(conn) = largest.filter(|conn| conn.inbox.len() >= STARVING_MIN) else {
             // Many short ones may hold as much.
             let unfinished = self.heap.unfinished_bytes() / 2;
-            return self.close_slowest(Excess { unauthenticated: 0, unfinished });
+            self.close_slowest(Excess { unauthenticated: 0, unfinished });
+            return;
         };
         let (id, bytes) = (conn.id, conn.inbox.len());
         tracing::warn!(conn = id.0, bytes, "no landing space: the largest unfinished request is refused");
