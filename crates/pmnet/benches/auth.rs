@@ -1,4 +1,4 @@
-//! What a tag costs: sealing and opening an update of 100 and 1000 bytes.
+//! Cost of a tag: sealing and opening an update of 100 and of 1000 bytes.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use landfall_pmnet::auth::{Ends, Guard, Key};

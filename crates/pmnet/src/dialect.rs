@@ -1,45 +1,46 @@
-//! What a device's clients and servers speak: Landfall's extensions, or the authors' public release.
+//! The protocol that a device's clients and servers speak: Landfall's extensions, or the authors' public release.
 //!
-//! Everything in which a device treats the release otherwise is decided here, from a header and a session's [`Standing`]. What the
-//! release does, and what follows: `docs/format/pmnet.md`, "Foreign clients and servers".
+//! Every decision in which a device treats the release differently is made here, from a header and a session's
+//! [`Standing`]. What the release does, and what follows from that: `docs/format/pmnet.md`, "Foreign clients and
+//! servers".
 
 use crate::log::Standing;
 use crate::wire::{FIRST_BYPASS, Header, SENT_AGAIN};
 
-/// Who is on both sides of a device.
+/// Which protocol the two sides of a device speak.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Dialect {
-    /// Landfall's clients and servers.
+    /// Clients and servers are Landfall's.
     #[default]
     Landfall,
-    /// The release's clients, and Landfall's, in front of a Landfall server that takes foreign sessions
+    /// Clients are the release's or Landfall's. The server is Landfall's, and accepts foreign sessions
     /// ([`crate::ServerConfig::foreign`]).
     ForeignClients,
-    /// The release's clients and servers. Its servers take every session, answer updates one by one as they come, and take every
-    /// packet for a request.
+    /// Clients and servers are the release's. Such a server accepts every session, answers each update when it
+    /// arrives, and treats every packet as a request.
     ForeignBoth,
 }
 
 impl Dialect {
-    /// Whether servers may be asked whether they live: the release's take that for a request.
+    /// Whether the device may send heartbeats to servers. A server of the release treats a heartbeat as a request.
     pub(crate) const fn asks_servers(self) -> bool {
         !matches!(self, Self::ForeignBoth)
     }
 
-    /// Whether acknowledgements may be joined: the release's clients know no joint one.
+    /// Whether acknowledgements may be joined. Clients of the release do not know joint ACKs.
     pub(crate) const fn joins(self) -> bool {
         matches!(self, Self::Landfall)
     }
 
-    /// Whether servers apply the updates of a session in order, as a read cache needs it.
+    /// Whether servers apply the updates of a session in order, which a read cache relies on.
     pub(crate) const fn has_order(self) -> bool {
         !matches!(self, Self::ForeignBoth)
     }
 
-    /// Whether an update may be logged, and so acknowledged before its server has it.
+    /// Whether an update may be logged, and therefore acknowledged before its server has it.
     ///
-    /// Number 0 is a foreign session's first. Whether a Landfall server takes the session is known once it has answered that; a
-    /// server without foreign sessions never does.
+    /// Number 0 is a foreign session's first update. A Landfall server answers it if it accepts the session, and
+    /// only then later updates may be logged. A server without foreign sessions never answers it.
     pub(crate) fn logs(self, header: &Header, standing: impl FnOnce() -> Standing) -> bool {
         match self {
             Self::Landfall => header.seq > 0,
@@ -50,13 +51,13 @@ impl Dialect {
         }
     }
 
-    /// Whether a packet of a client's begins a session in place of another one with its name.
+    /// Whether a client's packet begins a session and replaces an older session of the same name.
     pub(crate) fn begins(self, header: &Header) -> bool {
         matches!(self, Self::ForeignClients) && header.is_foreign() && header.seq == 0
     }
 
-    /// Whether a server's *response* confirms every update of the session up to its number: a Landfall server answers a foreign
-    /// session in the order of its one numbering.
+    /// Whether a server's *response* confirms every update of the session up to its number. It does from a Landfall
+    /// server, which answers a foreign session in the order of the session's single numbering.
     pub(crate) fn response_confirms_all(self, seq: u32) -> bool {
         matches!(self, Self::ForeignClients) && seq < FIRST_BYPASS
     }
@@ -66,12 +67,13 @@ impl Dialect {
         matches!(self, Self::ForeignClients) && header.is_foreign() && header.seq < FIRST_BYPASS
     }
 
-    /// Whether a server is told that no log has what it asks for.
+    /// Whether the device tells a server that no log has the update that the server asks for.
     pub(crate) const fn tells_absence(self) -> bool {
         matches!(self, Self::ForeignClients)
     }
 
-    /// An update as it is sent again: one of a foreign session says that it comes from a log.
+    /// Marks an update that is sent again, if it belongs to a foreign session: the mark says that a log sends it.
+    /// True if it was marked.
     pub(crate) fn mark(self, update: &mut [u8]) -> bool {
         let is_foreign = Header::parse(update).is_ok_and(|header| header.is_foreign());
         let marks = matches!(self, Self::ForeignClients) && is_foreign;
@@ -92,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn an_update_is_logged_early_only_where_its_server_takes_the_session() {
+    fn an_update_is_logged_early_only_if_its_server_accepts_the_session() {
         let (unknown, heard) = (Standing::Unknown, Standing::Heard);
         for (dialect, header, standing, logs) in [
             (Dialect::Landfall, foreign(0), heard, false),

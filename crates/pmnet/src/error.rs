@@ -1,33 +1,33 @@
-//! What can be wrong with a packet.
+//! Errors of packet parsing ([`WireError`]) and of the device's log ([`LogError`]).
 
-/// Why bytes are not a PMNet packet that is understood. Blame: the peer, or the network.
+/// Why bytes cannot be parsed as a PMNet packet. Blame: the peer, or the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WireError {
-    /// Shorter than header and extension of its type.
+    /// The packet is shorter than the header and the extension of its type.
     #[error("a packet of {len} bytes is shorter than the {needed} of its type")]
     Short {
-        /// Bytes there.
+        /// Bytes received.
         len: usize,
-        /// Bytes needed.
+        /// Bytes that the packet's type needs.
         needed: usize,
     },
-    /// Fields that contradict each other or are out of their range.
+    /// A field is out of range, or contradicts another field.
     #[error("{what} is out of its range")]
     Field {
-        /// Which field.
+        /// The field's name.
         what: &'static str,
     },
 }
 
-/// Why the log cannot go on.
+/// Why a log operation failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LogError {
-    /// From the heap.
+    /// The heap reported an error.
     #[error(transparent)]
     Heap(#[from] landfall_heap::HeapError),
-    /// From the medium.
+    /// The medium reported an error.
     #[error(transparent)]
     Media(#[from] landfall_media::MediaError),
 }

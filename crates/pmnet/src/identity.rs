@@ -1,21 +1,21 @@
-//! Who sends what: addresses, sessions, updates.
+//! What identifies packets: the addresses of a flow, the key of a session, the identity of an update.
 
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-/// Both ends of what a client sends to a server.
+/// A client's and a server's address. Together they name the packets between the two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Flow {
     /// The client's address and port.
     pub client: SocketAddr,
-    /// The server's.
+    /// The server's address and port.
     pub server: SocketAddr,
 }
 
 impl Flow {
-    /// Bytes of [`Self::to_bytes`].
+    /// Length of [`Self::to_bytes`].
     pub const BYTES: usize = 36;
 
-    /// As records name it: address (16, IPv4 mapped) and port (2, little-endian), of the client, then of the server.
+    /// The form in records: address (16, IPv4 mapped) and port (2, little-endian) of the client, then of the server.
     pub fn to_bytes(self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
         for (half, end) in bytes.chunks_exact_mut(18).zip([self.client, self.server]) {
@@ -25,7 +25,7 @@ impl Flow {
         bytes
     }
 
-    /// The reverse of [`Self::to_bytes`].
+    /// Reads what [`Self::to_bytes`] writes.
     pub fn from_bytes(bytes: &[u8; Self::BYTES]) -> Self {
         let end = |half: &[u8]| {
             let octets: [u8; 16] = half[..16].try_into().expect("sixteen bytes");
@@ -36,7 +36,7 @@ impl Flow {
     }
 }
 
-/// 16 octets of any address, IPv4 mapped.
+/// An IP address as 16 octets; IPv4 is mapped into IPv6.
 pub(crate) fn octets(address: IpAddr) -> [u8; 16] {
     match address {
         IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
@@ -44,7 +44,7 @@ pub(crate) fn octets(address: IpAddr) -> [u8; 16] {
     }
 }
 
-/// A session as its server knows it.
+/// Identifies a session at its server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SessionKey {
     /// The client's address and port.
@@ -53,22 +53,22 @@ pub struct SessionKey {
     pub session: u16,
 }
 
-/// An update: nothing else about it says which one it is, its hash least of all.
+/// Identifies an update. Nothing else does; in particular, the packet's hash does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Identity {
-    /// Who sends it to whom.
+    /// The client that sends it and the server that receives it.
     pub flow: Flow,
     /// The session.
     pub session: u16,
-    /// Its number in the session.
+    /// Its sequence number in the session.
     pub seq: u32,
 }
 
 impl Identity {
-    /// Bytes of [`Self::to_bytes`]: the key of a log entry's record.
+    /// Length of [`Self::to_bytes`], which is the key of a log entry's record.
     pub const BYTES: usize = Flow::BYTES + 6;
 
-    /// Flow, session (2), number (4), little-endian.
+    /// The flow's bytes, session (2) and sequence number (4), little-endian.
     pub fn to_bytes(self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
         bytes[..Flow::BYTES].copy_from_slice(&self.flow.to_bytes());
@@ -77,7 +77,7 @@ impl Identity {
         bytes
     }
 
-    /// The reverse; `None` for another number of bytes.
+    /// Reads what [`Self::to_bytes`] writes; `None` if the length differs.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; Self::BYTES] = bytes.try_into().ok()?;
         let flow = Flow::from_bytes(bytes[..Flow::BYTES].try_into().ok()?);
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn identities_survive_their_bytes() {
+    fn identities_round_trip_through_their_bytes() {
         for (client, server) in [("10.0.0.1:40000", "10.0.0.2:51000"), ("[fd00::1]:1", "[fd00::2]:52000")] {
             let flow = Flow { client: client.parse().unwrap(), server: server.parse().unwrap() };
             let identity = Identity { flow, session: 0xabcd, seq: 0x0102_0304 };

@@ -1,16 +1,16 @@
-//! PMNet: an in-network log that acknowledges updates before the server has seen them.
+//! PMNet: an in-network log that acknowledges updates before they reach the server.
 //!
-//! Source: Seemakhupt et al., *PMNet: In-Network Data Persistence*, ISCA 2021. The state machines here do no I/O, read
-//! no clock and draw no entropy: packets and the time go in, packets and events come out.
+//! Source: Seemakhupt et al., *PMNet: In-Network Data Persistence*, ISCA 2021. The state machines here do no I/O,
+//! read no clock and draw no entropy. Packets and the time go in; packets and events come out.
 //!
-//! - [`device::Device`]: the pipeline between clients and servers.
-//! - [`log::Log`]: updates in persistent memory, by identity.
-//! - [`paths::Paths`]: a relay's ports for clients, and when they are given back.
-//! - [`Client`]: a session's end at the client: order, fragments, acknowledgements, repetition.
-//! - [`Server`]: all sessions of a server: order, applied exactly once, answers.
-//! - [`cache`]: a device's read cache, and what it must know of requests.
-//! - [`auth`]: optional tags; with them, nobody without the key is believed.
-//! - [`wire`]: the packets. Byte tables, and what each party does with which packet: `docs/format/pmnet.md`.
+//! - [`device::Device`]: the packet pipeline of a device between clients and servers.
+//! - [`log::Log`]: updates in persistent memory, indexed by identity.
+//! - [`paths::Paths`]: the ports that a relay assigns to clients, and when each port is released.
+//! - [`Client`]: the client's end of a session: order, fragments, acknowledgements, retransmission.
+//! - [`Server`]: all sessions of a server. It applies each update in order and exactly once, and answers reads.
+//! - [`cache`]: a device's read cache, and the codecs through which it understands requests.
+//! - [`auth`]: optional tags. With a shared key, packets from senders without the key are rejected.
+//! - [`wire`]: the packets. Byte tables, and how each party handles each packet: `docs/format/pmnet.md`.
 
 #![forbid(unsafe_code)]
 
@@ -34,5 +34,5 @@ pub use identity::{Flow, Identity, SessionKey};
 pub use landfall_net::Instant;
 pub use server::{Server, ServerConfig, SessionRow, Ticket, Work};
 
-/// UDP ports that PMNet's packets use at one end at least (§IV-A2).
+/// A PMNet packet has a UDP port of this range at one end at least (§IV-A2).
 pub const PORTS: std::ops::RangeInclusive<u16> = 51000..=52000;

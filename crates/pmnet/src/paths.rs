@@ -1,8 +1,9 @@
-//! A relay's paths: which clients get a port towards the server, and when it is given back.
+//! A relay's paths: which clients get a port towards the server, and when the port is released.
 //!
-//! A path begins with a session start, or with an update, and ends when it is no more of use: some time after its last session has ended, or when
-//! nothing has been heard for long. One whose updates are in the log stays. A path that the server has not spoken for gives way to others.
-//! What a removed path means for the log: `docs/format/pmnet.md`.
+//! A path begins with a session start or with an update. It ends some time after its client's last session has
+//! ended, or when nothing has been received for a long time. A path whose client has updates in the log stays. A
+//! path that the server has not confirmed can be evicted. What a removed path means for the log:
+//! `docs/format/pmnet.md`.
 
 use crate::Instant;
 use crate::wire::{FIRST_BYPASS, Header, Packet, kind};
@@ -10,20 +11,20 @@ use core::net::SocketAddr;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// Most paths that are considered where one is to give way.
+/// Most paths that an eviction examines.
 const CANDIDATES_MAX: usize = 64;
 
-/// When paths are given back.
+/// When paths are released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PathLimits {
-    /// After the last session has ended, or if none begins: longer than a packet is under way.
+    /// Lifetime after the last session has ended, or if none begins. Longer than a packet is in the network.
     pub linger: Duration,
-    /// While there are sessions, or may be, and nothing is heard.
+    /// Lifetime without any packet while the client has sessions, or may have some.
     pub idle: Duration,
-    /// The same where no port is left for another client.
+    /// Lifetime without any packet while the client has sessions, if no port is left for another client.
     pub pressed: Duration,
-    /// A path that the server has not spoken for gives way to another client once its own has been silent for so long: longer than
-    /// a packet is under way to the server, but for an unusual one.
+    /// An unconfirmed path can be evicted when its client has been silent for this time. Nearly every packet reaches
+    /// the server faster.
     pub settle: Duration,
 }
 
@@ -38,33 +39,36 @@ impl Default for PathLimits {
     }
 }
 
-/// By what a client gets a path.
+/// The kind of packet for which a client gets a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Opening {
     /// A session start.
     SessionStart,
-    /// An update, or the first bypass of a client that sends no session start. A relay that takes the place of a lost one gets updates
-    /// that other devices of its chain have acknowledged, of sessions that it has not seen begin; anybody else may send them, too.
+    /// An update, or the first bypass of a client that sends no session start. A relay that replaces a lost one
+    /// receives updates of sessions whose start it has not seen, and which other devices of its chain may have
+    /// acknowledged. But anybody else may send such packets, too.
     Request,
 }
 
-/// What becomes of a packet of a client that has no path.
+/// What the relay does with a packet of a client that has no path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
-    /// The client gets a path, if there is one for it: [`Paths::has_room`].
+    /// The client gets a path, if [`Paths::has_room`].
     Opens(Opening),
-    /// It belongs to a session that began elsewhere, if at all: the client is told that there is none.
+    /// The packet belongs to a session that began elsewhere, or never. The client is told that there is no such
+    /// session.
     Refused {
         /// The session.
         session: u16,
         /// The packet's number.
         seq: u32,
     },
-    /// It is dropped.
+    /// The packet is dropped.
     Dropped,
 }
 
-/// What becomes of a packet of a client that has no path. Clients without a session start begin with number 0 or 1.
+/// Decides what happens to a packet of a client that has no path. Clients without a session start begin with number
+/// 0 or 1.
 pub fn admission(payload: &[u8]) -> Admission {
     let Ok(Packet { header, .. }) = Packet::parse(payload) else { return Admission::Dropped };
     let Header { session, seq, .. } = header;
@@ -78,24 +82,25 @@ pub fn admission(payload: &[u8]) -> Admission {
     }
 }
 
-/// Who vouches for a path.
+/// Whether the server has confirmed a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
-    /// Nobody yet: it was opened by this.
+    /// Not yet. The path was opened for this kind of packet.
     Opened(Opening),
-    /// The server has taken a session or an update of it; or it is from before a restart, of which that is not known.
+    /// The server has accepted a session or an update of the path. Paths from before a restart count as confirmed,
+    /// because it is not known.
     Confirmed,
 }
 
-/// What is known of a path.
+/// The state of a path.
 #[derive(Debug)]
 struct Use {
     standing: Standing,
     opened: Instant,
     heard: Instant,
-    /// When it is looked at: not later than it ends.
+    /// When the path is checked for its end. It does not end later without a packet.
     due: Instant,
-    /// Sessions that are open; `None` for a path from before a restart, of which that is not known.
+    /// The client's open sessions; `None` for a path from before a restart, of which they are not known.
     sessions: Option<BTreeSet<u16>>,
 }
 
@@ -106,14 +111,14 @@ pub struct Paths {
     ports: usize,
     known: BTreeMap<SocketAddr, Use>,
     due: BTreeSet<(Instant, SocketAddr)>,
-    /// Those that the server has not spoken for, by when they were opened.
+    /// Unconfirmed paths, by the time when they were opened.
     unconfirmed: BTreeSet<(Instant, SocketAddr)>,
-    /// Of these, those that a request has opened.
+    /// Number of unconfirmed paths that requests have opened.
     requests: usize,
 }
 
 impl Paths {
-    /// None yet, of a relay with so many ports.
+    /// No paths yet, for a relay with this number of ports.
     pub fn new(limits: PathLimits, ports: usize) -> Self {
         Self {
             limits,
@@ -125,28 +130,29 @@ impl Paths {
         }
     }
 
-    /// How many there are.
+    /// Number of paths.
     pub fn len(&self) -> usize {
         self.known.len()
     }
 
-    /// True without any.
+    /// True if there are no paths.
     pub fn is_empty(&self) -> bool {
         self.known.is_empty()
     }
 
-    /// Whether a client may get a path, where there is a port. Those that requests have opened, and that the server has not spoken for,
-    /// may be as many as ports are free beside them: so junk always leaves ports for clients that begin a session.
+    /// Whether a client may get a path, provided that a port is free. Unconfirmed paths that requests have opened
+    /// may be at most as many as free ports remain. So bogus requests always leave ports for clients that begin a
+    /// session.
     pub fn has_room(&self, opening: Opening) -> bool {
         opening == Opening::SessionStart || self.requests < self.ports.saturating_sub(self.known.len())
     }
 
-    /// A client has got one.
+    /// Adds the path of a client.
     pub fn opened(&mut self, client: SocketAddr, opening: Opening, now: Instant) {
         self.insert(client, Standing::Opened(opening), Some(BTreeSet::new()), now);
     }
 
-    /// A client has one from before a restart.
+    /// Adds the path of a client from before a restart.
     pub fn restored(&mut self, client: SocketAddr, now: Instant) {
         self.insert(client, Standing::Confirmed, None, now);
     }
@@ -183,7 +189,7 @@ impl Paths {
         }
     }
 
-    /// For how long a path stays when nothing is heard.
+    /// How long a path lives without any packet.
     fn span(&self, sessions: Option<&BTreeSet<u16>>) -> Duration {
         match sessions {
             Some(sessions) if sessions.is_empty() => self.limits.linger,
@@ -191,22 +197,22 @@ impl Paths {
         }
     }
 
-    /// A client has sent something.
-    pub fn heard(&mut self, client: &SocketAddr, now: Instant) {
+    /// Notes that a client has sent a packet.
+    pub fn client_sent(&mut self, client: &SocketAddr, now: Instant) {
         if let Some(used) = self.known.get_mut(client) {
             used.heard = now;
         }
     }
 
-    /// The server has sent a client something.
-    pub fn told(&mut self, client: &SocketAddr, payload: &[u8], now: Instant) {
+    /// Notes that the server has sent a packet to a client.
+    pub fn server_sent(&mut self, client: &SocketAddr, payload: &[u8], now: Instant) {
         let Some(used) = self.known.get_mut(client) else { return };
         used.heard = now;
         let (Ok(header), Some(sessions)) = (Header::parse(payload), &mut used.sessions) else { return };
         match header.kind {
             kind::SESSION_ENDED | kind::SESSION_REFUSED => {
                 sessions.remove(&header.session);
-                self.look_sooner(client);
+                self.check_sooner(client);
             }
             kind::SESSION_STARTED | kind::SERVER_ACK | kind::RESPONSE => {
                 sessions.insert(header.session);
@@ -216,25 +222,29 @@ impl Paths {
         }
     }
 
-    /// A path may end sooner than it was to be looked at.
-    fn look_sooner(&mut self, client: &SocketAddr) {
+    /// Checks a path earlier than planned if it now ends earlier.
+    fn check_sooner(&mut self, client: &SocketAddr) {
         let Some(used) = self.known.get(client) else { return };
         let ends = used.heard + self.span(used.sessions.as_ref());
         if ends < used.due {
-            self.look_at(*client, ends);
+            self.check_at(*client, ends);
         }
     }
 
-    fn look_at(&mut self, client: SocketAddr, at: Instant) {
+    fn check_at(&mut self, client: SocketAddr, at: Instant) {
         let Some(used) = self.known.get_mut(&client) else { return };
         self.due.remove(&(used.due, client));
         used.due = at;
         self.due.insert((at, client));
     }
 
-    /// No port is left for another client, or no room: a path that the server has not spoken for ends, and is forgotten: the oldest one
-    /// whose client is silent. `is_needed` as in [`Self::expired`].
-    pub fn give_way(&mut self, now: Instant, is_needed: impl Fn(&SocketAddr) -> bool) -> Option<SocketAddr> {
+    /// Removes the oldest unconfirmed path whose client is silent, because another client needs its port or its
+    /// place. `is_needed` as in [`Self::expired`].
+    pub fn evict_unconfirmed(
+        &mut self,
+        now: Instant,
+        is_needed: impl Fn(&SocketAddr) -> bool,
+    ) -> Option<SocketAddr> {
         let settled = |client: &SocketAddr| {
             self.known.get(client).is_some_and(|used| used.heard + self.limits.settle <= now)
         };
@@ -244,9 +254,14 @@ impl Paths {
         Some(client)
     }
 
-    /// No port is left for a client that begins a session: the path of which nothing was heard for longest ends, and is forgotten, if
-    /// that is long enough, whoever has spoken for it. Looks at all of them. `is_needed` as in [`Self::expired`].
-    pub fn give_up(&mut self, now: Instant, is_needed: impl Fn(&SocketAddr) -> bool) -> Option<SocketAddr> {
+    /// Removes the path without packets for the longest time, confirmed or not, because a client that begins a
+    /// session needs a port. `None` if no path has been silent for [`PathLimits::pressed`]. Examines all paths.
+    /// `is_needed` as in [`Self::expired`].
+    pub fn evict_idle(
+        &mut self,
+        now: Instant,
+        is_needed: impl Fn(&SocketAddr) -> bool,
+    ) -> Option<SocketAddr> {
         let silent = self.known.iter().filter(|(_, used)| used.heard + self.limits.pressed <= now);
         let (_, client) = silent
             .map(|(client, used)| (used.heard, *client))
@@ -256,20 +271,21 @@ impl Paths {
         Some(client)
     }
 
-    /// When [`Self::expired`] may have something.
+    /// When [`Self::expired`] may next return a path.
     pub fn next_timeout(&self) -> Option<Instant> {
         self.due.first().map(|(at, _)| *at)
     }
 
-    /// A path that has ended, and is forgotten. `is_needed` says whether something of a client is in the log.
+    /// Removes a path that has ended and returns its client. `is_needed` says whether the log has updates of a
+    /// client.
     pub fn expired(&mut self, now: Instant, is_needed: impl Fn(&SocketAddr) -> bool) -> Option<SocketAddr> {
         while let Some((_, client)) = self.due.first().filter(|(at, _)| *at <= now).copied() {
             let used = self.known.get(&client)?;
             let ends = used.heard + self.span(used.sessions.as_ref());
             if ends > now {
-                self.look_at(client, ends);
+                self.check_at(client, ends);
             } else if is_needed(&client) {
-                self.look_at(client, now + self.limits.linger);
+                self.check_at(client, now + self.limits.linger);
             } else {
                 self.remove(&client);
                 return Some(client);
@@ -333,11 +349,11 @@ mod tests {
     fn a_path_ends_some_time_after_its_last_session() {
         let mut paths = Paths::new(PathLimits::default(), 100);
         paths.opened(client(1), Opening::SessionStart, at(0));
-        paths.told(&client(1), &started(7), at(1));
-        paths.told(&client(1), &started(8), at(1));
-        paths.told(&client(1), &packet(7, 0, Body::SessionEnded), at(2));
+        paths.server_sent(&client(1), &started(7), at(1));
+        paths.server_sent(&client(1), &started(8), at(1));
+        paths.server_sent(&client(1), &packet(7, 0, Body::SessionEnded), at(2));
         assert_eq!(paths.expired(at(3000), |_| false), None, "session 8 is open");
-        paths.told(&client(1), &packet(8, 0, Body::SessionRefused(Refusal::Unknown)), at(3000));
+        paths.server_sent(&client(1), &packet(8, 0, Body::SessionRefused(Refusal::Unknown)), at(3000));
         assert_eq!(paths.expired(at(3009), |_| false), None);
         assert_eq!(paths.expired(at(3010), |_| true), None, "its updates are in the log");
         assert_eq!(paths.expired(at(3020), |_| false), Some(client(1)));
@@ -345,13 +361,13 @@ mod tests {
     }
 
     #[test]
-    fn one_that_no_session_uses_ends_soon_and_one_that_is_silent_late() {
+    fn a_path_without_sessions_ends_soon_and_a_silent_one_late() {
         let mut paths = Paths::new(PathLimits::default(), 100);
         paths.opened(client(1), Opening::SessionStart, at(0));
         paths.opened(client(2), Opening::SessionStart, at(0));
         paths.restored(client(3), at(0));
-        paths.told(&client(2), &started(7), at(5));
-        paths.heard(&client(1), at(9));
+        paths.server_sent(&client(2), &started(7), at(5));
+        paths.client_sent(&client(1), at(9));
         assert_eq!(paths.expired(at(18), |_| false), None);
         assert_eq!(paths.expired(at(19), |_| false), Some(client(1)));
         assert_eq!(paths.expired(at(86_399), |_| false), None);
@@ -360,19 +376,19 @@ mod tests {
     }
 
     #[test]
-    fn where_no_port_is_left_the_one_that_is_silent_for_longest_gives_its_own() {
+    fn without_free_ports_the_path_that_is_silent_for_longest_is_evicted() {
         let mut paths = Paths::new(PathLimits::default(), 100);
         (1..=3).for_each(|number| paths.restored(client(number), at(0)));
-        paths.heard(&client(1), at(5));
-        paths.heard(&client(3), at(10));
-        assert_eq!(paths.give_up(at(3599), |_| false), None);
-        assert_eq!(paths.give_up(at(3607), |needed| *needed == client(2)), Some(client(1)));
-        assert_eq!(paths.give_up(at(3607), |needed| *needed == client(2)), None);
+        paths.client_sent(&client(1), at(5));
+        paths.client_sent(&client(3), at(10));
+        assert_eq!(paths.evict_idle(at(3599), |_| false), None);
+        assert_eq!(paths.evict_idle(at(3607), |needed| *needed == client(2)), Some(client(1)));
+        assert_eq!(paths.evict_idle(at(3607), |needed| *needed == client(2)), None);
         assert_eq!(paths.len(), 2);
     }
 
     #[test]
-    fn requests_that_no_server_has_spoken_for_leave_half_of_the_ports() {
+    fn unconfirmed_requests_leave_half_of_the_ports() {
         let mut paths = Paths::new(PathLimits::default(), 10);
         let mut opened = 0;
         while paths.has_room(Opening::Request) {
@@ -380,26 +396,26 @@ mod tests {
             paths.opened(client(opened), Opening::Request, at(0));
         }
         assert_eq!((opened, paths.has_room(Opening::SessionStart)), (5, true));
-        // One that the server has spoken for makes room for another.
-        paths.told(&client(1), &packet(7, 1, Body::ServerAck), at(0));
+        // A confirmed path makes room for another.
+        paths.server_sent(&client(1), &packet(7, 1, Body::ServerAck), at(0));
         assert!(paths.has_room(Opening::Request));
-        // A refusal does not speak for anybody.
-        paths.told(&client(2), &packet(7, 1, Body::SessionRefused(Refusal::Unknown)), at(0));
+        // A refusal confirms no path.
+        paths.server_sent(&client(2), &packet(7, 1, Body::SessionRefused(Refusal::Unknown)), at(0));
         paths.opened(client(6), Opening::Request, at(0));
         assert!(!paths.has_room(Opening::Request));
     }
 
     #[test]
-    fn paths_that_no_server_has_spoken_for_give_way_the_oldest_first() {
+    fn unconfirmed_paths_are_evicted_oldest_first() {
         let mut paths = Paths::new(PathLimits::default(), 4);
         (1..=4).for_each(|number| paths.opened(client(number), Opening::Request, at(u64::from(number))));
-        paths.told(&client(1), &started(7), at(5));
-        paths.heard(&client(2), at(9));
-        assert_eq!(paths.give_way(at(9), |needed| *needed == client(3)), Some(client(4)));
-        assert_eq!(paths.give_way(at(9), |needed| *needed == client(3)), None, "2 was heard just now");
-        assert_eq!(paths.give_way(at(10), |_| false), Some(client(2)));
-        assert_eq!(paths.give_way(at(10), |_| false), Some(client(3)));
-        assert_eq!(paths.give_way(at(3000), |_| false), None, "the server has spoken for 1");
+        paths.server_sent(&client(1), &started(7), at(5));
+        paths.client_sent(&client(2), at(9));
+        assert_eq!(paths.evict_unconfirmed(at(9), |needed| *needed == client(3)), Some(client(4)));
+        assert_eq!(paths.evict_unconfirmed(at(9), |needed| *needed == client(3)), None, "2 has just sent");
+        assert_eq!(paths.evict_unconfirmed(at(10), |_| false), Some(client(2)));
+        assert_eq!(paths.evict_unconfirmed(at(10), |_| false), Some(client(3)));
+        assert_eq!(paths.evict_unconfirmed(at(3000), |_| false), None, "1 is confirmed");
         assert_eq!(paths.expired(at(90_000), |_| false), Some(client(1)));
         assert!(paths.has_room(Opening::Request) && paths.is_empty());
     }

@@ -1,4 +1,4 @@
-//! Requests and responses longer than a packet: cut into pieces, and put together again.
+//! Requests and responses that are longer than a packet: splitting them into pieces, and reassembling the pieces.
 
 use crate::wire::{
     Body, EXTENSION_BYTES_MAX, FRAGMENTS_MAX, Fragment, HEADER_BYTES, IPV4_UDP_BYTES, IPV6_UDP_BYTES, Packet,
@@ -7,20 +7,20 @@ use crate::wire::{
 use core::ops::Range;
 use crc_fast::CrcAlgorithm;
 
-/// Most packets of a response that one request of the client brings.
+/// Most packets that a server sends for one response request.
 pub(crate) const RESPONSE_WINDOW_MAX: usize = 256;
-/// Bytes of the extension that tells a fragment's place.
+/// Bytes of the extension that holds a fragment's position.
 const PLACE_BYTES: usize = 8;
 
-/// What fits into packets of one path.
+/// How many bytes fit into the packets of one path.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sizes {
-    /// Bytes of a packet behind PMNet's header.
+    /// Bytes that a packet has for extension and body, after PMNet's header.
     room: usize,
 }
 
 impl Sizes {
-    /// Of a path with this MTU; with an absurdly small one a packet carries a byte.
+    /// For a path with this MTU. With an MTU that is too small, each packet still carries one byte.
     pub(crate) fn new(mtu: u16, ipv6: bool) -> Self {
         let below = if ipv6 { IPV6_UDP_BYTES } else { IPV4_UDP_BYTES } + HEADER_BYTES;
         Self { room: usize::from(mtu).saturating_sub(below).max(EXTENSION_BYTES_MAX + 1) }
@@ -36,7 +36,7 @@ impl Sizes {
         (self.room - EXTENSION_BYTES_MAX) * usize::from(FRAGMENTS_MAX)
     }
 
-    /// Packets that an update of `len` bytes takes.
+    /// Number of packets that an update of `len` bytes needs.
     pub(crate) fn update_packets(self, len: usize) -> u32 {
         if len <= self.room { 1 } else { len.div_ceil(self.room - PLACE_BYTES) as u32 }
     }
@@ -51,7 +51,7 @@ impl Sizes {
         (first..).zip(pieces).map(|numbered| packet(numbered).to_bytes()).collect()
     }
 
-    /// A bypass's packets, which share one number.
+    /// A bypass's packets. All of them have the bypass's number.
     pub(crate) fn bypass(self, session: u16, seq: u32, after: Option<u32>, request: &[u8]) -> Vec<Vec<u8>> {
         let extension = if after.is_some() { PLACE_BYTES } else { 0 };
         if request.len() + extension <= self.room {
@@ -63,24 +63,25 @@ impl Sizes {
         pieces.map(|piece| Packet::new(session, seq, body(piece)).to_bytes()).collect()
     }
 
-    /// Bytes of a response's piece.
+    /// Bytes of a response in each of its pieces.
     fn response_piece(self) -> usize {
         self.room - PLACE_BYTES
     }
 
-    /// Bytes of a response that leave unasked.
+    /// Bytes of a response that a server sends before the client requests more.
     pub(crate) fn response_window(self) -> usize {
         self.response_piece() * RESPONSE_WINDOW
     }
 
-    /// A response as it is kept: with its check, where it takes more than one packet.
+    /// A response as the server stores it. If the response needs more than one packet, its check is computed.
     pub(crate) fn response(self, bytes: Vec<u8>) -> Response {
         let check = if bytes.len() <= self.room { 0 } else { check(&bytes) };
         Response { bytes, check }
     }
 
-    /// The packets with which a response begins, which share the number of the bypass: all of them, if they are at most
-    /// [`RESPONSE_WINDOW`]. Pieces bear the whole's check, so that those of two executions are never put together.
+    /// The first packets of a response, each with the bypass's number: all packets if they are at most
+    /// [`RESPONSE_WINDOW`]. Each piece carries the check of the whole response, so that a client never combines
+    /// pieces of two executions.
     pub(crate) fn first_window(self, session: u16, seq: u32, response: &Response) -> Vec<Vec<u8>> {
         let bytes = &response.bytes;
         if bytes.len() <= self.room {
@@ -94,7 +95,7 @@ impl Sizes {
         pieces.map(packet).collect()
     }
 
-    /// The packets with the bytes of a response that are asked for, no more of them than one window may have.
+    /// The packets with the requested bytes of a response, at most one largest window.
     pub(crate) fn parts(
         self,
         session: u16,
@@ -111,7 +112,7 @@ impl Sizes {
     }
 }
 
-/// A response, and what tells its pieces from those of another one.
+/// A response, and the check that distinguishes its pieces from those of another response.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Response {
     pub(crate) bytes: Vec<u8>,
@@ -136,24 +137,24 @@ fn cut(whole: &[u8], piece: usize) -> impl Iterator<Item = (Fragment, &[u8])> {
     (0..count).zip(whole.chunks(piece)).map(move |(index, piece)| (Fragment { index, count, total }, piece))
 }
 
-/// Pieces that have arrived of one bypass.
+/// The pieces of one bypass that have arrived.
 #[derive(Debug)]
 pub(crate) struct Assembly {
-    /// What every piece must agree on.
+    /// The values on which all pieces must agree.
     mark: Mark,
     pieces: Vec<Option<Vec<u8>>>,
     missing: usize,
     bytes: usize,
 }
 
-/// What the pieces of one whole have in common.
+/// The values that all pieces of one request share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mark {
-    /// How many there are.
+    /// Number of pieces.
     pub(crate) count: u16,
-    /// Bytes of the whole.
+    /// Bytes of the whole request.
     pub(crate) total: u32,
-    /// The update to wait for.
+    /// The update after which the request is to be executed.
     pub(crate) after: u32,
 }
 
@@ -173,12 +174,12 @@ impl Assembly {
         self.mark
     }
 
-    /// Bytes of the pieces that are here.
+    /// Bytes of the pieces that have arrived.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Takes a piece of this mark; false if it was there, or is longer than the whole.
+    /// Adds a piece with this mark. False if the piece has arrived before, or if the pieces exceed the total.
     pub(crate) fn add(&mut self, index: u16, piece: &[u8]) -> bool {
         let slot = &mut self.pieces[usize::from(index)];
         if slot.is_some() || self.bytes + piece.len() > self.mark.total as usize {
@@ -190,12 +191,12 @@ impl Assembly {
         true
     }
 
-    /// Whether every piece is here.
+    /// Whether every piece has arrived.
     pub(crate) fn is_whole(&self) -> bool {
         self.missing == 0
     }
 
-    /// The whole; `None` if its length is not what was announced.
+    /// The whole request; `None` if its length is not the announced total.
     pub(crate) fn into_bytes(self) -> Option<Vec<u8>> {
         let whole: Vec<u8> = self.pieces.into_iter().flatten().flatten().collect();
         (whole.len() == self.mark.total as usize).then_some(whole)
@@ -237,20 +238,20 @@ mod tests {
     }
 
     #[test]
-    fn every_length_fits_its_packets_and_comes_back_whole() {
+    fn every_length_fits_its_packets_and_is_reassembled() {
         for (mtu, ipv6) in [(1500, false), (576, true), (100, false), (0, true)] {
             let sizes = Sizes::new(mtu, ipv6);
             for len in [0, 1, 30, 31, 60, 500, 1440, 1441, 1448, 1457, 4000] {
                 let whole: Vec<u8> = (0..=250).cycle().take(len.min(sizes.bypass_max())).collect();
                 let packets = sizes.bypass(1, 1 << 31, Some(3), &whole);
                 if packets.len() > 1 {
-                    assert_eq!(together(&packets), whole, "{len} at {mtu}");
+                    assert_eq!(reassembled(&packets), whole, "{len} at {mtu}");
                 }
             }
         }
     }
 
-    fn together(packets: &[Vec<u8>]) -> Vec<u8> {
+    fn reassembled(packets: &[Vec<u8>]) -> Vec<u8> {
         let places = fragments(packets);
         let mut assembly = Assembly::new(Mark::new(places[0].1, 0));
         for (_, place, piece) in places.iter().rev() {
@@ -263,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_response_beyond_one_window_begins_with_it_and_goes_on_as_it_is_asked() {
+    fn a_response_longer_than_a_window_begins_with_one_window_and_continues_on_request() {
         let sizes = Sizes::new(100, false);
         let bytes: Vec<u8> = (0..=250).cycle().take(sizes.response_window() + 1).collect();
         let response = sizes.response(bytes.clone());
@@ -288,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_that_do_not_add_up_are_no_whole() {
+    fn pieces_that_do_not_add_up_are_rejected() {
         let mut assembly = Assembly::new(Mark { count: 2, total: 4, after: 0 });
         assert!(assembly.add(0, b"ab"));
         assert!(!assembly.add(1, b"cde"));

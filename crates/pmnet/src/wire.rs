@@ -1,49 +1,50 @@
-//! Packets: the header of the authors' public release, and the extensions behind it.
+//! The packet format: the header of the authors' public release, and Landfall's extensions after it.
 //!
-//! Byte tables: `docs/format/pmnet.md`. [`Packet::parse`] is the only way from bytes to a packet and trusts nothing;
-//! [`Packet::write`] is the way back.
+//! Byte tables: `docs/format/pmnet.md`. [`Packet::parse`] is the only function that turns bytes into a packet, and
+//! it trusts none of them; [`Packet::write`] turns a packet into bytes.
 
 use crate::error::WireError;
 use crc_fast::CrcAlgorithm;
 
 /// Bytes of the header.
 pub const HEADER_BYTES: usize = 16;
-/// What clients and servers put into `ack_count`.
+/// Value of `ack_count` in packets from clients and servers.
 pub const FROM_HOSTS: u8 = 0xfb;
-/// What a device puts there when it sends an update of a foreign session again.
+/// Value of `ack_count` in an update of a foreign session that a device sends from its log.
 pub const SENT_AGAIN: u8 = 0xfc;
-/// Numbers of devices in their chain are below this.
+/// Limit of the device numbers in a chain: each number is below it.
 pub const DEVICES_MAX: u8 = 250;
-/// Bypasses are numbered from here on; updates below.
+/// First number of bypasses. Updates have numbers below it.
 pub const FIRST_BYPASS: u32 = 1 << 31;
-/// Most fragments of a request or response.
+/// Most fragments of one request or response.
 pub const FRAGMENTS_MAX: u16 = 1024;
-/// Packets of a response that a server sends before the client asks for more.
+/// Packets of a long response that a server sends before the client requests more.
 pub const RESPONSE_WINDOW: usize = 32;
-/// Bytes of the longest extension: a bypass fragment's.
+/// Bytes of the longest extension, which a bypass fragment has.
 pub const EXTENSION_BYTES_MAX: usize = 16;
-/// Bytes of Ethernet payload that IPv4 and UDP headers take.
+/// Bytes of an Ethernet payload that the IPv4 and UDP headers take.
 pub const IPV4_UDP_BYTES: usize = 28;
-/// The same for IPv6.
+/// Bytes of an Ethernet payload that the IPv6 and UDP headers take.
 pub const IPV6_UDP_BYTES: usize = 48;
 
-/// The header's fields.
+/// The fields of the header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// What kind of packet; unknown ones are forwarded.
+    /// The packet's type, one of [`kind`]. Packets of unknown types are forwarded.
     pub kind: u8,
-    /// [`FROM_HOSTS`], or in a PMNet-ACK the device's number; in a joint one that of the device nearest to the client.
+    /// [`FROM_HOSTS`]. In a PMNet-ACK it is the device's number; in a joint ACK it is the number of the device
+    /// nearest to the client.
     pub ack_count: u8,
     /// The client's number for the session.
     pub session: u16,
-    /// Number in the session: its meaning depends on the kind.
+    /// Sequence number in the session. Its meaning depends on the type.
     pub seq: u32,
-    /// A hint.
+    /// A hint: it identifies nothing. In pieces of a response it is the check of the whole response.
     pub hash: u32,
 }
 
 impl Header {
-    /// A header as clients and servers send it: `ack_count` and hash filled in.
+    /// A header as clients and servers send it, with `ack_count` and hash filled in.
     pub fn new(kind: u8, session: u16, seq: u32) -> Self {
         let mut header = Self { kind, ack_count: FROM_HOSTS, session, seq, hash: 0 };
         header.hash = header.crc();
@@ -56,7 +57,8 @@ impl Header {
         crc_fast::checksum(CrcAlgorithm::Crc32IsoHdlc, &bytes) as u32
     }
 
-    /// Whether the hash is another one than Landfall's clients write: the authors' release writes one of its own.
+    /// Whether the hash differs from the one that Landfall's clients write. The authors' release computes another
+    /// hash.
     pub fn is_foreign(&self) -> bool {
         self.hash != self.crc()
     }
@@ -73,10 +75,10 @@ impl Header {
         bytes
     }
 
-    /// Reads a header; what is behind it is not looked at.
+    /// Parses a header. Bytes after the header are ignored.
     ///
     /// # Errors
-    /// [`WireError::Short`].
+    /// [`WireError::Short`]: `bytes` is shorter than a header.
     #[expect(clippy::big_endian_bytes, reason = "the release's hash field is in network order")]
     pub fn parse(bytes: &[u8]) -> Result<Self, WireError> {
         let Some(head) = bytes.first_chunk::<HEADER_BYTES>() else {
@@ -92,9 +94,9 @@ impl Header {
     }
 }
 
-/// The `type` field.
+/// Values of the header's `type` field.
 pub mod kind {
-    /// An update that wants an acknowledgement.
+    /// An update, which is to be acknowledged.
     pub const UPDATE: u8 = 1;
     /// A device's acknowledgement.
     pub const PMNET_ACK: u8 = 2;
@@ -102,84 +104,84 @@ pub mod kind {
     pub const RESPONSE: u8 = 3;
     /// A request that no device logs.
     pub const BYPASS: u8 = 4;
-    /// The server asks for everything after a number.
+    /// The server asks for everything after a number. In the release's form: for the update with this number.
     pub const RECOVER: u8 = 5;
     /// A response from a device's read cache.
     pub const CACHE_RESPONSE: u8 = 6;
     /// A piece of an update.
     pub const UPDATE_FRAGMENT: u8 = 0x10;
-    /// A bypass to be executed behind an update.
+    /// A bypass to be executed after an update.
     pub const ORDERED_BYPASS: u8 = 0x11;
     /// A piece of a bypass.
     pub const BYPASS_FRAGMENT: u8 = 0x12;
     /// A piece of a response.
     pub const RESPONSE_FRAGMENT: u8 = 0x13;
-    /// A piece of a response that is sent window by window.
+    /// A piece of a response that is sent in windows.
     pub const RESPONSE_PART: u8 = 0x14;
-    /// The client asks for a window of a response.
+    /// The client asks for bytes of a response.
     pub const RESPONSE_REQUEST: u8 = 0x15;
     /// The server has committed every update up to a number.
     pub const SERVER_ACK: u8 = 0x18;
-    /// The server misses updates.
+    /// The server has not received some updates.
     pub const RETRANSMIT: u8 = 0x19;
     /// Several devices' acknowledgements of one update.
     pub const JOINT_ACK: u8 = 0x1a;
-    /// A client tells what it knows to be committed.
+    /// The client says up to which update a server-ACK has confirmed its session.
     pub const CONFIRMED: u8 = 0x1b;
-    /// The server asks devices what they hold of a session.
+    /// The server asks devices how many updates of a session are in their logs.
     pub const HELD_REQUEST: u8 = 0x1c;
-    /// A device tells it.
+    /// A device answers a held request.
     pub const HELD: u8 = 0x1d;
     /// A client begins a session.
     pub const SESSION_START: u8 = 0x20;
-    /// The server has taken it.
+    /// The server has accepted a session.
     pub const SESSION_STARTED: u8 = 0x21;
     /// A client ends a session.
     pub const SESSION_END: u8 = 0x22;
-    /// The server has ended it.
+    /// The server has ended a session.
     pub const SESSION_ENDED: u8 = 0x23;
-    /// The server does not take a session, or does not know it.
+    /// The server does not accept a session, or does not know it.
     pub const SESSION_REFUSED: u8 = 0x24;
-    /// Are you there?
+    /// Asks whether the receiver is alive.
     pub const HEARTBEAT: u8 = 0x28;
-    /// Yes.
+    /// Answers a heartbeat.
     pub const HEARTBEAT_REPLY: u8 = 0x29;
-    /// Nothing.
+    /// A packet without content, which is forwarded.
     pub const NO_OP: u8 = 0xff;
 }
 
-/// Place of a piece in what it is a piece of.
+/// Position of a piece in its request or response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fragment {
-    /// From 0.
+    /// Index of the piece, from 0 on.
     pub index: u16,
-    /// How many there are, at most [`FRAGMENTS_MAX`].
+    /// Number of pieces, at most [`FRAGMENTS_MAX`].
     pub count: u16,
-    /// Bytes of the whole.
+    /// Bytes of the whole request or response.
     pub total: u32,
 }
 
-/// Place of a piece in a response that is sent window by window.
+/// Position of a piece in a response that is sent in windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// Bytes in front of it.
+    /// Bytes of the response before this piece.
     pub offset: u32,
-    /// Bytes of the whole.
+    /// Bytes of the whole response.
     pub total: u32,
 }
 
-/// Bytes of a response that a client asks for.
+/// A range of a response that a client asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wanted {
-    /// The first.
+    /// Offset of the first byte.
     pub offset: u32,
-    /// How many; none: all has arrived, or nothing more is wanted, and the server may forget the response.
+    /// Number of bytes. With 0 the client wants no more of the response, and the server may delete it.
     pub len: u32,
-    /// CRC-32 (IEEE) of the response that is meant.
+    /// CRC-32 (IEEE) of the response of which the bytes are wanted.
     pub check: u32,
 }
 
-/// Who sends or answers a heartbeat.
+/// The party that sends or answers a heartbeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Role {
@@ -191,149 +193,151 @@ pub enum Role {
     Server = 3,
 }
 
-/// The number of a *session started* that says that a session goes on; one that begins bears 0.
+/// Number in a *session started* that continues a session. The number is 0 if the session begins.
 pub const RESUMED: u32 = 1;
 
-/// What a session start asks for.
+/// What a session start asks the server for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Start {
-    /// A session without a lease: the server never ends it by itself.
+    /// A session without a lease. The server never ends it on its own.
     Plain = 0,
     /// A session with a lease.
     Leased = 1,
-    /// To go on with a session whose lease has run out; for no other.
+    /// To continue a session whose lease has expired. The server must not begin a session for this request.
     Resumes = 2,
 }
 
-/// Why a session was refused.
+/// Why a server refuses a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Refusal {
-    /// The identity is in use: choose another number.
+    /// The identity is in use. The client should choose another session number.
     InUse = 1,
-    /// No such session.
+    /// The server has no such session.
     Unknown = 2,
-    /// The server has as many sessions as it takes.
+    /// The server has as many sessions as it accepts.
     NoRoom = 3,
     /// The server has lost updates of the session that it has confirmed.
     Behind = 4,
 }
 
-/// What is behind the header, by the packet's kind.
+/// The content after the header, by type of packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body<'a> {
     /// A whole update.
     Update(&'a [u8]),
-    /// A piece of one.
+    /// A piece of an update.
     UpdateFragment(Fragment, &'a [u8]),
     /// A device has logged an update.
     PmnetAck,
-    /// That device has, and so have these: their numbers.
+    /// The device of the header's number and the devices with these numbers have logged an update.
     JointAck(&'a [u8]),
     /// A whole response to a bypass.
     Response(&'a [u8]),
-    /// A piece of one.
+    /// A piece of a response.
     ResponseFragment(Fragment, &'a [u8]),
-    /// A piece of one that is sent window by window. The header's hash is the check of the whole.
+    /// A piece of a response that is sent in windows. The header's hash is the check of the whole response.
     ResponsePart(Part, &'a [u8]),
-    /// These bytes of a response are wanted.
+    /// The client asks for these bytes of a response.
     ResponseRequest(Wanted),
     /// A response from a device's cache.
     CacheResponse(&'a [u8]),
-    /// A bypass. With `after`: to be executed once every update up to it is applied.
+    /// A bypass. With `after`, it is executed only when every update up to that number is applied.
     Bypass {
-        /// The update to wait for.
+        /// The update after which the bypass is executed.
         after: Option<u32>,
         /// The request.
         request: &'a [u8],
     },
-    /// A piece of one. An `after` of 0 waits for nothing.
+    /// A piece of a bypass. With an `after` of 0 the bypass waits for no update.
     BypassFragment {
-        /// Which piece.
+        /// The piece's position.
         fragment: Fragment,
-        /// The update to wait for.
+        /// The update after which the bypass is executed.
         after: u32,
-        /// The piece.
+        /// The bytes of the piece.
         request: &'a [u8],
     },
-    /// Everything after the header's number is wanted again; or, as the release asks, exactly that number.
+    /// The server asks for every update after the header's number or, in the release's form, for exactly that
+    /// number.
     Recover {
-        /// The server's; 0 in the release's form, which has none.
+        /// The server's incarnation; 0 in the release's form, which has none.
         incarnation: u64,
     },
-    /// Everything up to the header's number is committed.
+    /// Every update up to the header's number is committed.
     ServerAck,
-    /// So many updates from the header's number on have not arrived.
+    /// Updates have not arrived. The first has the header's number.
     Retransmit {
-        /// How many, at least one.
+        /// Number of missing updates, at least 1.
         count: u32,
     },
     /// A server-ACK has covered everything up to the header's number.
     Confirmed,
-    /// How much of the session is in the logs of devices, above the header's number?
+    /// Asks devices how many updates above the header's number are in their logs.
     HeldRequest {
-        /// Comes back.
+        /// Returned in the answer.
         nonce: u64,
     },
-    /// So much.
+    /// The answer to a held request.
     Held {
-        /// The asker's.
+        /// The nonce of the held request.
         nonce: u64,
         /// The device's number.
         number: u8,
-        /// Updates above the asker's number.
+        /// Number of updates in the log above the number in the request.
         count: u32,
     },
     /// A session begins.
     SessionStart {
-        /// Tells a repetition from another client's.
+        /// Distinguishes a retransmission from another client's request.
         nonce: u64,
-        /// What it asks for.
+        /// Which kind of session is wanted.
         asks: Start,
     },
-    /// It may begin.
+    /// The server has accepted the session.
     SessionStarted {
-        /// The client's.
+        /// The nonce of the session start.
         nonce: u64,
-        /// Number of its first update.
+        /// Number of the session's first update.
         first_update: u32,
-        /// Number of its first bypass.
+        /// Number of the session's first bypass.
         first_bypass: u32,
-        /// The server's.
+        /// The server's incarnation.
         incarnation: u64,
-        /// Seconds for which the client may believe devices after the server has heard it; 0: for ever.
+        /// Seconds after the server has last received a packet of the client during which the client may rely on
+        /// devices' acknowledgements. 0: without limit.
         lease: u16,
     },
     /// A session ends.
     SessionEnd,
-    /// It has ended.
+    /// The server has ended the session.
     SessionEnded,
-    /// It is refused.
+    /// The server has refused the session.
     SessionRefused(Refusal),
-    /// Are you there?
+    /// Asks whether the receiver is alive.
     Heartbeat {
-        /// Comes back.
+        /// Returned in the reply.
         nonce: u64,
-        /// Who asks.
+        /// Role of the sender.
         role: Role,
-        /// The asker's number, for devices.
+        /// The sender's device number, if it is a device.
         number: u8,
     },
-    /// Yes.
+    /// The answer to a heartbeat.
     HeartbeatReply {
-        /// The asker's.
+        /// The nonce of the heartbeat.
         nonce: u64,
-        /// Who answers.
+        /// Role of the answering party.
         role: Role,
-        /// The answerer's number, for devices.
+        /// The answering party's device number, if it is a device.
         number: u8,
-        /// True if it takes no updates into its log.
+        /// True if the device takes no updates into its log.
         declines: bool,
-        /// The answerer's.
+        /// The answering party's incarnation.
         incarnation: u64,
     },
-    /// Another kind, or a no-op: to be forwarded.
+    /// A no-op, or a packet of an unknown type. It is forwarded.
     Other(&'a [u8]),
 }
 
@@ -342,34 +346,34 @@ pub enum Body<'a> {
 pub struct Packet<'a> {
     /// The first 16 bytes.
     pub header: Header,
-    /// The rest.
+    /// The content after the header.
     pub body: Body<'a>,
 }
 
 impl<'a> Packet<'a> {
-    /// A packet as clients and servers send it: the header's kind is the body's.
+    /// A packet as clients and servers send it. The header's type is that of the body.
     pub fn new(session: u16, seq: u32, body: Body<'a>) -> Self {
         Self { header: Header::new(body.kind(), session, seq), body }
     }
 
-    /// Reads a datagram, trusting none of it.
+    /// Parses a datagram. No byte of it is trusted.
     ///
     /// # Errors
-    /// [`WireError`].
+    /// [`WireError`]: the bytes are no valid packet.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, WireError> {
         let header = Header::parse(bytes)?;
-        let mut rest = Reader { rest: &bytes[HEADER_BYTES..], len: bytes.len() };
-        Ok(Self { header, body: rest.body(header.kind)? })
+        let mut unread = Reader { unread: &bytes[HEADER_BYTES..], len: bytes.len() };
+        Ok(Self { header, body: unread.body(header.kind)? })
     }
 
-    /// The datagram's bytes.
+    /// The datagram as bytes.
     pub fn to_bytes(self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(HEADER_BYTES + EXTENSION_BYTES_MAX + self.body.bytes().len());
         self.write(&mut bytes);
         bytes
     }
 
-    /// Appends the datagram's bytes.
+    /// Appends the datagram to `into`.
     pub fn write(&self, into: &mut Vec<u8>) {
         into.extend_from_slice(&self.header.to_bytes());
         self.body.write_extension(into);
@@ -378,7 +382,7 @@ impl<'a> Packet<'a> {
 }
 
 impl<'a> Body<'a> {
-    /// Which piece of a bypass it is; 0 for all that has a number of its own.
+    /// Index of a piece of a bypass; 0 for every packet that has a number of its own.
     pub fn piece(&self) -> u16 {
         match self {
             Self::BypassFragment { fragment, .. } => fragment.index,
@@ -386,7 +390,7 @@ impl<'a> Body<'a> {
         }
     }
 
-    /// The `type` that goes with it.
+    /// The header's `type` for this body.
     pub fn kind(&self) -> u8 {
         match self {
             Self::Update(_) => kind::UPDATE,
@@ -418,7 +422,7 @@ impl<'a> Body<'a> {
         }
     }
 
-    /// The request, response, piece of one, or numbers that it carries.
+    /// The bytes of variable length in the body: a request, a response, a piece of one, or numbers of devices.
     pub fn bytes(&self) -> &'a [u8] {
         match self {
             Self::Update(bytes)
@@ -502,39 +506,39 @@ impl<'a> Body<'a> {
     }
 }
 
-/// What has not been read of a datagram of `len` bytes.
+/// The bytes of a datagram of `len` bytes that are still to be parsed.
 struct Reader<'a> {
-    rest: &'a [u8],
+    unread: &'a [u8],
     len: usize,
 }
 
 impl<'a> Reader<'a> {
     fn body(&mut self, kind: u8) -> Result<Body<'a>, WireError> {
         Ok(match kind {
-            kind::UPDATE => Body::Update(self.rest),
+            kind::UPDATE => Body::Update(self.unread),
             kind::PMNET_ACK => Body::PmnetAck,
-            kind::RESPONSE => Body::Response(self.rest),
-            kind::BYPASS => Body::Bypass { after: None, request: self.rest },
+            kind::RESPONSE => Body::Response(self.unread),
+            kind::BYPASS => Body::Bypass { after: None, request: self.unread },
             kind::RECOVER => Body::Recover { incarnation: self.optional_u64() },
-            kind::CACHE_RESPONSE => Body::CacheResponse(self.rest),
-            kind::UPDATE_FRAGMENT => Body::UpdateFragment(self.fragment()?, self.rest),
+            kind::CACHE_RESPONSE => Body::CacheResponse(self.unread),
+            kind::UPDATE_FRAGMENT => Body::UpdateFragment(self.fragment()?, self.unread),
             kind::ORDERED_BYPASS => {
                 let after = Some(self.u32()?);
                 self.take::<4>()?;
-                Body::Bypass { after, request: self.rest }
+                Body::Bypass { after, request: self.unread }
             }
             kind::BYPASS_FRAGMENT => {
                 let (fragment, after) = (self.fragment()?, self.u32()?);
                 self.take::<4>()?;
-                Body::BypassFragment { fragment, after, request: self.rest }
+                Body::BypassFragment { fragment, after, request: self.unread }
             }
-            kind::RESPONSE_FRAGMENT => Body::ResponseFragment(self.fragment()?, self.rest),
-            kind::RESPONSE_PART => Body::ResponsePart(self.part()?, self.rest),
+            kind::RESPONSE_FRAGMENT => Body::ResponseFragment(self.fragment()?, self.unread),
+            kind::RESPONSE_PART => Body::ResponsePart(self.part()?, self.unread),
             kind::RESPONSE_REQUEST => {
                 Body::ResponseRequest(Wanted { offset: self.u32()?, len: self.u32()?, check: self.u32()? })
             }
             kind::SERVER_ACK => Body::ServerAck,
-            kind::JOINT_ACK => Body::JointAck(self.rest),
+            kind::JOINT_ACK => Body::JointAck(self.unread),
             kind::RETRANSMIT => match self.u32()? {
                 0 => return Err(WireError::Field { what: "a count of missing updates" }),
                 count => Body::Retransmit { count },
@@ -548,7 +552,7 @@ impl<'a> Reader<'a> {
                 first_update: self.u32()?,
                 first_bypass: self.u32()?,
                 incarnation: self.u64()?,
-                lease: if self.rest.is_empty() { 0 } else { self.u16()? },
+                lease: if self.unread.is_empty() { 0 } else { self.u16()? },
             },
             kind::SESSION_END => Body::SessionEnd,
             kind::SESSION_ENDED => Body::SessionEnded,
@@ -561,16 +565,16 @@ impl<'a> Reader<'a> {
                 declines: self.u8()? != 0,
                 incarnation: self.u64()?,
             },
-            _ => Body::Other(self.rest),
+            _ => Body::Other(self.unread),
         })
     }
 
     fn take<const N: usize>(&mut self) -> Result<[u8; N], WireError> {
-        let Some((head, rest)) = self.rest.split_first_chunk::<N>() else {
-            let needed = self.len - self.rest.len() + N;
+        let Some((head, rest)) = self.unread.split_first_chunk::<N>() else {
+            let needed = self.len - self.unread.len() + N;
             return Err(WireError::Short { len: self.len, needed });
         };
-        self.rest = rest;
+        self.unread = rest;
         Ok(*head)
     }
 
@@ -590,7 +594,7 @@ impl<'a> Reader<'a> {
         Ok(u64::from_le_bytes(self.take()?))
     }
 
-    /// The release's recovery request has no body.
+    /// A recover packet of the release has no body.
     fn optional_u64(&mut self) -> u64 {
         self.u64().unwrap_or(0)
     }
@@ -605,7 +609,7 @@ impl<'a> Reader<'a> {
 
     fn part(&mut self) -> Result<Part, WireError> {
         let part = Part { offset: self.u32()?, total: self.u32()? };
-        let end = part.offset as usize + self.rest.len();
+        let end = part.offset as usize + self.unread.len();
         if end > part.total as usize {
             return Err(WireError::Field { what: "the place of a response part" });
         }
@@ -619,7 +623,7 @@ impl<'a> Reader<'a> {
     }
 
     fn asks(&mut self) -> Result<Start, WireError> {
-        let byte = if self.rest.is_empty() { 0 } else { self.u8()? };
+        let byte = if self.unread.is_empty() { 0 } else { self.u8()? };
         let known =
             [Start::Plain, Start::Leased, Start::Resumes].into_iter().find(|start| *start as u8 == byte);
         known.ok_or(WireError::Field { what: "what a session start asks for" })
@@ -637,7 +641,7 @@ impl<'a> Reader<'a> {
 mod tests {
     use super::*;
 
-    /// One packet of every kind.
+    /// One packet of each type.
     fn packets() -> Vec<Packet<'static>> {
         let fragment = Fragment { index: 1, count: 3, total: 4000 };
         let bodies = [

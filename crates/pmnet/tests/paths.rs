@@ -122,8 +122,8 @@ impl Relay {
         let expected = self.victim(pressed);
         let is_needed = Self::is_needed(&self.logged);
         let gone = match pressed {
-            false => self.paths.give_way(self.now, is_needed),
-            true => self.paths.give_up(self.now, is_needed),
+            false => self.paths.evict_unconfirmed(self.now, is_needed),
+            true => self.paths.evict_idle(self.now, is_needed),
         };
         prop_assert_eq!(gone, expected.map(address));
         expected.map(|client| self.model.remove(&client));
@@ -133,7 +133,7 @@ impl Relay {
     fn comes(&mut self, client: u8, opening: Opening) -> Result<(), TestCaseError> {
         if let Some(known) = self.model.get_mut(&client) {
             known.heard = self.now;
-            self.paths.heard(&address(client), self.now);
+            self.paths.client_sent(&address(client), self.now);
             return Ok(());
         }
         let requests =
@@ -184,7 +184,7 @@ impl Relay {
             Says::Ended => Body::SessionEnded,
             Says::Refused => Body::SessionRefused(Refusal::Unknown),
         };
-        self.paths.told(&address(client), &Packet::new(session, 0, body).to_bytes(), self.now);
+        self.paths.server_sent(&address(client), &Packet::new(session, 0, body).to_bytes(), self.now);
         let Some(known) = self.model.get_mut(&client) else { return };
         known.heard = self.now;
         let Some(sessions) = &mut known.sessions else { return };

@@ -1,23 +1,24 @@
-//! Stamps that have been seen: what bears one counts once, and only for a while.
+//! Replay protection: each stamp is accepted once, and only for a limited time.
 
 use super::Unsealed;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How far a stamp may be from this host's clock, nanoseconds: what is under way, and how much clocks may differ.
+/// Most nanoseconds between a stamp and this host's clock. It covers a packet's time in the network and the
+/// difference between two hosts' clocks.
 const FRESH_NS: u64 = 30_000_000_000;
-/// Stamps of one sender that are remembered: so many packets of its may overtake another.
+/// Most stamps that are stored for each sender. A packet may be overtaken by this many later packets of its sender.
 const STAMPS_MAX: usize = 128;
-/// Senders that are remembered: all that have sent within [`FRESH_NS`].
+/// Most senders whose stamps are stored. Each of them has sent within [`FRESH_NS`].
 const SENDERS_MAX: usize = 1 << 16;
 
-/// Stamps by sender. What is forgotten is too old to count.
+/// Accepted stamps by sender. A stamp that is deleted here is too old to be accepted again.
 #[derive(Debug, Default)]
 pub(super) struct Fresh {
     seen: BTreeMap<u64, BTreeSet<u64>>,
 }
 
 impl Fresh {
-    /// A packet with this stamp has arrived, whose tag fits.
+    /// Accepts the stamp of a packet whose tag is valid, or says why not.
     pub(super) fn take(&mut self, sender: u64, stamp: u64, now: u64) -> Result<(), Unsealed> {
         if stamp.abs_diff(now) > FRESH_NS {
             return Err(Unsealed::Stale);
@@ -52,7 +53,7 @@ mod tests {
     const NOW: u64 = 1 << 60;
 
     #[test]
-    fn what_is_too_old_or_too_new_does_not_count() {
+    fn stamps_too_far_from_the_clock_are_rejected() {
         let mut fresh = Fresh::default();
         assert_eq!(fresh.take(1, NOW - FRESH_NS - 1, NOW), Err(Unsealed::Stale));
         assert_eq!(fresh.take(1, NOW + FRESH_NS + 1, NOW), Err(Unsealed::Stale));
@@ -60,12 +61,12 @@ mod tests {
     }
 
     #[test]
-    fn behind_the_stamps_that_are_remembered_nothing_counts() {
+    fn stamps_older_than_all_that_are_stored_are_rejected() {
         let mut fresh = Fresh::default();
         for stamp in 0..1000 {
             assert_eq!(fresh.take(1, NOW + 2 * stamp, NOW), Ok(()));
         }
-        assert_eq!(fresh.take(1, NOW + 1999, NOW), Ok(()), "late, and new");
+        assert_eq!(fresh.take(1, NOW + 1999, NOW), Ok(()), "out of order, but new");
         for stamp in 0..2000 {
             assert_eq!(
                 fresh.take(1, NOW + stamp, NOW).is_ok(),
@@ -75,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn senders_that_have_been_quiet_make_room() {
+    fn senders_that_have_been_silent_are_evicted() {
         let mut fresh = Fresh::default();
         (0..SENDERS_MAX as u64).for_each(|sender| fresh.take(sender, NOW, NOW).unwrap());
         assert_eq!(fresh.take(u64::MAX, NOW, NOW), Err(Unsealed::Crowded));

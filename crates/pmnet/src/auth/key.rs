@@ -1,8 +1,8 @@
-//! The key that clients, devices and server share.
+//! The secret key that clients, devices and server share.
 
 use core::fmt;
 
-/// 128 bits that nobody else knows.
+/// A secret of 128 bits.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Key([u8; Self::BYTES]);
 
@@ -10,13 +10,13 @@ impl Key {
     /// Bytes of a key.
     pub const BYTES: usize = 16;
 
-    /// From 32 hexadecimal digits; white space around them does not count. `None` for anything else.
+    /// Parses 32 hexadecimal digits. White space around them is ignored. `None` for any other text.
     pub fn from_hex(text: &str) -> Option<Self> {
         let text = text.trim();
         if text.len() != 2 * Self::BYTES || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
             return None;
         }
-        // The first digits are the first byte.
+        // The first two digits are the first byte.
         let number = u128::from_str_radix(text, 16).ok()?;
         Some(Self(number.swap_bytes().to_le_bytes()))
     }
@@ -26,7 +26,7 @@ impl Key {
     }
 }
 
-/// Keys are not shown.
+/// The key's bytes are not printed.
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Key")
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_thirty_two_digits_and_is_not_shown() {
+    fn a_key_is_thirty_two_digits_and_is_not_printed() {
         let text = "000102030405060708090a0b0c0d0e0f";
         let key = Key::from_hex(&format!(" {text}\n")).unwrap();
         assert_eq!(key.bytes(), &std::array::from_fn(|at| at as u8));

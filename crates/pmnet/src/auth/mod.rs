@@ -1,7 +1,8 @@
-//! Optional tags: with a key that clients, devices and server share, nobody without it is believed.
+//! Optional authentication of packets by a key that clients, devices and server share.
 //!
-//! Read [`Guard`] first: it seals what is sent and opens what arrives. Where the tag lies, what it covers, what is fresh, and what
-//! repetitions do: `docs/format/pmnet.md`, "Tags". Without a key a guard changes nothing: packets are those of the authors' format.
+//! Read [`Guard`] first: it seals outgoing packets and opens incoming ones. Position and coverage of the tag,
+//! freshness, and the treatment of repeated packets: `docs/format/pmnet.md`, "Tags". A guard without a key changes
+//! no packet: the packets are those of the authors' format.
 
 mod fresh;
 mod key;
@@ -18,30 +19,30 @@ use siphasher::sip128::{Hasher128, SipHasher24};
 
 /// Bytes of a tag.
 const TAG_BYTES: usize = 16;
-/// Bytes of a stamp: when, and by whom.
+/// Bytes of a stamp: the time (8) and the sender (8).
 const STAMP_BYTES: usize = 16;
-/// Bytes that a guard adds to a packet at most.
+/// Most bytes that a guard adds to a packet.
 pub const SEAL_BYTES_MAX: usize = STAMP_BYTES + TAG_BYTES;
 
-/// Why a packet is not believed. Blame: the peer, or somebody between.
+/// Why a packet is rejected. Blame: the peer, or somebody in the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unsealed {
-    /// Its tag is missing, or of another key, other addresses or the other direction.
+    /// The tag is missing, or was made with another key, for other addresses or for the other direction.
     #[error("the tag does not fit")]
     Tag,
-    /// It was made too long ago, or the clocks of the two hosts differ too much.
+    /// The packet is too old, or the clocks of the two hosts differ too much.
     #[error("it was made too long ago, or the clocks differ")]
     Stale,
-    /// It has arrived before, or too much of its sender that was made later has.
+    /// The packet has arrived before, or too many later packets of its sender have arrived.
     #[error("it has arrived before")]
     Repeated,
-    /// More senders than are remembered.
+    /// More senders are active than can be stored.
     #[error("there are too many senders")]
     Crowded,
 }
 
-/// What of a packet's addresses a tag covers: a packet counts for one client, in one direction.
+/// The addresses and the direction that a tag covers. A packet is valid for one client and in one direction only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ends {
     towards: Side,
@@ -50,17 +51,17 @@ pub struct Ends {
 }
 
 impl Ends {
-    /// Of a packet that goes from a client to a server.
+    /// For a packet from a client to a server.
     pub fn to_server(client: SocketAddr, server_port: u16) -> Self {
         Self { towards: Side::Server, client, server_port }
     }
 
-    /// Of a packet that goes from a server, or a device, to a client.
+    /// For a packet from a server or a device to a client.
     pub fn to_client(client: SocketAddr, server_port: u16) -> Self {
         Self { towards: Side::Clients, client, server_port }
     }
 
-    /// Of a packet with these addresses.
+    /// For a packet with these addresses, in this direction.
     pub fn of(towards: Side, from: SocketAddr, to: SocketAddr) -> Self {
         match towards {
             Side::Server => Self::to_server(from, to.port()),
@@ -68,7 +69,7 @@ impl Ends {
         }
     }
 
-    /// In front of the packet, for the tag.
+    /// The bytes that are hashed before the packet.
     fn to_bytes(self) -> [u8; 21] {
         let mut bytes = [0; 21];
         bytes[0] = if self.towards == Side::Server { 1 } else { 2 };
@@ -79,7 +80,8 @@ impl Ends {
     }
 }
 
-/// A packet's type says whether repetitions of it change nothing, by its numbers. All others bear a stamp.
+/// Whether a packet of this type may arrive again without effect, because its numbers identify it. Packets of other
+/// types carry a stamp.
 fn is_numbered(kind: u8) -> bool {
     matches!(
         kind,
@@ -94,7 +96,7 @@ fn is_numbered(kind: u8) -> bool {
     )
 }
 
-/// Seals packets, and opens them.
+/// Seals outgoing packets and opens incoming ones.
 #[derive(Debug, Default)]
 pub struct Guard {
     lock: Option<Lock>,
@@ -103,35 +105,36 @@ pub struct Guard {
 #[derive(Debug)]
 struct Lock {
     key: Key,
-    /// Tells this guard's stamps from others'.
+    /// Distinguishes the stamps of this guard from those of others.
     sender: u64,
-    /// The latest of its stamps.
+    /// The last stamp that this guard has used.
     stamp: u64,
     fresh: Fresh,
 }
 
 impl Guard {
-    /// With a key. `sender` is the caller's random draw, another one for each guard.
+    /// A guard with a key. The caller draws `sender` at random for each guard.
     pub fn new(key: Key, sender: u64) -> Self {
         Self { lock: Some(Lock { key, sender, stamp: 0, fresh: Fresh::default() }) }
     }
 
-    /// With a key, if there is one. `sender` draws as for [`Self::new`], only where there is a key.
+    /// A guard with `key`, if there is one. `sender` draws a random number, as for [`Self::new`], and is called only
+    /// with a key.
     pub fn of(key: Option<&Key>, sender: impl FnOnce() -> u64) -> Self {
         key.map_or_else(Self::default, |key| Self::new(key.clone(), sender()))
     }
 
-    /// True with a key.
+    /// True if the guard has a key.
     pub fn is_keyed(&self) -> bool {
         self.lock.is_some()
     }
 
-    /// Bytes that it adds to a packet at most: those that a path's MTU must leave.
+    /// Most bytes that the guard adds to a packet. Senders subtract them from the path's MTU.
     pub fn bytes_max(&self) -> usize {
         if self.is_keyed() { SEAL_BYTES_MAX } else { 0 }
     }
 
-    /// Adds stamp and tag to a packet that is about to be sent.
+    /// Appends stamp and tag to a packet that is about to be sent.
     pub fn seal(&mut self, ends: Ends, unix_ns: u64, packet: &mut Vec<u8>) {
         let Some(lock) = &mut self.lock else { return };
         if !packet.first().is_some_and(|kind| is_numbered(*kind)) {
@@ -143,14 +146,14 @@ impl Guard {
         packet.extend_from_slice(&tag.to_le_bytes());
     }
 
-    /// The packet as it was before it was sealed.
+    /// Verifies and removes the seal. Returns the packet as it was before it was sealed.
     ///
     /// # Errors
-    /// [`Unsealed`]: it is not to be believed.
+    /// [`Unsealed`]: the packet must be dropped.
     pub fn open<'a>(&mut self, ends: Ends, unix_ns: u64, bytes: &'a [u8]) -> Result<&'a [u8], Unsealed> {
         let Some(lock) = &mut self.lock else { return Ok(bytes) };
         let (sealed, tag) = bytes.split_last_chunk::<TAG_BYTES>().ok_or(Unsealed::Tag)?;
-        // One comparison of whole numbers: it takes as long wherever they differ.
+        // One comparison of integers takes equally long wherever the tags differ.
         if lock.key.tag(ends, sealed) ^ u128::from_le_bytes(*tag) != 0 {
             return Err(Unsealed::Tag);
         }
@@ -203,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sealed_is_opened_and_without_a_key_nothing_changes() {
+    fn a_sealed_packet_can_be_opened_and_without_a_key_nothing_changes() {
         for packet in [update(), bypass()] {
             let bytes = sealed(&packet, NOW);
             assert_eq!(guard(1, 6).open(ends(), NOW, &bytes), Ok(&packet[..]));
@@ -222,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turned_bit_another_key_and_a_packet_cut_short_do_not_fit() {
+    fn a_flipped_bit_another_key_and_a_truncated_packet_fail() {
         for packet in [update(), bypass()] {
             let bytes = sealed(&packet, NOW);
             for bit in 0..bytes.len() * 8 {
@@ -239,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_counts_for_one_client_one_port_and_one_direction() {
+    fn a_packet_is_valid_for_one_client_one_port_and_one_direction() {
         let bytes = sealed(&update(), NOW);
         let client = ends().client;
         for other in [
@@ -251,11 +254,11 @@ mod tests {
             assert_eq!(guard(1, 6).open(other, NOW, &bytes), Err(Unsealed::Tag), "{other:?}");
         }
         let mapped = Ends::to_server("[::ffff:10.0.0.1]:40000".parse().unwrap(), 51000);
-        assert!(guard(1, 6).open(mapped, NOW, &bytes).is_ok(), "one address, written two ways");
+        assert!(guard(1, 6).open(mapped, NOW, &bytes).is_ok(), "the IPv4-mapped form of an address");
     }
 
     #[test]
-    fn what_has_no_number_of_its_own_counts_once() {
+    fn a_packet_without_a_number_of_its_own_is_accepted_once() {
         let mut receiver = guard(1, 6);
         let (first, second) = (sealed(&bypass(), NOW), sealed(&bypass(), NOW + 1));
         assert!(receiver.open(ends(), NOW, &second).is_ok());
@@ -263,7 +266,7 @@ mod tests {
         assert_eq!(receiver.open(ends(), NOW, &first), Err(Unsealed::Repeated));
         assert_eq!(receiver.open(ends(), NOW, &second), Err(Unsealed::Repeated));
         assert!(receiver.open(ends(), NOW, &sealed(&update(), NOW)).is_ok());
-        assert!(receiver.open(ends(), NOW, &sealed(&update(), NOW)).is_ok(), "its number tells");
+        assert!(receiver.open(ends(), NOW, &sealed(&update(), NOW)).is_ok(), "its number identifies it");
     }
 
     #[test]

@@ -1,23 +1,23 @@
-//! What DRAM knows of the log: where each update is, by session.
+//! The log's volatile index: the slot of each update, by session and number.
 
 use super::{SessionEntries, Standing};
 use crate::{Flow, Identity};
 use landfall_heap::SlotId;
 use std::collections::BTreeMap;
 
-/// Where an update is.
+/// Position and state of an update in the log.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Indexed {
     pub(super) slot: SlotId,
     pub(super) len: u32,
-    /// A fence has covered it.
+    /// Whether a fence has made the update durable.
     pub(super) durable: bool,
 }
 
 #[derive(Debug, Default)]
 struct Session {
     entries: BTreeMap<u32, Indexed>,
-    /// The server has confirmed everything up to here, if it has confirmed anything.
+    /// The server has confirmed every update up to this one. `None` before its first confirmation.
     applied: Option<u32>,
     standing: Standing,
 }
@@ -28,14 +28,14 @@ struct Path {
     slot: SlotId,
 }
 
-/// Updates by session and number; ordered, so that what is sent again is sent in order.
+/// Updates by session and number. The order is that in which updates are sent again.
 #[derive(Debug, Default)]
 pub(super) struct Index {
     sessions: BTreeMap<(Flow, u16), Session>,
     entries: usize,
     bytes: u64,
     paths: BTreeMap<Flow, Path>,
-    /// Entries of sessions of unknown standing, by client.
+    /// Number of entries in sessions of unknown standing, for each client.
     unknown: BTreeMap<Flow, usize>,
     unknown_in_all: usize,
 }
@@ -69,12 +69,12 @@ impl Index {
         self.session(identity).map_or(Standing::Unknown, |session| session.standing)
     }
 
-    /// Entries of a client's sessions of unknown standing, and of all such sessions.
+    /// Number of entries in the client's sessions of unknown standing, and in all such sessions.
     pub(super) fn unknown(&self, flow: &Flow) -> (usize, usize) {
         (self.unknown.get(flow).copied().unwrap_or(0), self.unknown_in_all)
     }
 
-    /// A session's standing is this, or higher: remembered for as long as there is room for it.
+    /// Raises a session's standing to at least `to`. The session stays in the index while there is room for it.
     pub(super) fn raise(&mut self, flow: Flow, session: u16, to: Standing, sessions_max: usize) {
         if self.sessions.len() >= sessions_max {
             self.sessions.retain(|_, session| !session.entries.is_empty());
@@ -98,7 +98,7 @@ impl Index {
         }
     }
 
-    /// An update that was not there.
+    /// Inserts an update that is not in the index.
     pub(super) fn insert(&mut self, identity: Identity, slot: SlotId, len: u32) {
         let session = self.sessions.entry((identity.flow, identity.session)).or_default();
         session.entries.insert(identity.seq, Indexed { slot, len, durable: false });
@@ -110,7 +110,8 @@ impl Index {
         self.bytes += u64::from(len);
     }
 
-    /// Another session has begun under the name of one without entries: what is known of that one says nothing of it.
+    /// Removes a session without entries, because another session has begun under its name. What was known of the
+    /// old session does not apply to the new one. False if the old session has entries.
     pub(super) fn begin(&mut self, identity: &Identity) -> bool {
         let name = (identity.flow, identity.session);
         let is_free = self.sessions.get(&name).is_none_or(|session| session.entries.is_empty());
@@ -120,7 +121,7 @@ impl Index {
         is_free
     }
 
-    /// True if the update is still there, in this slot.
+    /// Marks an update as durable. False if the update is no longer in this slot.
     pub(super) fn mark_durable(&mut self, identity: &Identity, slot: SlotId) -> bool {
         let session = self.sessions.get_mut(&(identity.flow, identity.session));
         let entry = session.and_then(|session| session.entries.get_mut(&identity.seq));
@@ -145,7 +146,7 @@ impl Index {
         Some(entry)
     }
 
-    /// Removes everything up to `seq`, and remembers that it was applied for as long as there is room for it.
+    /// Removes every update up to `seq`. Stores that they were applied, while there is room for the session.
     pub(super) fn remove_upto(
         &mut self,
         flow: Flow,
@@ -194,7 +195,8 @@ impl Index {
         self.sessions.iter().filter_map(of).collect()
     }
 
-    /// The record in `old` has moved to `new`; false if it is not current.
+    /// Updates the index after compaction has moved the record in `old` to `new`. False if `old` is not the current
+    /// slot.
     pub(super) fn moved(&mut self, identity: &Identity, old: SlotId, new: SlotId) -> bool {
         let session = self.sessions.get_mut(&(identity.flow, identity.session));
         let entry = session.and_then(|session| session.entries.get_mut(&identity.seq));
@@ -213,13 +215,14 @@ impl Index {
         self.paths.iter().map(|(flow, path)| (*flow, path.port)).collect()
     }
 
-    /// True if updates of a client are there.
+    /// True if the log has updates of the client.
     pub(super) fn has_entries(&self, flow: &Flow) -> bool {
         let all = (*flow, 0)..=(*flow, u16::MAX);
         self.sessions.range(all).any(|(_, session)| !session.entries.is_empty())
     }
 
-    /// The path is forgotten, with what is known of the client's sessions. `None` if there is none, or updates are there.
+    /// Removes the client's path and all that is known of the client's sessions. `None` if the client has no path,
+    /// or updates in the log.
     pub(super) fn remove_path(&mut self, flow: &Flow) -> Option<SlotId> {
         if self.has_entries(flow) {
             return None;
@@ -237,12 +240,13 @@ impl Index {
         self.paths.len()
     }
 
-    /// Returns the slot of the record that this one replaces.
+    /// Sets a client's path. Returns the slot of the record that the new one replaces.
     pub(super) fn set_path(&mut self, flow: Flow, port: u16, slot: SlotId) -> Option<SlotId> {
         self.paths.insert(flow, Path { port, slot }).map(|old| old.slot)
     }
 
-    /// The path's record in `old` has moved to `new`; false if it is not current.
+    /// Updates the index after compaction has moved the path's record in `old` to `new`. False if `old` is not the
+    /// current slot.
     pub(super) fn path_moved(&mut self, flow: &Flow, old: SlotId, new: SlotId) -> bool {
         let path = self.paths.get_mut(flow).filter(|path| path.slot == old);
         path.map(|path| path.slot = new).is_some()

@@ -1,4 +1,4 @@
-//! Background work: slabs ready ahead of need, watermarks, compaction.
+//! The log's background work: it prepares slabs, moves watermarks and compacts.
 
 use super::Shared;
 use crate::error::LogError;
@@ -7,21 +7,21 @@ use landfall_heap::{CompactGoal, Compactor, FreeGoal, Gone, HeapError, Named, Ow
 use landfall_media::MediaError;
 use std::sync::Arc;
 
-/// Slabs that wait for the writer.
+/// Prepared slabs that are kept ready for the writer.
 const SPARE_SLABS: usize = 2;
-/// Slots by which a slab's watermark may lag behind.
+/// Most slots by which a slab's stored watermark may lag behind.
 const MARK_STEP: u32 = 1024;
-/// Bytes that one compaction step moves.
+/// Bytes that one step of compaction moves.
 const STEP_BYTES: u64 = 256 << 10;
 
-/// What one round of background work did.
+/// What one step of background work has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Kept {
-    /// Records rewritten.
+    /// Records that were moved.
     pub moved_records: u64,
-    /// Slabs given back.
+    /// Slabs that were freed.
     pub freed_slabs: u64,
-    /// There is more to do at once.
+    /// True if more work can be done at once.
     pub busy: bool,
 }
 
@@ -38,17 +38,17 @@ impl Keeper {
         Self { shared, compactor }
     }
 
-    /// One round: a few hundred microseconds at most, plus fences.
+    /// Runs one step. It takes at most a few hundred microseconds, and the time of its fences.
     ///
     /// # Errors
-    /// The medium's.
+    /// The medium's error.
     pub fn step(&mut self) -> Result<Kept, LogError> {
         let heap = &self.shared.heap;
         if let Some(reason) = heap.media().closed() {
             return Err(MediaError::Closed { reason }.into());
         }
         let loading = heap.media().load_some()?;
-        // A log takes what it has freed again and again: nothing is given back.
+        // A log soon uses freed runs again, so their storage is not given back to the file system.
         heap.tend_free_runs(FreeGoal::DEFAULT, false)?;
         if heap.has_room() && heap.spare_slabs() < SPARE_SLABS {
             heap.prepare_slab_within_reserve()?;
@@ -56,7 +56,7 @@ impl Keeper {
         heap.mark_slabs(MARK_STEP)?;
         let goal = CompactGoal::free(heap.clean_below());
         let done = match self.compactor.step(&*self.shared, goal, STEP_BYTES) {
-            // Server-ACKs will free runs by themselves.
+            // Server-ACKs will remove entries, which frees runs.
             Err(HeapError::Full) => return Ok(Kept::default()),
             other => other?,
         };
@@ -67,17 +67,17 @@ impl Keeper {
         })
     }
 
-    /// Moves every watermark: the next start then trusts every record.
+    /// Stores every watermark, so that the next start trusts every record.
     ///
     /// # Errors
-    /// The medium's.
+    /// The medium's error.
     pub fn leave_clean(&self) -> Result<(), LogError> {
         self.shared.heap.mark_slabs(1)?;
         Ok(())
     }
 }
 
-/// Whose the record in a slot is.
+/// What the record in a slot belongs to.
 enum What {
     Update(Identity),
     Path(Flow),
@@ -121,6 +121,7 @@ impl Owner for Shared {
 
     fn abort_move(&self, _: Named) {}
 
-    /// Nothing is counted: a record that is found again is sent again, and that hurts nobody.
+    /// Nothing is counted: if a deleted record is found at recovery, its update is sent again, and the server
+    /// ignores it.
     fn forget(&self, _: &mut [Gone]) {}
 }

@@ -1,6 +1,7 @@
-//! The device's log: updates kept as they were received, by identity.
+//! The device's log: each update is stored as it was received, and is found by its identity.
 //!
-//! Read [`Log`] first. Records, commit, recovery, and why no crash loses what was acknowledged: `docs/format/pmnet.md`.
+//! Read [`Log`] first. Records, commit, recovery, and why a crash loses no acknowledged update:
+//! `docs/format/pmnet.md`.
 
 mod index;
 mod keep;
@@ -21,10 +22,10 @@ use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// The log's writer among those of its region.
+/// Number of the log's writer among the writers of its region.
 const WRITER_ID: u8 = 0;
 
-/// How much a log takes. What goes beyond is forwarded, neither logged nor acknowledged.
+/// Limits of a log. An update beyond a limit is forwarded, but neither logged nor acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Entries.
@@ -33,17 +34,17 @@ pub struct Limits {
     pub bytes_max: u64,
     /// Entries of one session.
     pub session_entries_max: usize,
-    /// Sessions that are remembered, those without entries included.
+    /// Sessions whose state is stored, including sessions without entries.
     pub sessions_max: usize,
-    /// Updates that wait for a fence: the queue in front of persistent memory (§IV-B2).
+    /// Updates that wait for a fence. This is the queue in front of persistent memory (§IV-B2).
     pub queue_max: usize,
-    /// Bytes of the longest packet: a frame's.
+    /// Bytes of the longest packet. A packet must fit into a frame.
     pub packet_bytes_max: u32,
-    /// Entries of one client's sessions of which no server has said anything.
+    /// Entries of one client in sessions of which no server has said anything.
     pub client_unknown_max: usize,
-    /// The same, in all.
+    /// Entries of all clients in sessions of which no server has said anything.
     pub unknown_max: usize,
-    /// Ports of relays that are remembered.
+    /// Paths that are stored.
     pub paths_max: usize,
 }
 
@@ -63,103 +64,105 @@ impl Default for Limits {
     }
 }
 
-/// What became of an update that was to be logged.
+/// Result of [`Log::append`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Logged {
-    /// It is in the log; to be acknowledged after the fence.
+    /// The update has been appended. It may be acknowledged after the fence.
     New,
-    /// It was there, byte for byte. Durable: acknowledge it again; else its fence will.
+    /// An identical update is in the log. If it is durable, the device acknowledges it again. Otherwise the fence of
+    /// the first copy leads to the acknowledgement.
     Known {
-        /// A fence has covered it.
+        /// Whether a fence has made the update durable.
         durable: bool,
     },
-    /// It is not logged.
+    /// The update is not logged.
     Not(NotLogged),
 }
 
-/// Why an update is not logged. It is forwarded all the same.
+/// Why an update is not logged. The device forwards it nevertheless.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum NotLogged {
-    /// The log has as many entries or bytes as it takes, or the region is full.
+    /// The log has reached its limit of entries or bytes, or the region is full.
     Full,
-    /// The session has as many entries as it may.
+    /// The session has reached its limit of entries.
     SessionFull,
-    /// No server has said anything of its session, and as many such entries are there as may be, of its client or in all.
+    /// No server has said anything of the session, and the limit for entries of such sessions is reached, for the
+    /// client or for all clients.
     Unknown,
     /// The queue in front of the fence is full.
     QueueFull,
-    /// Another packet has the same identity.
+    /// The log has another packet with this identity.
     Collision,
-    /// Longer than a frame.
+    /// The packet is longer than a frame.
     TooLong,
-    /// The server has confirmed it before.
+    /// The server has already confirmed the update.
     Applied,
 }
 
-/// What the log has of a session.
+/// The log's entries of one session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionEntries {
-    /// Who sends to whom.
+    /// Client and server of the session.
     pub flow: Flow,
     /// The session.
     pub session: u16,
-    /// The lowest number.
+    /// The lowest sequence number in the log.
     pub first: u32,
-    /// The highest.
+    /// The highest sequence number in the log.
     pub last: u32,
-    /// Updates.
+    /// Number of updates.
     pub count: u64,
     /// Bytes of their packets.
     pub bytes: u64,
-    /// What the server has shown to know of it.
+    /// What the server is known to know of the session.
     pub standing: Standing,
 }
 
-/// What has passed here of what a server knows of a session.
+/// What the device knows of a session, from the server's packets that have passed it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Standing {
-    /// Nothing.
+    /// The server has said nothing of the session.
     #[default]
     Unknown,
-    /// It has confirmed an update, as it also does of sessions that it has forgotten.
+    /// The server has confirmed an update. It also confirms updates of sessions that it has deleted.
     Heard,
-    /// It has taken the session.
+    /// The server has accepted the session.
     Started,
 }
 
-/// An update of the log, found and held: [`Log::release`] it.
+/// An update of the log whose bytes are held. The caller must call [`Log::release`].
 #[derive(Clone, Debug)]
 pub struct Stored {
-    /// The packet's bytes, in the region; none for one so short that it is in its record.
+    /// The packet's bytes in the region. Empty if the packet is so short that its record contains it.
     pub extents: Extents,
-    /// Those of a packet that is in its record.
+    /// The packet's bytes, if its record contains them.
     inline: Vec<u8>,
-    /// Bytes in front of the PMNet header.
+    /// Number of bytes before the PMNet header.
     pub header_at: usize,
 }
 
-/// An update that has been appended.
+/// An update that has been appended, and that is to be acknowledged after the fence.
 #[derive(Clone, Copy, Debug)]
 struct Appended {
     identity: Identity,
-    /// Of its header: the acknowledgement bears it.
+    /// The hash in the update's header, which the acknowledgement repeats.
     hash: u32,
     slot: SlotId,
 }
 
-/// The `aux` of an entry's record.
+/// The `aux` field of an entry's record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Aux {
-    /// Bytes in front of the PMNet header.
+    /// Number of bytes before the PMNet header.
     header_at: u16,
-    /// That the server has taken the session has not passed here.
+    /// True if the device had not seen the server accept the session.
     not_started: bool,
-    /// The relay's port from which the update is sent on; 0 for another device's.
+    /// The relay's port from which the update is forwarded; 0 if the device is no relay.
     port: u16,
 }
 
 impl Aux {
-    /// Frames are shorter than this.
+    /// A bit that no offset in a frame needs: frames are shorter than this value.
     const NOT_STARTED: u16 = 1 << 15;
 
     fn of(aux: u32) -> Self {
@@ -177,23 +180,24 @@ impl Aux {
     }
 }
 
-/// What the log and its keeper share.
+/// The state that the log shares with its keeper.
 #[derive(Debug)]
 struct Shared {
     heap: Arc<Heap>,
     index: Mutex<Index>,
 }
 
-/// Updates by identity, over a heap of their own.
+/// Updates by identity, stored in a heap that belongs to the log alone.
 ///
-/// Contract: [`Self::append`] as updates arrive; then [`Self::commit`], or [`Self::begin_commit`], a fence elsewhere and
-/// [`Self::finish_commit`]: these name the updates to acknowledge.
+/// Contract: call [`Self::append`] for each update that arrives. Then call [`Self::commit`]; or
+/// [`Self::begin_commit`], a fence on another thread, and [`Self::finish_commit`]. The commit names the updates to
+/// acknowledge.
 #[derive(Debug)]
 pub struct Log {
     shared: Arc<Shared>,
     writer: Writer,
     limits: Limits,
-    /// Updates to be acknowledged once they are durable, in the order in which they were appended.
+    /// Updates to acknowledge once they are durable, in the order in which they were appended.
     pending: VecDeque<Gated<Appended>>,
 }
 
@@ -203,27 +207,27 @@ impl Log {
         Self { shared, writer, limits, pending: VecDeque::new() }
     }
 
-    /// The heap below.
+    /// The log's heap.
     pub fn heap(&self) -> &Arc<Heap> {
         &self.shared.heap
     }
 
-    /// True if the region has never held an update: no device has run over it before.
+    /// True if the region has never held an update, so that no device has used it before.
     pub fn is_new(&self) -> bool {
         self.shared.heap.geometry().features & FEATURE_PMNET == 0
     }
 
-    /// The log's background work: to be run now and then, by any thread.
+    /// The log's background work. Any thread may run it, from time to time.
     pub fn keeper(&self) -> Keeper {
         Keeper::new(Arc::clone(&self.shared))
     }
 
-    /// Entries, those included that are not durable yet.
+    /// Number of entries, including entries that are not yet durable.
     pub fn len(&self) -> usize {
         self.shared.index.lock().len()
     }
 
-    /// True without entries.
+    /// True if the log has no entries.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -233,10 +237,11 @@ impl Log {
         self.shared.index.lock().bytes()
     }
 
-    /// Logs the update that lies in `packet`, which the caller holds; its PMNet header is `header_at` bytes in.
+    /// Logs the update in `packet`, which the caller holds. Its PMNet header begins `header_at` bytes into the
+    /// packet.
     ///
     /// # Errors
-    /// The medium's: the region is closed for writing then.
+    /// The medium's error. The region is then closed for writing.
     pub fn append(
         &mut self,
         identity: Identity,
@@ -244,7 +249,7 @@ impl Log {
         header_at: usize,
         arrival_ns: u64,
     ) -> Result<Logged, LogError> {
-        if let Some(settled) = self.look(&identity, packet, header_at)? {
+        if let Some(settled) = self.find_or_refuse(&identity, packet, header_at)? {
             return Ok(settled);
         }
         self.shared.heap.require_features(FEATURE_PMNET)?;
@@ -277,14 +282,14 @@ impl Log {
         }
     }
 
-    /// The hash in the header of the packet that lies here.
+    /// The hash in the header of the packet at this place.
     fn hash(&self, packet: Extent, header_at: usize) -> Result<u32, LogError> {
         let bytes = self.shared.heap.media().bytes(packet)?;
         Ok(Header::parse(bytes.get(header_at..).unwrap_or_default()).map_or(0, |header| header.hash))
     }
 
-    /// What is known of the update already, or what speaks against it.
-    fn look(
+    /// Returns a result if the update is already in the log, or must not be logged. `None`: append it.
+    fn find_or_refuse(
         &self,
         identity: &Identity,
         packet: Extent,
@@ -323,30 +328,32 @@ impl Log {
         of_client >= self.limits.client_unknown_max || in_all >= self.limits.unknown_max
     }
 
-    /// What has passed here of what a server knows of a session.
+    /// What the device knows of a session, from the server's packets that have passed it.
     pub fn standing(&self, flow: Flow, session: u16) -> Standing {
         self.shared.index.lock().standing(&Identity { flow, session, seq: 0 })
     }
 
-    /// A session begins without a session start, perhaps in place of one that had its name. False while updates of that one are in
-    /// the log.
+    /// Registers a session that begins without a session start and may replace an older session of the same name.
+    /// False while updates of the older session are in the log.
     pub fn begin(&mut self, flow: Flow, session: u16) -> bool {
         self.shared.index.lock().begin(&Identity { flow, session, seq: 0 })
     }
 
-    /// A server has shown what it knows of a session.
+    /// Raises a session's standing, because a server has said something of the session.
     pub fn raise(&mut self, flow: Flow, session: u16, to: Standing) {
         self.shared.index.lock().raise(flow, session, to, self.limits.sessions_max);
     }
 
-    /// A server knows nothing of an update's session. The update is removed, but for one of a session that a server has taken: what
-    /// has been acknowledged to its client is kept, whatever becomes of servers. True if it was removed.
+    /// Handles a refusal: a server does not know an update's session. The update is removed, unless a server has
+    /// accepted the session. In that case the update may have been acknowledged to its client, and must be kept
+    /// whatever happens to servers. True if the update was removed.
     pub fn refused(&mut self, identity: &Identity) -> bool {
         let standing = self.shared.index.lock().standing(identity);
         standing < Standing::Started && self.remove(identity)
     }
 
-    /// True if the PMNet packet in `slot` is that in `packet`: headers below it differ with each repetition.
+    /// True if the PMNet packets in `slot` and in `packet` are identical. The headers before them differ between
+    /// retransmissions.
     fn is_same(&self, slot: SlotId, packet: Extent, header_at: usize) -> Result<bool, LogError> {
         let heap = &self.shared.heap;
         let view = heap.record(slot)?;
@@ -355,7 +362,7 @@ impl Log {
         Ok(known.get(Aux::of(view.aux()).header_at.into()..) == new.get(header_at..))
     }
 
-    /// True if something waits for a fence.
+    /// True if an append waits for a fence.
     pub fn has_pending(&self) -> bool {
         self.writer.has_work()
     }
@@ -365,15 +372,16 @@ impl Log {
         self.writer.is_committing()
     }
 
-    /// True if a fence is worth doing elsewhere.
+    /// True if the fence is slow enough to be done on another thread.
     pub fn commits_elsewhere(&self) -> bool {
         self.shared.heap.media().commit_mode() == CommitMode::Deferred
     }
 
-    /// Fences what was appended; hands each update that is durable now to `durable`, with the hash of its header.
+    /// Fences all appended updates. Calls `durable` with each update that is now durable, and with the hash of its
+    /// header.
     ///
     /// # Errors
-    /// The medium's; nothing is to be acknowledged then.
+    /// The medium's error. Nothing may be acknowledged then.
     pub fn commit(&mut self, durable: impl FnMut(Identity, u32)) -> Result<(), LogError> {
         if let Some(mut dirty) = self.begin_commit() {
             let outcome = self.shared.heap.media().fence(&mut dirty, landfall_media::Site::Commit);
@@ -382,7 +390,8 @@ impl Log {
         Ok(())
     }
 
-    /// Ends the batch; the fence of what is returned makes it durable. `None`: nothing to do, or one is under way.
+    /// Ends the batch and returns what must be fenced to make it durable. `None` if there is nothing to do, or if
+    /// another commit is in progress.
     pub fn begin_commit(&mut self) -> Option<Dirty> {
         if self.writer.is_committing() {
             return None;
@@ -390,10 +399,11 @@ impl Log {
         self.writer.begin_commit()
     }
 
-    /// The fence has ended. Hands each update that it covers to `durable`, with the hash of its header, if it is still wanted.
+    /// Ends a commit after its fence. Calls `durable` with each update that the fence covers and that is still in
+    /// the log, and with the hash of its header.
     ///
     /// # Errors
-    /// The outcome's.
+    /// The error in `outcome`.
     pub fn finish_commit(
         &mut self,
         outcome: Result<(), MediaError>,
@@ -412,14 +422,15 @@ impl Log {
             if is_wanted {
                 durable(identity, hash);
             } else {
-                // Removed meanwhile: its frames had to stay until the fence was done with them.
+                // The update was removed meanwhile. Its frames had to be held until the fence ended.
                 self.shared.heap.drop_record(slot);
             }
         }
         Ok(())
     }
 
-    /// Removes every update of a session up to `seq`: the server has applied them. Writes nothing. Each is handed to `removed`.
+    /// Removes every update of a session up to `seq`, because the server has applied them. Calls `removed` with the
+    /// number of each. Writes nothing to the medium.
     pub fn remove_upto(&mut self, flow: Flow, session: u16, seq: u32, mut removed: impl FnMut(u32)) {
         let mut index = self.shared.index.lock();
         index.remove_upto(flow, session, seq, self.limits.sessions_max, |seq, entry| {
@@ -428,31 +439,32 @@ impl Log {
         });
     }
 
-    /// Removes one update; true if it was there.
+    /// Removes one update. True if it was in the log.
     pub fn remove(&mut self, identity: &Identity) -> bool {
         let Some(entry) = self.shared.index.lock().remove(identity) else { return false };
         self.drop_if_durable(entry);
         true
     }
 
-    /// What is not durable yet is dropped when its fence is done.
+    /// Drops the record of a removed entry. If the entry is not yet durable, [`Self::finish_commit`] drops its
+    /// record.
     fn drop_if_durable(&self, entry: index::Indexed) {
         if entry.durable {
             self.shared.heap.drop_record(entry.slot);
         }
     }
 
-    /// Whether a fence has covered the update; `None` if it is not in the log.
+    /// Whether a fence has made the update durable; `None` if it is not in the log.
     pub fn durable(&self, identity: &Identity) -> Option<bool> {
         self.shared.index.lock().get(identity).map(|entry| entry.durable)
     }
 
-    /// True if the server has confirmed the update, for all that is remembered.
+    /// True if the server is known to have confirmed the update. The log may have deleted that knowledge.
     pub fn is_applied(&self, identity: &Identity) -> bool {
         self.shared.index.lock().is_applied(identity)
     }
 
-    /// Holds a packet that the caller holds, for longer, as if it were found in the log.
+    /// Holds a packet, which the caller holds as well, in the form that [`Self::hold`] returns.
     pub fn hold_packet(&self, packet: Extent, header_at: usize) -> Stored {
         self.shared.heap.runs().hold(packet);
         Stored { extents: Extents::from_slice(&[packet]), inline: Vec::new(), header_at }
@@ -463,26 +475,26 @@ impl Log {
         self.durable(identity).is_some()
     }
 
-    /// Numbers of a session's updates in the log, from `from` on, in order; at most `max`.
+    /// Sequence numbers of a session's updates in the log, in order, from `from` on, at most `max`.
     pub fn seqs(&self, flow: Flow, session: u16, from: u32, max: usize) -> Vec<u32> {
         self.shared.index.lock().seqs(flow, session, from, max)
     }
 
-    /// Every update for a server that is in the log, session by session in order of number.
+    /// All updates in the log whose flow satisfies `wanted`, by session and sequence number.
     pub fn identities(&self, mut wanted: impl FnMut(&Flow) -> bool) -> Vec<Identity> {
         self.shared.index.lock().identities(&mut wanted)
     }
 
-    /// What there is of each session.
+    /// The log's entries, session by session.
     pub fn sessions(&self) -> Vec<SessionEntries> {
         self.shared.index.lock().sessions()
     }
 
-    /// Gives up every update of a session, durably: their records say nothing any more. For a log that nobody appends
-    /// to. Returns how many there were.
+    /// Deletes every update of a session durably: their records become invalid. Only for a log to which nobody
+    /// appends. Returns the number of deleted updates.
     ///
     /// # Errors
-    /// The medium's.
+    /// The medium's error.
     pub fn discard(&mut self, flow: Flow, session: u16) -> Result<u64, LogError> {
         let mut count = 0;
         for seq in self.seqs(flow, session, 0, usize::MAX) {
@@ -496,13 +508,14 @@ impl Log {
         Ok(count)
     }
 
-    /// Finds an update's packet and holds its bytes; `None` if it is not there, or damaged (then it is never sent).
+    /// Finds an update's packet and holds its bytes. `None` if the packet is not in the log, or is damaged. A
+    /// damaged packet is never sent.
     ///
     /// # Errors
-    /// The medium's.
+    /// The medium's error.
     pub fn hold(&self, identity: &Identity) -> Result<Option<Stored>, LogError> {
         let heap = &self.shared.heap;
-        // Under the lock, so that the keeper cannot move it meanwhile.
+        // The lock keeps the keeper from moving the record meanwhile.
         let index = self.shared.index.lock();
         let Some(entry) = index.get(identity) else { return Ok(None) };
         let view = match heap.record(entry.slot) {
@@ -524,10 +537,10 @@ impl Log {
         }
     }
 
-    /// The bytes of what was found, in one piece.
+    /// Copies the bytes of a stored packet into one buffer.
     ///
     /// # Errors
-    /// The medium's.
+    /// The medium's error.
     pub fn bytes_of(&self, stored: &Stored) -> Result<Vec<u8>, LogError> {
         let mut bytes = stored.inline.clone();
         for extent in &stored.extents {
@@ -536,38 +549,38 @@ impl Log {
         Ok(bytes)
     }
 
-    /// Lets go of what [`Self::hold`] has found.
+    /// Releases the frames that [`Self::hold`] has held.
     pub fn release(&self, stored: &Stored) {
         stored.extents.iter().for_each(|extent| self.shared.heap.runs().release(*extent));
     }
 
-    /// The port from which a client's packets are sent on, if it has one.
+    /// The port from which the relay sends a client's packets, if the client has one.
     pub fn path(&self, flow: &Flow) -> Option<u16> {
         self.shared.index.lock().path(flow)
     }
 
-    /// True if updates of a client are in the log: its path stays.
+    /// True if the log has updates of a client, so that its path must stay.
     pub fn has_entries(&self, flow: &Flow) -> bool {
         self.shared.index.lock().has_entries(flow)
     }
 
-    /// Forgets a client's port, for another client to have. False if there is none, or updates of the client are in the log.
-    /// Writes nothing: see `docs/format/pmnet.md`, "Removing".
+    /// Removes a client's path, so that another client may get its port. False if the client has no path, or updates
+    /// in the log. Writes nothing to the medium: see `docs/format/pmnet.md`, "Removing".
     pub fn remove_path(&mut self, flow: &Flow) -> bool {
         let Some(slot) = self.shared.index.lock().remove_path(flow) else { return false };
         self.shared.heap.drop_record(slot);
         true
     }
 
-    /// Every such port.
+    /// Every client's path.
     pub fn paths(&self) -> Vec<(Flow, u16)> {
         self.shared.index.lock().paths()
     }
 
-    /// Remembers a port, durably when this returns. False: as many are remembered as may be.
+    /// Stores a client's path. The path is durable when this returns. False if the limit of paths is reached.
     ///
     /// # Errors
-    /// Full, the medium's.
+    /// The heap is full, or the medium's error.
     pub fn set_path(&mut self, flow: Flow, port: u16, arrival_ns: u64) -> Result<bool, LogError> {
         if self.shared.index.lock().path_count() >= self.limits.paths_max {
             return Ok(false);

@@ -1,7 +1,7 @@
-//! Opening: the heap's records become updates again.
+//! Opening a log: the records in the heap become entries of the index.
 //!
-//! What is believed and why: `docs/format/pmnet.md`. A value that does not hold belonged to an update that was removed, or
-//! never acknowledged: it is no damage, and cuts off nothing behind it.
+//! Which records are accepted, and why: `docs/format/pmnet.md`. A value that fails its check belonged to an update
+//! that was removed, or that was never acknowledged. It is no damage, and does not cut off the records behind it.
 
 use super::index::Index;
 use super::{Aux, Limits, Log, Shared, Standing};
@@ -15,24 +15,25 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What opening has found.
+/// What opening has found in the region.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recovered {
     /// Updates in the log.
     pub entries: u64,
     /// Bytes of their packets.
     pub bytes: u64,
-    /// Records of updates whose packets were gone.
+    /// Records of updates whose packets are no longer there.
     pub gone: u64,
-    /// Records of updates that were sent on from a port that their client has no more: they were confirmed.
+    /// Records of updates whose client has lost the port from which they were forwarded. The server has confirmed
+    /// them.
     pub strays: u64,
-    /// Records that never were acknowledged.
+    /// Records that were never acknowledged.
     pub rejected: u64,
-    /// Slots that cannot be read.
+    /// Slots that could not be read.
     pub damaged: u64,
-    /// Ports of clients.
+    /// Paths of clients.
     pub paths: u64,
-    /// Notes for people.
+    /// Notes for the operator.
     pub notes: Vec<String>,
 }
 
@@ -50,12 +51,12 @@ struct Records {
     paths: BTreeMap<Flow, Newest>,
 }
 
-/// The log's part in opening a region.
+/// The log as a tenant of the region that is being opened.
 #[derive(Debug, Default)]
 struct LogTenant {
     records: Mutex<Records>,
     index: Mutex<Index>,
-    /// What has been found so far; all of it once the region is open.
+    /// Counts so far. They are complete once the region is open.
     found: Mutex<Recovered>,
 }
 
@@ -66,7 +67,7 @@ fn keep_newer<K: Ord>(map: &mut BTreeMap<K, Newest>, key: K, new: Newest) {
     }
 }
 
-/// Every record whose packet is gone is excused.
+/// Every record whose packet is no longer there is excused.
 impl Judge for LogTenant {
     fn is_superseded(&self, _: &Heap, _: &Found) -> bool {
         true
@@ -96,10 +97,10 @@ impl Tenant for LogTenant {
         Ok(())
     }
 
-    /// What cannot be read may have been removed long ago: it is only counted.
+    /// Only counted. A record that cannot be read may have been removed long ago.
     fn take_damaged(&self, _: &DamagedSlot) {}
 
-    /// Nobody repairs a device's log.
+    /// No one repairs a device's log, so damaged slots need not be kept.
     fn pins_damaged(&self) -> bool {
         false
     }
@@ -108,7 +109,7 @@ impl Tenant for LogTenant {
         Ok(Vec::new())
     }
 
-    /// All at once: whether an update is kept depends on the paths.
+    /// Processes all records in one call, because whether an update is kept depends on all paths.
     fn current_some(&self, keeper: &dyn Keeper) -> Result<bool, HeapError> {
         let records = std::mem::take(&mut *self.records.lock());
         if records.updates.is_empty() && records.paths.is_empty() {
@@ -132,7 +133,8 @@ impl Log {
     /// Opens the log in a region that nobody else uses.
     ///
     /// # Errors
-    /// All the ways in which the region cannot be opened; [`HeapError::Foreign`] if something else is in it.
+    /// Every error with which the region cannot be opened. [`HeapError::Foreign`] if the region contains something
+    /// else.
     pub fn open(media: Arc<dyn Media>, limits: Limits) -> Result<(Self, Recovered), LogError> {
         let tenant = Arc::new(LogTenant::default());
         let (heap, region) = Region::run(media, vec![Arc::clone(&tenant) as Arc<dyn Tenant>])?;
@@ -146,7 +148,7 @@ impl Log {
     }
 }
 
-/// Takes up an update, if its packet holds.
+/// Adds an update to the index, if its packet passes its check.
 fn adopt_update(
     keeper: &dyn Keeper,
     identity: &Identity,
@@ -181,7 +183,7 @@ fn adopt_update(
     Ok(())
 }
 
-/// A port that another client had before belongs to whom it was given last.
+/// Adds the paths to the index. A port that several clients have had belongs to the client that got it last.
 fn adopt_paths(keeper: &dyn Keeper, records: &Records, index: &mut Index) -> Result<(), HeapError> {
     let mut owners: BTreeMap<u32, (u64, Flow)> = BTreeMap::new();
     for (flow, newest) in &records.paths {

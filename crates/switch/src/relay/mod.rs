@@ -231,7 +231,7 @@ impl Relay {
             match self.unseal(ends, held, index, len) {
                 Some((packet, len)) => {
                     let now = self.engine.clock.now();
-                    self.paths.told(&client, self.frames.bytes(packet), now);
+                    self.paths.server_sent(&client, self.frames.bytes(packet), now);
                     if self.handle(Side::Server, (from, client), packet, len) == Verdict::Forward {
                         let bytes = whole(&self.frames, &self.receiver, packet, (index, len));
                         self.front.send(&mut self.engine, client, bytes);
@@ -294,7 +294,7 @@ impl Relay {
     /// Whether a client has a path, or its packet gets it one.
     fn admit(&mut self, client: SocketAddr, packet: Extent, index: usize, len: usize) -> bool {
         if self.upstreams.has(&client) {
-            self.paths.heard(&client, self.engine.clock.now());
+            self.paths.client_sent(&client, self.engine.clock.now());
             return true;
         }
         let bytes = whole(&self.frames, &self.receiver, packet, (index, len));
@@ -378,7 +378,8 @@ impl Relay {
     fn give_way(&mut self) -> bool {
         let (now, server) = (self.engine.clock.now(), self.server);
         let log = self.engine.device.log();
-        let oldest = self.paths.give_way(now, |client| log.has_entries(&Flow { client: *client, server }));
+        let oldest =
+            self.paths.evict_unconfirmed(now, |client| log.has_entries(&Flow { client: *client, server }));
         let is_there = oldest.map(|client| self.close_path(client)).is_some();
         self.engine.status.count_paths(|counts| counts.gave_way += u64::from(is_there));
         is_there
@@ -392,7 +393,7 @@ impl Relay {
         }
         self.pressed_at = Some(now);
         let log = self.engine.device.log();
-        let silent = self.paths.give_up(now, |client| log.has_entries(&Flow { client: *client, server }));
+        let silent = self.paths.evict_idle(now, |client| log.has_entries(&Flow { client: *client, server }));
         silent.map(|client| self.close_path(client)).is_some()
     }
 
