@@ -1,26 +1,29 @@
 /*
- * pmnet.h - PMNet for C: updates that the network makes durable.
+ * pmnet.h - PMNet for C: updates that become durable in the network.
  *
- * After Seemakhupt et al., "PMNet: In-Network Data Persistence", ISCA 2021. The six calls of the paper's Table I are
- * PMNet_start_session, PMNet_send_update, PMNet_bypass and PMNet_end_session for clients, PMNet_recv and PMNet_ack for
- * servers; the others stand around them. The protocol: docs/format/pmnet.md. A walk through this file: docs/pmnet-c.md.
+ * Source: Seemakhupt et al., "PMNet: In-Network Data Persistence", ISCA 2021. The six calls of the paper's Table I
+ * are PMNet_start_session, PMNet_send_update, PMNet_bypass and PMNet_end_session for clients, and PMNet_recv and
+ * PMNet_ack for servers. The other calls are needed to use these. Protocol: docs/format/pmnet.md. Introduction to
+ * this file: docs/pmnet-c.md.
  *
- * DURABLE. An update is durable when every device of the chain between client and server has it in its persistent log,
- * or when the server has committed it; and when the same holds for every update of its session before it. Whatever is
- * durable is applied by the server exactly once, in the order of its session, also if server, devices and client crash
- * and start again. Of an update that is not known to be durable, nothing is known: it may be applied, once, or not.
+ * DURABLE. An update is durable if every earlier update of its session is durable, and either every device of the
+ * chain between client and server has it in its persistent log, or the server has committed it. The server applies
+ * every durable update exactly once, in the order of its session, even if server, devices and client crash and start
+ * again. An update that is not known to be durable may be applied once, or not at all.
  *
- * RESULTS. Every call that returns int returns PMNET_OK, PMNET_AGAIN, or one of the errors below, which are negative;
- * PMNet_last_error tells more about an error. After an error nothing has been written through pointers to results.
+ * RESULTS. Every call that returns int returns PMNET_OK, PMNET_AGAIN, or one of the errors below, which are
+ * negative. PMNet_last_error describes the last error. After an error nothing has been written through pointers to
+ * results.
  *
- * THREADS. Every handle may be used from several threads at once. Calls on one session wait for each other: use a session
- * per thread. PMNet_end_session, PMNet_client_close and PMNet_server_close must be the last use of their handle, with no
- * other call on it under way. No handle survives fork().
+ * THREADS. Every handle may be used from several threads at once. Calls on one session wait for each other, so use
+ * one session for each thread. PMNet_end_session, PMNet_client_close and PMNet_server_close must be the last call on
+ * their handle, and no other call on it may be running. A handle cannot be used after fork().
  *
- * MEMORY. Nothing that is passed in is kept after the call returns. What is handed out belongs to the library.
+ * MEMORY. When a call has returned, the library keeps no pointer that was passed to it. Memory that it returns
+ * belongs to the library.
  *
- * NETWORK. UDP. Addresses are "HOST:PORT" or "[IPV6]:PORT"; of a host name's addresses the first one counts. Devices take
- * packets for PMNet's where one of the two ports is between 51000 and 52000.
+ * NETWORK. UDP. An address is "HOST:PORT" or "[IPV6]:PORT". If a host name has several addresses, the first one is
+ * used. Devices treat a packet as PMNet's if one of its two ports is between 51000 and 52000.
  */
 #ifndef PMNET_H
 #define PMNET_H
@@ -32,315 +35,328 @@
 extern "C" {
 #endif
 
-/* The version that this file belongs to; compare with PMNet_version(). */
+/* The version of this file. Compare it with PMNet_version(). */
 #define PMNET_VERSION "0.1.0"
 
-/* Bytes of a session's key and row, see PMNet_request. */
+/* Length of a session's key and of its row in bytes; see PMNet_request. */
 #define PMNET_KEY_BYTES 20
 #define PMNET_ROW_BYTES 48
 
-/* A value of `spin`: calls never wait in the kernel, which takes a core. */
+/* A value of `spin`: calls busy-poll and never wait in the kernel. That uses a whole core. */
 #define PMNET_SPIN_ALWAYS 0xFFFFFFFFu
 
-/* What calls return. */
+/* Results of calls. */
 enum {
     PMNET_OK = 0,
-    /* Nothing yet: call again. */
+    /* No result yet. Call again. */
     PMNET_AGAIN = 1,
-    /* The caller's: a null pointer, a size, an address that cannot be read, rows that are none. */
+    /* An argument is wrong: a null pointer, a size, an address that cannot be resolved, invalid rows. */
     PMNET_E_ARGUMENT = -1,
-    /* The caller's: a request that is answered already, or with the wrong call; see there. */
+    /* The request is already answered, or must be answered with another call; see there. */
     PMNET_E_MISUSE = -2,
-    /* The request or response is longer than the protocol can carry. */
+    /* The request or response is longer than the protocol allows. */
     PMNET_E_TOO_LARGE = -3,
-    /* As many requests are queued as may be: wait for one. */
+    /* Too many requests are queued. Wait for one of them. */
     PMNET_E_FULL = -4,
-    /* The session has used all its numbers (2^31 updates): end it and start another. */
+    /* The session has used all its numbers (2^31 updates). End it and start another one. */
     PMNET_E_EXHAUSTED = -5,
-    /* The session is over: it has failed before. */
+    /* The session is over, because it has failed before. */
     PMNET_E_ENDED = -6,
-    /* The server refuses the session, or has lost it. What was not known to be durable may be applied or not. */
+    /* The server refuses the session, or has lost it. Updates not known to be durable may be applied or not. */
     PMNET_E_REFUSED = -7,
-    /* Nobody has answered for too long. What was not known to be durable may be applied or not. */
+    /* No answer arrived for too long. Updates not known to be durable may be applied or not. */
     PMNET_E_NO_ANSWER = -8,
-    /* The operating system refuses something: an address that is taken, a thread, a socket. */
+    /* The operating system refuses an operation, such as an address in use, a thread or a socket. */
     PMNET_E_SYSTEM = -9,
-    /* A defect of this library. The handle must not be used any more, other than to close it. */
+    /* A defect of this library. The handle must only be closed. */
     PMNET_E_INTERNAL = -10
 };
 
 /* ---- Client ------------------------------------------------------------------------------------------------------ */
 
-/* A server to have sessions with. */
+/* A client: the server's address, and the settings of sessions with it. */
 typedef struct PMNet_client PMNet_client;
-/* A session: requests that are applied in the order in which they were sent. It sends and receives while a call is under way. */
+/* A session. Its requests are applied in the order in which they were sent. It sends and receives only during calls. */
 typedef struct PMNet_session PMNet_session;
 
 /*
- * Settings of a client. Set all to zero but `size`; a zero stands for the usual value. The size tells the library which
- * fields the caller knows, so that later versions can add some.
+ * Settings of a client. Set every field but `size` to zero; zero stands for the default. The size tells the library
+ * which fields the caller knows, so that later versions can add fields.
  */
 typedef struct PMNet_client_options {
     /* sizeof(PMNet_client_options). */
     size_t size;
-    /* An address of this host, "HOST:PORT", or NULL: the kernel chooses. With a port, only one session at a time. */
+    /* An address of this host, "HOST:PORT", or NULL: the kernel chooses. With a port, only one session can exist. */
     const char *bind;
-    /* Largest IP packet of the path, bytes; 1500. From 576 to 65535. */
+    /* Largest IP packet of the path in bytes, from 576 to 65535. Default: 1500. */
     uint32_t mtu;
-    /* Most packets of updates under way; 256, at most 4096. */
+    /* Most update packets in flight, at most 4096. Default: 256. */
     uint32_t window;
-    /* Most requests of a session that are queued, or not waited for; 1024, at most 65536. */
+    /* Most requests of a session that are queued or not waited for, at most 65536. Default: 1024. */
     uint32_t requests_max;
-    /* Without any answer for so long a session has failed, milliseconds; 30000. */
+    /* A session fails if it awaits an answer and none arrives for this time, in milliseconds. Default: 30000. */
     uint32_t give_up_ms;
     /*
-     * How long to look for packets before waiting in the kernel, microseconds, less while that comes to nothing; or
-     * PMNET_SPIN_ALWAYS. Being woken takes some 25 us: with a core to spare, 50 is a good value.
+     * How long a call busy-polls for packets before it waits in the kernel, in microseconds; or PMNET_SPIN_ALWAYS.
+     * The library shortens the time while polling finds nothing. A wake-up from the kernel takes longer than an
+     * answer from a device: docs/results/pmnet. With a core to spare, 50 is a good value.
      */
     uint32_t spin;
-    /* Zero. */
+    /* Must be zero. */
     uint32_t reserved;
     /*
-     * A file with the key that clients, devices and server share, or NULL: 32 hexadecimal digits, readable by its owner alone.
-     * With it, only packets that are sealed with the key are believed.
+     * Path of a file with the key that clients, devices and server share, or NULL. The file contains 32 hexadecimal
+     * digits, and only its owner may read it. With a key, only packets that are sealed with it are accepted.
      */
     const char *key_file;
 } PMNet_client_options;
 
 /*
- * Makes a client of the server at `server`. Sends nothing yet.
+ * Creates a client of the server at `server`. Sends nothing.
  *
- * devices: how many devices are in the chain to the server, 0 to 250. With 0 only the server makes updates durable.
- *          With more than there are, too. With fewer, what is reported durable may be missing in the devices that were
- *          left out.
- * options: settings, or NULL for the usual ones.
- * client:  takes the handle; to be closed with PMNet_client_close.
+ * devices: number of devices in the chain to the server, 0 to 250. With 0 only the server makes updates durable.
+ *          With more than there are, too. With fewer, an update that is reported as durable may be missing in the
+ *          devices that were not counted.
+ * options: settings, or NULL for the defaults.
+ * client:  receives the handle. Close it with PMNet_client_close.
  *
  * PMNET_OK, PMNET_E_ARGUMENT.
  */
 int PMNet_client_open(const char *server, uint32_t devices, const PMNet_client_options *options, PMNet_client **client);
 
-/* Closes a client. Its sessions go on, and are ended by themselves. NULL is nothing. */
+/* Closes a client. Its sessions stay open until PMNet_end_session. NULL is ignored. */
 void PMNet_client_close(PMNet_client *client);
 
 /*
- * Table I: starts a session. Does not wait for the server: the first request does.
+ * Table I: starts a session. Does not wait for the server; the first request does.
  *
- * session: takes the handle; to be ended with PMNet_end_session.
+ * session: receives the handle. End the session with PMNet_end_session.
  *
  * PMNET_OK, PMNET_E_ARGUMENT, PMNET_E_SYSTEM.
  */
 int PMNet_start_session(PMNet_client *client, PMNet_session **session);
 
 /*
- * Table I: sends an update, and waits until it is durable. Nothing is returned for it: requests that need a result are
- * bypasses.
+ * Table I: sends an update and waits until it is durable. An update has no response. A request that needs one is a
+ * bypass.
  *
- * request: `len` bytes; NULL is allowed if len is 0. At most 1024 packets' worth: 1.4 MB at the usual MTU.
+ * request: `len` bytes; NULL is allowed if len is 0. At most as many bytes as fit into 1024 packets: 1.4 MB at the
+ * default MTU.
  *
- * PMNET_OK: durable. PMNET_E_ARGUMENT, PMNET_E_TOO_LARGE, PMNET_E_FULL, PMNET_E_EXHAUSTED, PMNET_E_ENDED: not sent.
- * PMNET_E_REFUSED, PMNET_E_NO_ANSWER, PMNET_E_SYSTEM: unknown; the session is over.
+ * PMNET_OK: the update is durable. PMNET_E_ARGUMENT, PMNET_E_TOO_LARGE, PMNET_E_FULL, PMNET_E_EXHAUSTED,
+ * PMNET_E_ENDED: it was not sent. PMNET_E_REFUSED, PMNET_E_NO_ANSWER, PMNET_E_SYSTEM: it may be durable or not; the
+ * session is over.
  */
 int PMNet_send_update(PMNet_session *session, const void *request, size_t len);
 
 /*
- * The same without waiting, to have several updates under way: PMNet_wait waits.
+ * Sends an update as PMNet_send_update does, but does not wait, so that several updates are in flight. PMNet_wait
+ * waits.
  *
- * id: takes the update's number, for PMNet_wait.
+ * id: receives the update's number, for PMNet_wait.
  *
- * Results as PMNet_send_update, where PMNET_OK says: sent, or queued to be sent by later calls on this session.
+ * Results as of PMNet_send_update. PMNET_OK: the update is sent, or is queued and sent by later calls on this
+ * session.
  */
 int PMNet_queue_update(PMNet_session *session, const void *request, size_t len, uint64_t *id);
 
 /*
- * Waits until a queued update is durable. Each can be waited for once; one that is durable makes all before it durable.
+ * Waits until a queued update is durable. Each update can be waited for once. Every earlier update is then durable,
+ * too.
  *
- * PMNET_OK: durable. PMNET_E_MISUSE: no such update, or it was waited for. Otherwise as PMNet_send_update.
+ * PMNET_OK: durable. PMNET_E_MISUSE: no such update, or it was already waited for. Otherwise as PMNet_send_update.
  */
 int PMNet_wait(PMNet_session *session, uint64_t id);
 
 /*
  * Table I: has the server execute a request after all earlier ones of this session, and waits for its response. The
- * network logs nothing: with PMNET_E_NO_ANSWER and its like the request may have been executed, once, or not.
+ * network does not log it: after PMNET_E_NO_ANSWER and similar errors the request may have been executed once, or
+ * not.
  *
- * request:      as in PMNet_send_update.
- * response:     takes a pointer to the response, which belongs to the session, until the next PMNet_bypass on it or its
- *               end. Not NULL even if the response is empty.
- * response_len: takes its length, bytes.
+ * request:      as for PMNet_send_update.
+ * response:     receives a pointer to the response. It belongs to the session, and is valid until the next
+ *               PMNet_bypass on the session or until the session's end. Not NULL, even if the response is empty.
+ * response_len: receives the length of the response in bytes.
  *
- * Results as PMNet_send_update.
+ * Results as of PMNet_send_update.
  */
 int PMNet_bypass(PMNet_session *session, const void *request, size_t len, const uint8_t **response, size_t *response_len);
 
 /*
- * Table I: ends a session: waits, for a second at most, until the server has applied everything. The handle is gone,
- * whatever is returned.
+ * Table I: ends a session. Waits at most one second until the server has applied every update. The handle is invalid
+ * afterwards, whatever the result.
  *
- * PMNET_OK: everything is applied. PMNET_E_NO_ANSWER: the server is away, or slow; what was durable stays so, and is
- * applied in time. PMNET_E_ARGUMENT, PMNET_E_REFUSED, PMNET_E_SYSTEM, PMNET_E_INTERNAL.
+ * PMNET_OK: every update is applied. PMNET_E_NO_ANSWER: the server is down or slow; durable updates stay durable,
+ * and will be applied. PMNET_E_ARGUMENT, PMNET_E_REFUSED, PMNET_E_SYSTEM, PMNET_E_INTERNAL.
  */
 int PMNet_end_session(PMNet_session *session);
 
 /* ---- Server ------------------------------------------------------------------------------------------------------ */
 
 /*
- * A server: a socket, and a thread of the library's own that serves it.
+ * A server: a socket, and a thread of the library that serves it.
  *
- * EXACTLY ONCE is made by the application and the library together. With each request comes the row of its session: 48
- * bytes that say how far the session has come. The application commits the effects of the request AND its row, under its
- * key, in one transaction: both are durable, or neither is. Then it answers the request, and only then the library tells
- * network and client. When the server starts again, the application gives all rows back, and the library knows what has
- * been applied and what must come once more.
+ * EXACTLY ONCE is the work of the application and the library together. Each request comes with the row of its
+ * session: 48 bytes that say how far the session has been applied. The application commits the effects of the
+ * request AND the row, under the session's key, in one transaction: both are durable, or neither is. Then it answers
+ * the request, and only then does the library inform network and client. When the server starts again, the
+ * application passes all rows to the library, which then knows what has been applied and what must be sent again.
  *
- * BATCHES. Requests come in batches: what has arrived while the last batch was being committed. Answers leave, and the
- * next batch begins, once every request of the batch is answered. So one commit may cover a batch, and should: take
- * requests until `behind` is 0, commit, answer. A thread that waits in PMNet_recv for more before it answers what it has
- * waits for itself.
+ * BATCHES. Requests come in batches: a batch contains the requests that arrived while the last batch was being
+ * committed. Answers are sent, and the next batch begins, when every request of the batch is answered. So one commit
+ * can and should cover a batch: receive requests until `behind` is 0, commit, answer. A thread that waits in
+ * PMNet_recv for more requests before it answers those that it has waits in vain.
  */
 typedef struct PMNet_server PMNet_server;
 
-/* Kinds of requests, and how each is answered. */
+/* Kinds of requests, and how to answer each. */
 enum {
-    /* Apply `bytes`, and commit that together with the row; then PMNet_ack. */
+    /* Apply `bytes` and commit the effects together with the row. Then call PMNet_ack. */
     PMNET_UPDATE = 1,
     /*
-     * Execute `bytes` after all earlier requests of the session; then PMNet_respond. If that changes anything, commit it
-     * together with the row. If it does not, the row may be left out.
+     * Execute `bytes` after all earlier requests of the session. Then call PMNet_respond. If the request changes
+     * anything, commit its effects together with the row. Otherwise the row need not be committed.
      */
     PMNET_BYPASS = 2,
-    /* A session begins or ends: delete the evicted rows and commit the row, in one transaction; then PMNet_ack. */
+    /* A session begins or ends. Delete the evicted rows and commit the row, in one transaction. Then call PMNet_ack. */
     PMNET_ROW = 3
 };
 
 /*
- * A request. It belongs to the library, and is there until it is answered or its server closed. The library may hand out
- * longer structures in later versions.
+ * A request. It belongs to the library, and is valid until it is answered or its server is closed. Later versions of
+ * the library may return longer structures.
  */
 typedef struct PMNet_request {
-    /* Names it in PMNet_ack, PMNet_respond and PMNet_fail. Never given twice by a server handle. */
+    /* Names the request in PMNet_ack, PMNet_respond and PMNet_fail. Unique for a server handle. */
     uint64_t id;
     /* PMNET_UPDATE, PMNET_BYPASS or PMNET_ROW. */
     uint32_t kind;
     /*
-     * A bypass that is not to be executed: it may have been before the server started, and its response is lost. Respond
-     * in the application's own words that the reply is lost. 0 otherwise.
+     * Not zero: the bypass must not be executed, because it may have been executed before the server started, and
+     * its response is lost. Respond in the application's own protocol that the reply is lost.
      */
     uint32_t lost;
-    /* What the client has sent; not NULL. Empty for PMNET_ROW. */
+    /* The request of the client; not NULL. Empty for PMNET_ROW. */
     const uint8_t *bytes;
     size_t len;
-    /* The session: PMNET_KEY_BYTES bytes. Its row replaces any that was stored under this key. */
+    /* The session's key: PMNET_KEY_BYTES bytes. The row replaces any row that is stored under this key. */
     const uint8_t *key;
-    /* PMNET_ROW_BYTES bytes to be stored. They hold the key, too (docs/format/pmnet.md). */
+    /* The row to store: PMNET_ROW_BYTES bytes. It contains the key, too (docs/format/pmnet.md). */
     const uint8_t *row;
-    /* Keys of rows to be deleted, one behind the other, `evicted_count` times PMNET_KEY_BYTES; PMNET_ROW only. */
+    /* Keys of rows to delete: `evicted_count` times PMNET_KEY_BYTES. For PMNET_ROW only. */
     const uint8_t *evicted;
     size_t evicted_count;
-    /* A number to be stored with the rows, one for the whole server, in the place of the one before. It never falls. */
+    /* A number to store with the rows. The server has one; it replaces the previous one and never falls. */
     uint32_t floor;
-    /* How many more requests of the batch PMNet_recv has at once; with several threads, had. */
+    /* How many more requests of the batch PMNet_recv can return. Another thread may already have taken them. */
     uint32_t behind;
 } PMNet_request;
 
-/* Settings of a server; as PMNet_client_options. */
+/* Settings of a server. Set and read as PMNet_client_options. */
 typedef struct PMNet_server_options {
     /* sizeof(PMNet_server_options). */
     size_t size;
-    /* All rows that are stored, in any order, one behind the other: `rows_count` times PMNET_ROW_BYTES. None: a new server. */
+    /* All stored rows in any order: `rows_count` times PMNET_ROW_BYTES. A new server has none. */
     const uint8_t *rows;
     size_t rows_count;
-    /* The floor that is stored; 0 for a new server. */
+    /* The stored floor; 0 for a new server. */
     uint32_t floor;
-    /* Largest IP packet of the path, bytes; 1500. From 576 to 65535. */
+    /* Largest IP packet of the path in bytes, from 576 to 65535. Default: 1500. */
     uint32_t mtu;
-    /* Most sessions whose rows are kept, with those that have ended; 65536. */
+    /* Most sessions whose rows are kept, including sessions that have ended. Default: 65536. */
     uint32_t sessions_max;
-    /* Most requests in a batch; 64, at most 4096. */
+    /* Most requests in a batch, at most 4096. Default: 64. */
     uint32_t batch_max;
-    /* Not zero: also take sessions of the PMNet authors' clients, which begin without a session start. */
+    /* Not zero: also accept sessions of the PMNet authors' clients, which begin without a session start. */
     uint32_t foreign;
     /*
-     * How long to look for packets before waiting in the kernel, microseconds, less while that comes to nothing; or
-     * PMNET_SPIN_ALWAYS. Being woken takes some 25 us: with a core to spare, 50 is a good value.
+     * How long the server's thread busy-polls for packets before it waits in the kernel, in microseconds; or
+     * PMNET_SPIN_ALWAYS. The library shortens the time while polling finds nothing. A wake-up from the kernel takes
+     * longer than an answer from a device: docs/results/pmnet. With a core to spare, 50 is a good value.
      */
     uint32_t spin;
     /*
-     * A file with the key that clients, devices and server share, or NULL: 32 hexadecimal digits, readable by its owner alone.
-     * With it, only packets that are sealed with the key are believed.
+     * Path of a file with the key that clients, devices and server share, or NULL. The file contains 32 hexadecimal
+     * digits, and only its owner may read it. With a key, only packets that are sealed with it are accepted.
      */
     const char *key_file;
 } PMNet_server_options;
 
 /*
- * Starts a server. Requests arrive as soon as this returns.
+ * Starts a server. Requests can arrive as soon as this returns.
  *
- * listen:  its address; port 0 lets the kernel choose. On a host with several addresses name one: answers must come from
- *          where clients have sent to.
- * options: rows, floor and settings, or NULL for a new server. Rows that are stored and not given here break the promise.
- * server:  takes the handle; to be closed with PMNet_server_close.
+ * listen:  the server's address. With port 0 the kernel chooses a port. On a host with several addresses, name one:
+ *          answers must come from the address to which clients send.
+ * options: rows, floor and settings, or NULL for a new server. If stored rows are missing, exactly once is lost.
+ * server:  receives the handle. Close it with PMNet_server_close.
  *
  * PMNET_OK, PMNET_E_ARGUMENT, PMNET_E_SYSTEM.
  */
 int PMNet_server_open(const char *listen, const PMNet_server_options *options, PMNet_server **server);
 
-/* Where the server listens, "HOST:PORT": lives as long as the handle. NULL if server is NULL. */
+/* The address on which the server listens, "HOST:PORT". Valid as long as the handle. NULL if server is NULL. */
 const char *PMNet_server_address(const PMNet_server *server);
 
 /*
- * Table I: the next request. Within a session they come in order, and are to be committed in this order; several may be
- * committed together.
+ * Table I: the next request. The requests of a session come in order, and must be committed in this order. Several
+ * may be committed together.
  *
- * timeout_ms: how long to wait at most, milliseconds; 0 not at all, negative for ever.
- * request:    takes a pointer to the request.
+ * timeout_ms: longest wait in milliseconds; 0: do not wait; negative: no limit.
+ * request:    receives a pointer to the request.
  *
- * PMNET_OK. PMNET_AGAIN: none came. PMNET_E_ARGUMENT. PMNET_E_SYSTEM: the server has ended; close it.
+ * PMNET_OK. PMNET_AGAIN: no request came. PMNET_E_ARGUMENT. PMNET_E_SYSTEM: the server has ended; close it.
  */
 int PMNet_recv(PMNet_server *server, int timeout_ms, const PMNet_request **request);
 
 /*
- * Table I: an update or a row is committed. The acknowledgement leaves with its batch, and the devices forget the update.
+ * Table I: an update or a row is committed. The acknowledgement is sent with its batch, and the devices delete the
+ * update.
  *
- * PMNET_OK. PMNET_E_MISUSE: a bypass; not a request that waits for an answer; or an earlier one of its session has failed.
+ * PMNET_OK. PMNET_E_MISUSE: the request is a bypass, or does not wait for an answer, or follows one of its session
+ * that has failed.
  */
 int PMNet_ack(PMNet_server *server, uint64_t id);
 
 /*
- * A bypass is executed. It must show committed state only.
+ * A bypass is executed. Its response must show only committed state.
  *
  * response: `len` bytes; NULL is allowed if len is 0. At most 1 GiB.
- * changed:  not zero if it changed something, and the row is committed with it.
+ * changed:  not zero if the bypass has changed something, and its row is committed with that.
  *
- * PMNET_OK. PMNET_E_MISUSE: not a bypass, or as in PMNet_ack. PMNET_E_TOO_LARGE: not answered; give a shorter response.
+ * PMNET_OK. PMNET_E_MISUSE: not a bypass, or as for PMNet_ack. PMNET_E_TOO_LARGE: not answered; pass a shorter
+ * response.
  */
 int PMNet_respond(PMNet_server *server, uint64_t id, const void *response, size_t len, int changed);
 
 /*
- * Nothing of a request, nor of those of its session behind it, was committed, nor will be: they come again. Those behind
- * it that PMNet_recv has handed out must be failed, too; those that it has not are. If it is not known what is committed,
- * close the server instead, and open it again with the rows that are stored.
+ * Nothing was committed of a request and of the later requests of its session, and nothing will be. They will be
+ * handed out again. Later requests of the session that PMNet_recv has returned must be failed, too; those that it
+ * has not returned fail automatically. If it is not known what is committed, close the server, and open it again
+ * with the stored rows.
  *
- * PMNET_OK. PMNET_E_MISUSE: not a request that waits for an answer, or one behind it has been answered.
+ * PMNET_OK. PMNET_E_MISUSE: the request does not wait for an answer, or a later one of its session has been
+ * answered.
  */
 int PMNet_fail(PMNet_server *server, uint64_t id);
 
 /*
- * Stops a server, within about 100 ms, and frees it with all its requests. What was not answered comes again to the next server that is
- * started with the stored rows. NULL is nothing.
+ * Stops a server within about 100 ms, and frees it with all its requests. Requests that are not answered are handed
+ * out by the next server that is started with the stored rows. NULL is ignored.
  */
 void PMNet_server_close(PMNet_server *server);
 
 /* ---- Both -------------------------------------------------------------------------------------------------------- */
 
 /*
- * What the last call on this thread that returned an error had to say: a sentence in English. Lives until the next error on
- * this thread; never NULL, empty if there was none.
+ * A message for the last call on this thread that returned an error, in English. It is valid until the next error on
+ * this thread. Never NULL; empty if there was no error.
  */
 const char *PMNet_last_error(void);
 
-/* The name of a result, as "PMNET_E_SYSTEM"; "unknown" for other numbers. Lives for ever. */
+/* The name of a result, such as "PMNET_E_SYSTEM"; "unknown" for other numbers. Valid until the process ends. */
 const char *PMNet_result_name(int result);
 
-/* The library's version, as PMNET_VERSION. Lives for ever. */
+/* The library's version, like PMNET_VERSION. Valid until the process ends. */
 const char *PMNet_version(void);
 
 #ifdef __cplusplus

@@ -1,4 +1,4 @@
-//! Structures and numbers that cross the boundary, as `pmnet.h` declares them; it says what they mean.
+//! Structures and numbers of the C interface. `pmnet.h` declares and explains them.
 
 use std::ffi::{CStr, c_char, c_int};
 
@@ -9,7 +9,7 @@ pub const ROW_BYTES: usize = landfall_pmnet::SessionRow::BYTES;
 /// `PMNET_SPIN_ALWAYS`.
 pub const SPIN_ALWAYS: u32 = u32::MAX;
 
-/// What calls return.
+/// Result of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub enum Code {
@@ -40,7 +40,7 @@ pub enum Code {
 }
 
 impl Code {
-    /// All of them.
+    /// Every result.
     pub const ALL: [Self; 12] = [
         Self::Ok,
         Self::Again,
@@ -56,7 +56,7 @@ impl Code {
         Self::Internal,
     ];
 
-    /// The number that C sees.
+    /// The value in `pmnet.h`.
     pub fn number(self) -> c_int {
         self as c_int
     }
@@ -80,7 +80,7 @@ impl Code {
     }
 }
 
-/// Kinds of requests.
+/// Kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Kind {
@@ -96,23 +96,23 @@ pub enum Kind {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct ClientOptions {
-    /// Bytes of the structure that the caller knows.
+    /// Size of the structure that the caller knows, in bytes.
     pub size: usize,
     /// An address, or null.
     pub bind: *const c_char,
-    /// Bytes.
+    /// Largest IP packet in bytes.
     pub mtu: u32,
-    /// Packets.
+    /// Update packets in flight.
     pub window: u32,
-    /// Requests.
+    /// Requests in the queue or not yet waited for.
     pub requests_max: u32,
-    /// Milliseconds.
+    /// Time without an answer before the session fails, in milliseconds.
     pub give_up_ms: u32,
-    /// Microseconds, or [`SPIN_ALWAYS`].
+    /// Time to busy-poll in microseconds, or [`SPIN_ALWAYS`].
     pub spin: u32,
-    /// Zero.
+    /// Must be zero.
     pub reserved: u32,
-    /// A path, or null.
+    /// Path of the key file, or null.
     pub key_file: *const c_char,
 }
 
@@ -120,25 +120,25 @@ pub struct ClientOptions {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct ServerOptions {
-    /// Bytes of the structure that the caller knows.
+    /// Size of the structure that the caller knows, in bytes.
     pub size: usize,
-    /// Rows, one behind the other, or null.
+    /// The stored rows, [`ROW_BYTES`] each, or null.
     pub rows: *const u8,
-    /// How many.
+    /// Number of rows.
     pub rows_count: usize,
-    /// The floor.
+    /// The stored floor.
     pub floor: u32,
-    /// Bytes.
+    /// Largest IP packet in bytes.
     pub mtu: u32,
-    /// Sessions.
+    /// Most sessions.
     pub sessions_max: u32,
-    /// Requests.
+    /// Most requests in a batch.
     pub batch_max: u32,
-    /// Whether sessions may begin with an update.
+    /// Not zero: accept sessions without a session start.
     pub foreign: u32,
-    /// Microseconds, or [`SPIN_ALWAYS`].
+    /// Time to busy-poll in microseconds, or [`SPIN_ALWAYS`].
     pub spin: u32,
-    /// A path, or null.
+    /// Path of the key file, or null.
     pub key_file: *const c_char,
 }
 
@@ -146,26 +146,26 @@ pub struct ServerOptions {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Request {
-    /// Its name.
+    /// Names the request in later calls.
     pub id: u64,
     /// A [`Kind`].
     pub kind: u32,
-    /// Whether the response to a bypass is lost.
+    /// Not zero: the response to the bypass is lost.
     pub lost: u32,
-    /// What the client has sent.
+    /// The request's bytes.
     pub bytes: *const u8,
-    /// Bytes of it.
+    /// Length of `bytes`.
     pub len: usize,
-    /// [`KEY_BYTES`].
+    /// The session's key, [`KEY_BYTES`] bytes.
     pub key: *const u8,
-    /// [`ROW_BYTES`].
+    /// The row to store, [`ROW_BYTES`] bytes.
     pub row: *const u8,
-    /// Keys, one behind the other.
+    /// Keys of the rows to delete, [`KEY_BYTES`] each.
     pub evicted: *const u8,
-    /// How many.
+    /// Number of these keys.
     pub evicted_count: usize,
-    /// The floor.
+    /// The floor to store.
     pub floor: u32,
-    /// Requests of the batch that have not been handed out.
+    /// Number of requests of the batch that have not been handed out.
     pub behind: u32,
 }

@@ -20,11 +20,11 @@ impl Client {
     }
 }
 
-/// What is behind `PMNet_session`.
+/// The state of a `PMNet_session`.
 #[derive(Debug)]
 pub(crate) struct OpenSession {
     session: Session,
-    /// Updates that have not been waited for; their results are kept by the session, so that there must be few.
+    /// Queued updates that have not been waited for. The session stores their results, so their number is limited.
     queued: BTreeSet<u64>,
     requests_max: usize,
     response: Vec<u8>,
@@ -52,7 +52,7 @@ impl OpenSession {
         Ok(())
     }
 
-    /// The response is there until the next one.
+    /// The response stays valid until the next bypass.
     pub(crate) fn bypass(&mut self, request: &[u8]) -> Result<&[u8], CallError> {
         self.response = self.session.bypass(request)?;
         Ok(&self.response)
@@ -63,7 +63,7 @@ impl OpenSession {
     }
 }
 
-/// The first address of what `text` names.
+/// The first address to which `text` resolves.
 pub(crate) fn address(text: &str) -> Result<SocketAddr, CallError> {
     let found = text.to_socket_addrs().ok().and_then(|mut all| all.next());
     found.ok_or_else(|| CallError::Address { text: text.to_owned() })

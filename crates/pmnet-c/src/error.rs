@@ -1,122 +1,122 @@
-//! Why a call fails, and what C is told about it.
+//! Errors of calls: their text for `PMNet_last_error`, and their code.
 
 use crate::abi::Code;
 use landfall_pmnet::client::ClientError;
 use landfall_pmnet_io::runtime::{KeyFileError, RuntimeError, SessionError};
 
-/// Why a call fails.
+/// Why a call failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum CallError {
-    /// Blame: the caller.
+    /// An argument must not be null. Blame: the caller.
     #[error("{0} is a null pointer")]
     Null(&'static str),
-    /// Blame: the caller.
-    #[error("the address {text:?} is not HOST:PORT with a host that is known")]
+    /// An address cannot be parsed or resolved. Blame: the caller.
+    #[error("the address {text:?} is not HOST:PORT with a known host")]
     Address {
-        /// What was given.
+        /// The argument.
         text: String,
     },
-    /// Blame: the caller.
+    /// An argument is out of range. Blame: the caller.
     #[error("{what} is out of range: {value}; {range}")]
     Range {
-        /// Which argument.
+        /// The argument's name.
         what: &'static str,
-        /// What was given.
+        /// The argument's value.
         value: u64,
-        /// What is possible.
+        /// The allowed values.
         range: &'static str,
     },
-    /// Blame: a caller that is newer than the library.
+    /// The options contain fields of a later version. Blame: a caller that is newer than the library.
     #[error("the options set fields that this version does not know")]
     UnknownOptions,
-    /// Blame: whoever has made the file.
+    /// The key file cannot be used. Blame: whoever created the file.
     #[error(transparent)]
     Key(#[from] KeyFileError),
-    /// Blame: whoever stored it.
-    #[error("row {index} of those given is no session's row")]
+    /// A stored row is invalid. Blame: whoever stored it.
+    #[error("row {index} is not a valid row of a session")]
     Row {
-        /// Which, from 0.
+        /// Index of the row, from 0 on.
         index: usize,
     },
-    /// Blame: the caller.
-    #[error("no update {id} of this session is to be waited for")]
+    /// The number is not that of a queued update. Blame: the caller.
+    #[error("session has no queued update {id} to wait for")]
     NotQueued {
-        /// What was given.
+        /// The argument.
         id: u64,
     },
-    /// Blame: the caller.
-    #[error("{max} updates have not been waited for")]
+    /// Too many updates are queued. Blame: the caller.
+    #[error("{max} queued updates have not been waited for")]
     Unwaited {
-        /// As many as may be.
+        /// The limit.
         max: usize,
     },
-    /// Blame: the caller.
+    /// The request is unknown or already answered. Blame: the caller.
     #[error("request {id} does not wait for an answer")]
     NotWaiting {
-        /// What was given.
+        /// The argument.
         id: u64,
     },
-    /// Blame: the caller.
-    #[error("request {id} {is}; {instead} answers it")]
+    /// The request was answered with the wrong call. Blame: the caller.
+    #[error("request {id} {is}; answer it with {instead}")]
     WrongAnswer {
-        /// Which.
+        /// The request.
         id: u64,
-        /// What it is.
+        /// The kind of the request.
         is: &'static str,
-        /// The call that fits.
+        /// The right call.
         instead: &'static str,
     },
-    /// Blame: the caller.
-    #[error("request {id} is behind one of its session that has failed: it must fail, too")]
+    /// The request must fail. Blame: the caller.
+    #[error("request {id} follows one of its session that has failed: it must fail, too")]
     BehindFailed {
-        /// Which.
+        /// The request.
         id: u64,
     },
-    /// Blame: the caller.
-    #[error("request {id} cannot fail: one behind it in its session has been answered")]
+    /// The request must not fail. Blame: the caller.
+    #[error("request {id} cannot fail: a later one of its session has been answered")]
     BeforeDone {
-        /// Which.
+        /// The request.
         id: u64,
     },
-    /// Blame: the caller.
+    /// The response is too long. Blame: the caller.
     #[error("a response of {len} bytes is longer than {max}")]
     Response {
-        /// Bytes of it.
+        /// Length of the response.
         len: usize,
-        /// Bytes that fit.
+        /// Most bytes of a response.
         max: usize,
     },
-    /// Blame: the system, the network or the server.
+    /// The session has failed. Blame: the system, the network or the server.
     #[error(transparent)]
     Session(#[from] SessionError),
-    /// Blame: the system.
+    /// The runtime has failed. Blame: the system.
     #[error(transparent)]
     Runtime(#[from] RuntimeError),
-    /// Blame: the system.
+    /// The kernel has refused an operation. Blame: the system.
     #[error("cannot {what}: {source}")]
     Kernel {
-        /// What was tried.
+        /// The operation.
         what: &'static str,
-        /// Its reason.
+        /// The kernel's error.
         source: std::io::Error,
     },
-    /// Blame: the system; what the thread said.
+    /// The server's thread has ended. Blame: the system.
     #[error("the server has ended: {reason}")]
     Ended {
-        /// Why.
+        /// The thread's error.
         reason: String,
     },
-    /// Blame: this library.
+    /// A call has panicked. Blame: this library.
     #[error("a defect in the library: {message}")]
     Panicked {
-        /// What it said.
+        /// The panic's message.
         message: String,
     },
 }
 
 impl CallError {
-    /// What the call returns.
+    /// The result of the call.
     pub(crate) fn code(&self) -> Code {
         match self {
             Self::Null(_)

@@ -1,8 +1,8 @@
-//! PMNet for C: what `include/pmnet.h` declares, as a shared and a static library.
+//! PMNet for C: the calls that `include/pmnet.h` declares, as a shared and a static library.
 //!
 //! Programs in C read the header and `docs/pmnet-c.md`. Programs in Rust use `landfall_pmnet_io::runtime`, on which
-//! this crate is built. The types that cross the boundary are in [`abi`]. Only `sys` turns pointers into references and
-//! back, and every panic ends there.
+//! this crate is built. [`abi`] contains the types that C sees. Only `sys` converts pointers to references and back,
+//! and it catches every panic.
 
 #![deny(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! The C example behind a device: whatever was acknowledged is applied once, in order, though its server is killed.
+//! The C example behind a device: every acknowledged update is applied once, in order, although its server is killed.
 
 mod common;
 
@@ -17,13 +17,13 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 const WORDS: usize = 600;
-/// The server is killed when so many words are durable.
+/// The server is killed when these numbers of words are durable.
 const KILLS: [usize; 3] = [110, 260, 410];
-/// The relay's ports towards the server: none that the kernel draws, none of other tests.
+/// The relay's ports towards the server. The kernel assigns none of them, and other tests use none of them.
 const PORTS: std::ops::RangeInclusive<u16> = 21_800..=21_820;
 
-/// Longest silence of a program.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Longest wait for a program's output.
+const OUTPUT_TIMEOUT: Duration = Duration::from_secs(60);
 const LINES_MAX: usize = 1000;
 
 struct Example {
@@ -32,7 +32,7 @@ struct Example {
     libraries: PathBuf,
 }
 
-/// The server with the static library, the client with the shared one, as the Makefile does it.
+/// Builds the server with the static library and the client with the shared one, as the Makefile does.
 fn build(dir: &Path) -> Example {
     let (sources, libraries) = (crate_dir().join("examples/c"), libraries());
     let example = Example { server: dir.join("server"), client: dir.join("client"), libraries };
@@ -54,28 +54,28 @@ struct Running {
 impl Running {
     fn start(command: &mut Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).stdin(Stdio::null()).spawn().unwrap();
-        let said = BufReader::new(child.stdout.take().unwrap());
+        let output = BufReader::new(child.stdout.take().unwrap());
         let (to, lines) = sync_channel(LINES_MAX);
         std::thread::spawn(move || {
-            said.lines().map_while(Result::ok).try_for_each(|line| to.send(line)).unwrap_or_default();
+            output.lines().map_while(Result::ok).try_for_each(|line| to.send(line)).unwrap_or_default();
         });
         Self { child, lines }
     }
 
-    /// The next line; none at the end.
+    /// The next line of output; `None` at the end.
     fn next(&self) -> Option<String> {
-        match self.lines.recv_timeout(PATIENCE) {
+        match self.lines.recv_timeout(OUTPUT_TIMEOUT) {
             Ok(line) => Some(line),
             Err(RecvTimeoutError::Disconnected) => None,
-            Err(RecvTimeoutError::Timeout) => panic!("the program says nothing for {PATIENCE:?}"),
+            Err(RecvTimeoutError::Timeout) => panic!("the program prints nothing for {OUTPUT_TIMEOUT:?}"),
         }
     }
 
     fn wait_for(&self, line: &str) {
-        while self.next().unwrap_or_else(|| panic!("it has ended without {line:?}")) != line {}
+        while self.next().unwrap_or_else(|| panic!("the program has ended without {line:?}")) != line {}
     }
 
-    /// SIGKILL.
+    /// Kills the program with SIGKILL.
     fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -92,7 +92,7 @@ impl Drop for Running {
 impl Example {
     fn serve(&self, listen: SocketAddr, journal: &Path) -> (Running, SocketAddr) {
         let server = Running::start(Command::new(&self.server).arg(listen.to_string()).arg(journal));
-        let line = server.next().expect("it listens");
+        let line = server.next().expect("the server listens");
         let address = line.strip_prefix("listening ").expect("an address").parse().unwrap();
         (server, address)
     }
@@ -104,7 +104,7 @@ impl Example {
         command
     }
 
-    /// The list, as it is at the server.
+    /// The list that the server returns.
     fn list(&self, server: SocketAddr, name: &str) -> String {
         let output = run(&mut self.client(server, 0, &[name]));
         String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
@@ -178,20 +178,20 @@ fn acknowledged_updates_of_the_c_client_survive_kills_of_the_c_server() {
     for at in KILLS {
         client.wait_for(&format!("durable {at}"));
         server.kill();
-        // Nobody is there, and updates become durable all the same, until the client asks for its words at the next 50.
+        // Updates become durable without the server, until the client verifies its words at the next multiple of 50.
         client.wait_for(&format!("durable {}", at + 40));
         server = example.serve(address, &journal).0;
     }
     client.wait_for(&format!("durable {WORDS}"));
     assert_eq!(client.next(), None);
-    assert!(client.child.wait().unwrap().success(), "the client has found its words wrong");
+    assert!(client.child.wait().unwrap().success(), "the client has found wrong words");
     server.kill();
     let (_server, address) = example.serve(address, &journal);
     assert_eq!(example.list(address, "list"), words(WORDS));
 }
 
 #[test]
-fn the_c_example_works_without_a_device_and_ends_when_told() {
+fn the_c_example_works_without_a_device_and_stops_on_a_signal() {
     if !has("cc") {
         return;
     }
@@ -204,7 +204,7 @@ fn the_c_example_works_without_a_device_and_ends_when_told() {
     run(Command::new("kill").arg(server.child.id().to_string()));
     assert_eq!(server.next(), None);
     assert!(server.child.wait().unwrap().success());
-    // A torn end is cut off, and everything before it is there.
+    // A torn block at the end is truncated, and every block before it is kept.
     let bytes = std::fs::read(&journal).unwrap();
     std::fs::write(&journal, [&bytes[..], b"QST1torn"].concat()).unwrap();
     let (_server, address) = example.serve(any(), &journal);

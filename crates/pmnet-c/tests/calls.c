@@ -1,4 +1,4 @@
-/* Client and server in one process, without devices: what the calls return. Exits with the line of the first surprise. */
+/* Checks the results of the calls, with client and server in one process and without devices. */
 #include <pmnet.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@
         } \
     } while (0)
 
-/* A response of many windows. */
+/* Length of a response that needs many windows. */
 #define LARGE ((size_t)2 << 20)
 
 static const char *address;
@@ -43,7 +43,7 @@ static void *use(void *nothing) {
     char *large = calloc(1, 2 << 20);
     CHECK(large != NULL && PMNet_send_update(session, large, 2 << 20) == PMNET_E_TOO_LARGE);
     free(large);
-    /* The client's handle is not needed any more. */
+    /* The session does not need the client's handle. */
     PMNet_client_close(client);
     CHECK(PMNet_end_session(session) == PMNET_OK);
     return nothing;
@@ -54,7 +54,7 @@ static const PMNet_request *next(PMNet_server *server, uint32_t kind, const char
     CHECK(PMNet_recv(server, 10000, &request) == PMNET_OK);
     CHECK(request->kind == kind && request->lost == 0 && request->evicted_count == 0 && request->floor == 0);
     CHECK(request->len == strlen(bytes) && memcmp(request->bytes, bytes, request->len) == 0);
-    /* The row's session is the key's. */
+    /* The row contains the key. */
     CHECK(memcmp(request->row + 4, request->key, 18) == 0 && memcmp(request->row + 2, request->key + 18, 2) == 0);
     return request;
 }
@@ -87,7 +87,7 @@ static void responded_large(PMNet_server *server) {
 
 static void serve(PMNet_server *server, uint8_t *row) {
     acked(server, PMNET_ROW, "");
-    /* It comes again, whether the second was in its batch or not. */
+    /* The request is handed out again, whether or not the second one was in its batch. */
     CHECK(PMNet_fail(server, next(server, PMNET_UPDATE, "one")->id) == PMNET_OK);
     acked(server, PMNET_UPDATE, "one");
     acked(server, PMNET_UPDATE, "two");
@@ -147,7 +147,7 @@ int main(void) {
     serve(server, row);
     CHECK(pthread_join(thread, NULL) == 0);
     PMNet_server_close(server);
-    /* The row of the session that has ended is taken back. */
+    /* A server accepts the row of the ended session. */
     PMNet_server_options options = {.size = sizeof options, .rows = row, .rows_count = 1};
     for (int i = 0; i < 20; i++) {
         CHECK(PMNet_server_open("127.0.0.1:0", &options, &server) == PMNET_OK);

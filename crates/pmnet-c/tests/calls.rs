@@ -1,4 +1,4 @@
-//! What the calls return, seen from C.
+//! The results of the calls in a C program.
 
 mod common;
 

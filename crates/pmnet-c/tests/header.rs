@@ -1,4 +1,4 @@
-//! The header and the library say the same.
+//! The header and the library declare equal calls, structures and numbers.
 
 mod common;
 
@@ -23,7 +23,7 @@ fn declared() -> BTreeSet<String> {
 fn without_comments(text: &str) -> String {
     let mut parts = text.split("/*");
     let first = parts.next().unwrap_or_default().to_owned();
-    parts.fold(first, |kept, part| kept + part.split_once("*/").map_or("", |(_, rest)| rest))
+    parts.fold(first, |kept, part| kept + part.split_once("*/").map_or("", |(_, code)| code))
 }
 
 fn compile(dir: &Path, name: &str, program: &str) -> std::path::PathBuf {
@@ -77,7 +77,7 @@ fn each_declared_call_is_in_both_libraries() {
 }
 
 #[test]
-fn the_shared_library_exports_what_is_declared_and_nothing_else() {
+fn the_shared_library_exports_exactly_the_declared_calls() {
     if !has("nm") {
         return;
     }
@@ -101,7 +101,7 @@ macro_rules! layout {
 }
 
 #[test]
-fn structures_and_numbers_are_those_of_the_header() {
+fn structures_and_numbers_match_the_header() {
     if !has("cc") {
         return;
     }
@@ -130,7 +130,7 @@ fn structures_and_numbers_are_those_of_the_header() {
 }
 
 #[test]
-fn the_version_is_that_of_the_header() {
+fn the_version_matches_the_header() {
     let version = env!("CARGO_PKG_VERSION");
     assert!(header().contains(&format!("#define PMNET_VERSION \"{version}\"\n")));
 }

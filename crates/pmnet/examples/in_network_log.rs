@@ -1,9 +1,9 @@
-//! A client, a device and a server in one process, with their packets handed over by hand: an update is acknowledged by the
-//! device before the server has seen it, and sent again when the server has lost it.
+//! A client, a device and a server in one process, which passes their packets between them. The device acknowledges an
+//! update before the server has received it, and sends the update again, because the first copy is lost.
 //!
 //! `cargo run -p landfall-pmnet --example in_network_log`
 
-#![allow(clippy::print_stdout, reason = "an example shows what happens")]
+#![allow(clippy::print_stdout, reason = "an example prints its steps")]
 
 use landfall_heap::NewRegion;
 use landfall_media::sim::{SimMedia, SimOptions};
@@ -24,7 +24,7 @@ struct Path {
 }
 
 impl Path {
-    /// A packet arrives at the device: true if it is to go on.
+    /// Gives a packet to the device. True if the device forwards it.
     fn pass(&mut self, to_server: bool, payload: &[u8]) -> Result<bool, Box<dyn Error>> {
         let heap = Arc::clone(self.device.log().heap());
         let packet = Extent::new(self.landed, payload.len() as u32);

@@ -68,7 +68,7 @@ impl Dialect {
     }
 
     /// Whether the device tells a server that no log has the update that the server asks for.
-    pub(crate) const fn tells_absence(self) -> bool {
+    pub(crate) const fn reports_absence(self) -> bool {
         matches!(self, Self::ForeignClients)
     }
 

@@ -1,4 +1,4 @@
-//! The codecs against interpreters of what they read: a key that changes is always in the effect.
+//! Tests of the codecs against interpreters of the requests: every key that changes is in the effect.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -10,7 +10,7 @@ type Store = BTreeMap<Vec<u8>, Vec<u8>>;
 
 const KEYS: [&str; 4] = ["a", "b", "c", "d"];
 
-/// What a server does with strings: enough of it for each shape of command.
+/// A server's commands on strings, at least one for each form of arguments.
 fn execute(store: &mut Store, args: &[String]) {
     let name = args[0].to_ascii_uppercase();
     let rest: Vec<Vec<u8>> = args[1..].iter().map(|arg| arg.as_bytes().to_vec()).collect();
@@ -65,7 +65,7 @@ fn arb_command() -> impl Strategy<Value = Vec<String>> {
     })
 }
 
-/// Keys that are not the same before and after.
+/// The keys whose values differ before and after.
 fn changed(before: &Store, after: &Store) -> Vec<Vec<u8>> {
     let mut keys: Vec<_> = before.keys().chain(after.keys()).cloned().collect();
     keys.retain(|key| before.get(key) != after.get(key));
@@ -76,7 +76,7 @@ fn covers(request: &[u8], ranges: &[Range<usize>], changed: &[Vec<u8>]) -> bool 
     changed.iter().all(|key| ranges.iter().any(|range| request[range.clone()] == key[..]))
 }
 
-/// Checks what the codec says about a request as an update and as a bypass against what it did.
+/// Compares the codec's result for a request, as an update and as a bypass, with what the request has done.
 fn check(codec: &impl KeyCodec, request: &[u8], before: &Store, after: &Store) {
     let changed = changed(before, after);
     match codec.update(request) {
@@ -119,7 +119,7 @@ fn in_bounds(codec: &impl KeyCodec, bytes: &[u8]) {
     if let Some(range) = codec.response_value(b"", bytes) {
         let mut rendered = Vec::new();
         codec.render(&bytes[range], &mut rendered);
-        assert_eq!(rendered, bytes, "what is served is what the server sent");
+        assert_eq!(rendered, bytes, "the cache serves the response that the server sent");
     }
 }
 

@@ -1,4 +1,4 @@
-//! The read cache against a server and a network: every order of events, for small plans.
+//! Model checking of the read cache with a server and a network: every order of events, for small plans.
 
 mod cache_world;
 
@@ -8,10 +8,10 @@ use cache_world::Does::{Begins, Changes, ChangesAny, Ends, Sets};
 use cache_world::{Event, Plan, World};
 use crc_fast::CrcAlgorithm;
 
-/// Most states of a plan; one that needs more is too large for a test.
+/// Most states of a plan. A plan with more states is too large for a test.
 const STATES_MAX: usize = 400_000;
 
-/// What was explored.
+/// Result of an exploration.
 #[derive(Debug)]
 struct Explored {
     states: usize,
@@ -23,7 +23,7 @@ fn fingerprint(world: &World) -> u64 {
     crc_fast::checksum(CrcAlgorithm::Crc64Nvme, format!("{world:?}").as_bytes())
 }
 
-/// Visits every state that some order of events leads to, and checks what the cache serves there.
+/// Visits every state that an order of events can reach, and checks the values that the cache serves in it.
 fn explore(plan: &Plan) -> Explored {
     let mut seen = BTreeSet::new();
     let mut steps: Vec<(usize, Option<Event>)> = vec![(0, None)];
@@ -65,8 +65,11 @@ fn path(steps: &[(usize, Option<Event>)], mut at: usize) -> Vec<Event> {
 fn explore_all(plans: &[Plan]) {
     for plan in plans {
         let explored = explore(plan);
-        assert!(explored.hits > 0, "nothing was ever served: {plan:?}");
-        assert!(plan.restarts == 0 || explored.hits_after_restart > 0, "nothing after a restart: {plan:?}");
+        assert!(explored.hits > 0, "no value was served: {plan:?}");
+        assert!(
+            plan.restarts == 0 || explored.hits_after_restart > 0,
+            "no value was served after a restart: {plan:?}"
+        );
     }
 }
 
@@ -75,7 +78,7 @@ fn plan(first: &[cache_world::Does], second: &[cache_world::Does]) -> Plan {
 }
 
 #[test]
-fn what_is_served_is_never_older_than_a_complete_update() {
+fn a_served_value_is_never_older_than_a_complete_update() {
     explore_all(&[
         plan(&[Sets(0), Sets(0)], &[Sets(0)]),
         plan(&[Sets(0), Sets(1)], &[Sets(1), Sets(0)]),
@@ -86,7 +89,7 @@ fn what_is_served_is_never_older_than_a_complete_update() {
 }
 
 #[test]
-fn pieces_in_any_order_leave_no_value_that_the_whole_replaces() {
+fn pieces_in_any_order_leave_no_value_that_the_whole_update_replaces() {
     explore_all(&[
         plan(&[Sets(0), Begins(0), Ends(0)], &[Sets(1)]),
         plan(&[Begins(0), Ends(0), Sets(0)], &[Sets(0)]),
@@ -96,7 +99,7 @@ fn pieces_in_any_order_leave_no_value_that_the_whole_replaces() {
 }
 
 #[test]
-fn responses_to_reads_are_kept_only_if_nothing_changed_their_key_meanwhile() {
+fn responses_to_reads_are_stored_only_if_their_key_cannot_have_changed() {
     explore_all(&[
         Plan { reads: vec![(0, 0), (1, 0)], ..plan(&[Sets(0)], &[]) },
         Plan { reads: vec![(1, 0)], ..plan(&[Sets(0), Sets(0)], &[Sets(0)]) },
@@ -105,7 +108,7 @@ fn responses_to_reads_are_kept_only_if_nothing_changed_their_key_meanwhile() {
 }
 
 #[test]
-fn bypasses_that_change_a_key_are_never_overlooked() {
+fn bypasses_that_change_a_key_are_never_missed() {
     explore_all(&[
         Plan { changes: vec![(1, 0)], ..plan(&[Sets(0), Sets(0)], &[]) },
         Plan { changes: vec![(1, 0)], reads: vec![(0, 0)], ..plan(&[Sets(0)], &[]) },
@@ -113,7 +116,7 @@ fn bypasses_that_change_a_key_are_never_overlooked() {
 }
 
 #[test]
-fn a_device_that_has_restarted_serves_only_what_it_can_know() {
+fn a_restarted_device_serves_only_values_that_it_can_know() {
     explore_all(&[
         Plan { restarts: 1, window: 1, ..plan(&[Sets(0), Sets(0), Sets(0)], &[Sets(0)]) },
         Plan { restarts: 1, window: 1, reads: vec![(1, 0), (1, 0)], ..plan(&[Sets(0)], &[]) },

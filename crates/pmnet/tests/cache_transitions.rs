@@ -1,4 +1,5 @@
-//! The paper's diagram (figure 11), transition by transition, what we refine in it, and the cache's bounds.
+//! Tests of the paper's state diagram (figure 11), transition by transition, with our refinements, and of the cache's
+//! bounds.
 
 use landfall_pmnet::cache::{Cache, Effect, Id, Limits, Query, State};
 
@@ -40,7 +41,7 @@ fn logged(cache: &mut Sut, id: Id<char>, key: &[u8], value: &[u8]) {
     durable(cache, id, value);
 }
 
-/// Its log entry is fenced.
+/// The log entry of an update is fenced.
 fn durable(cache: &mut Sut, id: Id<char>, value: &[u8]) {
     cache.update_logged(id, value.to_vec());
     cache.update_durable(id);
@@ -110,11 +111,11 @@ fn t6_a_stale_key_becomes_invalid_once_all_its_updates_are_applied_and_not_befor
     logged(&mut cache, id('a', 0), b"k", b"1");
     logged(&mut cache, id('b', 0), b"k", b"2");
     cache.server_ack('a', 0);
-    assert_eq!(cache.state(b"k"), State::Stale, "b's is in flight");
+    assert_eq!(cache.state(b"k"), State::Stale, "the update of b is in flight");
     logged(&mut cache, id('a', 1), b"k", b"3");
     assert_eq!(cache.state(b"k"), State::Stale);
     cache.server_ack('b', 0);
-    assert_eq!(cache.state(b"k"), State::Stale, "nobody knows whether a's came before b's");
+    assert_eq!(cache.state(b"k"), State::Stale, "the order of the two updates is not known");
     cache.server_ack('a', 1);
     assert_eq!(cache.state(b"k"), State::Invalid);
 }
@@ -134,7 +135,7 @@ fn the_newest_update_of_one_session_serves() {
 }
 
 #[test]
-fn an_update_does_not_serve_before_those_of_its_session_in_front_of_it_are_durable() {
+fn an_update_does_not_serve_before_earlier_updates_of_its_session_are_durable() {
     let mut cache = cache();
     seen(&mut cache, id('a', 0), b"j");
     logged(&mut cache, id('a', 1), b"k", b"2");
@@ -145,7 +146,7 @@ fn an_update_does_not_serve_before_those_of_its_session_in_front_of_it_are_durab
 }
 
 #[test]
-fn an_update_that_is_applied_before_it_is_durable_here_leaves_nothing() {
+fn an_update_that_is_applied_before_its_fence_leaves_no_value() {
     let mut cache = cache();
     seen(&mut cache, id('a', 0), b"k");
     cache.server_ack('a', 0);
@@ -154,7 +155,7 @@ fn an_update_that_is_applied_before_it_is_durable_here_leaves_nothing() {
 }
 
 #[test]
-fn what_an_update_sets_is_dropped_when_the_server_confirms_it_before_the_fence() {
+fn a_waiting_value_is_dropped_when_the_server_confirms_its_update_before_the_fence() {
     let mut cache = cache();
     for seq in 0..1000 {
         seen(&mut cache, id('a', seq), b"k");
@@ -168,7 +169,7 @@ fn what_an_update_sets_is_dropped_when_the_server_confirms_it_before_the_fence()
 }
 
 #[test]
-fn of_the_updates_of_a_key_in_flight_only_the_newest_waits_with_its_value() {
+fn only_the_newest_update_of_a_key_in_flight_keeps_a_waiting_value() {
     let mut cache = cache();
     for seq in 0..3 {
         seen(&mut cache, id('a', seq), b"k");
@@ -181,28 +182,28 @@ fn of_the_updates_of_a_key_in_flight_only_the_newest_waits_with_its_value() {
 }
 
 #[test]
-fn values_that_wait_count_among_the_bytes_and_more_of_them_do_not_wait() {
+fn waiting_values_count_against_the_byte_limit_and_are_not_evicted_for_others() {
     let mut cache = cache();
     logged(&mut cache, id('a', 0), b"i", &[0; 40]);
     seen(&mut cache, id('b', 0), b"j");
     cache.update_logged(id('b', 0), vec![0; 70]);
-    assert_eq!(cache.held(), (0, 71), "what is served makes room");
+    assert_eq!(cache.held(), (0, 71), "served values are evicted");
     seen(&mut cache, id('b', 1), b"k");
     cache.update_logged(id('b', 1), vec![0; 70]);
-    assert_eq!(cache.held(), (0, 71), "what waits does not");
+    assert_eq!(cache.held(), (0, 71), "waiting values are not evicted");
     cache.update_durable(id('b', 0));
     cache.update_durable(id('b', 1));
     assert_eq!((cache.state(b"j"), cache.state(b"k")), (State::Pending, State::Stale));
 }
 
 #[test]
-fn values_are_given_up_on_request_those_that_wait_included() {
+fn values_are_dropped_on_request_including_waiting_ones() {
     let mut cache = cache();
     logged(&mut cache, id('a', 0), b"i", b"long");
     logged(&mut cache, id('a', 1), b"j", b"s");
     seen(&mut cache, id('b', 0), b"k");
     cache.update_logged(id('b', 0), b"long".to_vec());
-    cache.give_up(|value| value.len() > 1);
+    cache.drop_values(|value| value.len() > 1);
     assert_eq!(cache.held(), (1, 2));
     assert_eq!((cache.state(b"i"), cache.state(b"j")), (State::Stale, State::Pending));
 }
@@ -232,7 +233,7 @@ fn an_identity_with_other_bytes_makes_the_keys_of_both_stale() {
 }
 
 #[test]
-fn a_response_is_kept_unless_its_key_changed_on_the_way() {
+fn a_response_is_stored_unless_its_key_may_have_changed_meanwhile() {
     let mut cache = cache();
     reads(&mut cache, id('a', 0), b"k");
     assert_eq!(cache.awaited(id('a', 0)), Some(&b"k"[..]));
@@ -247,7 +248,7 @@ fn a_response_is_kept_unless_its_key_changed_on_the_way() {
 }
 
 #[test]
-fn a_repeated_read_is_not_kept_because_an_old_response_may_be_under_way() {
+fn the_response_to_a_repeated_read_is_not_stored_because_it_may_be_old() {
     let mut cache = cache();
     reads(&mut cache, id('a', 0), b"k");
     cache.response_seen(id('a', 0), None);
@@ -267,14 +268,14 @@ fn a_key_that_a_bypass_may_change_is_stale_until_its_response() {
 }
 
 #[test]
-fn a_bypass_that_is_never_answered_is_forgotten_on_request_only() {
+fn a_bypass_that_is_never_answered_is_dropped_only_on_request() {
     let mut cache = cache();
     let before = cache.mark();
     touches(&mut cache, id('b', 0), b"k");
-    cache.forget_before(before);
+    cache.drop_before(before);
     assert_eq!(cache.state(b"k"), State::Stale);
     let after = cache.mark();
-    cache.forget_before(after);
+    cache.drop_before(after);
     assert_eq!(cache.state(b"k"), State::Invalid);
 }
 
@@ -301,7 +302,7 @@ fn a_session_reads_its_own_writes() {
     assert!(cache.lookup(b"k", Some(id('a', 0))).is_some());
     assert!(
         cache.lookup(b"k", Some(id('a', 1))).is_none(),
-        "that update has not passed yet, and may be of this key"
+        "the update has not passed yet, and may change this key"
     );
     assert!(cache.lookup(b"k", Some(id('c', 0))).is_none());
 }
@@ -327,7 +328,7 @@ fn a_session_that_is_known_by_its_server_ack_serves_beyond_its_window() {
     assert_eq!(
         cache.state(b"k"),
         State::Stale,
-        "it may be a repetition of one that is applied and overwritten"
+        "it may be a late copy of an update that is applied and overwritten"
     );
     cache.server_ack('c', 7);
     for seq in 8..=12 {
@@ -338,7 +339,7 @@ fn a_session_that_is_known_by_its_server_ack_serves_beyond_its_window() {
 }
 
 #[test]
-fn a_shut_cache_serves_and_keeps_nothing_but_remembers_what_is_in_flight() {
+fn a_shut_cache_serves_and_stores_no_values_but_follows_requests_in_flight() {
     let mut cache = cache();
     logged(&mut cache, id('a', 0), b"k", b"1");
     cache.clear();
@@ -352,7 +353,7 @@ fn a_shut_cache_serves_and_keeps_nothing_but_remembers_what_is_in_flight() {
 }
 
 #[test]
-fn the_value_that_nobody_used_goes_first() {
+fn the_value_that_was_not_used_is_evicted_first() {
     let mut cache = cache();
     for (seq, key) in (0..).zip([b"a", b"b", b"c", b"d"]) {
         logged(&mut cache, id('a', seq), key, b"1");
@@ -363,14 +364,18 @@ fn the_value_that_nobody_used_goes_first() {
     assert_eq!(cache.held(), (4, 8));
     assert_eq!(cache.state(b"b"), State::Invalid);
     logged(&mut cache, id('a', 5), b"f", &[0; 98]);
-    assert_eq!(cache.held(), (1, 99), "as many go as its bytes need");
-    assert_eq!(cache.state(b"e"), State::Stale, "its update is in flight, whether or not its value is held");
+    assert_eq!(cache.held(), (1, 99), "as many values are evicted as its bytes need");
+    assert_eq!(
+        cache.state(b"e"),
+        State::Stale,
+        "its update is in flight, whether or not its value is stored"
+    );
     logged(&mut cache, id('a', 6), b"g", &[0; 100]);
-    assert_eq!(cache.held(), (1, 99), "too long on its own");
+    assert_eq!(cache.held(), (1, 99), "the value alone is too long");
 }
 
 #[test]
-fn more_updates_in_flight_than_are_remembered_stop_serving_until_they_are_applied() {
+fn more_updates_in_flight_than_the_limit_stop_serving_until_they_are_applied() {
     let mut cache = cache();
     for seq in 0..5 {
         logged(&mut cache, id('a', seq), b"k", b"1");
@@ -384,7 +389,7 @@ fn more_updates_in_flight_than_are_remembered_stop_serving_until_they_are_applie
 }
 
 #[test]
-fn more_changing_bypasses_or_sessions_than_are_remembered_shut_the_cache() {
+fn more_changing_bypasses_or_sessions_than_the_limit_shut_the_cache() {
     let mut first = cache();
     for seq in 0..3 {
         assert!(first.is_open());
@@ -401,7 +406,7 @@ fn more_changing_bypasses_or_sessions_than_are_remembered_shut_the_cache() {
 }
 
 #[test]
-fn a_session_with_nothing_in_flight_makes_room() {
+fn a_session_without_requests_in_flight_is_evicted() {
     let mut cache = cache();
     seen(&mut cache, id('a', 0), b"k");
     ('c'..='z').for_each(|session| cache.session_started(session, 0, 0));
@@ -411,7 +416,7 @@ fn a_session_with_nothing_in_flight_makes_room() {
 }
 
 #[test]
-fn a_session_that_is_given_up_blocks_nothing() {
+fn a_session_that_is_gone_blocks_nothing() {
     let mut cache = cache();
     seen(&mut cache, id('a', 1), b"k");
     cache.update_seen(id('a', 2), b"", &Effect::TouchesAll);
@@ -420,7 +425,7 @@ fn a_session_that_is_given_up_blocks_nothing() {
 }
 
 #[test]
-fn the_highest_number_does_no_harm() {
+fn the_highest_number_is_handled() {
     let mut cache = cache();
     logged(&mut cache, id('a', u32::MAX), b"k", b"1");
     reads(&mut cache, id('a', u32::MAX), b"k");
@@ -429,7 +434,7 @@ fn the_highest_number_does_no_harm() {
 }
 
 #[test]
-fn a_session_with_the_number_of_one_that_has_ended_costs_no_values() {
+fn a_session_with_the_number_of_an_ended_one_drops_no_values() {
     let mut cache = cache();
     logged(&mut cache, id('a', 0), b"k", b"1");
     cache.server_ack('a', 0);
@@ -439,7 +444,7 @@ fn a_session_with_the_number_of_one_that_has_ended_costs_no_values() {
     assert_eq!(value(&mut cache, b"k"), Some(b"1".to_vec()));
     logged(&mut cache, id('b', 9), b"k", b"2");
     assert_eq!(value(&mut cache, b"k"), Some(b"2".to_vec()), "its updates are new");
-    // A late copy of the same packet changes nothing: the update is still in flight.
+    // A late copy of the packet changes nothing, because the update is still in flight.
     cache.session_started('b', 9, 9);
     assert_eq!(cache.state(b"k"), State::Pending);
 }

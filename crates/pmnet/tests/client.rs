@@ -1,4 +1,4 @@
-//! Each rule of `docs/format/pmnet.md`, "The client", packet by packet.
+//! Tests of the rules in `docs/format/pmnet.md`, "The client", packet by packet.
 
 use landfall_pmnet::client::{ClientError, CompletedBy, Event, Failure, RequestId};
 use landfall_pmnet::wire::{Body, FIRST_BYPASS, FROM_HOSTS, Fragment, Packet, Refusal, Role, kind};
@@ -8,13 +8,13 @@ use std::time::Duration;
 const SESSION: u16 = 7;
 const NONCE: u64 = 99;
 
-/// A client, the time, and what it has sent last.
+/// A client and the time.
 struct Peer {
     client: Client,
     now: Instant,
 }
 
-/// A packet in short: kind, number and the request's bytes.
+/// A packet in short form: type, number, and the request's bytes.
 #[derive(Debug, PartialEq, Eq)]
 enum Sent {
     Update(u32, Vec<u8>),
@@ -38,7 +38,7 @@ impl Peer {
         Self { client: Client::new(config, SESSION, NONCE, now), now }
     }
 
-    /// A client whose session has started: updates from 1, the first bypass is the first of all.
+    /// A client whose session has started with the lowest numbers.
     fn started(config: ClientConfig) -> Self {
         let mut peer = Self::new(config);
         assert_eq!(peer.sent(), [Sent::Other(0x20, 0)]);
@@ -48,7 +48,7 @@ impl Peer {
     }
 
     fn start(&mut self, first_update: u32) {
-        self.hear(
+        self.receive(
             0,
             Body::SessionStarted {
                 nonce: NONCE,
@@ -85,7 +85,7 @@ impl Peer {
         std::iter::from_fn(|| self.client.poll_event()).collect()
     }
 
-    fn hear(&mut self, seq: u32, body: Body<'_>) {
+    fn receive(&mut self, seq: u32, body: Body<'_>) {
         self.client.handle_datagram(&Packet::new(SESSION, seq, body).to_bytes(), self.now);
     }
 
@@ -120,7 +120,7 @@ fn complete(id: u64, by: CompletedBy) -> Event {
 }
 
 #[test]
-fn the_session_start_is_repeated_until_it_is_answered() {
+fn the_session_start_is_sent_again_until_it_is_answered() {
     let mut peer = Peer::new(config(0));
     for pause in [50, 100, 200] {
         assert_eq!(peer.sent(), [Sent::Other(0x20, 0)]);
@@ -128,7 +128,7 @@ fn the_session_start_is_repeated_until_it_is_answered() {
         assert_eq!(peer.sent(), []);
         peer.wait(ms(1));
     }
-    peer.hear(
+    peer.receive(
         0,
         Body::SessionStarted {
             nonce: 1,
@@ -147,11 +147,11 @@ fn the_session_start_is_repeated_until_it_is_answered() {
 }
 
 #[test]
-fn a_refused_start_is_drawn_again_with_what_was_queued() {
+fn after_a_refusal_a_client_restarts_with_its_queued_requests() {
     let mut peer = Peer::new(config(0));
     peer.update(b"set");
     peer.sent();
-    peer.hear(0, Body::SessionRefused(Refusal::InUse));
+    peer.receive(0, Body::SessionRefused(Refusal::InUse));
     assert_eq!(peer.events(), [Event::Refused(Refusal::InUse)]);
     peer.wait(ms(1000));
     assert_eq!(peer.sent(), []);
@@ -178,18 +178,18 @@ fn an_update_is_complete_when_every_device_of_the_chain_has_it() {
 }
 
 #[test]
-fn one_packet_acknowledges_for_several_devices() {
+fn a_joint_ack_acknowledges_for_several_devices() {
     let mut peer = Peer::started(config(3));
-    let hear = |peer: &mut Peer, nearest, others| {
+    let receive = |peer: &mut Peer, nearest, others| {
         let mut packet = Packet::new(SESSION, 1, Body::JointAck(others));
         packet.header.ack_count = nearest;
         peer.client.handle_datagram(&packet.to_bytes(), peer.now);
     };
     peer.update(b"set");
     peer.sent();
-    hear(&mut peer, 1, &[2, 7, 2]);
+    receive(&mut peer, 1, &[2, 7, 2]);
     assert_eq!(peer.events(), [], "device 0 has not acknowledged");
-    hear(&mut peer, 0, &[1, 2]);
+    receive(&mut peer, 0, &[1, 2]);
     assert_eq!(peer.events(), [complete(0, CompletedBy::Devices)]);
     assert_eq!((peer.client.stats().acks, peer.client.stats().acks_again), (3, 4));
 }
@@ -218,7 +218,7 @@ fn updates_are_complete_in_order_whatever_the_order_of_acknowledgements() {
 }
 
 #[test]
-fn a_request_is_complete_with_its_last_piece() {
+fn a_request_is_complete_when_its_last_piece_is_acknowledged() {
     let mut peer = Peer::started(config(1));
     peer.update(&[1; 3000]);
     assert_eq!(peer.sent(), [Sent::Piece(1, 0), Sent::Piece(2, 1), Sent::Piece(3, 2)]);
@@ -235,11 +235,11 @@ fn a_server_ack_completes_everything_up_to_its_number() {
         let mut peer = Peer::started(config(devices));
         peer.updates(3);
         peer.sent();
-        peer.hear(9, Body::ServerAck);
-        assert_eq!(peer.events(), [], "of what was never sent");
-        peer.hear(2, Body::ServerAck);
+        peer.receive(9, Body::ServerAck);
+        assert_eq!(peer.events(), [], "it names an update that was never sent");
+        peer.receive(2, Body::ServerAck);
         assert_eq!(peer.events(), [0, 1].map(|id| complete(id, CompletedBy::Server)));
-        peer.hear(1, Body::ServerAck);
+        peer.receive(1, Body::ServerAck);
         assert_eq!((peer.events(), peer.client.stats().server_acks), (vec![], 1));
     }
 }
@@ -255,12 +255,12 @@ fn packets_of_other_sessions_and_malformed_ones_change_nothing() {
     }
     peer.client.handle_datagram(b"", peer.now);
     peer.client.handle_datagram(&[0x19; 17], peer.now);
-    peer.hear(1, Body::Update(b"set"));
+    peer.receive(1, Body::Update(b"set"));
     assert_eq!((peer.events(), peer.client.stats().ignored), (vec![], 5));
 }
 
 #[test]
-fn no_more_packets_than_the_window_are_under_way_but_the_oldest_request_goes_whole() {
+fn the_window_limits_packets_in_flight_but_the_oldest_request_is_sent_completely() {
     let mut peer = Peer::started(ClientConfig { window: 2, ..config(1) });
     peer.update(&[1; 6000]);
     peer.update(&[2; 3000]);
@@ -271,7 +271,7 @@ fn no_more_packets_than_the_window_are_under_way_but_the_oldest_request_goes_who
     peer.ack(4, 0);
     assert_eq!(peer.seqs(), [6]);
     peer.ack(5, 0);
-    assert_eq!(peer.seqs(), [7, 8], "it is the oldest now");
+    assert_eq!(peer.seqs(), [7, 8], "the request is now the oldest");
     (6..=8).for_each(|seq| peer.ack(seq, 0));
     assert_eq!(peer.seqs(), [9]);
 }
@@ -286,12 +286,12 @@ fn nothing_is_sent_more_than_4096_packets_beyond_the_last_server_ack() {
         last = seq;
     }
     assert_eq!(last, 4096);
-    peer.hear(10, Body::ServerAck);
+    peer.receive(10, Body::ServerAck);
     assert_eq!(peer.seqs().last(), Some(&4106));
 }
 
 #[test]
-fn what_is_not_acknowledged_is_sent_again_after_a_timeout_that_doubles() {
+fn unacknowledged_updates_are_sent_again_after_a_timeout_that_doubles() {
     let mut peer = Peer::started(config(1));
     peer.update(b"set");
     peer.update(b"del");
@@ -319,7 +319,11 @@ fn the_timeout_follows_measured_round_trips_but_not_those_of_repeated_packets() 
     (1..=20).for_each(|seq| trip(&mut peer, seq, 3));
     assert_eq!(peer.client.stats().timeout, ms(6));
     trip(&mut peer, 21, 30);
-    assert_eq!(peer.client.stats().timeout, ms(12), "backed off, but not measured");
+    assert_eq!(
+        peer.client.stats().timeout,
+        ms(12),
+        "the timeout has doubled, but no round trip was measured"
+    );
     trip(&mut peer, 22, 3);
     assert_eq!(peer.client.stats().timeout, ms(6));
 }
@@ -330,27 +334,27 @@ fn retransmission_requests_are_answered_until_a_server_ack_covers_the_packets() 
     peer.updates(4);
     peer.sent();
     (1..=4).for_each(|seq| peer.ack(seq, 0));
-    peer.hear(2, Body::Retransmit { count: 2 });
+    peer.receive(2, Body::Retransmit { count: 2 });
     assert_eq!(peer.seqs(), [2, 3]);
-    peer.hear(2, Body::ServerAck);
-    peer.hear(1, Body::Retransmit { count: 100 });
+    peer.receive(2, Body::ServerAck);
+    peer.receive(1, Body::Retransmit { count: 100 });
     let sent =
         [Sent::Other(kind::CONFIRMED, 2), Sent::Update(3, b"set".to_vec()), Sent::Update(4, b"set".to_vec())];
     assert_eq!(peer.sent(), sent);
 }
 
 #[test]
-fn recover_brings_everything_above_its_number_and_the_bypass() {
+fn after_recover_all_later_updates_and_the_bypass_are_sent_again() {
     let mut peer = Peer::started(config(1));
     peer.updates(3);
     peer.bypass(b"get");
     peer.sent();
     (1..=3).for_each(|seq| peer.ack(seq, 0));
     peer.events();
-    peer.hear(1, Body::Recover { incarnation: 6 });
+    peer.receive(1, Body::Recover { incarnation: 6 });
     assert_eq!(peer.events(), [Event::ServerRestarted { incarnation: 6 }]);
     assert_eq!(peer.seqs(), [2, 3, FIRST_BYPASS]);
-    peer.hear(1, Body::Recover { incarnation: 6 });
+    peer.receive(1, Body::Recover { incarnation: 6 });
     assert_eq!((peer.events(), peer.seqs()), (vec![], vec![2, 3]));
 }
 
@@ -359,31 +363,31 @@ fn a_bypass_is_ordered_while_updates_are_not_known_to_be_applied() {
     let mut peer = Peer::started(config(1));
     peer.bypass(b"get");
     assert_eq!(peer.sent(), [Sent::Bypass(FIRST_BYPASS, None)]);
-    peer.hear(FIRST_BYPASS, Body::Response(b"1"));
+    peer.receive(FIRST_BYPASS, Body::Response(b"1"));
     peer.update(b"set");
     peer.bypass(b"get");
     assert_eq!(peer.sent(), [Sent::Update(1, b"set".to_vec()), Sent::Bypass(FIRST_BYPASS + 1, Some(1))]);
-    peer.hear(FIRST_BYPASS + 1, Body::Response(b"2"));
-    peer.hear(1, Body::ServerAck);
+    peer.receive(FIRST_BYPASS + 1, Body::Response(b"2"));
+    peer.receive(1, Body::ServerAck);
     peer.bypass(b"get");
     assert_eq!(peer.sent(), [Sent::Bypass(FIRST_BYPASS + 2, None)]);
 }
 
 #[test]
-fn requests_behind_a_bypass_wait_for_its_answer() {
+fn requests_after_a_bypass_wait_for_its_response() {
     let mut peer = Peer::started(config(1));
     let first = peer.bypass(b"get");
     peer.bypass(b"get");
     peer.update(b"set");
     assert_eq!(peer.seqs(), [FIRST_BYPASS]);
-    peer.hear(FIRST_BYPASS + 1, Body::Response(b"not asked"));
+    peer.receive(FIRST_BYPASS + 1, Body::Response(b"not asked"));
     assert_eq!(peer.seqs(), []);
-    peer.hear(FIRST_BYPASS, Body::CacheResponse(b"1"));
+    peer.receive(FIRST_BYPASS, Body::CacheResponse(b"1"));
     let response = Event::Response { id: first, bytes: b"1".to_vec(), from_cache: true };
     assert_eq!((peer.events(), peer.seqs()), (vec![response], vec![FIRST_BYPASS + 1]));
-    peer.hear(FIRST_BYPASS, Body::Response(b"1"));
-    assert_eq!(peer.events(), [], "answered already");
-    peer.hear(FIRST_BYPASS + 1, Body::Response(b"2"));
+    peer.receive(FIRST_BYPASS, Body::Response(b"1"));
+    assert_eq!(peer.events(), [], "it is already answered");
+    peer.receive(FIRST_BYPASS + 1, Body::Response(b"2"));
     assert_eq!(peer.seqs(), [1]);
 }
 
@@ -399,7 +403,7 @@ fn a_bypass_that_is_not_answered_is_sent_again_with_its_number() {
 }
 
 #[test]
-fn pieces_of_a_response_bear_the_check_of_the_whole() {
+fn pieces_of_a_response_carry_the_check_of_the_whole() {
     let mut peer = Peer::started(config(1));
     let id = peer.bypass(b"get");
     peer.sent();
@@ -417,43 +421,43 @@ fn pieces_of_a_response_bear_the_check_of_the_whole() {
 }
 
 #[test]
-fn the_session_ends_when_all_is_complete_and_answered() {
+fn the_session_ends_when_every_request_is_complete_or_answered() {
     let mut peer = Peer::started(config(1));
     peer.update(b"set");
     peer.bypass(b"get");
     peer.client.end(peer.now);
     assert_eq!(peer.client.update(b"set", peer.now), Err(ClientError::Ended));
     assert_eq!(peer.seqs(), [1, FIRST_BYPASS]);
-    peer.hear(FIRST_BYPASS, Body::Response(b"1"));
+    peer.receive(FIRST_BYPASS, Body::Response(b"1"));
     assert_eq!(peer.seqs(), []);
     peer.ack(1, 0);
     assert_eq!(peer.sent(), [Sent::Other(0x22, 1)]);
-    peer.hear(1, Body::Retransmit { count: 1 });
+    peer.receive(1, Body::Retransmit { count: 1 });
     assert_eq!(peer.seqs(), [1]);
     peer.wait(ms(50));
     assert_eq!(peer.sent(), [Sent::Other(0x22, 1)]);
     peer.events();
-    peer.hear(0, Body::SessionEnded);
-    assert_eq!(peer.events(), [], "of another session with this number");
-    peer.hear(1, Body::SessionEnded);
+    peer.receive(0, Body::SessionEnded);
+    assert_eq!(peer.events(), [], "it belongs to another session with this number");
+    peer.receive(1, Body::SessionEnded);
     assert_eq!((peer.events(), peer.client.next_timeout()), (vec![Event::Ended], None));
     assert_eq!(peer.client.bypass(b"get", peer.now), Err(ClientError::Ended));
 }
 
 #[test]
-fn a_session_without_updates_ends_with_the_number_before_its_first() {
+fn a_session_without_updates_ends_with_the_number_before_its_first_update() {
     let mut peer = Peer::new(config(0));
     peer.client.end(peer.now);
     peer.sent();
     peer.start(31);
     peer.events();
     assert_eq!(peer.sent(), [Sent::Other(0x22, 30)]);
-    peer.hear(30, Body::SessionEnded);
+    peer.receive(30, Body::SessionEnded);
     assert_eq!(peer.events(), [Event::Ended]);
 }
 
 #[test]
-fn without_any_answer_the_session_fails_but_not_while_nothing_is_asked() {
+fn a_session_fails_without_an_answer_but_not_while_it_awaits_none() {
     let mut peer = Peer::started(config(1));
     peer.wait(ms(100_000));
     assert_eq!(peer.events(), []);
@@ -475,15 +479,15 @@ fn a_session_that_the_server_has_lost_is_over() {
     let mut peer = Peer::started(config(1));
     peer.update(b"set");
     peer.sent();
-    peer.hear(2, Body::SessionRefused(Refusal::Unknown));
-    assert_eq!(peer.events(), [], "nothing of ours");
-    peer.hear(1, Body::SessionRefused(Refusal::Unknown));
+    peer.receive(2, Body::SessionRefused(Refusal::Unknown));
+    assert_eq!(peer.events(), [], "the number is not one of this session");
+    peer.receive(1, Body::SessionRefused(Refusal::Unknown));
     assert_eq!(peer.events(), [Event::Refused(Refusal::Unknown)]);
     assert_eq!(peer.sent(), []);
 }
 
 #[test]
-fn another_chain_must_acknowledge_what_is_not_complete() {
+fn incomplete_updates_need_the_acknowledgements_of_a_new_chain() {
     let mut peer = Peer::started(config(2));
     peer.updates(3);
     peer.sent();
@@ -492,17 +496,17 @@ fn another_chain_must_acknowledge_what_is_not_complete() {
     peer.ack(3, 0);
     assert_eq!(peer.events(), [complete(0, CompletedBy::Devices)]);
     peer.client.set_devices(1, peer.now);
-    assert_eq!(peer.seqs(), [2, 3], "their acknowledgements may be those of the device that went");
+    assert_eq!(peer.seqs(), [2, 3], "earlier acknowledgements may be those of the removed device");
     peer.ack(2, 0);
     peer.client.set_devices(0, peer.now);
     peer.ack(3, 0);
     assert_eq!(peer.events(), [complete(1, CompletedBy::Devices)]);
-    peer.hear(3, Body::ServerAck);
+    peer.receive(3, Body::ServerAck);
     assert_eq!(peer.events(), [complete(2, CompletedBy::Server)]);
 }
 
 #[test]
-fn a_device_in_the_place_of_another_has_nothing_of_what_that_one_acknowledged() {
+fn acknowledgements_of_a_replaced_device_do_not_count_for_the_new_one() {
     let mut peer = Peer::started(config(2));
     peer.updates(2);
     peer.sent();
@@ -515,7 +519,7 @@ fn a_device_in_the_place_of_another_has_nothing_of_what_that_one_acknowledged() 
 }
 
 #[test]
-fn the_server_is_asked_when_devices_have_all_and_it_says_nothing() {
+fn the_server_is_probed_when_devices_have_every_update_and_it_says_nothing() {
     let mut peer = Peer::started(config(1));
     peer.updates(3);
     peer.sent();
@@ -527,12 +531,12 @@ fn the_server_is_asked_when_devices_have_all_and_it_says_nothing() {
         assert_eq!(peer.seqs(), [3]);
         peer.ack(3, 0);
     }
-    peer.hear(3, Body::ServerAck);
+    peer.receive(3, Body::ServerAck);
     assert_eq!(peer.client.next_timeout(), None);
 }
 
 #[test]
-fn requests_that_do_not_fit_are_refused() {
+fn requests_that_do_not_fit_are_rejected() {
     let mut peer = Peer::started(ClientConfig { requests_max: 2, ..config(1) });
     let long = vec![0; 1448 * 1024 + 1];
     assert!(peer.client.update(&long[1..], peer.now).is_ok());
@@ -541,14 +545,14 @@ fn requests_that_do_not_fit_are_refused() {
     assert!(peer.client.bypass(b"get", peer.now).is_ok());
     assert_eq!(peer.client.update(b"set", peer.now), Err(ClientError::Full));
     assert_eq!(peer.sent().len(), 1025);
-    peer.hear(1024, Body::ServerAck);
-    assert_eq!(peer.client.update(b"set", peer.now), Err(ClientError::Full), "its event waits");
+    peer.receive(1024, Body::ServerAck);
+    assert_eq!(peer.client.update(b"set", peer.now), Err(ClientError::Full), "its event is not fetched");
     peer.events();
     assert!(peer.client.update(b"set", peer.now).is_ok());
 }
 
 #[test]
-fn a_session_with_high_numbers_asks_for_a_successor() {
+fn a_session_with_high_numbers_needs_a_successor() {
     let mut peer = Peer::new(config(1));
     peer.start(1 << 30);
     assert!(!peer.client.needs_successor());
@@ -559,7 +563,7 @@ fn a_session_with_high_numbers_asks_for_a_successor() {
 }
 
 #[test]
-fn heartbeats_are_answered_by_whoever_is_there() {
+fn replies_to_heartbeats_are_reported_from_devices_and_servers() {
     let mut peer = Peer::started(config(1));
     peer.client.heartbeat(77);
     assert_eq!(peer.sent(), [Sent::Other(0x28, 0)]);
@@ -570,16 +574,16 @@ fn heartbeats_are_answered_by_whoever_is_there() {
         declines: true,
         incarnation,
     };
-    peer.hear(0, reply(78, Role::Device, 1, 8));
-    peer.hear(0, reply(77, Role::Device, 1, 8));
-    peer.hear(0, reply(77, Role::Server, 0, 9));
+    peer.receive(0, reply(78, Role::Device, 1, 8));
+    peer.receive(0, reply(77, Role::Device, 1, 8));
+    peer.receive(0, reply(77, Role::Server, 0, 9));
     let alive = |role, number, incarnation| Event::Alive { role, number, declines: true, incarnation };
     let restarted = Event::ServerRestarted { incarnation: 9 };
     assert_eq!(peer.events(), [alive(Role::Device, 1, 8), restarted, alive(Role::Server, 0, 9)]);
 }
 
 #[test]
-fn a_chain_that_has_lost_a_device_needs_the_others_alone() {
+fn a_chain_that_has_lost_a_device_needs_only_the_others() {
     let mut peer = Peer::started(config(3));
     peer.update(b"request");
     peer.sent();
@@ -594,19 +598,22 @@ fn a_chain_that_has_lost_a_device_needs_the_others_alone() {
 }
 
 #[test]
-fn a_server_that_asks_for_what_it_has_confirmed_is_reminded() {
+fn a_server_that_requests_confirmed_updates_is_told_what_it_confirmed() {
     let mut peer = Peer::started(config(0));
     peer.updates(3);
     peer.sent();
-    peer.hear(2, Body::ServerAck);
+    peer.receive(2, Body::ServerAck);
     peer.sent();
-    peer.hear(2, Body::Recover { incarnation: 6 });
-    assert!(!peer.sent().contains(&Sent::Other(kind::CONFIRMED, 2)), "it has all that it confirmed");
-    peer.hear(1, Body::Recover { incarnation: 7 });
+    peer.receive(2, Body::Recover { incarnation: 6 });
+    assert!(
+        !peer.sent().contains(&Sent::Other(kind::CONFIRMED, 2)),
+        "the server has every update that it confirmed"
+    );
+    peer.receive(1, Body::Recover { incarnation: 7 });
     assert!(peer.sent().contains(&Sent::Other(kind::CONFIRMED, 2)));
-    peer.hear(2, Body::Retransmit { count: 1 });
+    peer.receive(2, Body::Retransmit { count: 1 });
     assert!(peer.sent().contains(&Sent::Other(kind::CONFIRMED, 2)));
     peer.events();
-    peer.hear(3, Body::SessionRefused(Refusal::Behind));
+    peer.receive(3, Body::SessionRefused(Refusal::Behind));
     assert_eq!(peer.events(), [Event::Refused(Refusal::Behind)]);
 }

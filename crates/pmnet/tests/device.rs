@@ -1,4 +1,4 @@
-//! The device's pipeline, packet by packet.
+//! Tests of the device's pipeline, packet by packet.
 
 mod support;
 
@@ -11,7 +11,7 @@ use support::{Bench, blank, flow, identity, update};
 
 const MS: Duration = Duration::from_millis(1);
 
-/// What a device wants sent, for comparing.
+/// A packet that a device sends, in a form for comparisons.
 #[derive(Debug, PartialEq, Eq)]
 enum Sent {
     Made { from: SocketAddr, to: SocketAddr, bytes: Vec<u8> },
@@ -74,17 +74,17 @@ fn an_update_is_forwarded_at_once_and_acknowledged_after_the_fence() {
     assert_eq!(bench.sent(), []);
     bench.device.commit().unwrap();
     assert_eq!(bench.sent(), [ack(flow(1), 9)]);
-    // Repeated: acknowledged again, at once.
+    // A repeated update is acknowledged again at once.
     assert_eq!(bench.up(flow(1), &bytes), Verdict::Forward);
     assert_eq!(bench.sent(), [ack(flow(1), 9)]);
-    // Another packet with its identity: never.
+    // Another packet with its identity is never acknowledged.
     assert_eq!(bench.up(flow(1), &update(&identity(1, 1, 9), 301)), Verdict::Forward);
     bench.device.commit().unwrap();
     assert_eq!(bench.sent(), []);
 }
 
 #[test]
-fn what_is_not_confirmed_is_sent_again_with_growing_pauses_until_it_is() {
+fn unconfirmed_updates_are_sent_again_with_growing_pauses() {
     let mut bench = Bench::new(quiet());
     let bytes = update(&identity(1, 1, 1), 60);
     bench.up(flow(1), &bytes);
@@ -129,7 +129,7 @@ fn no_more_than_a_window_of_repetitions_is_unconfirmed() {
 }
 
 #[test]
-fn a_server_that_falls_silent_is_left_alone_and_sent_everything_when_it_is_back() {
+fn a_silent_server_gets_nothing_and_then_all_its_updates_when_it_answers() {
     let config = DeviceConfig { heartbeat_every: 10 * MS, resend_after: 50 * MS, ..quiet() };
     let mut bench = Bench::new(config);
     let bytes = update(&identity(1, 1, 1), 60);
@@ -151,7 +151,7 @@ fn a_server_that_falls_silent_is_left_alone_and_sent_everything_when_it_is_back(
         assert_eq!(bench.down(flow(1), &Packet::new(0, 0, reply).to_bytes()), Verdict::Taken);
     };
     answer(&mut bench, 5);
-    assert_eq!(bench.device.servers().next(), Some((flow(1).server, ServerState::Well)));
+    assert_eq!(bench.device.servers().next(), Some((flow(1).server, ServerState::Alive)));
     for _ in 0..5 {
         bench.wait(10 * MS);
         bench.sent();
@@ -162,7 +162,7 @@ fn a_server_that_falls_silent_is_left_alone_and_sent_everything_when_it_is_back(
         bench.wait(10 * MS);
         again += bench.sent().iter().filter(|sent| matches!(sent, Sent::Again(_))).count();
     }
-    assert_eq!(again, 0, "a silent server is not sent anything");
+    assert_eq!(again, 0, "nothing is sent to a silent server");
     answer(&mut bench, 6);
     bench.wait(Duration::ZERO);
     assert_eq!(bench.sent(), [Sent::Again(bytes)]);
@@ -180,7 +180,7 @@ fn retransmission_and_recovery_requests_are_answered_from_the_log() {
     let ask = |seq, count| Packet::new(1, seq, Body::Retransmit { count }).to_bytes();
     assert_eq!(bench.down(flow(1), &ask(1, 2)), Verdict::Taken);
     assert_eq!(bench.sent(), [again(1), again(2)]);
-    assert_eq!(bench.down(flow(1), &ask(2, 3)), Verdict::Forward, "3 is the client's to send");
+    assert_eq!(bench.down(flow(1), &ask(2, 3)), Verdict::Forward, "the client must send 3");
     assert_eq!(bench.sent(), [again(2), again(4)]);
     let recover = Packet::new(1, 1, Body::Recover { incarnation: 8 }).to_bytes();
     assert_eq!(bench.down(flow(1), &recover), Verdict::Forward);
@@ -189,7 +189,7 @@ fn retransmission_and_recovery_requests_are_answered_from_the_log() {
 }
 
 #[test]
-fn a_heartbeat_is_answered_and_forwarded_and_others_replies_pass() {
+fn a_heartbeat_is_answered_and_forwarded_and_replies_to_others_are_forwarded() {
     let mut bench = Bench::new(quiet());
     let ask = Packet::new(0, 0, Body::Heartbeat { nonce: 42, role: Role::Client, number: 0 }).to_bytes();
     assert_eq!(bench.up(flow(1), &ask), Verdict::Forward);
@@ -201,7 +201,7 @@ fn a_heartbeat_is_answered_and_forwarded_and_others_replies_pass() {
 }
 
 #[test]
-fn what_a_device_does_not_know_it_forwards() {
+fn packets_of_unknown_types_are_forwarded() {
     let mut bench = Bench::new(quiet());
     for bytes in [&b""[..], b"short", &[0x77; 40], &[0xff; 16], &[kind::UPDATE_FRAGMENT; 16]] {
         assert_eq!(bench.up(flow(1), bytes), Verdict::Forward);
@@ -212,7 +212,7 @@ fn what_a_device_does_not_know_it_forwards() {
 }
 
 #[test]
-fn what_only_servers_say_is_not_believed_from_the_clients_side() {
+fn packets_of_servers_are_not_accepted_from_the_clients_side() {
     let mut bench = Bench::new(DeviceConfig { heartbeat_every: 10 * MS, ..quiet() });
     bench.up(flow(1), &update(&identity(1, 1, 1), 60));
     bench.device.commit().unwrap();
@@ -237,7 +237,7 @@ fn what_only_servers_say_is_not_believed_from_the_clients_side() {
         assert_eq!(bench.sent(), [], "{packet:?}");
     }
     assert_eq!(bench.device.servers().next(), Some((server, ServerState::Unknown)));
-    // Nor are updates from the server's side.
+    // Updates are not accepted from the server's side.
     bench.arrive(Side::Server, turned, &update(&identity(1, 1, 2), 60));
     assert!(!bench.device.log().contains(&identity(1, 1, 2)));
     assert_eq!(bench.device.stats().wrong_side, 6);
@@ -250,7 +250,7 @@ fn refused(seq: u32, why: Refusal) -> Vec<u8> {
 }
 
 #[test]
-fn updates_of_a_session_that_the_server_does_not_know_leave_the_log() {
+fn updates_of_a_session_that_the_server_does_not_know_are_removed() {
     let mut bench = Bench::new(quiet());
     for seq in [1, 2] {
         bench.up(flow(1), &update(&identity(1, 1, seq), 60));
@@ -258,12 +258,12 @@ fn updates_of_a_session_that_the_server_does_not_know_leave_the_log() {
     bench.device.commit().unwrap();
     bench.down(flow(1), &refused(1, Refusal::InUse));
     bench.up(flow(1), &refused(1, Refusal::Unknown));
-    assert_eq!(bench.device.log().len(), 2, "another reason; the clients' side");
+    assert_eq!(bench.device.log().len(), 2, "another reason, or from the clients' side");
     assert_eq!(bench.down(flow(1), &refused(1, Refusal::Unknown)), Verdict::Forward);
     assert!(
         !bench.device.log().contains(&identity(1, 1, 1)) && bench.device.log().contains(&identity(1, 1, 2))
     );
-    // After a crash it may be there again, and goes again.
+    // After a crash the update may be in the log again, and is removed again.
     let mut bench = bench.restarted(quiet());
     for seq in [1, 2] {
         bench.down(flow(1), &refused(seq, Refusal::Unknown));
@@ -272,14 +272,14 @@ fn updates_of_a_session_that_the_server_does_not_know_leave_the_log() {
 }
 
 #[test]
-fn what_was_acknowledged_in_a_session_that_a_server_took_stays_though_it_is_refused() {
+fn acknowledged_updates_of_an_accepted_session_stay_when_it_is_refused() {
     let mut bench = Bench::new(quiet());
     start(&mut bench, flow(1));
     bench.up(flow(1), &update(&identity(1, 1, 1), 60));
     bench.up(flow(2), &update(&identity(2, 1, 1), 60));
     start(&mut bench, flow(2));
     bench.up(flow(2), &update(&identity(2, 1, 2), 60));
-    // A server also confirms numbers at or below its floor, of sessions that it does not know.
+    // A server also confirms numbers at or below its floor in sessions that it does not know.
     for seq in [1, 2] {
         bench.up(flow(3), &update(&identity(3, 1, seq), 60));
     }
@@ -293,13 +293,13 @@ fn what_was_acknowledged_in_a_session_that_a_server_took_stays_though_it_is_refu
     };
     let kept = [identity(1, 1, 1), identity(2, 1, 1), identity(2, 1, 2)];
     assert_eq!(refuse(&mut bench), kept);
-    // Nor is that forgotten in a crash: the server may have lost its state, and get it back.
+    // A crash does not change that: the server may have lost its state, and may get it back.
     let mut bench = bench.restarted(quiet());
     assert_eq!(refuse(&mut bench), kept);
 }
 
 #[test]
-fn a_server_is_asked_in_the_name_of_a_client_that_has_a_path() {
+fn heartbeats_carry_the_address_of_a_client_that_has_a_path() {
     let mut bench = Bench::new(DeviceConfig { heartbeat_every: 10 * MS, ..quiet() });
     for client in [1, 2] {
         bench.device.log_mut().set_path(flow(client), 600 + client, 1).unwrap();
@@ -319,7 +319,7 @@ fn a_server_is_asked_in_the_name_of_a_client_that_has_a_path() {
 }
 
 #[test]
-fn another_devices_acknowledgement_passes() {
+fn another_devices_acknowledgement_is_forwarded() {
     let mut bench = Bench::new(quiet());
     assert_eq!(bench.down(flow(1), &Packet::new(1, 1, Body::PmnetAck).to_bytes()), Verdict::Forward);
 }
@@ -368,7 +368,7 @@ fn a_read_is_answered_from_the_cache_once_the_update_is_durable() {
     bench.sent();
     assert_eq!(bench.up(flow(1), &get(1, b"k")), Verdict::Taken);
     assert_eq!(bench.sent(), [hit(flow(1), 1, b"Vnew")]);
-    // Another session's update of the key is in no known order with the first.
+    // The order of this update and another session's update of the key is not known.
     start(&mut bench, flow(2));
     bench.up(flow(2), &set(1, b"k", b"newer"));
     bench.device.commit().unwrap();
@@ -378,7 +378,7 @@ fn a_read_is_answered_from_the_cache_once_the_update_is_durable() {
 }
 
 #[test]
-fn a_response_fills_the_cache_and_an_update_takes_it_out() {
+fn a_response_fills_the_cache_and_an_update_evicts_it() {
     let mut bench = Bench::new(cached());
     start(&mut bench, flow(1));
     assert_eq!(bench.up(flow(1), &get(0, b"k")), Verdict::Forward);
@@ -389,7 +389,7 @@ fn a_response_fills_the_cache_and_an_update_takes_it_out() {
     assert_eq!(bench.up(flow(2), &get(2, b"k")), Verdict::Forward);
 }
 
-/// The pieces of a `SET`, numbered from `first` on, as a path with an MTU of 1500 has them.
+/// The pieces of a `SET`, numbered from `first` on, on a path with an MTU of 1500.
 fn long_set(first: u32, key: &str, len: usize) -> Vec<Vec<u8>> {
     let (bytes, value) = (key.len(), "x".repeat(len));
     let request = format!("*3\r\n$3\r\nSET\r\n${bytes}\r\n{key}\r\n${len}\r\n{value}\r\n");
@@ -401,7 +401,7 @@ fn long_set(first: u32, key: &str, len: usize) -> Vec<Vec<u8>> {
     (0..).zip(request.as_bytes().chunks(1448)).map(piece).collect()
 }
 
-/// A device whose cache has what the server has of `other` and of `long`.
+/// A device whose cache has the server's values of `other` and `long`.
 fn with_two_values() -> Bench {
     let cache = CacheConfig::new(Codec::Resp { keep_responses: true });
     let mut bench = Bench::new(DeviceConfig { cache: Some(cache), ..quiet() });
@@ -413,7 +413,7 @@ fn with_two_values() -> Bench {
     bench
 }
 
-/// A read misses, and its response passes.
+/// A read misses, and its response fills the cache.
 fn fill(bench: &mut Bench, number: u32, key: &str) {
     assert!(!is_hit(bench, number, key));
     let response = Body::Response(b"$3\r\nold\r\n");
@@ -427,7 +427,7 @@ fn is_hit(bench: &mut Bench, number: u32, key: &str) -> bool {
 }
 
 #[test]
-fn an_update_of_several_packets_takes_its_own_key_out_of_the_cache_until_all_of_it_is_applied() {
+fn an_update_of_several_packets_evicts_only_its_own_key_until_all_of_it_is_applied() {
     let mut bench = with_two_values();
     let mut number = 4..;
     let mut reads =
@@ -437,7 +437,7 @@ fn an_update_of_several_packets_takes_its_own_key_out_of_the_cache_until_all_of_
         assert_eq!(reads(&mut bench), [true, false]);
     }
     bench.device.commit().unwrap();
-    assert_eq!(reads(&mut bench), [true, false], "what it sets lies in no packet");
+    assert_eq!(reads(&mut bench), [true, false], "no packet contains the whole value");
     bench.down(flow(1), &Packet::new(1, 3, Body::ServerAck).to_bytes());
     fill(&mut bench, 50, "long");
     assert_eq!(reads(&mut bench), [true, false], "the last piece is not applied");
@@ -447,7 +447,7 @@ fn an_update_of_several_packets_takes_its_own_key_out_of_the_cache_until_all_of_
 }
 
 #[test]
-fn pieces_that_come_before_the_first_may_change_any_key() {
+fn pieces_that_arrive_before_the_first_may_change_any_key() {
     let mut bench = with_two_values();
     let pieces = long_set(1, "long", 5000);
     bench.up(flow(1), &pieces[2]);
@@ -455,7 +455,10 @@ fn pieces_that_come_before_the_first_may_change_any_key() {
     for index in [0, 1, 3, 2, 0] {
         bench.up(flow(1), &pieces[index]);
     }
-    assert!(!is_hit(&mut bench, 12, "other"), "values are gone, and nothing is kept before it is applied");
+    assert!(
+        !is_hit(&mut bench, 12, "other"),
+        "values are dropped, and none is stored before the update is applied"
+    );
     bench.down(flow(1), &Packet::new(1, 4, Body::ServerAck).to_bytes());
     fill(&mut bench, 13, "other");
     fill(&mut bench, 14, "long");
@@ -463,7 +466,7 @@ fn pieces_that_come_before_the_first_may_change_any_key() {
 }
 
 #[test]
-fn after_a_restart_reads_are_answered_only_when_packets_of_before_are_gone() {
+fn after_a_restart_reads_are_answered_only_when_packets_from_before_are_gone() {
     let mut bench = Bench::new(cached());
     start(&mut bench, flow(1));
     bench.up(flow(1), &set(1, b"k", b"v"));
@@ -472,7 +475,7 @@ fn after_a_restart_reads_are_answered_only_when_packets_of_before_are_gone() {
     bench.sent();
     assert_eq!(bench.up(flow(2), &get(1, b"k")), Verdict::Forward);
     bench.wait(501 * MS);
-    // The server's value, once nothing is in flight, to a session whose reads are known to be new.
+    // The server's value fills the cache when nothing is in flight, for a session whose reads are known to be new.
     bench.down(flow(1), &Packet::new(1, 1, Body::ServerAck).to_bytes());
     start(&mut bench, flow(3));
     assert_eq!(bench.up(flow(3), &get(0, b"k")), Verdict::Forward);
@@ -495,11 +498,15 @@ fn a_cache_holds_no_more_than_its_bytes_when_the_server_confirms_before_the_fenc
         bench.device.commit().unwrap();
         assert_eq!(bench.device.cached(), (0, 0), "update {seq}");
     }
-    assert!(bench.free_runs() + 2 >= free, "frames stay held: {} of {free} runs are free", bench.free_runs());
+    assert!(
+        bench.free_runs() + 2 >= free,
+        "frames are still held: {} of {free} runs are free",
+        bench.free_runs()
+    );
 }
 
 #[test]
-fn a_long_value_is_held_where_its_packet_landed_and_a_short_one_is_copied() {
+fn a_long_value_is_stored_by_reference_and_a_short_one_is_copied() {
     let mut bench = Bench::new(cached());
     start(&mut bench, flow(1));
     bench.up(flow(1), &set(1, b"long", &[b'v'; 1200]));
@@ -508,7 +515,7 @@ fn a_long_value_is_held_where_its_packet_landed_and_a_short_one_is_copied() {
     bench.sent();
     assert_eq!(bench.device.cached(), (2, 4 + 2048 + 5 + 1));
     bench.down(flow(1), &Packet::new(1, 2, Body::ServerAck).to_bytes());
-    // The entries are gone, and the long value's frame is held still.
+    // The entries are removed. The frame of the long value is still held.
     assert!(bench.device.log().is_empty());
     assert_eq!(bench.up(flow(2), &get(1, b"long")), Verdict::Taken);
     assert_eq!(bench.sent(), [hit(flow(2), 1, &[b"V", &[b'v'; 1200][..]].concat())]);
@@ -517,14 +524,14 @@ fn a_long_value_is_held_where_its_packet_landed_and_a_short_one_is_copied() {
 }
 
 #[test]
-fn a_response_that_is_kept_is_held_where_it_landed() {
+fn a_response_in_the_cache_is_stored_by_reference() {
     let mut bench = Bench::new(cached());
     start(&mut bench, flow(1));
     bench.up(flow(1), &get(0, b"k"));
     let response = [b"V", &[b'o'; 1100][..]].concat();
     bench.down(flow(1), &Packet::new(1, FIRST_BYPASS, Body::Response(&response)).to_bytes());
     assert_eq!(bench.device.cached(), (1, 1 + 2048));
-    // Landing space is used over and over meanwhile.
+    // Meanwhile the landing space is reused several times.
     for number in 1..2000 {
         bench.up(flow(2), &get(number, b"other"));
     }
@@ -534,13 +541,13 @@ fn a_response_that_is_kept_is_held_where_it_landed() {
 }
 
 #[test]
-fn the_cache_lets_go_of_frames_when_the_log_needs_them() {
+fn the_cache_releases_frames_when_the_log_needs_them() {
     let mut config = cached();
     config.cache.as_mut().unwrap().limits.bytes_max = 1 << 30;
     let mut bench = Bench::new(config);
     start(&mut bench, flow(1));
     let value = [b'v'; 1200];
-    // One value in each run is held by its frame: alone it would keep the whole region.
+    // One value in each run holds its frame. These values alone would keep every run from being freed.
     for seq in 1_u32..=20_000 {
         let key = if seq % 400 == 0 { seq.to_le_bytes() } else { [0; 4] };
         bench.up(flow(1), &set(seq, &key, &value));
@@ -552,7 +559,7 @@ fn the_cache_lets_go_of_frames_when_the_log_needs_them() {
     assert!(bench.device.cached().0 > 1);
 }
 
-/// What other devices send back for an update: several in one packet if there are `more`.
+/// The acknowledgement of other devices for an update: a joint one if there are `more`.
 fn others(seq: u32, nearest: u8, more: &[u8]) -> Vec<u8> {
     let body = if more.is_empty() { Body::PmnetAck } else { Body::JointAck(more) };
     let mut packet = Packet::new(1, seq, body);
@@ -561,7 +568,7 @@ fn others(seq: u32, nearest: u8, more: &[u8]) -> Vec<u8> {
     packet.to_bytes()
 }
 
-/// Of this device and others, as it is sent.
+/// The joint acknowledgement of this device and others that the device sends.
 fn joint(flow: Flow, seq: u32, more: &[u8]) -> Sent {
     let mut header = Packet::new(1, seq, Body::Update(b"")).header;
     (header.kind, header.ack_count) = (kind::JOINT_ACK, 3);
@@ -569,12 +576,12 @@ fn joint(flow: Flow, seq: u32, more: &[u8]) -> Sent {
     Sent::Made { from: flow.server, to: flow.client, bytes }
 }
 
-/// A device in front of others: it has heard them once, at once.
+/// A device in front of others, which have acknowledged one update without delay.
 fn in_front_of_others(config: DeviceConfig) -> Bench {
     let mut bench = Bench::new(config);
     bench.up(flow(1), &update(&identity(1, 1, 1), 40));
     bench.device.commit().unwrap();
-    assert_eq!(bench.sent(), [ack(flow(1), 1)], "nobody is known yet");
+    assert_eq!(bench.sent(), [ack(flow(1), 1)], "no other device is known yet");
     assert_eq!(bench.down(flow(1), &others(1, 4, &[])), Verdict::Forward);
     assert_eq!(bench.sent(), []);
     bench
@@ -585,10 +592,10 @@ fn a_device_in_front_of_others_acknowledges_with_them_in_one_packet() {
     let mut bench = in_front_of_others(quiet());
     bench.up(flow(1), &update(&identity(1, 1, 2), 40));
     bench.device.commit().unwrap();
-    assert_eq!(bench.sent(), [], "its own is kept back");
+    assert_eq!(bench.sent(), [], "its own acknowledgement is delayed");
     assert_eq!(bench.down(flow(1), &others(2, 4, &[5, 6])), Verdict::Taken);
     assert_eq!(bench.sent(), [joint(flow(1), 2, &[4, 5, 6])]);
-    // Nothing of its own is left to be joined.
+    // No acknowledgement of its own remains to be joined.
     assert_eq!(bench.down(flow(1), &others(2, 4, &[5, 6])), Verdict::Forward);
     let stats = bench.device.stats();
     assert_eq!((stats.acknowledged, stats.joined), (1, 1));
@@ -607,7 +614,7 @@ fn others_acknowledgements_wait_for_this_devices_fence() {
 }
 
 #[test]
-fn an_acknowledgement_that_is_kept_back_leaves_when_the_update_comes_again() {
+fn a_delayed_acknowledgement_is_sent_when_the_update_arrives_again() {
     let mut bench = in_front_of_others(quiet());
     let bytes = update(&identity(1, 1, 2), 40);
     bench.up(flow(1), &bytes);
@@ -615,7 +622,7 @@ fn an_acknowledgement_that_is_kept_back_leaves_when_the_update_comes_again() {
     assert_eq!(bench.sent(), []);
     assert_eq!(bench.up(flow(1), &bytes), Verdict::Forward);
     assert_eq!(bench.sent(), [ack(flow(1), 2)]);
-    // Perhaps nobody is behind it any more: it waits for nobody until it hears somebody.
+    // There may be no device behind it any more, so it does not wait until one acknowledges.
     bench.up(flow(1), &update(&identity(1, 1, 3), 40));
     bench.device.commit().unwrap();
     assert_eq!(bench.sent(), [ack(flow(1), 3)]);
@@ -626,10 +633,10 @@ fn an_acknowledgement_that_is_kept_back_leaves_when_the_update_comes_again() {
 }
 
 #[test]
-fn nothing_is_kept_back_for_devices_that_take_long() {
+fn no_acknowledgement_is_delayed_for_slow_devices() {
     let mut bench = Bench::new(quiet());
     let mut kept = Vec::new();
-    // They take 20 µs, then 1 µs; it keeps its own back once 5 µs or less is what they take by and large.
+    // They take 20 µs, then 1 µs. The device delays its own when their smoothed lag is at most 5 µs.
     for seq in 1..=40 {
         bench.up(flow(1), &update(&identity(1, 1, seq), 40));
         bench.device.commit().unwrap();
@@ -640,12 +647,12 @@ fn nothing_is_kept_back_for_devices_that_take_long() {
         bench.down(flow(1), &others(seq, 4, &[]));
         bench.sent();
     }
-    let first = *kept.first().expect("some are kept back");
+    let first = *kept.first().expect("some are delayed");
     assert!((12..30).contains(&first) && kept.len() as u32 == 41 - first, "{kept:?}");
 }
 
 #[test]
-fn each_server_has_its_own_devices_in_front_of_it() {
+fn the_lag_is_measured_for_each_server() {
     let mut bench = in_front_of_others(quiet());
     let other = Flow { server: "10.0.0.3:51000".parse().unwrap(), ..flow(1) };
     bench.up(other, &update(&identity(1, 1, 2), 40));
@@ -654,20 +661,20 @@ fn each_server_has_its_own_devices_in_front_of_it() {
 }
 
 #[test]
-fn what_is_not_in_the_log_or_cannot_be_joined_passes() {
+fn acknowledgements_that_cannot_be_joined_are_forwarded() {
     let mut bench = in_front_of_others(quiet());
     bench.up(flow(1), &update(&identity(1, 1, 2), 40));
-    // Never seen; its own number, so that somebody has made a mistake; no number.
+    // An unknown update; the device's own number, which is a misconfiguration; no number.
     for bytes in [others(9, 4, &[]), others(2, 3, &[]), others(2, 4, &[3]), others(2, 251, &[])] {
         assert_eq!(bench.down(flow(1), &bytes), Verdict::Forward);
     }
-    // Removed while others' acknowledgements waited: nobody waits for them any more.
+    // The update is removed while others' acknowledgements wait: the client no longer needs them.
     assert_eq!(bench.down(flow(1), &others(2, 4, &[])), Verdict::Taken);
     bench.down(flow(1), &Packet::new(1, 2, Body::ServerAck).to_bytes());
     bench.device.commit().unwrap();
     assert_eq!(bench.sent(), []);
     assert_eq!(bench.down(flow(1), &others(2, 4, &[])), Verdict::Forward);
-    // After a failure of the medium nothing here will be durable.
+    // After a failure of the medium no further update will be durable here.
     bench.up(flow(1), &update(&identity(1, 1, 3), 40));
     bench.media.fail_at(bench.media.ops().fences + 1);
     bench.device.commit().unwrap_err();
@@ -676,7 +683,7 @@ fn what_is_not_in_the_log_or_cannot_be_joined_passes() {
 }
 
 #[test]
-fn a_device_without_a_number_or_told_not_to_joins_nothing() {
+fn a_device_without_a_number_or_with_joining_disabled_joins_nothing() {
     let separate = DeviceConfig { keep_back: Duration::ZERO, ..quiet() };
     for config in [DeviceConfig { number: None, ..quiet() }, separate] {
         let mut bench = Bench::new(config);
@@ -691,7 +698,7 @@ fn a_device_without_a_number_or_told_not_to_joins_nothing() {
 }
 
 #[test]
-fn updates_of_a_session_that_its_server_has_fallen_behind_in_are_not_acknowledged_and_what_is_logged_stays() {
+fn updates_of_a_session_that_is_behind_are_not_acknowledged_and_logged_ones_stay() {
     let mut bench = Bench::new(quiet());
     let (old, new) = (update(&identity(1, 1, 9), 300), update(&identity(1, 1, 10), 300));
     let started =
@@ -703,16 +710,16 @@ fn updates_of_a_session_that_its_server_has_fallen_behind_in_are_not_acknowledge
     let refusal = |reason| Packet::new(1, 9, Body::SessionRefused(reason)).to_bytes();
     bench.down(flow(1), &refusal(Refusal::Unknown));
     bench.up(flow(1), &old);
-    assert_eq!(bench.sent(), [ack(flow(1), 9)], "for this reason alone");
+    assert_eq!(bench.sent(), [ack(flow(1), 9)], "only this reason stops acknowledgements");
     assert_eq!(bench.down(flow(1), &refusal(Refusal::Behind)), Verdict::Forward);
     for bytes in [&old, &new] {
         assert_eq!(bench.up(flow(1), bytes), Verdict::Forward);
     }
     bench.up(flow(2), &update(&identity(2, 1, 1), 300));
     bench.device.commit().unwrap();
-    assert_eq!(bench.sent(), [ack(flow(2), 1)], "other sessions go on");
+    assert_eq!(bench.sent(), [ack(flow(2), 1)], "other sessions are not affected");
     assert!(bench.device.log().contains(&identity(1, 1, 9)) && bench.device.stats().refused == 2);
-    // The server goes on with it.
+    // The server continues the session.
     bench.down(flow(1), &Packet::new(1, 8, Body::ServerAck).to_bytes());
     bench.up(flow(1), &new);
     bench.device.commit().unwrap();
@@ -720,7 +727,7 @@ fn updates_of_a_session_that_its_server_has_fallen_behind_in_are_not_acknowledge
 }
 
 #[test]
-fn a_server_is_told_what_is_held_of_a_session_fenced_or_not() {
+fn a_server_is_told_how_many_updates_are_logged_fenced_or_not() {
     let mut bench = Bench::new(quiet());
     for seq in 3..=6 {
         bench.up(flow(1), &update(&identity(1, 1, seq), 40));
@@ -731,12 +738,12 @@ fn a_server_is_told_what_is_held_of_a_session_fenced_or_not() {
     bench.sent();
     for (session, above, expected) in [(1, 4, 2), (1, 6, 0), (1, 0, 4), (2, 0, 0)] {
         let ask = Packet::new(session, above, Body::HeldRequest { nonce: 9 }).to_bytes();
-        assert_eq!(bench.down(flow(1), &ask), Verdict::Forward, "the client is to hear it, too");
+        assert_eq!(bench.down(flow(1), &ask), Verdict::Forward, "the client must receive it, too");
         let held =
             Packet::new(session, above, Body::Held { nonce: 9, number: 3, count: expected }).to_bytes();
         assert_eq!(bench.sent(), [Sent::Made { from: flow(1).client, to: flow(1).server, bytes: held }]);
     }
-    // From the clients' side it is no server's.
+    // From the clients' side it does not come from a server.
     assert_eq!(
         bench.up(flow(1), &Packet::new(1, 0, Body::HeldRequest { nonce: 9 }).to_bytes()),
         Verdict::Forward

@@ -1,4 +1,4 @@
-//! A device between the authors' clients and servers: `docs/format/pmnet.md`, "Foreign clients and servers".
+//! Tests of a device between the authors' clients and servers: `docs/format/pmnet.md`, "Foreign clients and servers".
 
 mod support;
 
@@ -12,7 +12,7 @@ use support::{Bench, blank, flow};
 const SESSION: u16 = 50_000;
 const MS: Duration = Duration::from_millis(1);
 
-/// A packet that the device wants sent: towards a side, or the log's as it lies there.
+/// A packet that the device sends: to one side, or an update of the log unchanged.
 #[derive(Debug, PartialEq, Eq)]
 enum Sent {
     ToClient(Vec<u8>),
@@ -39,7 +39,7 @@ fn update(seq: u32) -> Vec<u8> {
     )
 }
 
-/// Its clients read keys that are numbers, and hash these.
+/// A read of the release's clients. Its keys are numbers, which are hashed.
 fn read(seq: u32, key: u32) -> Vec<u8> {
     packet(kind::BYPASS, seq, hash(key), format!("*2\r\n$3\r\nGET\r\n$1\r\n{key}\r\n").as_bytes())
 }
@@ -48,7 +48,7 @@ fn response(seq: u32) -> Vec<u8> {
     Packet::new(SESSION, seq, Body::Response(b"+OK\r\n")).to_bytes()
 }
 
-/// As its servers send it.
+/// A recover packet in the release's form.
 fn recover(seq: u32) -> Vec<u8> {
     packet(kind::RECOVER, seq, hash(seq), b"")
 }
@@ -66,7 +66,7 @@ impl Bench {
         Self::over(blank(false), speaking(dialect))
     }
 
-    /// From the client; fenced.
+    /// A packet from the client. Its log entry is fenced.
     fn up(&mut self, bytes: &[u8]) -> Verdict {
         let verdict = self.arrive(Side::Clients, flow(1), bytes);
         self.device.commit().unwrap();
@@ -93,7 +93,7 @@ impl Bench {
         sent
     }
 
-    /// A session that its server has taken.
+    /// A device with a session that the server has accepted.
     fn taken(dialect: Dialect) -> Self {
         let mut bench = Self::new(dialect);
         bench.up(&update(0));
@@ -104,7 +104,7 @@ impl Bench {
 }
 
 #[test]
-fn an_acknowledgement_bears_the_hash_of_its_update_also_of_one_that_comes_again() {
+fn an_acknowledgement_carries_the_hash_of_its_update_even_if_it_is_repeated() {
     for dialect in [ForeignBoth, ForeignClients, Landfall] {
         let mut bench = Bench::taken(dialect);
         assert_eq!(bench.up(&update(1)), Verdict::Forward);
@@ -115,23 +115,27 @@ fn an_acknowledgement_bears_the_hash_of_its_update_also_of_one_that_comes_again(
 }
 
 #[test]
-fn an_update_is_not_acknowledged_before_its_server_has_taken_the_session() {
+fn an_update_is_not_acknowledged_before_its_server_has_accepted_the_session() {
     let mut bench = Bench::new(ForeignClients);
     assert_eq!(bench.up(&update(0)), Verdict::Forward);
     assert_eq!(bench.up(&update(1)), Verdict::Forward);
     assert_eq!((bench.sent(), bench.device.log().len()), (vec![], 0));
     let refused = Packet::new(SESSION, 0, Body::SessionRefused(Refusal::Unknown)).to_bytes();
-    assert_eq!(bench.down(&refused), Verdict::Forward, "the client learns of it");
+    assert_eq!(bench.down(&refused), Verdict::Forward, "the client receives the refusal");
     bench.up(&update(1));
     assert_eq!(bench.sent(), []);
     bench.down(&response(0));
     bench.up(&update(1));
     assert_eq!(bench.sent(), [ack(1)]);
     bench.down(&refused);
-    assert_eq!(bench.device.log().len(), 1, "what was acknowledged stays, whatever its server forgets");
+    assert_eq!(
+        bench.device.log().len(),
+        1,
+        "acknowledged updates stay, even if the server loses the session"
+    );
     let mut bench = bench.restarted(speaking(ForeignClients));
     bench.up(&update(2));
-    assert_eq!(bench.sent(), [ack(2)], "the log has it that the session was taken");
+    assert_eq!(bench.sent(), [ack(2)], "the log stores that the session was accepted");
 }
 
 #[test]
@@ -142,17 +146,17 @@ fn without_the_mode_the_first_update_of_a_foreign_session_is_not_acknowledged() 
 }
 
 #[test]
-fn a_server_of_the_release_takes_all_sessions_from_update_0_on_which_is_sent_again() {
+fn a_server_of_the_release_accepts_all_sessions_and_update_0_is_logged() {
     let mut bench = Bench::new(ForeignBoth);
     bench.up(&update(0));
     assert_eq!(bench.sent(), [ack(0)]);
     bench.wait(100 * MS);
-    assert_eq!(bench.sent(), [Sent::Again(update(0))], "as it came");
+    assert_eq!(bench.sent(), [Sent::Again(update(0))], "unchanged");
     bench.down(&response(0));
     bench.wait(10_000 * MS);
     assert_eq!((bench.sent(), bench.device.log().len()), (vec![], 0));
     bench.up(&update(0));
-    assert_eq!(bench.sent(), [ack(0)], "0 is a number like any other");
+    assert_eq!(bench.sent(), [ack(0)], "0 has no special meaning");
 }
 
 #[test]
@@ -161,14 +165,18 @@ fn recover_in_the_releases_form_means_exactly_this_number() {
     (0..4).for_each(|seq| assert_eq!(bench.up(&update(seq)), Verdict::Forward));
     bench.sent();
     for seq in [0, 2] {
-        assert_eq!(bench.down(&recover(seq)), Verdict::Taken, "a client that awaits this number would end");
+        assert_eq!(bench.down(&recover(seq)), Verdict::Taken, "a client that awaits this number would exit");
         assert_eq!(bench.sent(), [Sent::Again(update(seq))]);
     }
     assert_eq!((bench.down(&recover(7)), bench.sent()), (Verdict::Forward, vec![]));
     let ours = Packet::new(SESSION, 1, Body::Recover { incarnation: 9 }).to_bytes();
     assert_eq!(bench.down(&ours), Verdict::Forward);
     bench.wait(MS);
-    assert_eq!(bench.sent(), [Sent::Again(update(2)), Sent::Again(update(3))], "ours: all above");
+    assert_eq!(
+        bench.sent(),
+        [Sent::Again(update(2)), Sent::Again(update(3))],
+        "Landfall's form asks for all later updates"
+    );
 }
 
 #[test]
@@ -184,7 +192,7 @@ fn only_a_landfall_server_is_told_that_no_log_has_a_number_and_only_by_the_first
 }
 
 #[test]
-fn what_is_sent_again_says_so_to_a_landfall_server() {
+fn updates_from_the_log_are_marked_for_a_landfall_server() {
     let mut bench = Bench::taken(ForeignClients);
     bench.up(&update(1));
     let own = Packet::new(7, 1, Body::Update(b"set")).to_bytes();
@@ -195,7 +203,7 @@ fn what_is_sent_again_says_so_to_a_landfall_server() {
     bench.down(&recover(1));
     assert_eq!(bench.sent(), [Sent::ToServer(marked.clone())]);
     bench.wait(100 * MS);
-    assert!(bench.sent().contains(&Sent::Again(own)), "our own updates stay as they are");
+    assert!(bench.sent().contains(&Sent::Again(own)), "updates of Landfall's clients are not marked");
 }
 
 #[test]
@@ -210,7 +218,7 @@ fn a_response_of_a_landfall_server_confirms_all_before_it_and_one_of_the_release
 }
 
 #[test]
-fn servers_of_the_release_hear_nothing_but_requests() {
+fn servers_of_the_release_receive_only_requests() {
     let mut bench = Bench::new(ForeignBoth);
     bench.up(&update(0));
     bench.down(&response(0));
@@ -229,7 +237,7 @@ fn servers_of_the_release_hear_nothing_but_requests() {
 }
 
 #[test]
-fn the_first_packet_of_another_session_waits_for_the_log_of_the_one_with_its_name() {
+fn a_new_session_waits_until_the_log_has_no_updates_of_the_old_one_with_its_name() {
     let mut bench = Bench::taken(ForeignClients);
     bench.up(&update(1));
     bench.sent();
@@ -239,10 +247,10 @@ fn the_first_packet_of_another_session_waits_for_the_log_of_the_one_with_its_nam
     bench.down(&response(1));
     assert_eq!(bench.up(&update(0)), Verdict::Forward);
     bench.up(&update(1));
-    assert_eq!(bench.sent(), [], "its server has not taken it yet");
+    assert_eq!(bench.sent(), [], "its server has not accepted it yet");
     bench.down(&response(0));
     bench.up(&update(1));
-    assert_eq!(bench.sent(), [ack(1)], "numbers of the former one tell nothing");
+    assert_eq!(bench.sent(), [ack(1)], "numbers of the old session do not matter");
 }
 
 fn cached(dialect: Dialect) -> Bench {
@@ -251,19 +259,19 @@ fn cached(dialect: Dialect) -> Bench {
 }
 
 #[test]
-fn a_read_from_the_cache_bears_number_and_hash_of_the_update_and_goes_on_to_the_server() {
+fn a_cache_response_carries_number_and_hash_of_the_update_and_the_read_is_forwarded() {
     let mut bench = cached(ForeignClients);
     bench.up(&update(0));
     bench.down(&response(0));
     bench.up(&update(1));
     bench.sent();
-    assert_eq!(bench.up(&read(2, 1)), Verdict::Forward, "the server's numbering has no gap");
+    assert_eq!(bench.up(&read(2, 1)), Verdict::Forward, "the server must see no gap in the numbers");
     let hit = |key| Sent::ToClient(packet(kind::CACHE_RESPONSE, key, hash(key), b"$1\r\nv\r\n"));
     assert_eq!(bench.sent(), [hit(1)]);
     bench.down(&response(1));
     bench.down(&response(2));
     bench.up(&read(3, 1));
-    assert_eq!(bench.sent(), [hit(1)], "confirmed, it is still the key's");
+    assert_eq!(bench.sent(), [hit(1)], "after the confirmation it is still the key's value");
     bench.down(&response(3));
     bench.up(&update(14));
     bench.sent();
@@ -271,24 +279,24 @@ fn a_read_from_the_cache_bears_number_and_hash_of_the_update_and_goes_on_to_the_
     assert_eq!(
         bench.sent(),
         [],
-        "the update of key 4 has another hash: its client would not know the answer"
+        "the update of key 4 has another hash: the client would not recognise the answer"
     );
     assert_eq!(bench.device.stats().cache_hits, 2);
 }
 
 #[test]
-fn a_cache_that_follows_one_numbering_keeps_its_values_over_reads() {
+fn reads_in_the_shared_numbering_do_not_drop_values() {
     let mut bench = cached(ForeignClients);
     for seq in 0..100 {
         let bytes = if seq % 2 == 0 { update(seq) } else { read(seq, (seq - 1) % 10) };
         bench.up(&bytes);
         bench.down(&response(seq));
     }
-    assert_eq!(bench.device.cached().0, 5, "no response has made it drop what it holds");
+    assert_eq!(bench.device.cached().0, 5, "no response has made it drop values");
 }
 
 #[test]
-fn a_value_that_a_response_has_brought_serves_no_foreign_client() {
+fn a_value_from_a_response_is_not_served_to_foreign_clients() {
     let mut bench = cached(ForeignClients);
     bench.up(&update(0));
     bench.down(&response(0));
@@ -300,7 +308,7 @@ fn a_value_that_a_response_has_brought_serves_no_foreign_client() {
 }
 
 #[test]
-fn a_session_that_begins_anew_does_not_inherit_what_its_name_has_confirmed() {
+fn a_new_session_does_not_inherit_confirmations_of_an_old_one_with_its_name() {
     let mut bench = cached(ForeignClients);
     for seq in 0..5 {
         bench.up(&update(seq));
@@ -316,7 +324,7 @@ fn a_session_that_begins_anew_does_not_inherit_what_its_name_has_confirmed() {
 }
 
 #[test]
-fn there_is_no_cache_before_a_server_that_has_no_order() {
+fn a_server_without_an_order_gets_no_cache() {
     let mut bench = cached(ForeignBoth);
     bench.up(&update(0));
     bench.sent();
@@ -325,7 +333,7 @@ fn there_is_no_cache_before_a_server_that_has_no_order() {
 }
 
 #[test]
-fn an_update_of_another_client_serves_unless_it_has_the_number_that_the_reader_awaits() {
+fn a_value_is_served_unless_its_update_has_the_number_that_the_reader_awaits() {
     let mut bench = cached(ForeignClients);
     for seq in 0..3 {
         bench.up(&update(seq));
@@ -341,7 +349,7 @@ fn an_update_of_another_client_serves_unless_it_has_the_number_that_the_reader_a
         bench.down(&of_other(response(seq)));
     }
     bench.up(&of_other(read(2, 2)));
-    assert_eq!(bench.sent(), [], "a client that awaits 2 would end at a cache response numbered 2");
+    assert_eq!(bench.sent(), [], "a client that awaits 2 would exit after a cache response numbered 2");
     bench.up(&of_other(read(3, 2)));
     let hit = packet(kind::CACHE_RESPONSE, 2, hash(2), b"$1\r\nv\r\n");
     assert_eq!(bench.sent(), [Sent::ToClient(of_other(hit))]);

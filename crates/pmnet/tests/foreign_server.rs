@@ -1,4 +1,5 @@
-//! Sessions of the authors' public release at a server: `docs/format/pmnet.md`, "Foreign clients and servers".
+//! Tests of a server with sessions of the authors' public release: `docs/format/pmnet.md`, "Foreign clients and
+//! servers".
 
 use landfall_pmnet::wire::{Body, Header, Packet, SENT_AGAIN, Start, kind};
 use landfall_pmnet::{Instant, Server, ServerConfig, SessionKey, SessionRow, Work};
@@ -6,10 +7,10 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// What the release's clients have for every session.
+/// The session number of all the release's clients.
 const SESSION: u16 = 50_000;
 
-/// A packet as the release's clients make it: its hash is theirs.
+/// A packet of the release's clients, with their hash.
 fn packet(kind: u8, seq: u32, request: &[u8]) -> Vec<u8> {
     let hash = (seq << 11) % 0x8000_0000 + 0x8000_0000;
     let header = Header { hash, ..Header::new(kind, SESSION, seq) };
@@ -24,7 +25,7 @@ fn key() -> SessionKey {
     SessionKey { client: client(), session: SESSION }
 }
 
-/// What is done, by number, and what is sent.
+/// A server, its committed rows, and the numbers of the executed requests.
 struct Peer {
     server: Server,
     rows: BTreeMap<SessionKey, SessionRow>,
@@ -43,7 +44,7 @@ impl Peer {
         Self::with(ServerConfig { foreign: true, ..ServerConfig::default() }, &[])
     }
 
-    /// Another incarnation, with what is committed.
+    /// Another incarnation with the committed rows.
     fn restarted(self) -> Self {
         let rows: Vec<SessionRow> = self.rows.values().copied().collect();
         Self {
@@ -52,30 +53,30 @@ impl Peer {
         }
     }
 
-    fn hear(&mut self, bytes: &[u8]) {
+    fn receive(&mut self, bytes: &[u8]) {
         self.server.handle_datagram(client(), bytes, self.now);
     }
 
     fn update(&mut self, seq: u32) {
-        self.hear(&packet(kind::UPDATE, seq, b"set"));
+        self.receive(&packet(kind::UPDATE, seq, b"set"));
     }
 
-    /// As a device sends it from its log.
+    /// An update that a device sends from its log.
     fn update_again(&mut self, seq: u32) {
         let mut bytes = packet(kind::UPDATE, seq, b"set");
         bytes[1] = SENT_AGAIN;
-        self.hear(&bytes);
+        self.receive(&bytes);
     }
 
     fn bypass(&mut self, seq: u32) {
-        self.hear(&packet(kind::BYPASS, seq, b"get"));
+        self.receive(&packet(kind::BYPASS, seq, b"get"));
     }
 
     fn absent(&mut self, seq: u32) {
-        self.hear(&Packet::new(SESSION, seq, Body::Other(b"")).to_bytes());
+        self.receive(&Packet::new(SESSION, seq, Body::Other(b"")).to_bytes());
     }
 
-    /// Does all there is to do: a bypass changes something if its number is odd.
+    /// Executes all work. A bypass changes something if its number is odd.
     fn work(&mut self) {
         while let Some(work) = self.server.poll_work() {
             match work {
@@ -102,7 +103,7 @@ impl Peer {
         }
     }
 
-    /// Kind and number of what is sent.
+    /// Type and number of each packet that is sent.
     fn sent(&mut self) -> Vec<(u8, u32)> {
         let read = |(_, bytes): (SocketAddr, Vec<u8>)| {
             let header = Header::parse(&bytes).unwrap();
@@ -134,14 +135,14 @@ fn updates_and_bypasses_share_one_numbering_from_0_on_and_each_is_answered_by_a_
     assert_eq!(peer.done, [0, 1, 2, 3, 4, 5]);
     assert_eq!(peer.rows[&key()].update, 5);
     peer.update(3);
-    assert_eq!(peer.sent(), [(RESPONSE, 3)], "confirmed once more, and not applied");
+    assert_eq!(peer.sent(), [(RESPONSE, 3)], "confirmed again, and not applied again");
     peer.bypass(4);
     peer.work();
-    assert_eq!((peer.sent(), peer.done.len()), (vec![(RESPONSE, 4)], 6), "answered from what is kept");
+    assert_eq!((peer.sent(), peer.done.len()), (vec![(RESPONSE, 4)], 6), "answered with the stored response");
 }
 
 #[test]
-fn a_bypass_waits_for_the_update_before_it_which_is_asked_for_by_its_number_alone() {
+fn a_bypass_waits_for_the_previous_update_which_is_requested_by_its_number() {
     let mut peer = Peer::new();
     peer.update(0);
     peer.work();
@@ -164,7 +165,7 @@ fn a_bypass_waits_for_the_update_before_it_which_is_asked_for_by_its_number_alon
 }
 
 #[test]
-fn a_number_that_no_log_has_is_passed_over_and_no_other() {
+fn only_a_number_that_no_log_has_is_skipped() {
     let mut peer = Peer::new();
     peer.update(0);
     peer.work();
@@ -182,11 +183,11 @@ fn a_number_that_no_log_has_is_passed_over_and_no_other() {
     peer.absent(4);
     peer.update(4);
     peer.work();
-    assert_eq!(peer.done, [0, 3, 4], "what is not missing is not passed over");
+    assert_eq!(peer.done, [0, 3, 4], "a number that is not missing is not skipped");
 }
 
 #[test]
-fn after_a_restart_nothing_is_sent_unasked_and_a_bypass_that_was_answered_is_passed_over() {
+fn after_a_restart_no_recover_is_sent_early_and_an_answered_bypass_is_skipped() {
     let mut peer = Peer::new();
     peer.update(0);
     peer.bypass(1);
@@ -208,7 +209,7 @@ fn after_a_restart_nothing_is_sent_unasked_and_a_bypass_that_was_answered_is_pas
 }
 
 #[test]
-fn what_has_no_session_is_neither_taken_nor_refused() {
+fn packets_without_a_session_are_neither_accepted_nor_refused() {
     let mut peer = Peer::new();
     peer.update(1);
     peer.update_again(2);
@@ -217,14 +218,18 @@ fn what_has_no_session_is_neither_taken_nor_refused() {
     assert_eq!((peer.done.len(), peer.sent(), peer.server.stats().ignored), (0, vec![], 3));
     let mut closed = Peer::with(ServerConfig::default(), &[]);
     closed.update(0);
-    assert_eq!(closed.sent(), [(kind::SESSION_REFUSED, 0)], "where foreign sessions are not taken");
+    assert_eq!(closed.sent(), [(kind::SESSION_REFUSED, 0)], "if foreign sessions are not accepted");
 }
 
 #[test]
-fn beside_sessions_of_our_own_nothing_is_confused() {
+fn foreign_and_own_sessions_do_not_interfere() {
     let mut peer = Peer::new();
     peer.server.handle_datagram(client(), &Packet::new(7, 3, Body::Update(b"set")).to_bytes(), peer.now);
-    assert_eq!(peer.sent(), [(kind::SESSION_REFUSED, 3)], "ours is told that it is not known");
+    assert_eq!(
+        peer.sent(),
+        [(kind::SESSION_REFUSED, 3)],
+        "a Landfall client is told that its session is not known"
+    );
     peer.server.handle_datagram(
         client(),
         &Packet::new(7, 0, Body::SessionStart { nonce: 9, asks: Start::Plain }).to_bytes(),
@@ -241,11 +246,11 @@ fn beside_sessions_of_our_own_nothing_is_confused() {
         &Packet::new(7, 1, Body::SessionStart { nonce: 0, asks: Start::Plain }).to_bytes(),
         peer.now,
     );
-    assert_eq!(peer.sent(), [], "without a nonce it would be taken for a foreign one");
+    assert_eq!(peer.sent(), [], "without a nonce it would count as a foreign one");
 }
 
 #[test]
-fn a_client_that_comes_again_from_the_same_port_begins_a_session_and_a_log_does_not() {
+fn a_first_packet_begins_a_new_session_if_a_client_sends_it_but_not_from_a_log() {
     let mut peer = Peer::new();
     (0..4).for_each(|seq| peer.update(seq));
     peer.work();
@@ -255,7 +260,7 @@ fn a_client_that_comes_again_from_the_same_port_begins_a_session_and_a_log_does_
     peer.wait(Duration::from_secs(10));
     peer.update_again(0);
     peer.work();
-    assert_eq!((peer.sent(), peer.done.len()), (vec![(RESPONSE, 0)], 4), "a device has found it again");
+    assert_eq!((peer.sent(), peer.done.len()), (vec![(RESPONSE, 0)], 4), "a device sends it from its log");
     peer.update(0);
     peer.work();
     assert_eq!((peer.sent(), peer.done.len(), peer.rows[&key()].update), (vec![(RESPONSE, 0)], 5, 0));
@@ -265,7 +270,7 @@ fn a_client_that_comes_again_from_the_same_port_begins_a_session_and_a_log_does_
 }
 
 #[test]
-fn sessions_of_which_nothing_is_heard_give_way_after_an_hour_and_not_before() {
+fn silent_sessions_are_evicted_after_an_hour_and_not_before() {
     let config = ServerConfig { foreign: true, sessions_max: 2, ..ServerConfig::default() };
     let mut peer = Peer::with(config, &[]);
     let first = |port: u16| (SocketAddr::from(([10, 0, 0, 2], port)), packet(kind::UPDATE, 0, b"set"));
@@ -282,11 +287,11 @@ fn sessions_of_which_nothing_is_heard_give_way_after_an_hour_and_not_before() {
     peer.wait(Duration::from_secs(1));
     assert_eq!(begin(&mut peer, 3), 2);
     let ports: Vec<u16> = peer.rows.keys().map(|key| key.client.port()).collect();
-    assert_eq!(ports, [2, 3], "the one that was silent for longest");
+    assert_eq!(ports, [2, 3], "the session silent for the longest time is evicted");
 }
 
 #[test]
-fn a_response_is_one_packet_or_is_not_taken() {
+fn a_response_longer_than_a_packet_is_rejected() {
     let mut peer = Peer::new();
     peer.bypass(0);
     let mut tickets = Vec::new();
@@ -304,7 +309,7 @@ fn a_response_is_one_packet_or_is_not_taken() {
 }
 
 #[test]
-fn work_that_has_failed_is_done_later_without_anything_being_sent_again() {
+fn failed_work_is_handed_out_again_without_another_request() {
     let mut peer = Peer::new();
     peer.update(0);
     peer.update(1);
@@ -315,11 +320,11 @@ fn work_that_has_failed_is_done_later_without_anything_being_sent_again() {
     peer.update(3);
     assert_eq!(peer.server.poll_work(), None, "the outcome of the others is not known");
     work.iter().for_each(|work| peer.server.failed(work.ticket()));
-    assert_eq!(peer.server.poll_work(), None, "not at once");
+    assert_eq!(peer.server.poll_work(), None, "not before the pause");
     peer.wait(ServerConfig::default().retry_after);
     peer.work();
     assert_eq!(peer.done, [0, 1, 2, 3]);
-    assert_eq!(peer.sent(), [0, 1, 2, 3].map(|seq| (RESPONSE, seq)), "nobody was asked for anything");
+    assert_eq!(peer.sent(), [0, 1, 2, 3].map(|seq| (RESPONSE, seq)), "no packet was requested");
     peer.update(4);
     let work = peer.server.poll_work().unwrap();
     peer.server.failed(work.ticket());
@@ -329,8 +334,8 @@ fn work_that_has_failed_is_done_later_without_anything_being_sent_again() {
 }
 
 #[test]
-fn a_request_for_which_there_is_no_room_is_not_asked_for_as_its_client_awaits_it() {
-    // One request's.
+fn a_request_without_room_is_not_requested_while_its_client_awaits_the_answer() {
+    // Room for one request.
     let config = ServerConfig { foreign: true, buffered_bytes_max: 3, ..ServerConfig::default() };
     let mut peer = Peer::with(config, &[]);
     peer.update(0);
@@ -342,5 +347,5 @@ fn a_request_for_which_there_is_no_room_is_not_asked_for_as_its_client_awaits_it
     peer.absent(1);
     peer.update_again(1);
     peer.work();
-    assert_eq!(peer.done, [0, 1], "nor passed over");
+    assert_eq!(peer.done, [0, 1], "it is not skipped");
 }

@@ -1,4 +1,4 @@
-//! Fuzz targets: the parser of packets, and a device's pipeline fed with whatever there may be.
+//! Fuzz targets: the packet parser, and a device's pipeline with arbitrary packets.
 
 mod support;
 
@@ -18,7 +18,7 @@ fn fuzz_any_bytes_as_a_packet() {
         let Ok(packet) = Packet::parse(bytes) else { return };
         let again = packet.to_bytes();
         let same = match packet.body {
-            // Its type is not kept with it.
+            // The body of an unknown packet does not contain its type.
             Body::Other(_) => return,
             _ => Packet::parse(&again),
         };
@@ -29,7 +29,7 @@ fn fuzz_any_bytes_as_a_packet() {
 
 #[derive(Debug, TypeGenerator)]
 enum Step {
-    /// A packet of some type, from a client or to it, with anything behind its header.
+    /// A packet of any type, from or to a client, with any bytes after its header.
     Packet {
         up: bool,
         kind: u8,
@@ -50,7 +50,7 @@ enum Step {
     },
 }
 
-/// Types that mean something, most often.
+/// Mostly types with a meaning.
 const KINDS: [u8; 24] = [
     1, 1, 1, 2, 2, 3, 4, 5, 6, 0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x18, 0x18, 0x19, 0x1a, 0x21, 0x23, 0x28,
     0x29, 0xff,
@@ -99,12 +99,12 @@ impl World {
         self.send();
     }
 
-    /// Sends, and checks that what comes out of the log is an update.
+    /// Sends all packets, and checks that each packet from the log is an update.
     fn send(&mut self) {
         while let Some(action) = self.device.poll_action() {
             match action {
                 Action::Datagram { payload, .. } => {
-                    assert!(Packet::parse(&payload).is_ok(), "it made {payload:?}");
+                    assert!(Packet::parse(&payload).is_ok(), "the device made {payload:?}");
                 }
                 Action::Logged { identity, stored } => {
                     let bytes = self.device.log().bytes_of(&stored).unwrap();
@@ -130,13 +130,13 @@ fn fuzz_any_packets_through_a_device() {
         let device = Device::new(config, open(&blank(false), Limits::default()), now);
         let mut world = World { device, landing: Landing::default(), now };
         steps.iter().take(120).for_each(|step| world.step(step));
-        // Whatever it was, server-ACKs empty the log.
+        // Server-ACKs empty the log, whatever it contains.
         world.device.commit().unwrap();
         for session in world.device.log().sessions() {
             let ack = Packet::new(session.session, u32::MAX, Body::ServerAck).to_bytes();
             world.pass(Side::Server, (session.flow.server, session.flow.client), &ack);
         }
         assert_eq!((world.device.log().len(), world.device.log().bytes()), (0, 0));
-        assert_eq!(world.device.log().heap().runs().live_bytes(), 0, "frames are held for nobody");
+        assert_eq!(world.device.log().heap().runs().live_bytes(), 0, "frames are held without an owner");
     });
 }

@@ -1,5 +1,5 @@
-//! Clients and servers take any packets, in any order, from anybody: they do not panic, what a server hands out stays in
-//! order, and what it has promised to bound stays bounded.
+//! Fuzz targets: clients and servers with any packets in any order from any sender. They do not panic, a server hands
+//! out work in order, and every limit is kept.
 
 use bolero::TypeGenerator;
 use landfall_pmnet::client::Event;
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// A packet of some kind; numbers are near those that matter.
+/// A packet of any type with numbers near the relevant ones.
 #[derive(Clone, Debug, TypeGenerator)]
 struct Any {
     kind: u8,
@@ -43,7 +43,7 @@ impl Any {
         let base = if self.is_bypass { FIRST_BYPASS } else { 0 };
         let mut packet =
             Packet::new(u16::from(self.session % 3), base + u32::from(self.seq % 24), self.body());
-        // The hash does not fit then, as in packets of the authors' release.
+        // The hash is then wrong, as in packets of the authors' release.
         if self.device < 128 {
             packet.header.ack_count = self.device % 4;
         }
@@ -101,7 +101,7 @@ fn address() -> SocketAddr {
     SocketAddr::from(([10, 0, 0, 1], 1))
 }
 
-/// A server whose application commits in order, and checks that rows only grow.
+/// A server whose application commits in order, and checks that numbers in rows never decrease.
 struct Host {
     server: Server,
     pending: Vec<Work>,
@@ -122,7 +122,7 @@ impl Host {
             ..ServerConfig::default()
         };
         let now = Instant::from_nanos(1);
-        // One session is open, so that steps reach far from the first one on.
+        // One session is open, so that the first steps already reach most code.
         let key = SessionKey { client: address(), session: 0 };
         let row = SessionRow {
             key,
@@ -172,7 +172,7 @@ impl Host {
                 );
             }
             Work::Bypass { row, lost, .. } => {
-                assert!(!lost, "there was no other incarnation");
+                assert!(!lost, "there was no earlier incarnation");
                 self.rows.insert(row.key, *row);
             }
         }
@@ -184,7 +184,7 @@ impl Host {
 }
 
 #[test]
-fn fuzz_server_takes_anything() {
+fn fuzz_server_with_any_packets() {
     bolero::check!().with_type::<(bool, Vec<Step>)>().with_max_len(4096).for_each(|(foreign, steps)| {
         let mut host = Host::new(*foreign);
         steps.iter().for_each(|step| host.step(step));
@@ -212,7 +212,7 @@ fn client_step(client: &mut Client, now: &mut Instant, step: &Step) {
 }
 
 #[test]
-fn fuzz_client_takes_anything() {
+fn fuzz_client_with_any_packets() {
     bolero::check!().with_type::<Vec<Step>>().with_max_len(4096).for_each(|steps| {
         let mut now = Instant::from_nanos(1);
         let config =
@@ -227,7 +227,7 @@ fn fuzz_client_takes_anything() {
             client_step(&mut client, &mut now, step);
             while let Some(event) = client.poll_event() {
                 if let Event::Complete { id, .. } = event {
-                    assert!(complete.replace(id) < Some(id), "updates are complete in order");
+                    assert!(complete.replace(id) < Some(id), "updates complete in order");
                 }
             }
         }

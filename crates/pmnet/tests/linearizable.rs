@@ -1,4 +1,4 @@
-//! Linearizable keys: what a device holds, for what, and for how long.
+//! Tests of linearizable keys: which packets a device holds, for which updates, and for how long.
 
 mod support;
 
@@ -42,7 +42,7 @@ impl Bench {
         self.arrive(Side::Server, flow(client.into()), &Packet::new(SESSION, seq, body).to_bytes());
     }
 
-    /// An update that is forwarded, or held, and what is fenced.
+    /// Sends an update, which is forwarded or held, and fences the log.
     fn set(&mut self, client: u8, seq: u32, key: &str) -> Verdict {
         let request = request(b'S', key, "value");
         let bytes = Packet::new(SESSION, seq, Body::Update(&request)).to_bytes();
@@ -55,7 +55,7 @@ impl Bench {
         self.arrive(Side::Clients, flow(client.into()), &get(key))
     }
 
-    /// What goes on to the server now.
+    /// The packets that are now forwarded to the server.
     fn released(&mut self) -> Vec<Vec<u8>> {
         let mut released = Vec::new();
         while let Some(action) = self.device.poll_action() {
@@ -79,13 +79,13 @@ fn get(key: &str) -> Vec<u8> {
 }
 
 #[test]
-fn a_read_of_another_session_waits_for_what_was_acknowledged_of_its_key_and_for_nothing_else() {
+fn a_read_of_another_session_waits_for_acknowledged_updates_of_its_key_only() {
     let mut bench = Bench::new();
     assert_eq!(bench.set(1, 1, "a"), Verdict::Forward);
-    assert_eq!(bench.get(2, "b"), Verdict::Forward, "of another key");
-    assert_eq!(bench.get(1, "a"), Verdict::Forward, "its own session orders it");
+    assert_eq!(bench.get(2, "b"), Verdict::Forward, "it reads another key");
+    assert_eq!(bench.get(1, "a"), Verdict::Forward, "the session itself orders it");
     assert_eq!(bench.get(2, "a"), Verdict::Taken);
-    // Acknowledged later: the read began before.
+    // An update that is acknowledged later: the read began before that.
     bench.set(1, 2, "a");
     assert!(bench.released().is_empty());
     bench.down(1, 1, Body::ServerAck);
@@ -94,7 +94,7 @@ fn a_read_of_another_session_waits_for_what_was_acknowledged_of_its_key_and_for_
 }
 
 #[test]
-fn what_names_no_key_waits_for_everything() {
+fn a_packet_that_names_no_key_waits_for_every_blocker() {
     let mut bench = Bench::new();
     bench.set(1, 1, "a");
     let bytes = Packet::new(SESSION, FIRST_BYPASS, Body::Bypass { after: None, request: b"?" }).to_bytes();
@@ -104,7 +104,7 @@ fn what_names_no_key_waits_for_everything() {
 }
 
 #[test]
-fn an_update_of_another_session_is_neither_logged_nor_forwarded_before_what_was_acknowledged_of_its_key() {
+fn an_update_is_held_until_acknowledged_updates_of_its_key_in_other_sessions_are_applied() {
     let mut bench = Bench::new();
     bench.set(1, 1, "a");
     assert_eq!(bench.set(2, 1, "a"), Verdict::Taken);
@@ -115,7 +115,7 @@ fn an_update_of_another_session_is_neither_logged_nor_forwarded_before_what_was_
     assert_eq!(bench.device.stats().acknowledged, 2);
 }
 
-/// Three pieces of an update of 3000 bytes, fenced: what becomes of each, in the order in which they come.
+/// Sends three pieces of an update of 3000 bytes in `order`, and fences the log. Returns the verdict of each.
 fn set_pieces(bench: &mut Bench, client: u8, key: &str, order: [u16; 3]) -> [Verdict; 3] {
     let request = request(b'S', key, &"x".repeat(3000 - 3 - key.len()));
     let verdict = |index: u16| {
@@ -130,7 +130,7 @@ fn set_pieces(bench: &mut Bench, client: u8, key: &str, order: [u16; 3]) -> [Ver
 }
 
 #[test]
-fn an_update_of_several_packets_is_about_the_key_that_its_first_one_names() {
+fn an_update_of_several_packets_concerns_the_key_in_its_first_packet() {
     for order in [[0, 1, 2], [2, 1, 0]] {
         let mut bench = Bench::new();
         assert_eq!(set_pieces(&mut bench, 1, "a", order), [Verdict::Forward; 3]);
@@ -142,14 +142,18 @@ fn an_update_of_several_packets_is_about_the_key_that_its_first_one_names() {
 }
 
 #[test]
-fn an_update_of_several_packets_waits_for_its_key_alone_once_the_first_one_has_come() {
+fn an_update_of_several_packets_waits_for_its_key_only_after_the_first_packet() {
     let mut bench = Bench::new();
     bench.set(1, 1, "a");
     assert_eq!(set_pieces(&mut bench, 2, "b", [0, 1, 2]), [Verdict::Forward; 3]);
     let mut bench = Bench::new();
     bench.set(1, 1, "a");
     let held = set_pieces(&mut bench, 2, "b", [1, 0, 2]);
-    assert_eq!(held, [Verdict::Taken, Verdict::Forward, Verdict::Forward], "the first to come tells nothing");
+    assert_eq!(
+        held,
+        [Verdict::Taken, Verdict::Forward, Verdict::Forward],
+        "the first packet to arrive names no key"
+    );
     let mut bench = Bench::new();
     bench.set(1, 1, "a");
     assert_eq!(set_pieces(&mut bench, 2, "a", [0, 1, 2]), [Verdict::Taken; 3]);
@@ -158,7 +162,7 @@ fn an_update_of_several_packets_waits_for_its_key_alone_once_the_first_one_has_c
 }
 
 #[test]
-fn what_is_held_for_too_long_is_dropped_and_its_repetition_waits_for_no_more_than_it_did() {
+fn a_packet_held_for_too_long_is_dropped_and_its_repetition_waits_for_no_later_update() {
     let mut bench = Bench::new();
     bench.set(1, 1, "a");
     bench.get(2, "a");
@@ -170,11 +174,11 @@ fn what_is_held_for_too_long_is_dropped_and_its_repetition_waits_for_no_more_tha
     bench.down(1, 1, Body::ServerAck);
     assert!(bench.released().is_empty(), "it was dropped");
     assert_eq!(bench.get(2, "a"), Verdict::Forward, "it began before the second update");
-    assert_eq!(bench.get(2, "a"), Verdict::Taken, "from now on it is another one, for all that is known");
+    assert_eq!(bench.get(2, "a"), Verdict::Taken, "from now on it counts as another packet");
 }
 
 #[test]
-fn a_restarted_device_holds_for_what_its_log_has() {
+fn a_restarted_device_holds_packets_for_the_updates_in_its_log() {
     let mut bench = Bench::new();
     bench.set(1, 1, "a");
     let mut bench = bench.restarted(config());
@@ -185,20 +189,20 @@ fn a_restarted_device_holds_for_what_its_log_has() {
 }
 
 #[test]
-fn a_gap_holds_nobody_for_what_is_behind_it() {
+fn updates_behind_a_gap_block_no_packet() {
     let mut bench = Bench::new();
     bench.set(1, 2, "a");
     assert_eq!(bench.get(2, "a"), Verdict::Forward, "no client was told of it");
-    // After a restart that is known once the server asks for what is missing.
+    // After a restart the gap is known when the server requests the missing update.
     let mut bench = bench.restarted(config());
     assert_eq!(bench.get(2, "a"), Verdict::Taken);
     bench.wait(2 * MS);
     bench.down(1, 1, Body::Retransmit { count: 1 });
-    assert!(bench.released().contains(&get("a")), "beside what is sent again after a restart");
+    assert!(bench.released().contains(&get("a")), "besides the updates that are sent again after a restart");
 }
 
 #[test]
-fn a_session_that_its_server_has_fallen_behind_in_holds_nobody() {
+fn a_session_that_is_behind_blocks_no_packet() {
     let mut bench = Bench::new();
     bench.set(1, 1, "a");
     assert_eq!(bench.get(2, "a"), Verdict::Taken);

@@ -1,4 +1,4 @@
-//! The device's log: what crashes leave of it, and its bounds.
+//! Tests of the device's log: recovery after crashes, and limits.
 
 mod support;
 
@@ -27,7 +27,7 @@ fn read(log: &Log, identity: &Identity) -> Option<Vec<u8>> {
 }
 
 #[test]
-fn an_update_is_there_after_a_restart_once_its_fence_has_returned() {
+fn an_update_survives_a_restart_once_its_fence_has_returned() {
     let media = blank(false);
     let (mut log, mut landing) = (open(&media, Limits::default()), Landing::default());
     let update_1 = identity(1, 2, 3);
@@ -42,7 +42,7 @@ fn an_update_is_there_after_a_restart_once_its_fence_has_returned() {
 }
 
 #[test]
-fn a_repetition_is_known_and_another_packet_with_its_identity_is_not_logged() {
+fn a_repeated_update_is_known_and_another_packet_with_its_identity_is_not_logged() {
     let media = blank(false);
     let (mut log, mut landing) = (open(&media, Limits::default()), Landing::default());
     let one = identity(1, 1, 1);
@@ -55,7 +55,7 @@ fn a_repetition_is_known_and_another_packet_with_its_identity_is_not_logged() {
 }
 
 #[test]
-fn what_is_removed_before_its_fence_is_not_acknowledged() {
+fn an_update_removed_before_its_fence_is_not_acknowledged() {
     let media = blank(true);
     let (mut log, mut landing) = (open(&media, Limits::default()), Landing::default());
     append(&mut log, &mut landing, identity(1, 1, 1), 100);
@@ -69,7 +69,7 @@ fn what_is_removed_before_its_fence_is_not_acknowledged() {
 }
 
 #[test]
-fn what_the_server_has_confirmed_is_not_logged_again() {
+fn a_confirmed_update_is_not_logged_again() {
     let media = blank(false);
     let (mut log, mut landing) = (open(&media, Limits::default()), Landing::default());
     log.remove_upto(flow(1), 1, 5, |_| {});
@@ -78,7 +78,7 @@ fn what_the_server_has_confirmed_is_not_logged_again() {
 }
 
 #[test]
-fn every_bound_is_kept() {
+fn every_limit_is_kept() {
     let limits = Limits {
         entries_max: 6,
         session_entries_max: 3,
@@ -103,7 +103,7 @@ fn every_bound_is_kept() {
 }
 
 #[test]
-fn a_full_region_takes_updates_again_once_some_are_removed() {
+fn a_full_region_accepts_updates_again_after_some_are_removed() {
     let media = blank(false);
     let (mut log, mut landing) = (open(&media, Limits::default()), Landing::default());
     let mut keeper = log.keeper();
@@ -118,7 +118,7 @@ fn a_full_region_takes_updates_again_once_some_are_removed() {
         }
         assert_eq!(logged, Logged::New);
     }
-    assert!(seq > 5_000, "a region of 32 MiB took {seq} updates");
+    assert!(seq > 5_000, "a region of 32 MiB has accepted {seq} updates");
     for session in 0..=(seq >> 12) as u16 {
         log.remove_upto(flow(1), session, seq, |_| {});
     }
@@ -129,7 +129,7 @@ fn a_full_region_takes_updates_again_once_some_are_removed() {
 }
 
 #[test]
-fn ports_of_clients_are_remembered() {
+fn ports_of_clients_survive_a_restart() {
     let media = blank(false);
     let mut log = open(&media, Limits::default());
     for (client, port) in [(1, 600), (2, 601), (1, 602), (3, 602)] {
@@ -142,7 +142,7 @@ fn ports_of_clients_are_remembered() {
 }
 
 #[test]
-fn a_packet_so_short_that_it_is_in_its_record_comes_back_whole() {
+fn a_packet_stored_inline_in_its_record_is_read_back() {
     let media = blank(false);
     let (mut log, mut landing) = (open(&media, Limits::default()), Landing::default());
     let short = identity(1, 1, 1);
@@ -157,7 +157,7 @@ fn a_packet_so_short_that_it_is_in_its_record_comes_back_whole() {
 }
 
 #[test]
-fn a_session_that_is_given_up_stays_so_and_the_others_stay() {
+fn a_discarded_session_stays_deleted_and_others_are_kept() {
     let media = blank(false);
     let (mut log, mut landing) = (open(&media, Limits::default()), Landing::default());
     for (client, seq) in [(1, 4), (1, 6), (2, 1)] {
@@ -188,7 +188,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// What is known of an update.
+/// The expected state of an update.
 #[derive(Clone, Debug)]
 struct Known {
     bytes: Vec<u8>,
@@ -227,9 +227,10 @@ fn play(ops: &[Op], log: &mut Log, known: &mut BTreeMap<Identity, Known>, next: 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
-    /// Crash, look, go on, crash again: what was acknowledged and not removed is there; nothing is there that never was.
+    /// Crash, check, continue, crash again: every acknowledged update that was not removed is in the log, and no
+    /// other ones.
     #[test]
-    fn a_crash_at_any_operation_loses_nothing_acknowledged_and_makes_nothing_up(
+    fn a_crash_at_any_operation_loses_no_acknowledged_update_and_invents_none(
         first in prop::collection::vec(op(), 1..60),
         second in prop::collection::vec(op(), 1..40),
         crash_at in any::<prop::sample::Index>(),
@@ -244,7 +245,7 @@ proptest! {
         let media = SimMedia::from_image(image, SimOptions { deferred });
         let mut log = open(&media, Limits::default());
         check(&log, &known)?;
-        // The second life begins with what is there, and is cut short anywhere.
+        // The second life begins with the recovered updates, and crashes at any operation.
         known.retain(|identity, _| log.contains(identity));
         known.values_mut().for_each(|known| (known.acknowledged, known.removed) = (true, false));
         let upto = crash_at.index(second.len());
@@ -266,14 +267,14 @@ fn check(log: &Log, known: &BTreeMap<Identity, Known>) -> Result<(), TestCaseErr
         }
     }
     for identity in log.identities(|_| true) {
-        prop_assert!(known.contains_key(&identity), "{identity:?} is made up");
+        prop_assert!(known.contains_key(&identity), "{identity:?} was never appended");
     }
     Ok(())
 }
 
 #[test]
 fn a_log_without_its_flushes_is_caught() {
-    // The canary: the check above must be able to fail.
+    // The canary: it shows that the check above can fail.
     for site in [landfall_media::Site::Data, landfall_media::Site::Record, landfall_media::Site::Commit] {
         let lost = (0..64).any(|seed| {
             let media = blank(false);
@@ -290,10 +291,10 @@ fn a_log_without_its_flushes_is_caught() {
     }
 }
 
-/// Client 1 has a port, then client 2 has it and client 1 another one: what is found after a crash is sent on from the port that it
-/// was sent on from before, or not at all.
+/// Client 1 has a port. Then client 2 gets it, and client 1 gets another one. An update that is found after a crash
+/// is sent from the port that it was sent from before, or not at all.
 #[test]
-fn ports_that_are_given_back_are_given_again_and_no_update_changes_its_port() {
+fn released_ports_are_assigned_again_and_no_update_changes_its_port() {
     let media = blank(false);
     let (mut log, mut landing) = (open(&media, Limits::default()), Landing::default());
     let old = identity(1, 7, 5);
@@ -306,7 +307,7 @@ fn ports_that_are_given_back_are_given_again_and_no_update_changes_its_port() {
     let again = |media: &Arc<SimMedia>| {
         open(&SimMedia::from_image(media.crash_image_seeded(3), SimOptions::default()), Limits::default())
     };
-    // Removing writes nothing: the path is there after a crash, and the update is confirmed once more.
+    // A removal writes nothing: after a crash the path is found again, and the update is confirmed again.
     let found = again(&media);
     assert_eq!((found.paths(), found.contains(&old)), (vec![(flow(1), 600)], true));
     log.set_path(flow(2), 600, 1).unwrap();
@@ -340,18 +341,18 @@ fn many_ports(count: u32) {
         }
     }
     assert!(log.paths().is_empty() && log.is_empty());
-    assert!(free.iter().skip(2).all(|now| now + 4 >= free[2]), "it does not fill up: {free:?}");
+    assert!(free.iter().skip(2).all(|now| now + 4 >= free[2]), "the region does not fill up: {free:?}");
 }
 
-/// A soak with `LANDFALL_SOAK_PORTS=1000000`.
+/// A soak test with `LANDFALL_SOAK_PORTS=1000000`.
 #[test]
-fn ports_are_given_and_given_back_without_filling_the_log() {
+fn ports_are_assigned_and_released_without_filling_the_log() {
     let ports = std::env::var("LANDFALL_SOAK_PORTS").ok().and_then(|text| text.parse().ok());
     many_ports(ports.unwrap_or(20_000));
 }
 
 #[test]
-fn sessions_that_no_server_knows_have_a_part_of_the_log() {
+fn sessions_that_no_server_knows_can_use_only_a_part_of_the_log() {
     let media = blank(false);
     let limits = Limits { client_unknown_max: 3, unknown_max: 5, ..Limits::default() };
     let (mut log, mut landing) = (open(&media, limits), Landing::default());
@@ -363,10 +364,10 @@ fn sessions_that_no_server_knows_have_a_part_of_the_log() {
     assert!(
         (1..=2).all(|seq| !full(&mut log, 2, 1, seq)) && full(&mut log, 2, 1, 3) && full(&mut log, 3, 1, 1)
     );
-    // A session that a server knows is not counted, nor what it had in the log before.
+    // A session that a server knows does not count, nor do its earlier updates in the log.
     log.raise(flow(1), 1, Standing::Heard);
     assert!((1..=9).all(|seq| !full(&mut log, 1, 1, 10 + seq)));
     assert!(!full(&mut log, 3, 1, 1) && full(&mut log, 3, 1, 2));
     log.remove_upto(flow(3), 1, 1, |_| {});
-    assert!(!full(&mut log, 3, 1, 2), "a server-ACK says something, too");
+    assert!(!full(&mut log, 3, 1, 2), "a server-ACK shows that the server knows the session");
 }

@@ -1,4 +1,5 @@
-//! A relay's paths against a model that looks at all of them each time: who gets a port, who gives one up, and when.
+//! Tests of a relay's paths against a model that examines all paths each time: which client gets or loses a port, and
+//! when.
 
 use landfall_pmnet::Instant;
 use landfall_pmnet::paths::{Opening, PathLimits, Paths};
@@ -21,7 +22,7 @@ fn address(client: u8) -> SocketAddr {
     ([10, 0, 0, 1], 40_000 + u16::from(client)).into()
 }
 
-/// What the server says.
+/// The packets of the server.
 #[derive(Clone, Copy, Debug)]
 enum Says {
     Started,
@@ -32,15 +33,15 @@ enum Says {
 
 #[derive(Clone, Copy, Debug)]
 enum Op {
-    /// A packet of a client.
-    Comes(u8, Opening),
+    /// A packet of a client arrives.
+    ClientSends(u8, Opening),
     /// A packet of the server, for a session of a client.
     Says(u8, u16, Says),
-    /// An update of a client is in the log, or no more.
+    /// Whether an update of a client is in the log.
     Logged(u8, bool),
     /// Seconds pass.
     Wait(u64),
-    /// The relay is started again: the log knows its paths.
+    /// The relay restarts. The log has its paths.
     Restart,
 }
 
@@ -48,7 +49,7 @@ fn op() -> impl Strategy<Value = Op> {
     let opening = prop_oneof![Just(Opening::SessionStart), Just(Opening::Request)];
     let says = prop_oneof![Just(Says::Started), Just(Says::Ack), Just(Says::Ended), Just(Says::Refused)];
     prop_oneof![
-        8 => (0..CLIENTS, opening).prop_map(|(client, opening)| Op::Comes(client, opening)),
+        8 => (0..CLIENTS, opening).prop_map(|(client, opening)| Op::ClientSends(client, opening)),
         6 => (0..CLIENTS, 0_u16..3, says).prop_map(|(client, session, says)| Op::Says(client, session, says)),
         2 => (0..CLIENTS, any::<bool>()).prop_map(|(client, there)| Op::Logged(client, there)),
         4 => prop_oneof![0_u64..5, 8_u64..12, 50_u64..70, 190_u64..210].prop_map(Op::Wait),
@@ -56,15 +57,15 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// A path, as the model knows it.
+/// A path in the model.
 #[derive(Clone, Debug)]
 struct Known {
-    /// Order of opening, and when.
+    /// Order and time of the opening.
     opened: (Instant, SocketAddr),
     heard: Instant,
-    /// By what it was opened, until the server has spoken for it.
+    /// The packet that opened it, until the server has confirmed it.
     unconfirmed: Option<Opening>,
-    /// `None`: from before a restart.
+    /// `None` for a path from before a restart.
     sessions: Option<BTreeSet<u16>>,
     port: usize,
 }
@@ -76,7 +77,7 @@ impl Known {
     }
 }
 
-/// A relay that does as `crates/switch/src/relay` does, and the model beside it.
+/// A relay that works like `crates/switch/src/relay`, and the model.
 struct Relay {
     paths: Paths,
     model: BTreeMap<u8, Known>,
@@ -95,7 +96,7 @@ impl Relay {
         move |client| needed.contains(client)
     }
 
-    /// Who may give its port up to this one: of those that nobody has spoken for the oldest, else the one silent for longest.
+    /// The path to evict: the oldest unconfirmed one, otherwise the one without packets for the longest time.
     fn victim(&self, pressed: bool) -> Option<u8> {
         let idle = |span: Duration| {
             move |(client, known): &(&u8, &Known)| {
@@ -118,7 +119,7 @@ impl Relay {
         }
     }
 
-    fn give(&mut self, pressed: bool) -> Result<bool, TestCaseError> {
+    fn evict(&mut self, pressed: bool) -> Result<bool, TestCaseError> {
         let expected = self.victim(pressed);
         let is_needed = Self::is_needed(&self.logged);
         let gone = match pressed {
@@ -130,7 +131,7 @@ impl Relay {
         Ok(expected.is_some())
     }
 
-    fn comes(&mut self, client: u8, opening: Opening) -> Result<(), TestCaseError> {
+    fn client_sends(&mut self, client: u8, opening: Opening) -> Result<(), TestCaseError> {
         if let Some(known) = self.model.get_mut(&client) {
             known.heard = self.now;
             self.paths.client_sent(&address(client), self.now);
@@ -140,14 +141,14 @@ impl Relay {
             self.model.values().filter(|known| known.unconfirmed == Some(Opening::Request)).count();
         let has_room = opening == Opening::SessionStart || requests < PORTS - self.model.len();
         prop_assert_eq!(self.paths.has_room(opening), has_room);
-        if !has_room && !self.give(false)? {
+        if !has_room && !self.evict(false)? {
             return Ok(());
         }
         let free = |model: &BTreeMap<u8, Known>| {
             (0..PORTS).find(|port| model.values().all(|known| known.port != *port))
         };
         let mut port = free(&self.model);
-        if port.is_none() && (self.give(false)? || (opening == Opening::SessionStart && self.give(true)?)) {
+        if port.is_none() && (self.evict(false)? || (opening == Opening::SessionStart && self.evict(true)?)) {
             port = free(&self.model);
         }
         let Some(port) = port else {
@@ -199,7 +200,7 @@ impl Relay {
         }
     }
 
-    /// Paths that have ended are given back; nothing else is.
+    /// Checks that exactly the paths that have ended are removed.
     fn expire(&mut self) -> Result<(), TestCaseError> {
         while let Some(gone) = self.paths.expired(self.now, Self::is_needed(&self.logged)) {
             let client = (0..CLIENTS).find(|client| address(*client) == gone).unwrap();
@@ -207,7 +208,7 @@ impl Relay {
             let known = known.ok_or_else(|| TestCaseError::fail(format!("{gone} had no path")))?;
             prop_assert!(known.ends() <= self.now && !self.logged.contains(&client), "{known:?}");
         }
-        // One that was needed when it was looked at is looked at again in a while.
+        // A path that was needed when it was checked is checked again later.
         let forgotten = |known: &Known| known.ends() + LIMITS.linger <= self.now;
         let late =
             self.model.iter().find(|(client, known)| forgotten(known) && !self.logged.contains(client));
@@ -231,7 +232,7 @@ impl Relay {
 
     fn play(&mut self, op: Op) -> Result<(), TestCaseError> {
         match op {
-            Op::Comes(client, opening) => self.comes(client, opening)?,
+            Op::ClientSends(client, opening) => self.client_sends(client, opening)?,
             Op::Says(client, session, says) => self.says(client, session, says),
             Op::Logged(client, there) => {
                 if there && self.model.contains_key(&client) {
@@ -247,7 +248,7 @@ impl Relay {
     }
 }
 
-/// Unconfirmed paths that may not give way: their clients were heard just now, or their updates are in the log.
+/// Number of unconfirmed paths that cannot be evicted: their clients have just sent, or have updates in the log.
 fn requests_that_stay(relay: &Relay) -> usize {
     let stays = |(client, known): &(&u8, &Known)| {
         known.unconfirmed.is_some()
@@ -259,14 +260,15 @@ fn requests_that_stay(relay: &Relay) -> usize {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
 
-    /// Ports are given, confirmed, given back and given again, through restarts: each to one client at a time, as the model says.
+    /// Ports are assigned, confirmed, released and assigned again, through restarts: each to one client at a time, as
+    /// in the model.
     #[test]
-    fn who_gets_a_port_and_who_gives_one_up_is_as_the_model_says(ops in prop::collection::vec(op(), 1..120)) {
+    fn ports_are_assigned_and_released_as_in_the_model(ops in prop::collection::vec(op(), 1..120)) {
         let mut relay = Relay::new();
         for op in ops {
             relay.play(op)?;
         }
-        // In the end nobody speaks, nothing is in the log, and every port is given back.
+        // In the end no packet arrives, the log is empty, and every port is released.
         relay.logged.clear();
         for _ in 0..3 {
             relay.play(Op::Wait(LIMITS.idle.as_secs()))?;

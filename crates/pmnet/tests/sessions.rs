@@ -1,8 +1,8 @@
-//! Clients and a server through a network that loses up to 30 % of all packets, repeats, delays and reorders them, with
-//! devices on the path and a server that crashes.
+//! Simulated clients and a server in a network that loses up to 30 % of the packets, and repeats, delays and reorders
+//! them. There are devices on the path, and the server crashes.
 //!
-//! Whatever happens: every update is applied once and in its session's order, what was reported complete is applied in
-//! the end, a session reads its own writes, and devices' logs run empty.
+//! Invariants: every update is applied once and in its session's order. Every update that was reported as complete is
+//! applied in the end. A session reads its own writes. The devices' logs become empty.
 
 #[path = "sessions/application.rs"]
 mod application;
@@ -29,10 +29,10 @@ const CALM: Plan = Plan {
 
 const ROUGH: Faults = Faults { loss: 30, twice: 20, late: 30 };
 
-/// Names the run when it fails.
+/// Prints the seed and the plan of a run that fails.
 struct Naming(u64, Plan);
 
-#[expect(clippy::print_stderr, reason = "a run that fails is told by its seed")]
+#[expect(clippy::print_stderr, reason = "the seed of a failed run is printed")]
 impl Drop for Naming {
     fn drop(&mut self) {
         if std::thread::panicking() {
@@ -116,7 +116,7 @@ fn sessions_survive_a_reorder_buffer_of_a_few_packets() {
     campaign(7000..7040, |seed| Plan { reorder_max: 16, faults: ROUGH, devices: (seed % 2) as u8, ..CALM });
 }
 
-/// From none to rough.
+/// From no faults up to [`ROUGH`].
 fn faults(seed: u64) -> Faults {
     let share = seed % 4;
     Faults { loss: 10 * share, twice: 7 * share, late: 10 * share }

@@ -1,4 +1,5 @@
-//! Sessions that fall silent, packet by packet: `docs/format/pmnet.md`, "Sessions that fall silent", and the client's lease.
+//! Tests of silent sessions and of the client's lease, packet by packet: `docs/format/pmnet.md`, "Sessions that fall
+//! silent".
 
 use landfall_pmnet::client::{CompletedBy, Event};
 use landfall_pmnet::server::{Silence, Trouble};
@@ -9,7 +10,7 @@ use std::time::Duration;
 
 const SESSION: u16 = 7;
 const NONCE: u64 = 99;
-/// How long a silence lasts: the lease is 2 s.
+/// Time until a session counts as silent. The lease is 2 s.
 const AFTER: Duration = Duration::from_secs(8);
 
 fn client() -> SocketAddr {
@@ -32,7 +33,7 @@ fn config(devices: u8) -> ServerConfig {
     ServerConfig { silence: Some(Silence { devices, after: AFTER }), ..ServerConfig::default() }
 }
 
-/// A server, and the time.
+/// A server and the time.
 struct Host {
     server: Server,
     now: Instant,
@@ -44,23 +45,23 @@ impl Host {
         Self { server: Server::new(config, 5, rows.iter().copied(), 0, now), now }
     }
 
-    /// With a session of which update 1 is applied.
+    /// A server with a session whose update 1 is applied.
     fn with_a_session(config: ServerConfig, asks: Start) -> Self {
         let mut host = Self::new(config, &[]);
-        host.hear(0, Body::SessionStart { nonce: NONCE, asks });
+        host.receive(0, Body::SessionStart { nonce: NONCE, asks });
         host.commit();
-        host.hear(1, Body::Update(b"set"));
+        host.receive(1, Body::Update(b"set"));
         host.commit();
         host.sent();
         host
     }
 
-    fn hear(&mut self, seq: u32, body: Body<'_>) {
+    fn receive(&mut self, seq: u32, body: Body<'_>) {
         self.server.handle_datagram(client(), &Packet::new(SESSION, seq, body).to_bytes(), self.now);
     }
 
     fn held(&mut self, nonce: u64, number: u8, count: u32) {
-        self.hear(1, Body::Held { nonce, number, count });
+        self.receive(1, Body::Held { nonce, number, count });
     }
 
     fn commit(&mut self) -> Option<Work> {
@@ -78,7 +79,7 @@ impl Host {
         std::iter::from_fn(|| self.server.poll_transmit()).map(|(_, bytes)| bytes).collect()
     }
 
-    /// The nonce of the only thing that is sent: a held request above update 1.
+    /// The nonce of the only packet that is sent: a held request for updates above 1.
     fn asks(&mut self) -> u64 {
         let sent = self.sent();
         assert_eq!(sent.len(), 1);
@@ -104,7 +105,7 @@ impl Host {
 }
 
 #[test]
-fn a_silent_session_ends_once_every_device_has_said_that_it_holds_nothing() {
+fn a_silent_session_ends_when_every_device_has_reported_that_it_holds_no_updates() {
     let mut host = Host::with_a_session(config(2), Start::Leased);
     host.wait(AFTER - millis(1));
     assert!(host.sent().is_empty());
@@ -114,9 +115,9 @@ fn a_silent_session_ends_once_every_device_has_said_that_it_holds_nothing() {
     host.held(nonce, 0, 0);
     host.held(nonce, 1, 3);
     host.held(nonce + 1, 1, 0);
-    assert_eq!(host.commit(), None, "one device holds something");
+    assert_eq!(host.commit(), None, "one device holds updates");
     host.wait(Duration::from_secs(1));
-    assert_eq!(host.asks(), nonce, "they are asked again");
+    assert_eq!(host.asks(), nonce, "the devices are asked again");
     host.held(nonce, 1, 0);
     let Some(Work::Row { row, evicted, .. }) = host.commit() else { panic!("the row is written") };
     assert_eq!((row.key, row.update, row.ended, evicted), (key(SESSION), 1, true, vec![]));
@@ -124,23 +125,23 @@ fn a_silent_session_ends_once_every_device_has_said_that_it_holds_nothing() {
     assert_eq!(host.server.poll_trouble(), Some(Trouble::Silent { key: key(SESSION), applied: 1 }));
     let stats = host.server.stats();
     assert_eq!((stats.ended_by_silence, stats.held_requests, stats.held_by_devices), (1, 2, 1));
-    // A late copy of what was applied is acknowledged; what was not is refused.
-    host.hear(1, Body::Update(b"set"));
-    host.hear(2, Body::Update(b"set"));
+    // A late copy of an applied update is acknowledged. An update that was not applied is refused.
+    host.receive(1, Body::Update(b"set"));
+    host.receive(2, Body::Update(b"set"));
     assert_eq!(host.says(), [Body::ServerAck, Body::SessionRefused(Refusal::Unknown)]);
 }
 
 #[test]
-fn whatever_is_heard_of_a_session_ends_the_asking() {
+fn any_packet_of_a_session_ends_the_query() {
     let mut host = Host::with_a_session(config(1), Start::Leased);
     host.wait(AFTER);
     let nonce = host.asks();
-    // A device sends what the server has not applied.
-    host.hear(2, Body::Update(b"set"));
+    // A device sends an update that the server has not applied.
+    host.receive(2, Body::Update(b"set"));
     assert!(matches!(host.commit(), Some(Work::Update { .. })));
     host.sent();
     host.held(nonce, 0, 0);
-    assert_eq!(host.commit(), None, "what was said before counts no more");
+    assert_eq!(host.commit(), None, "earlier reports no longer count");
     host.wait(AFTER - millis(1));
     assert!(host.sent().is_empty());
     host.wait(millis(1));
@@ -148,11 +149,11 @@ fn whatever_is_heard_of_a_session_ends_the_asking() {
 }
 
 #[test]
-fn heartbeats_of_devices_do_not_break_a_silence_and_those_of_the_client_do() {
+fn heartbeats_of_the_client_end_a_silence_and_those_of_devices_do_not() {
     let mut host = Host::with_a_session(config(1), Start::Leased);
     for (role, asked) in [(Role::Client, 0), (Role::Device, 1)] {
         host.wait(AFTER / 2);
-        host.hear(0, Body::Heartbeat { nonce: 1, role, number: 0 });
+        host.receive(0, Body::Heartbeat { nonce: 1, role, number: 0 });
         host.sent();
         host.wait(AFTER / 2);
         assert_eq!(host.sent().len(), asked, "{role:?}");
@@ -160,11 +161,11 @@ fn heartbeats_of_devices_do_not_break_a_silence_and_those_of_the_client_do() {
 }
 
 #[test]
-fn a_start_of_another_client_with_the_same_number_does_not_break_a_silence() {
+fn a_session_start_of_another_client_with_this_number_does_not_end_a_silence() {
     let mut host = Host::with_a_session(config(1), Start::Leased);
     for (nonce, asked) in [(NONCE, 0), (NONCE + 1, 1)] {
         host.wait(AFTER / 2);
-        host.hear(0, Body::SessionStart { nonce, asks: Start::Leased });
+        host.receive(0, Body::SessionStart { nonce, asks: Start::Leased });
         host.sent();
         host.wait(AFTER / 2);
         assert_eq!(host.sent().len(), asked, "{nonce}");
@@ -176,14 +177,14 @@ fn a_session_without_a_lease_is_never_ended() {
     let mut host = Host::with_a_session(config(1), Start::Plain);
     host.wait(AFTER * 1000);
     assert!(host.sent().is_empty());
-    // Nor is any where the server is not told how many devices there are.
+    // No session is ended if the server is not told the number of devices.
     let mut host = Host::with_a_session(ServerConfig::default(), Start::Leased);
     host.wait(AFTER * 1000);
     assert!(host.sent().is_empty());
 }
 
 #[test]
-fn another_incarnation_keeps_the_lease_that_was_given() {
+fn another_incarnation_keeps_the_announced_lease() {
     let row = SessionRow {
         key: key(SESSION),
         nonce: NONCE,
@@ -204,7 +205,7 @@ fn another_incarnation_keeps_the_lease_that_was_given() {
 }
 
 #[test]
-fn where_there_is_no_room_half_of_the_silence_is_enough() {
+fn without_room_half_of_the_silence_is_enough() {
     let mut host = Host::with_a_session(ServerConfig { sessions_max: 1, ..config(1) }, Start::Leased);
     let other = Packet::new(8, 0, Body::SessionStart { nonce: 1, asks: Start::Leased }).to_bytes();
     let no_room = |host: &mut Host| {
@@ -222,30 +223,32 @@ fn where_there_is_no_room_half_of_the_silence_is_enough() {
     host.held(nonce, 0, 0);
     assert!(host.commit().is_some());
     host.sent();
-    // Its row goes for the other's.
+    // Its row is evicted for the other session.
     host.server.handle_datagram(client(), &other, host.now);
     let Some(Work::Row { row, evicted, floor, .. }) = host.commit() else { panic!("a row") };
     assert_eq!((row.key, evicted, floor), (key(8), vec![key(SESSION)], 1));
     let troubles: Vec<Trouble> = std::iter::from_fn(|| host.server.poll_trouble()).collect();
-    assert_eq!(troubles.len(), 2, "no room is told once a minute: {troubles:?}");
+    assert_eq!(troubles.len(), 2, "the lack of room is reported once a minute: {troubles:?}");
     assert_eq!(host.server.stats().no_room, 2);
 }
 
 #[test]
-fn a_session_goes_on_for_its_own_client_alone_and_is_never_begun_by_asking() {
+fn a_session_is_resumed_only_for_its_own_client_and_resuming_never_begins_one() {
     let mut host = Host::with_a_session(config(1), Start::Leased);
-    let resume = |host: &mut Host, nonce| host.hear(0, Body::SessionStart { nonce, asks: Start::Resumes });
+    let resume = |host: &mut Host, nonce| host.receive(0, Body::SessionStart { nonce, asks: Start::Resumes });
     resume(&mut host, NONCE);
-    let Body::SessionStarted { first_update, lease, .. } = host.says()[0] else { panic!("it goes on") };
+    let Body::SessionStarted { first_update, lease, .. } = host.says()[0] else {
+        panic!("the session continues")
+    };
     assert_eq!((first_update, lease), (2, 2));
     resume(&mut host, NONCE + 1);
     assert_eq!(host.says(), [Body::SessionRefused(Refusal::Unknown)]);
     host.wait(AFTER);
     let nonce = host.asks();
     host.held(nonce, 0, 0);
-    let work = host.server.poll_work().expect("it is ended");
+    let work = host.server.poll_work().expect("the session is being ended");
     resume(&mut host, NONCE);
-    assert_eq!(host.says(), [], "nobody knows yet");
+    assert_eq!(host.says(), [], "the outcome is not known yet");
     host.server.committed(work.ticket(), host.now);
     host.sent();
     resume(&mut host, NONCE);
@@ -257,12 +260,12 @@ fn a_session_goes_on_for_its_own_client_alone_and_is_never_begun_by_asking() {
 }
 
 #[test]
-fn an_end_that_is_not_committed_leaves_the_session_as_it_was() {
+fn a_failed_end_leaves_the_session_unchanged() {
     let mut host = Host::with_a_session(config(0), Start::Leased);
     host.wait(AFTER);
-    let work = host.server.poll_work().expect("no device is to be asked");
+    let work = host.server.poll_work().expect("there is no device to ask");
     host.server.failed(work.ticket());
-    host.hear(2, Body::Update(b"set"));
+    host.receive(2, Body::Update(b"set"));
     assert!(matches!(host.commit(), Some(Work::Update { .. })));
     assert_eq!(host.server.stats().ended_by_silence, 0);
 }
@@ -281,17 +284,17 @@ impl Peer {
         let config = ClientConfig { devices: 1, ..ClientConfig::default() };
         let mut peer = Self { client: Client::new(config, SESSION, NONCE, now), now };
         assert_eq!(peer.sent(), [Body::SessionStart { nonce: NONCE, asks: Start::Leased }]);
-        peer.hear(0, started(4));
+        peer.receive(0, started(4));
         assert_eq!(peer.events(), [Event::Started]);
         peer
     }
 
-    fn hear(&mut self, seq: u32, body: Body<'_>) {
+    fn receive(&mut self, seq: u32, body: Body<'_>) {
         self.client.handle_datagram(&Packet::new(SESSION, seq, body).to_bytes(), self.now);
     }
 
     fn device_acks(&mut self, seq: u32) {
-        self.hear(seq, Body::PmnetAck);
+        self.receive(seq, Body::PmnetAck);
     }
 
     fn update(&mut self) {
@@ -331,12 +334,12 @@ impl Peer {
     }
 
     fn reply(&mut self, nonce: u64, role: Role) {
-        self.hear(0, Body::HeartbeatReply { nonce, role, number: 0, declines: false, incarnation: 5 });
+        self.receive(0, Body::HeartbeatReply { nonce, role, number: 0, declines: false, incarnation: 5 });
     }
 }
 
 #[test]
-fn a_client_whose_lease_has_run_out_believes_nobody_until_its_session_goes_on() {
+fn a_client_with_an_expired_lease_ignores_acknowledgements_until_its_session_is_resumed() {
     let mut peer = Peer::new();
     peer.update();
     peer.update();
@@ -346,15 +349,15 @@ fn a_client_whose_lease_has_run_out_believes_nobody_until_its_session_goes_on() 
     assert_eq!(peer.complete(), 1);
     peer.wait(millis(1));
     peer.device_acks(2);
-    peer.hear(2, Body::ServerAck);
+    peer.receive(2, Body::ServerAck);
     assert_eq!(peer.complete(), 0);
     assert_eq!(peer.sent(), [Body::SessionStart { nonce: NONCE, asks: Start::Resumes }]);
-    assert_eq!(peer.sent(), [], "and nothing else");
-    assert!(peer.client.next_timeout().unwrap() > peer.now, "it rests in between");
-    peer.hear(0, started(4));
-    assert_eq!(peer.sent(), [], "an old answer to its first session start");
-    peer.hear(RESUMED, started(4));
-    assert!(peer.sent().contains(&Body::Update(b"")), "what is not complete is sent again");
+    assert_eq!(peer.sent(), [], "nothing else is sent");
+    assert!(peer.client.next_timeout().unwrap() > peer.now, "it waits in between");
+    peer.receive(0, started(4));
+    assert_eq!(peer.sent(), [], "it is an old answer to the first session start");
+    peer.receive(RESUMED, started(4));
+    assert!(peer.sent().contains(&Body::Update(b"")), "incomplete updates are sent again");
     peer.device_acks(2);
     let by = CompletedBy::Devices;
     assert!(
@@ -370,22 +373,22 @@ fn a_client_whose_session_was_ended_is_told() {
     peer.sent();
     peer.wait(Duration::from_secs(5));
     peer.sent();
-    peer.hear(0, Body::SessionRefused(Refusal::Unknown));
+    peer.receive(0, Body::SessionRefused(Refusal::Unknown));
     assert_eq!(peer.events(), [Event::Refused(Refusal::Unknown)]);
 }
 
 #[test]
-fn a_lease_runs_from_when_that_was_sent_which_the_server_has_answered() {
+fn a_lease_begins_when_the_packet_was_sent_that_the_server_has_answered() {
     let mut peer = Peer::new();
     peer.wait(millis(1000));
     let nonce = peer.asks();
     peer.wait(millis(250));
-    assert_eq!(peer.asks(), nonce, "asked again");
+    assert_eq!(peer.asks(), nonce, "the heartbeat is sent again");
     peer.reply(nonce, Role::Device);
     peer.wait(millis(1000));
     peer.sent();
     peer.reply(nonce, Role::Server);
-    // From 1 s on, though the reply came at 2.25 s.
+    // The lease begins at 1 s, although the reply arrived at 2.25 s.
     peer.update();
     peer.sent();
     peer.wait(millis(2749));
@@ -406,24 +409,24 @@ fn an_idle_client_keeps_its_lease_with_a_heartbeat_each_quarter_of_it() {
         peer.wait(millis(1000));
         let nonce = peer.asks();
         peer.reply(nonce, Role::Server);
-        assert_eq!(peer.events(), [], "they are no application's");
+        assert_eq!(peer.events(), [], "replies for the lease are not reported to the application");
     }
     assert_eq!(peer.client.stats().lapses, 0);
 }
 
 #[test]
-fn a_client_that_is_there_says_so_when_its_server_asks_what_devices_hold() {
+fn a_live_client_answers_a_held_request() {
     let mut peer = Peer::new();
-    peer.hear(0, Body::HeldRequest { nonce: 3 });
+    peer.receive(0, Body::HeldRequest { nonce: 3 });
     assert_eq!(peer.sent(), [Body::Confirmed]);
 }
 
 #[test]
-fn a_session_without_a_lease_never_lapses() {
+fn a_session_without_a_lease_never_expires() {
     let mut peer = Peer::new();
     peer.wait(Duration::from_secs(5));
     peer.sent();
-    peer.hear(RESUMED, started(0));
+    peer.receive(RESUMED, started(0));
     peer.update();
     peer.sent();
     peer.wait(Duration::from_secs(20));

@@ -301,7 +301,8 @@ impl KeeperThread {
             let (mut complained, mut rounds) = (false, 0_u32);
             while !stopping.load(Ordering::Relaxed) {
                 rounds = rounds.wrapping_add(1);
-                let marked = if rounds.is_multiple_of(MARK_EVERY) { keeper.leave_clean() } else { Ok(()) };
+                let marked =
+                    if rounds.is_multiple_of(MARK_EVERY) { keeper.store_watermarks() } else { Ok(()) };
                 match marked.and_then(|()| keeper.step()) {
                     Ok(kept) if kept.busy => continue,
                     Ok(_) => {}
@@ -320,7 +321,7 @@ impl KeeperThread {
 
     fn stop(self) {
         self.stop.store(true, Ordering::Relaxed);
-        let left = self.thread.join().map(|keeper| keeper.leave_clean());
+        let left = self.thread.join().map(|keeper| keeper.store_watermarks());
         if !matches!(left, Ok(Ok(()))) {
             tracing::warn!("watermarks were not written; the next start will look at more data");
         }

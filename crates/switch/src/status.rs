@@ -108,7 +108,7 @@ impl Status {
         text.series(Kind::Counter, "not_logged_total", "Updates forwarded without being logged", why);
         let states = shown.servers.iter().map(|(address, state)| {
             let value = match state {
-                ServerState::Well => 1,
+                ServerState::Alive => 1,
                 ServerState::Silent => 0,
                 ServerState::Unknown => -1,
             };

@@ -1,17 +1,17 @@
 /*
  * A client of the service in server.c.
  *
- *     client SERVER DEVICES LIST COUNT     pushes the words w1 to wCOUNT, and looks after each round whether they are there
- *     client SERVER DEVICES LIST           shows the list
+ *     client SERVER DEVICES LIST COUNT     pushes the words w1 to wCOUNT, and verifies the list every few rounds
+ *     client SERVER DEVICES LIST           prints the list
  *
- * Says "durable N" when N words are. SERVER may be the address of a device in front of it.
+ * Prints "durable N" when N words are durable. SERVER may be the address of a device in front of the server.
  */
 #include <pmnet.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Updates of a round: one that is waited for, and some that are under way together. */
+/* Updates in a round: one that is sent alone, and others that are in flight together. */
 #define ROUND 10
 
 static void fail(const char *what, int result) {
@@ -48,7 +48,7 @@ static const char *get(PMNet_session *session, const char *list, size_t *len) {
     return (const char *)response;
 }
 
-/* A session reads what it has written: all words, each once, in order. */
+/* A session reads its own writes: every word once, in order. */
 static void verify(PMNet_session *session, const char *list, long count) {
     size_t len, at = 0;
     const char *words = get(session, list, &len);
@@ -73,7 +73,7 @@ static void push_all(PMNet_session *session, const char *list, long count) {
         done = push_round(session, list, done + 1, to);
         printf("durable %ld\n", done);
         fflush(stdout);
-        /* Waits for the server, where updates do not. */
+        /* Waits for the server; updates wait only for the devices. */
         if (done % (5 * ROUND) == 0) verify(session, list, done);
     }
     verify(session, list, count);

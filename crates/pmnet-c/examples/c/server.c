@@ -1,10 +1,10 @@
 /*
- * A durable service behind PMNet: lists of words in a journal.
+ * A durable service that uses PMNet: it stores lists of words in a journal.
  *
  *     server ADDRESS JOURNAL
  *
- * Listens at ADDRESS (port 0: any), says "listening ADDRESS", and serves until SIGINT or SIGTERM. It may be killed at
- * any time: what was acknowledged is in the journal, or comes again from the network.
+ * Listens on ADDRESS (port 0: any port), prints "listening ADDRESS", and serves until SIGINT or SIGTERM. It may be
+ * killed at any time: every acknowledged request is in the journal, or is sent again by the network.
  */
 #define _POSIX_C_SOURCE 200809L
 #include "store.h"
@@ -30,7 +30,7 @@ static void fail(const char *what) {
     exit(1);
 }
 
-/* A batch, or 0 if none came for a while. */
+/* Receives a batch. Returns the number of its requests, or 0 if none came for a while. */
 static size_t receive(PMNet_server *server, const PMNet_request **batch) {
     size_t count = 0;
     do {
@@ -66,7 +66,7 @@ static void serve(PMNet_server *server, struct store *store) {
         size_t count = receive(server, batch);
         for (size_t i = 0; i < count; i++)
             if (changes(batch[i])) store_log(store, batch[i]);
-        /* What is durable after an error is known only to those who read the journal: start again. */
+        /* After an error only the journal shows what is durable: exit, so that a restart reads it. */
         if (store_commit(store) != 0) {
             perror("journal");
             exit(1);

@@ -1,9 +1,9 @@
 /*
- * The journal is a sequence of blocks: magic, bytes of the body, check of the body (4 bytes each, of this machine's order),
- * body. A body is a sequence of entries: `struct entry`, evicted keys, request. The first block that does not hold is
- * one that a crash has torn: it is cut off, and nothing of it was acknowledged.
+ * The journal is a sequence of blocks. A block is magic, length of the body, check of the body (4 bytes each, in host
+ * byte order), and the body. A body is a sequence of entries: `struct entry`, evicted keys, request. A block that fails
+ * its check was torn by a crash. Recovery truncates the journal there; no request in it was acknowledged.
  *
- * An example: the journal only grows, rows and lists are searched from front to back, and the check is a simple one.
+ * This is an example: the journal only grows, rows and lists are searched linearly, and the check is a simple one.
  */
 #define _POSIX_C_SOURCE 200809L
 #include "store.h"
@@ -117,12 +117,12 @@ static void push(struct list *list, const char *word) {
 
 const char *store_execute(struct store *store, const uint8_t *bytes, size_t len) {
     static char text[512], number[32];
-    char *words[3] = {"", "", ""}, *rest = NULL;
+    char *words[3] = {"", "", ""}, *saved = NULL;
     if (len >= sizeof text) return "too long";
     memcpy(text, bytes, len);
     text[len] = '\0';
-    char *word = strtok_r(text, " ", &rest);
-    for (int i = 0; i < 3 && word != NULL; i++, word = strtok_r(NULL, " ", &rest)) words[i] = word;
+    char *word = strtok_r(text, " ", &saved);
+    for (int i = 0; i < 3 && word != NULL; i++, word = strtok_r(NULL, " ", &saved)) words[i] = word;
     if (strcmp(words[0], "get") == 0) {
         struct list *list = find(store, words[1]);
         return list != NULL ? list->words : "";
@@ -134,12 +134,12 @@ const char *store_execute(struct store *store, const uint8_t *bytes, size_t len)
     return number;
 }
 
-/* A row holds its session's key: number at 2, address and port at 4; a key has the number last. */
+/* A row contains its session's key: the number at 2, address and port at 4. A key has the number at its end. */
 static int is_row_of(const uint8_t *row, const uint8_t *key) {
     return memcmp(row + 4, key, 18) == 0 && memcmp(row + 2, key + 18, 2) == 0;
 }
 
-static void forget_row(struct store *store, const uint8_t *key) {
+static void delete_row(struct store *store, const uint8_t *key) {
     for (size_t i = 0; i < store->rows_count; i++) {
         uint8_t *row = store->rows + i * PMNET_ROW_BYTES;
         if (!is_row_of(row, key)) continue;
@@ -149,11 +149,11 @@ static void forget_row(struct store *store, const uint8_t *key) {
     }
 }
 
-static void keep_row(struct store *store, const uint8_t *row) {
+static void replace_row(struct store *store, const uint8_t *row) {
     uint8_t key[PMNET_KEY_BYTES];
     memcpy(key, row + 4, 18);
     memcpy(key + 18, row + 2, 2);
-    forget_row(store, key);
+    delete_row(store, key);
     store->rows = grown(store->rows, (store->rows_count + 1) * PMNET_ROW_BYTES);
     memcpy(store->rows + store->rows_count * PMNET_ROW_BYTES, row, PMNET_ROW_BYTES);
     store->rows_count++;
@@ -165,14 +165,14 @@ static void replay(struct store *store, const uint8_t *body, size_t len) {
         memcpy(&entry, body + at, sizeof entry);
         at += sizeof entry;
         store->floor = entry.floor;
-        for (uint32_t i = 0; i < entry.evicted; i++, at += PMNET_KEY_BYTES) forget_row(store, body + at);
-        keep_row(store, entry.row);
+        for (uint32_t i = 0; i < entry.evicted; i++, at += PMNET_KEY_BYTES) delete_row(store, body + at);
+        replace_row(store, entry.row);
         if (entry.len > 0) store_execute(store, body + at, entry.len);
         at += entry.len;
     }
 }
 
-/* Applies the blocks that hold; their length. */
+/* Applies the valid blocks and returns their length. */
 static size_t recover(struct store *store, const uint8_t *bytes, size_t len) {
     size_t at = 0;
     while (len - at >= HEAD_BYTES) {
@@ -197,16 +197,16 @@ static int read_all(int file, uint8_t *bytes, size_t len) {
     return 0;
 }
 
-/* A new file is there after a crash once its folder is synced, too. */
-static int sync_folder(const char *path) {
+/* A new file survives a crash only if its directory is synced, too. */
+static int sync_directory(const char *path) {
     const char *slash = strrchr(path, '/');
-    char *folder = grown(NULL, strlen(path) + 2);
-    strcpy(folder, slash != NULL ? path : ".");
-    if (slash != NULL) folder[slash == path ? 1 : slash - path] = '\0';
-    int file = open(folder, O_RDONLY);
+    char *directory = grown(NULL, strlen(path) + 2);
+    strcpy(directory, slash != NULL ? path : ".");
+    if (slash != NULL) directory[slash == path ? 1 : slash - path] = '\0';
+    int file = open(directory, O_RDONLY);
     int done = file < 0 ? -1 : fsync(file);
     if (file >= 0) close(file);
-    free(folder);
+    free(directory);
     return done;
 }
 
@@ -222,5 +222,5 @@ int store_open(struct store *store, const char *path) {
     size_t good = recover(store, bytes, len);
     free(bytes);
     if (good < len && ftruncate(store->file, (off_t)good) != 0) return -1;
-    return fsync(store->file) != 0 ? -1 : sync_folder(path);
+    return fsync(store->file) != 0 ? -1 : sync_directory(path);
 }

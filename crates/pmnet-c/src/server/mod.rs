@@ -1,4 +1,5 @@
-//! The server's calls, without pointers: a thread serves, the application's threads take requests and answer them.
+//! The server's calls, without pointers. A thread of the library serves the socket; the application's threads
+//! receive requests and answer them.
 
 mod queue;
 
@@ -16,12 +17,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Longest rest without a look at whether it is time to stop.
-const REST_MAX: Duration = Duration::from_millis(100);
-/// Pause between looks at whether the server listens.
+/// Longest wait before the thread checks whether it should stop.
+const WAIT_MAX: Duration = Duration::from_millis(100);
+/// Pause between two checks of whether the server listens.
 const START_PAUSE: Duration = Duration::from_millis(1);
 
-/// What is behind `PMNet_server`.
+/// The state of a `PMNet_server`.
 #[derive(Debug)]
 pub(crate) struct Running {
     pub(crate) address: SocketAddr,
@@ -32,7 +33,7 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// Starts the thread, and waits until it listens.
+    /// Starts the thread and waits until the server listens.
     pub(crate) fn open(options: ServerOptions, rows: Vec<SessionRow>, floor: u32) -> Result<Self, CallError> {
         let response_max =
             Server::new(options.server.clone(), 0, [], 0, Instant::from_nanos(0)).response_max();
@@ -52,7 +53,7 @@ impl Running {
         Ok(running)
     }
 
-    /// The next request and how many are behind it; `None` if none came in time.
+    /// The next request and the number of requests behind it; `None` after the timeout.
     pub(crate) fn recv(&self, most: Option<Duration>) -> Result<Option<(Arc<Piece>, u32)>, CallError> {
         self.queue.recv(most)
     }
@@ -72,7 +73,7 @@ impl Drop for Running {
         self.stop.store(true, Ordering::Relaxed);
         self.queue.close();
         if let Some(thread) = self.thread.take() {
-            // It catches its panics.
+            // The thread catches its panics, so there is no error to handle.
             let _ = thread.join();
         }
     }
@@ -98,21 +99,21 @@ fn spawn(
     builder.spawn(run).map_err(|source| CallError::Kernel { what: "start a thread", source })
 }
 
-/// The application, as the runtime sees it.
+/// The application in the view of the runtime. It passes batches to the queue.
 struct Bridge {
     queue: Arc<Queue>,
     saved: Option<Saved>,
     floor: u32,
 }
 
-/// Why the bridge cannot go on.
+/// Why the application cannot continue.
 #[derive(Debug, thiserror::Error)]
 enum BridgeError {
     #[error(transparent)]
     Runtime(#[from] RuntimeError),
     #[error("cannot read a pipe: {0}")]
     Pipe(#[from] std::io::Error),
-    /// What was given at the start is no longer what is stored.
+    /// The rows that were passed at the start are no longer those that are stored.
     #[error("the rows were asked for twice")]
     Loaded,
 }
@@ -130,13 +131,13 @@ impl Application for Bridge {
             if let Some(outcomes) = self.queue.outcomes() {
                 return Ok(outcomes);
             }
-            if network.wait_for(self.queue.woken(), REST_MAX)? {
+            if network.wait_for(self.queue.woken(), WAIT_MAX)? {
                 self.queue.take_woken()?;
             }
         }
     }
 
-    /// Only the application's own restart knows what is stored.
+    /// Every error is fatal, because only the application knows which rows are stored.
     fn is_fatal(&self, _: &BridgeError) -> bool {
         true
     }

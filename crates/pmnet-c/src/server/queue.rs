@@ -1,4 +1,4 @@
-//! One batch between the thread that serves and those that execute.
+//! The current batch, which the thread of the server shares with the application's threads that execute it.
 
 use crate::abi::{KEY_BYTES, Kind, ROW_BYTES};
 use crate::error::CallError;
@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A piece of work, in the bytes that C sees.
+/// A piece of work in the form that C sees.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
     pub(crate) id: u64,
@@ -18,7 +18,7 @@ pub(crate) struct Piece {
     pub(crate) bytes: Vec<u8>,
     pub(crate) key: [u8; KEY_BYTES],
     pub(crate) row: [u8; ROW_BYTES],
-    /// [`KEY_BYTES`] each.
+    /// Keys of [`KEY_BYTES`] bytes each.
     pub(crate) evicted: Vec<u8>,
     pub(crate) floor: u32,
 }
@@ -44,7 +44,7 @@ impl Piece {
     }
 }
 
-/// The part of a row that is the session's: address, port and number, as the row has them but in one piece.
+/// The session's key: address, port and number, which a row contains in two separate places.
 fn key_bytes(row: &SessionRow) -> [u8; KEY_BYTES] {
     let row = row.to_bytes();
     let mut key = [0; KEY_BYTES];
@@ -57,14 +57,14 @@ fn row_of(key: SessionKey) -> SessionRow {
     SessionRow { key, nonce: 0, update: 0, bypass: 0, ended: true, touched: 0, lease: 0 }
 }
 
-/// What the application says about a piece.
+/// The application's answer to a piece of work.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Answer<'b> {
     /// An update or a row is committed.
     Committed,
     /// A bypass is executed.
     Response { bytes: &'b [u8], changed: bool },
-    /// Nothing is.
+    /// Nothing is committed.
     Failed,
 }
 
@@ -77,9 +77,9 @@ struct Entry {
 #[derive(Debug, Default)]
 struct State {
     batch: Vec<Entry>,
-    /// The name of the batch's first piece.
+    /// The number of the batch's first piece.
     first: u64,
-    /// Pieces before this one have been handed out, or need not be.
+    /// Index of the next piece to hand out. The pieces before it are handed out, or need not be.
     next: usize,
     closing: bool,
     ended: Option<CallError>,
@@ -91,40 +91,40 @@ pub(super) struct Queue {
     state: Mutex<State>,
     changed: Condvar,
     wake: PipeWriter,
-    /// Lives as long as the other end: a C program would be ended by SIGPIPE.
+    /// The reading end. It is kept open, because writing to a closed pipe would kill a C program with SIGPIPE.
     woken: PipeReader,
 }
 
 impl Queue {
-    /// A byte through the pipe asks for a look at [`Self::outcomes`].
+    /// An empty queue. A byte in the pipe tells the server's thread to check [`Self::outcomes`].
     pub(super) fn new((woken, wake): (PipeReader, PipeWriter)) -> Self {
-        // No request has the number 0, which is what C programs leave in what they forget to set.
+        // No request has the number 0, because C programs often leave 0 in fields that they do not set.
         let state = State { first: 1, ..State::default() };
         Self { state: Mutex::new(state), changed: Condvar::new(), wake, woken }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Nothing that is done under the lock leaves it half done.
+        // Every change under the lock is complete before anything can panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn wake(&self) {
-        // It has room: one byte a batch, and each batch begins with a look that takes what is there. Where the kernel
-        // refuses, the look comes later by itself.
+        // The pipe has room: one byte is written for each batch, and each batch begins with a check that empties the
+        // pipe. If the kernel refuses the write, the thread checks after its timeout.
         let _ = (&self.wake).write(&[1]);
     }
 
-    /// What can be read once there is reason for a look at [`Self::outcomes`].
+    /// Becomes readable when [`Self::outcomes`] should be checked.
     pub(super) fn woken(&self) -> BorrowedFd<'_> {
         self.woken.as_fd()
     }
 
-    /// Takes the bytes: one or a few, each of which stands for a look.
+    /// Removes the bytes from the pipe. Each of them stands for one check.
     pub(super) fn take_woken(&self) -> io::Result<()> {
         (&self.woken).read(&mut [0; 64]).map(drop)
     }
 
-    /// Waits until `started` gives something, or the thread has ended.
+    /// Waits until `started` returns something, or until the thread has ended.
     pub(super) fn wait_for_start<T>(
         &self,
         pause: Duration,
@@ -142,7 +142,7 @@ impl Queue {
         }
     }
 
-    /// Hands the next batch to the application. The floor goes with every piece, as it may only rise.
+    /// Hands the next batch to the application. Every piece carries the floor, which may only rise.
     pub(super) fn offer(&self, batch: &[Work], floor: &mut u32) {
         let mut state = self.lock();
         let first = state.first;
@@ -157,7 +157,8 @@ impl Queue {
         self.changed.notify_all();
     }
 
-    /// All answers of the batch, once they are there, or it is time to go: what has none then has failed.
+    /// The outcomes of the batch, once every piece has one. When the queue is closing, pieces without an outcome
+    /// have failed.
     pub(super) fn outcomes(&self) -> Option<Vec<Outcome>> {
         let mut state = self.lock();
         if !state.closing && state.batch.iter().any(|entry| entry.outcome.is_none()) {
@@ -169,9 +170,9 @@ impl Queue {
         Some(batch.into_iter().map(|entry| entry.outcome.unwrap_or(Outcome::Failed)).collect())
     }
 
-    /// The next piece and how many are behind it.
+    /// The next piece and the number of pieces behind it.
     pub(super) fn recv(&self, most: Option<Duration>) -> Result<Option<(Arc<Piece>, u32)>, CallError> {
-        // Too far away to be a time: for ever.
+        // A timeout beyond the range of the clock means no timeout.
         let until = most.and_then(|most| Instant::now().checked_add(most));
         let mut state = self.lock();
         loop {
@@ -183,8 +184,8 @@ impl Queue {
             }
             state = match until.map(|until| until.saturating_duration_since(Instant::now())) {
                 Some(Duration::ZERO) => return Ok(None),
-                Some(rest) => {
-                    self.changed.wait_timeout(state, rest).unwrap_or_else(PoisonError::into_inner).0
+                Some(remaining) => {
+                    self.changed.wait_timeout(state, remaining).unwrap_or_else(PoisonError::into_inner).0
                 }
                 None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
             };
@@ -209,13 +210,13 @@ impl Queue {
         Ok(())
     }
 
-    /// No answers are waited for any more.
+    /// Stops waiting for answers.
     pub(super) fn close(&self) {
         self.lock().closing = true;
         self.wake();
     }
 
-    /// The thread has ended.
+    /// Notes that the thread has ended.
     pub(super) fn end(&self, error: CallError) {
         self.lock().ended = Some(error);
         self.changed.notify_all();
@@ -224,18 +225,18 @@ impl Queue {
 
 impl State {
     fn hand_out(&mut self) -> Option<Arc<Piece>> {
-        let rest = self.batch.get(self.next..)?;
-        let at = self.next + rest.iter().position(|entry| entry.outcome.is_none())?;
+        let remaining = self.batch.get(self.next..)?;
+        let at = self.next + remaining.iter().position(|entry| entry.outcome.is_none())?;
         self.next = at + 1;
         Some(Arc::clone(&self.batch[at].piece))
     }
 
     fn behind(&self) -> u32 {
-        let rest = self.batch.iter().skip(self.next).filter(|entry| entry.outcome.is_none());
-        u32::try_from(rest.count()).unwrap_or(u32::MAX)
+        let remaining = self.batch.iter().skip(self.next).filter(|entry| entry.outcome.is_none());
+        u32::try_from(remaining.count()).unwrap_or(u32::MAX)
     }
 
-    /// Where the piece is, if it was handed out and has no answer.
+    /// Index of the piece, if it was handed out and has no outcome.
     fn find(&self, id: u64) -> Result<usize, CallError> {
         let at = id.checked_sub(self.first).and_then(|at| usize::try_from(at).ok());
         let at = at.filter(|at| *at < self.next && self.batch[*at].outcome.is_none());
@@ -265,13 +266,13 @@ impl State {
         Ok(())
     }
 
-    /// Entries of one session among some.
+    /// The entries in `among` that belong to the session of entry `at`.
     fn of_session(&self, at: usize, among: std::ops::Range<usize>) -> impl Iterator<Item = &Entry> {
         let key = self.batch[at].piece.key;
         self.batch[among].iter().filter(move |entry| entry.piece.key == key)
     }
 
-    /// What the session has behind a failed piece, and nobody has seen, fails with it.
+    /// Fails the later pieces of the session of a failed piece that have not been handed out.
     fn fail_behind(&mut self, at: usize) {
         let key = self.batch[at].piece.key;
         for entry in self.batch.iter_mut().skip(self.next).filter(|entry| entry.piece.key == key) {
@@ -290,7 +291,7 @@ mod tests {
         Queue::new(io::pipe().unwrap())
     }
 
-    /// Work of two sessions: both begin, or then `updates` of each, in turns.
+    /// Work of two sessions: their session starts, or `updates` updates of each, in turns.
     fn work(server: &mut Server, updates: u32) -> Vec<Work> {
         let now = Instant::from_nanos(0);
         for session in [1, 2] {
@@ -321,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn outcomes_are_there_once_all_is_answered_in_any_order() {
+    fn outcomes_are_complete_once_all_pieces_are_answered_in_any_order() {
         let (queue, mut floor) = (queue(), 0);
         queue.offer(&updates(), &mut floor);
         assert_eq!((0..4).map(|_| next(&queue)).collect::<Vec<_>>(), [(1, 3), (2, 2), (3, 1), (4, 0)]);
@@ -337,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn behind_a_failure_its_session_fails_and_no_other() {
+    fn after_a_failure_the_session_fails_and_no_other() {
         let (queue, batch) = (queue(), updates());
         queue.offer(&batch, &mut 0);
         let first = next(&queue).0;
@@ -354,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_handed_out_behind_a_failure_must_fail() {
+    fn pieces_handed_out_after_a_failure_must_fail() {
         let (queue, batch) = (queue(), updates());
         queue.offer(&batch, &mut 0);
         (0..4).for_each(|at| assert_eq!(next(&queue).0, at + 1));
@@ -366,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_fails_in_front_of_what_is_committed() {
+    fn a_piece_before_a_committed_one_cannot_fail() {
         let (queue, batch) = (queue(), updates());
         queue.offer(&batch, &mut 0);
         (0..4).for_each(|at| assert_eq!(next(&queue).0, at + 1));
@@ -378,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn closing_answers_for_those_who_have_not() {
+    fn closing_fails_the_pieces_that_are_not_answered() {
         let queue = queue();
         queue.offer(&updates(), &mut 0);
         let id = next(&queue).0;
@@ -390,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_is_told_of_the_end() {
+    fn a_waiting_thread_is_told_of_the_end() {
         let queue = queue();
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| queue.recv(None).map(drop));

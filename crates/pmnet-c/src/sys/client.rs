@@ -15,7 +15,7 @@ pub struct ClientHandle(Client);
 #[derive(Debug)]
 pub struct SessionHandle(Mutex<OpenSession>);
 
-// Handles are used from any thread.
+// Handles may be used from any thread.
 const _: () = {
     const fn is_shared<T: Send + Sync>() {}
     is_shared::<ClientHandle>();
@@ -40,7 +40,7 @@ pub unsafe extern "C" fn PMNet_client_open(
         // SAFETY: promised by the caller.
         let options = unsafe { options::client(server, devices, options)? };
         let handle = Box::new(ClientHandle(Client { options }));
-        // SAFETY: not null; promised by the caller to be a place for a pointer.
+        // SAFETY: not null; the caller guarantees that it points to room for a pointer.
         unsafe { client.write(Box::into_raw(handle)) };
         Ok(Code::Ok)
     })
@@ -54,7 +54,7 @@ pub unsafe extern "C" fn PMNet_client_open(
 pub unsafe extern "C" fn PMNet_client_close(client: *mut ClientHandle) {
     guarded(|| {
         if !client.is_null() {
-            // SAFETY: handles come from `Box::into_raw`, and this is the last use of this one.
+            // SAFETY: handles come from `Box::into_raw`, and this handle is not used again.
             drop(unsafe { Box::from_raw(client) });
         }
         Ok(Code::Ok)
@@ -75,7 +75,7 @@ pub unsafe extern "C" fn PMNet_start_session(
         // SAFETY: promised by the caller.
         let client = unsafe { reference(client.cast_const(), "client")? };
         let handle = Box::new(SessionHandle(Mutex::new(client.0.start_session()?)));
-        // SAFETY: not null; promised by the caller to be a place for a pointer.
+        // SAFETY: not null; the caller guarantees that it points to room for a pointer.
         unsafe { session.write(Box::into_raw(handle)) };
         Ok(Code::Ok)
     })
@@ -115,7 +115,7 @@ pub unsafe extern "C" fn PMNet_queue_update(
         // SAFETY: promised by the caller.
         let (session, request) = unsafe { both(session, request, len)? };
         let queued = session.0.lock().map_err(poisoned)?.queue(request)?;
-        // SAFETY: not null; promised by the caller to be a place for a number.
+        // SAFETY: not null; the caller guarantees that it points to room for a number.
         unsafe { id.write(queued) };
         Ok(Code::Ok)
     })
@@ -153,7 +153,7 @@ pub unsafe extern "C" fn PMNet_bypass(
         let (session, request) = unsafe { both(session, request, len)? };
         let mut open = session.0.lock().map_err(poisoned)?;
         let response = open.bypass(request)?;
-        // SAFETY: not null; promised by the caller to be places for a pointer and a number.
+        // SAFETY: not null; the caller guarantees room for a pointer and a number.
         unsafe {
             to.write(response.as_ptr());
             to_len.write(response.len());
@@ -170,7 +170,7 @@ pub unsafe extern "C" fn PMNet_bypass(
 pub unsafe extern "C" fn PMNet_end_session(session: *mut SessionHandle) -> c_int {
     guarded(|| {
         let session = place(session, "session")?;
-        // SAFETY: handles come from `Box::into_raw`, and this is the last use of this one.
+        // SAFETY: handles come from `Box::into_raw`, and this handle is not used again.
         let session = unsafe { Box::from_raw(session) };
         session.0.into_inner().map_err(poisoned)?.end()?;
         Ok(Code::Ok)

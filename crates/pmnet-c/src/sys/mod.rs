@@ -1,7 +1,8 @@
-//! The calls themselves: pointers become references here, results become numbers, and panics end.
+//! The exported calls: pointers become references, results become numbers, and panics are caught.
 //!
-//! Unsafe code is allowed here because a C caller's pointers can only be believed. What callers promise is in `pmnet.h`:
-//! a pointer is null or points to what the header says it does, a handle is one that was handed out and not closed.
+//! Unsafe code is needed here, because the pointers of a C caller cannot be checked. `pmnet.h` says what callers
+//! must guarantee: a pointer is null or points to what the header says, and a handle was returned by the library and
+//! is not closed.
 #![allow(unsafe_code)]
 
 mod client;
@@ -34,10 +35,10 @@ const VERSION: &CStr = match CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_V
     Err(_) => panic!("a version has no zero byte"),
 };
 
-/// What the last call on this thread that failed had to say.
+/// The message of the last error on this thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn PMNet_last_error() -> *const c_char {
-    // The string's bytes stay where they are until the next error.
+    // The string's bytes do not move until the next error.
     let text = LAST_ERROR.try_with(|text| text.borrow().as_ref().map(|text| text.as_ptr()));
     text.ok().flatten().unwrap_or(c"".as_ptr())
 }
@@ -55,16 +56,16 @@ pub extern "C" fn PMNet_version() -> *const c_char {
     VERSION.as_ptr()
 }
 
-/// Runs a call: an error is kept for [`PMNet_last_error`], and a panic is one.
+/// Runs a call. Stores its error for [`PMNet_last_error`]; a panic becomes an error, too.
 fn guarded(call: impl FnOnce() -> Result<Code, CallError>) -> c_int {
-    // What a panic leaves behind is a handle that may only be closed: its locks are poisoned.
+    // After a panic the handle may only be closed: its locks are poisoned.
     let error = match catch_unwind(AssertUnwindSafe(call)) {
         Ok(Ok(code)) => return code.number(),
         Ok(Err(error)) => error,
         Err(panic) => CallError::Panicked { message: message(&*panic) },
     };
     let text = CString::new(error.to_string().replace('\0', "?")).ok();
-    // A thread that is ending has nobody to ask.
+    // A thread that is ending has no more calls that could ask for the error.
     let _ = LAST_ERROR.try_with(|last| *last.borrow_mut() = text);
     error.code().number()
 }
@@ -75,7 +76,7 @@ fn message(panic: &(dyn Any + Send)) -> String {
 }
 
 fn poisoned<T>(_: T) -> CallError {
-    CallError::Panicked { message: "an earlier call on this handle has ended with one".to_owned() }
+    CallError::Panicked { message: "an earlier call on this handle has panicked".to_owned() }
 }
 
 /// # Safety
@@ -85,7 +86,7 @@ unsafe fn reference<'a, T>(pointer: *const T, name: &'static str) -> Result<&'a 
     unsafe { pointer.as_ref() }.ok_or(CallError::Null(name))
 }
 
-/// Checks that there is a place for a result.
+/// Checks that a pointer to a result is not null.
 fn place<T>(pointer: *mut T, name: &'static str) -> Result<*mut T, CallError> {
     if pointer.is_null() { Err(CallError::Null(name)) } else { Ok(pointer) }
 }
@@ -103,10 +104,10 @@ unsafe fn bytes<'a>(pointer: *const c_void, len: usize, name: &'static str) -> R
         return Err(CallError::Range {
             what: "a length",
             value: len as u64,
-            range: "half of the address space",
+            range: "at most half of the address space",
         });
     }
-    // SAFETY: not null, not too long; the rest is promised by the caller.
+    // SAFETY: not null and not too long; the caller guarantees the remaining conditions.
     Ok(unsafe { std::slice::from_raw_parts(pointer.cast(), len) })
 }
 
@@ -116,7 +117,7 @@ unsafe fn text<'a>(pointer: *const c_char, name: &'static str) -> Result<&'a str
     if pointer.is_null() {
         return Err(CallError::Null(name));
     }
-    // SAFETY: not null; the rest is promised by the caller.
+    // SAFETY: not null; the caller guarantees the remaining conditions.
     let text = unsafe { CStr::from_ptr(pointer) };
     text.to_str().map_err(|_| CallError::Address { text: text.to_string_lossy().into_owned() })
 }

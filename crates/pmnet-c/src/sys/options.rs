@@ -1,4 +1,4 @@
-//! Settings of any version's length, checked.
+//! Reads the option structures of callers, which may know fewer or more fields, and checks their values.
 
 use super::{bytes, text};
 use crate::abi::{ClientOptions, ROW_BYTES, SPIN_ALWAYS, ServerOptions};
@@ -12,18 +12,18 @@ use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// Longest structure that is looked at, bytes.
+/// Most bytes of a structure that are read.
 const SIZE_MAX: usize = 4096;
-/// Smallest and largest IP packet (RFC 791: every host takes the first).
+/// Smallest and largest IP packet. RFC 791 requires every host to accept the smallest one.
 const MTUS: [u32; 2] = [576, 65535];
-/// Update packets that a server looks ahead.
+/// Number of update packets that a server buffers ahead.
 const WINDOW_MAX: u32 = 4096;
 const REQUESTS_MAX: u32 = 65536;
-/// Answers of a batch are counted one by one.
+/// Most requests in a batch, because the answers of a batch are tracked one by one.
 const BATCH_MAX: u32 = 4096;
 const BATCH: u32 = 64;
 
-/// Structures of settings: their first field is their size.
+/// Option structures, whose first field is their size.
 ///
 /// # Safety
 /// `repr(C)` with a `usize` first, no padding, and every pattern of bits is a value.
@@ -37,7 +37,7 @@ unsafe impl Settings for ServerOptions {}
 const _: () = assert!(size_of::<ClientOptions>() == 3 * size_of::<usize>() + 6 * size_of::<u32>());
 const _: () = assert!(size_of::<ServerOptions>() == 4 * size_of::<usize>() + 6 * size_of::<u32>());
 
-/// What the caller has set; fields that it does not know are zero. `None` for a null pointer.
+/// The caller's options. Fields that the caller does not know are zero. `None` for a null pointer.
 ///
 /// # Safety
 /// The pointer is null or points to as many bytes as its first field says.
@@ -45,26 +45,26 @@ unsafe fn read<T: Settings>(from: *const T) -> Result<Option<T>, CallError> {
     if from.is_null() {
         return Ok(None);
     }
-    // SAFETY: there is a size at least, where `Settings` says.
+    // SAFETY: the caller guarantees the size field, and `Settings` guarantees its place.
     let size = unsafe { from.cast::<usize>().read() };
     if !(size_of::<usize>()..=SIZE_MAX).contains(&size) {
         let range = "it is to be the size of the structure";
         return Err(CallError::Range { what: "options.size", value: size as u64, range });
     }
     let known = size.min(size_of::<T>());
-    // SAFETY: so many bytes are there, and without padding all of them are set.
-    let rest = unsafe { std::slice::from_raw_parts(from.cast::<u8>().add(known), size - known) };
-    if rest.iter().any(|byte| *byte != 0) {
+    // SAFETY: the caller guarantees `size` bytes, and without padding all of them are initialized.
+    let unknown = unsafe { std::slice::from_raw_parts(from.cast::<u8>().add(known), size - known) };
+    if unknown.iter().any(|byte| *byte != 0) {
         return Err(CallError::UnknownOptions);
     }
     let mut options = MaybeUninit::<T>::zeroed();
-    // SAFETY: `known` bytes are there on both sides, which do not overlap: one is ours.
+    // SAFETY: both sides have `known` bytes. They do not overlap, because one of them is a local variable.
     unsafe { std::ptr::copy_nonoverlapping(from.cast::<u8>(), options.as_mut_ptr().cast::<u8>(), known) };
-    // SAFETY: all bytes are set, and any are a value.
+    // SAFETY: all bytes are initialized, and every value of them is valid.
     Ok(Some(unsafe { options.assume_init() }))
 }
 
-/// A client's settings.
+/// The options of a client.
 ///
 /// # Safety
 /// As `pmnet.h` says of `PMNet_client_open`.
@@ -98,7 +98,7 @@ pub(super) unsafe fn client(
     Ok(to)
 }
 
-/// A server's settings, its rows and its floor.
+/// The options of a server, its rows and its floor.
 ///
 /// # Safety
 /// As `pmnet.h` says of `PMNet_server_open`.
@@ -124,9 +124,9 @@ pub(super) unsafe fn server(
 }
 
 /// # Safety
-/// The pointer is null or points to so many rows.
+/// The pointer is null or points to `count` rows.
 unsafe fn rows(from: *const u8, count: usize) -> Result<Vec<SessionRow>, CallError> {
-    let range = "so many rows do not fit into memory";
+    let range = "too many rows for the address space";
     let error = CallError::Range { what: "options.rows_count", value: count as u64, range };
     let len = count.checked_mul(ROW_BYTES).ok_or(error)?;
     // SAFETY: promised by the caller.
@@ -150,7 +150,7 @@ fn spin(micros: u32) -> Duration {
     if micros == SPIN_ALWAYS { Duration::MAX } else { Duration::from_micros(micros.into()) }
 }
 
-/// Sets what is not zero.
+/// Sets a field, unless the value is zero.
 fn set<T: TryFrom<u32>>(
     to: &mut T,
     what: &'static str,
@@ -196,42 +196,42 @@ mod tests {
     }
 
     fn open(options: &ClientOptions) -> Result<SessionOptions, CallError> {
-        // SAFETY: the size is at most that of what is there.
+        // SAFETY: the size field is at most the size of the structure.
         unsafe { client("127.0.0.1:1".parse().unwrap(), 1, options) }
     }
 
     #[test]
-    fn zeros_stand_for_the_usual_settings() {
-        let usual = SessionOptions::new("127.0.0.1:1".parse().unwrap());
+    fn zeros_stand_for_the_defaults() {
+        let defaults = SessionOptions::new("127.0.0.1:1".parse().unwrap());
         let set = open(&zeroed()).unwrap();
-        assert_eq!(set.client, landfall_pmnet::ClientConfig { devices: 1, ..usual.client });
-        assert_eq!(set.spin, usual.spin);
+        assert_eq!(set.client, landfall_pmnet::ClientConfig { devices: 1, ..defaults.client });
+        assert_eq!(set.spin, defaults.spin);
     }
 
     #[test]
-    fn how_long_to_look_is_in_microseconds_or_always() {
-        let looks = |spin| open(&ClientOptions { spin, ..zeroed() }).unwrap().spin;
-        assert_eq!(looks(SPIN_ALWAYS), Duration::MAX);
-        assert_eq!(looks(70), Duration::from_micros(70));
+    fn the_time_to_busy_poll_is_in_microseconds_or_unlimited() {
+        let spin_time = |spin| open(&ClientOptions { spin, ..zeroed() }).unwrap().spin;
+        assert_eq!(spin_time(SPIN_ALWAYS), Duration::MAX);
+        assert_eq!(spin_time(70), Duration::from_micros(70));
     }
 
     #[test]
-    fn an_older_callers_structure_ends_where_it_says() {
+    fn fields_behind_the_size_of_an_older_caller_are_not_read() {
         let options = ClientOptions { size: 2 * size_of::<usize>() + 4, mtu: 9000, window: 7, ..zeroed() };
         let client = open(&options).unwrap().client;
         assert_eq!((client.mtu, client.window), (9000, 256));
     }
 
     #[test]
-    fn a_newer_callers_structure_is_taken_if_it_sets_nothing_new() {
+    fn a_newer_callers_structure_is_accepted_if_its_unknown_fields_are_zero() {
         #[repr(C)]
         struct Newer(ClientOptions, u64);
         let size = size_of::<Newer>();
-        for (value, is_taken) in [(0, true), (1, false)] {
+        for (value, is_accepted) in [(0, true), (1, false)] {
             let newer = Newer(ClientOptions { size, ..zeroed() }, value);
-            // SAFETY: as many bytes are there as it says.
+            // SAFETY: the structure has as many bytes as its size field says.
             let read = unsafe { read((&raw const newer).cast::<ClientOptions>()) };
-            assert_eq!(read.is_ok(), is_taken);
+            assert_eq!(read.is_ok(), is_accepted);
         }
     }
 

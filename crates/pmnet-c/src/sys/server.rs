@@ -16,23 +16,23 @@ use std::time::Duration;
 pub struct ServerHandle {
     running: Running,
     address: CString,
-    /// What the application has and has not answered.
+    /// The requests that the application has received and has not answered.
     held: Mutex<BTreeMap<u64, Arc<Held>>>,
 }
 
-/// A request and what its pointers point to.
+/// A request, and the piece that its pointers refer to.
 #[derive(Debug)]
 struct Held {
     request: abi::Request,
     _piece: Arc<Piece>,
 }
 
-// SAFETY: the pointers point into the piece beside them, which nobody changes.
+// SAFETY: the pointers refer to the piece in this structure, which is never changed.
 unsafe impl Send for Held {}
 // SAFETY: as above.
 unsafe impl Sync for Held {}
 
-// Handles are used from any thread.
+// Handles may be used from any thread.
 const _: () = {
     const fn is_shared<T: Send + Sync>() {}
     is_shared::<ServerHandle>();
@@ -84,7 +84,7 @@ pub unsafe extern "C" fn PMNet_server_open(
         let running = Running::open(options, rows, floor)?;
         let address = CString::new(running.address.to_string()).unwrap_or_default();
         let handle = Box::new(ServerHandle { running, address, held: Mutex::default() });
-        // SAFETY: not null; promised by the caller to be a place for a pointer.
+        // SAFETY: not null; the caller guarantees that it points to room for a pointer.
         unsafe { server.write(Box::into_raw(handle)) };
         Ok(Code::Ok)
     })
@@ -119,7 +119,7 @@ pub unsafe extern "C" fn PMNet_recv(
         let (id, held) = (piece.id, Arc::new(Held::new(piece, behind)));
         let pointer = &raw const held.request;
         server.held.lock().map_err(poisoned)?.insert(id, held);
-        // SAFETY: not null; promised by the caller to be a place for a pointer.
+        // SAFETY: not null; the caller guarantees that it points to room for a pointer.
         unsafe { request.write(pointer) };
         Ok(Code::Ok)
     })
@@ -174,7 +174,7 @@ pub unsafe extern "C" fn PMNet_fail(server: *mut ServerHandle, id: u64) -> c_int
 pub unsafe extern "C" fn PMNet_server_close(server: *mut ServerHandle) {
     guarded(|| {
         if !server.is_null() {
-            // SAFETY: handles come from `Box::into_raw`, and this is the last use of this one.
+            // SAFETY: handles come from `Box::into_raw`, and this handle is not used again.
             drop(unsafe { Box::from_raw(server) });
         }
         Ok(Code::Ok)

@@ -1,20 +1,21 @@
-//! The system's C compiler, and the libraries that cargo has built beside the test.
-#![allow(dead_code, reason = "each test uses a part")]
+//! Helpers to compile C programs with the system's compiler and with the libraries that cargo has built.
+#![allow(dead_code, reason = "each test uses some of the helpers")]
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// What the static library needs of the system.
+/// The system libraries that the static library needs.
 pub(crate) const SYSTEM_LIBRARIES: [&str; 4] = ["-lpthread", "-ldl", "-lm", "-lc"];
 
-/// Whether a program is there; says SKIP if not.
+/// Whether a program is installed. Prints SKIP if not.
 #[expect(clippy::print_stderr, reason = "a test that cannot run says so")]
 pub(crate) fn has(program: &str) -> bool {
-    let there = Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success());
-    if !there {
+    let is_installed =
+        Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success());
+    if !is_installed {
         eprintln!("SKIP: {program}: not installed");
     }
-    there
+    is_installed
 }
 
 pub(crate) fn crate_dir() -> &'static Path {
@@ -25,7 +26,7 @@ pub(crate) fn header() -> String {
     std::fs::read_to_string(crate_dir().join("include/pmnet.h")).unwrap()
 }
 
-/// Where cargo has put `libpmnet.so` and `libpmnet.a`: beside the test, or above.
+/// The directory with `libpmnet.so` and `libpmnet.a`: that of the test, or its parent.
 pub(crate) fn libraries() -> PathBuf {
     let exe = std::env::current_exe().unwrap();
     let found = exe
@@ -36,7 +37,7 @@ pub(crate) fn libraries() -> PathBuf {
     found.expect("cargo builds all kinds of the library for its tests").to_owned()
 }
 
-/// `cc` with strict settings and our header.
+/// The C compiler with strict warnings and this crate's header.
 pub(crate) fn cc() -> Command {
     let mut cc = Command::new("cc");
     cc.args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-I"]).arg(crate_dir().join("include"));
@@ -45,7 +46,7 @@ pub(crate) fn cc() -> Command {
 
 pub(crate) fn run(command: &mut Command) -> Output {
     let output = command.output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{command:?}: {}\n{said}", output.status);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {}\n{errors}", output.status);
     output
 }

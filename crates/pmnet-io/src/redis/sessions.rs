@@ -125,7 +125,7 @@ fn fate(Listed { row, behind, .. }: &Listed, force: bool) -> Cleared {
         _ if *behind => Cleared::Kept(Kept::Behind),
         row if !row.ended && !force => Cleared::Kept(Kept::Open { applied: row.update }),
         row if !row.ended => Cleared::Ended,
-        row if !row.may_go() => Cleared::Kept(Kept::High),
+        row if !row.is_evictable() => Cleared::Kept(Kept::High),
         row if row.nonce == 0 && !force => Cleared::Kept(Kept::Foreign),
         _ => Cleared::Removed,
     }

@@ -24,7 +24,7 @@ impl Fresh {
             return Err(Unsealed::Stale);
         }
         if self.seen.len() >= SENDERS_MAX && !self.seen.contains_key(&sender) {
-            self.forget_old(now);
+            self.evict_old(now);
             if self.seen.len() >= SENDERS_MAX {
                 return Err(Unsealed::Crowded);
             }
@@ -40,7 +40,7 @@ impl Fresh {
         Ok(())
     }
 
-    fn forget_old(&mut self, now: u64) {
+    fn evict_old(&mut self, now: u64) {
         let oldest = now.saturating_sub(FRESH_NS);
         self.seen.retain(|_, seen| seen.last().is_some_and(|last| *last >= oldest));
     }

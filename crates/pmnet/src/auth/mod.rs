@@ -220,7 +220,7 @@ mod tests {
         assert_eq!(
             sealed(&update(), NOW),
             sealed(&update(), NOW + 1),
-            "a repeated update is the same packet"
+            "a repeated update has identical bytes"
         );
     }
 

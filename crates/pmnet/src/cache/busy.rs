@@ -1,4 +1,5 @@
-//! Keys that something in flight may change. Kept apart from the values: giving up a value forgets nothing of this.
+//! The keys that requests in flight may change. They are kept apart from the values, so that evicting a value
+//! deletes none of this.
 
 use std::collections::BTreeMap;
 
@@ -8,21 +9,21 @@ use super::{Id, Key};
 struct Busy<S> {
     updates: u32,
     bypasses: u32,
-    /// The session that alone changes the key, so that its newest update is what the server will have. `None`: nobody
-    /// here knows the order, and that remains so until nothing is in flight.
+    /// The only session whose updates change the key: its newest update is what the server will have. `None`: the
+    /// order of the changes is not known here, and remains unknown until no request is in flight.
     writer: Option<S>,
-    /// Highest number of the writer's.
+    /// Highest number of an update by the writer.
     newest: u32,
-    /// `BusyKeys::epoch` when this began.
+    /// The value of `BusyKeys::epoch` when the entry was created.
     epoch: u64,
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct BusyKeys<S> {
     keys: BTreeMap<Key, Busy<S>>,
-    /// Writers of former epochs count for nothing.
+    /// Entries of earlier epochs have no valid writer.
     epoch: u64,
-    /// Whether this epoch has seen a writer.
+    /// Whether an entry with a writer was created in this epoch.
     has_writers: bool,
 }
 
@@ -35,13 +36,13 @@ impl<S: Copy + Ord> BusyKeys<S> {
         self.keys.contains_key(key)
     }
 
-    /// Something unknown may have changed any key: no update in flight says any more what a key will be.
-    pub(super) fn distrust(&mut self) {
+    /// An unknown request may have changed any key. From now on no update in flight determines a key's value.
+    pub(super) fn invalidate_writers(&mut self) {
         self.epoch += u64::from(std::mem::take(&mut self.has_writers));
     }
 
-    /// An update begins to change a key. `writer` is the update if it sets the key to a value that we know and if it is
-    /// known not to be applied yet.
+    /// Notes that an update in flight changes a key. `writer` is the update, if it sets the key to a known value and
+    /// is known not to be applied yet.
     pub(super) fn add_update(&mut self, key: &Key, writer: Option<Id<S>>) {
         match self.keys.get_mut(key) {
             Some(busy) => {
@@ -56,7 +57,7 @@ impl<S: Copy + Ord> BusyKeys<S> {
         }
     }
 
-    /// A bypass begins to change a key.
+    /// Notes that a bypass in flight may change a key.
     pub(super) fn add_bypass(&mut self, key: &Key) {
         match self.keys.get_mut(key) {
             Some(busy) => {
@@ -74,7 +75,7 @@ impl<S: Copy + Ord> BusyKeys<S> {
         self.keys.insert(Key::clone(key), busy);
     }
 
-    /// Nobody knows any more what the key will be once everything in flight is applied.
+    /// Notes that the value of the key after all requests in flight is no longer known.
     pub(super) fn lose_order(&mut self, key: &[u8]) {
         if let Some(busy) = self.keys.get_mut(key) {
             busy.writer = None;
@@ -97,13 +98,13 @@ impl<S: Copy + Ord> BusyKeys<S> {
         }
     }
 
-    /// The update that would decide what the key will hold, if nothing came after it.
-    pub(super) fn decides(&self, key: &[u8]) -> Option<Id<S>> {
+    /// The update that determines the key's value, unless a later request changes it.
+    pub(super) fn deciding_update(&self, key: &[u8]) -> Option<Id<S>> {
         let busy = self.keys.get(key)?;
         busy.writer.map(|session| Id { session, seq: busy.newest })
     }
 
-    /// Whether the key will hold what this update sets once everything in flight is applied.
+    /// Whether the key will have the value that this update sets, once all requests in flight are applied.
     pub(super) fn ends_with(&self, key: &[u8], id: Id<S>) -> bool {
         let Some(busy) = self.keys.get(key) else { return false };
         busy.epoch == self.epoch && busy.writer == Some(id.session) && busy.newest == id.seq

@@ -1,4 +1,4 @@
-//! Bypasses: reads whose responses may be kept, and requests that may change keys without being updates.
+//! Bypasses: reads whose responses may fill the cache, and requests that may change keys without being updates.
 
 use std::collections::BTreeMap;
 
@@ -12,14 +12,14 @@ use super::{Cache, Id, Key};
 /// A bypass in flight that may change keys.
 #[derive(Clone, Debug)]
 pub(super) struct Touching {
-    /// `None`: any.
+    /// The keys; `None`: any key.
     keys: Option<SmallVec<[Key; 1]>>,
-    /// When it passed last.
+    /// The mark when the bypass last passed.
     mark: u64,
 }
 
-/// Reads in flight whose responses may be kept: nothing that may change their key was in flight when they passed, and
-/// nothing has passed since, or they would not be here.
+/// Reads in flight whose responses may fill the cache. No request that may change their key was in flight when they
+/// passed, and none has passed since; otherwise they are removed.
 #[derive(Clone, Debug)]
 pub(super) struct Reads<S> {
     by_id: BTreeMap<Id<S>, (Key, u64)>,
@@ -54,13 +54,13 @@ impl<S: Copy + Ord> Reads<S> {
         Some(key)
     }
 
-    pub(super) fn forget_key(&mut self, key: &[u8]) {
+    pub(super) fn remove_key(&mut self, key: &[u8]) {
         for id in self.by_key.remove(key).into_iter().flatten() {
             self.by_id.remove(&id);
         }
     }
 
-    /// Those of a session.
+    /// The reads of a session.
     pub(super) fn of(&self, session: S) -> Vec<Id<S>> {
         let all = Id { session, seq: 0 }..=Id { session, seq: u32::MAX };
         self.by_id.range(all).map(|(id, _)| *id).collect()
@@ -77,14 +77,14 @@ impl<S: Copy + Ord> Reads<S> {
 }
 
 impl<S: Copy + Ord, V: Weight> Cache<S, V> {
-    /// A bypass passes towards the server. `query` is what the codec says about `request`.
+    /// Handles a bypass that passes towards the server. `query` is the codec's result for `request`.
     ///
-    /// The response to a read may be kept if the read passes for the first time, and nothing that may change its key is
-    /// in flight. Keys that a bypass may change miss from now on, until its response has passed.
+    /// The response to a read may fill the cache if the read passes for the first time, and no request that may
+    /// change its key is in flight. Keys that a bypass may change miss from now on until its response has passed.
     pub fn bypass_seen(&mut self, id: Id<S>, request: &[u8], query: &Query) {
         let has_row = self.sessions.row(id.session).is_some();
-        // What passes while the cache is shut may be a copy from before it began: it does not tell
-        // where a session's numbers are.
+        // A packet that passes while the cache is shut may be a copy from before the cache began. It does not show
+        // which numbers the session uses.
         let first = self.sessions.first_sight(id.session, id.seq, self.open);
         match query {
             Query::None => {}
@@ -114,7 +114,8 @@ impl<S: Copy + Ord, V: Weight> Cache<S, V> {
         self.touching.insert(id, Touching { keys, mark: self.marks });
     }
 
-    /// A repetition. Should it name other keys, which of them the server sees is not known.
+    /// Handles a repeated bypass. If it names other keys than the first copy, it is not known which copy the server
+    /// executes, so the keys of both count.
     fn touch_again(&mut self, id: Id<S>, keys: Option<SmallVec<[Key; 1]>>) {
         let Some(touching) = self.touching.get_mut(&id) else { return };
         touching.mark = self.marks;
@@ -140,7 +141,7 @@ impl<S: Copy + Ord, V: Weight> Cache<S, V> {
         };
         for key in keys {
             self.values.remove(key);
-            self.reads.forget_key(key);
+            self.reads.remove_key(key);
             self.busy.add_bypass(key);
         }
     }
@@ -152,21 +153,22 @@ impl<S: Copy + Ord, V: Weight> Cache<S, V> {
         }
     }
 
-    /// The key of a read whose response would be kept now.
+    /// The key of a read whose response would fill the cache.
     pub fn awaited(&self, id: Id<S>) -> Option<&[u8]> {
         self.reads.key(id)
     }
 
-    /// The response to a bypass, or its first fragment, passes towards the client; `value` is its value, if it is the
-    /// response to a read and its codec says that it may be kept. True if it has been kept.
+    /// Handles the response to a bypass, or its first fragment, which passes towards the client. `value` is the
+    /// value in the response, if it answers a read and the codec allows it to fill the cache. True if the cache has
+    /// stored it.
     pub fn response_seen(&mut self, id: Id<S>, value: Option<V>) -> bool {
-        self.forget_touching(id);
+        self.remove_touching(id);
         let (Some(key), Some(value)) = (self.reads.remove(id), value) else { return false };
         self.values.insert(Key::clone(&key), value);
         self.values.contains(&key)
     }
 
-    pub(super) fn forget_touching(&mut self, id: Id<S>) {
+    pub(super) fn remove_touching(&mut self, id: Id<S>) {
         let Some(touching) = self.touching.remove(&id) else { return };
         self.end_touching(touching.keys.as_deref());
         if let Some(row) = self.sessions.get_mut(id.session) {
@@ -174,20 +176,20 @@ impl<S: Copy + Ord, V: Weight> Cache<S, V> {
         }
     }
 
-    /// A mark between what has passed and what will: for [`Self::forget_before`].
+    /// Creates a mark between the packets that have passed and those that will: for [`Self::drop_before`].
     pub fn mark(&mut self) -> u64 {
         self.marks += 1;
         self.marks
     }
 
-    /// Gives up waiting for the responses to bypasses that passed, for the last time, before a mark. The caller
-    /// vouches that the server has executed them or never will: that they are older than a packet can live.
-    pub fn forget_before(&mut self, mark: u64) {
+    /// Stops waiting for the responses to bypasses that last passed before a mark. The caller guarantees that the
+    /// server has executed them or never will, because they are older than the life of a packet.
+    pub fn drop_before(&mut self, mark: u64) {
         for id in self.reads.before(mark) {
             self.reads.remove(id);
         }
         let gone: Vec<Id<S>> =
             self.touching.iter().filter(|(_, t)| t.mark < mark).map(|(id, _)| *id).collect();
-        gone.into_iter().for_each(|id| self.forget_touching(id));
+        gone.into_iter().for_each(|id| self.remove_touching(id));
     }
 }

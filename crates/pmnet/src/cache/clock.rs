@@ -1,9 +1,10 @@
-//! Replacement by use: CLOCK, which is LRU but for the order among items that were used since the hand passed.
+//! Replacement by the CLOCK algorithm. It differs from LRU only in the order among items that were used since the
+//! hand passed them.
 
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
 
-/// Items by key. Says which one to give up; when is the owner's business.
+/// Items by key. Chooses the item to evict; the owner deciding_update when to evict.
 #[derive(Clone, Debug)]
 pub(super) struct Clock<K, T> {
     index: BTreeMap<K, usize>,
@@ -35,7 +36,7 @@ impl<K: Ord + Clone, T> Clock<K, T> {
         self.index.contains_key(key)
     }
 
-    /// Looks without using.
+    /// Returns an item without marking it as used.
     pub(super) fn peek<Q: Ord + ?Sized>(&self, key: &Q) -> Option<&T>
     where
         K: Borrow<Q>,
@@ -44,7 +45,7 @@ impl<K: Ord + Clone, T> Clock<K, T> {
         self.slots[at].as_ref().map(|slot| &slot.item)
     }
 
-    /// Uses an item.
+    /// Returns an item and marks it as used.
     pub(super) fn get_mut<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<&mut T>
     where
         K: Borrow<Q>,
@@ -55,7 +56,7 @@ impl<K: Ord + Clone, T> Clock<K, T> {
         Some(&mut slot.item)
     }
 
-    /// Adds an item whose key is not there. It has not been used yet.
+    /// Adds an item whose key is not present. The item is not marked as used.
     pub(super) fn insert(&mut self, key: K, item: T) {
         let slot = Some(Slot { key: key.clone(), item, used: false });
         let at = self.free.pop().unwrap_or(self.slots.len());
@@ -64,7 +65,7 @@ impl<K: Ord + Clone, T> Clock<K, T> {
             None => self.slots.push(slot),
         }
         let before = self.index.insert(key, at);
-        debug_assert!(before.is_none(), "the caller removes what is there");
+        debug_assert!(before.is_none(), "the caller removes the old item first");
     }
 
     pub(super) fn remove<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<(K, T)>
@@ -76,19 +77,19 @@ impl<K: Ord + Clone, T> Clock<K, T> {
         self.slots[at].take().map(|slot| (slot.key, slot.item))
     }
 
-    /// The keys among these that are there.
+    /// The keys of this range that are present.
     pub(super) fn keys(&self, among: std::ops::RangeInclusive<K>) -> Vec<K> {
         self.index.range(among).map(|(key, _)| key.clone()).collect()
     }
 
-    /// Removes an item that has not been used since the hand passed it, of those that may go. The hand passes each item
-    /// twice at most.
-    pub(super) fn evict(&mut self, may_go: impl Fn(&T) -> bool) -> Option<(K, T)> {
+    /// Evicts an item that `is_evictable` accepts and that has not been used since the hand passed it. The hand
+    /// passes each item at most twice.
+    pub(super) fn evict(&mut self, is_evictable: impl Fn(&T) -> bool) -> Option<(K, T)> {
         for _ in 0..2 * self.slots.len() {
             let at = self.hand;
             self.hand = (at + 1) % self.slots.len();
             let Some(slot) = &mut self.slots[at] else { continue };
-            if std::mem::take(&mut slot.used) || !may_go(&slot.item) {
+            if std::mem::take(&mut slot.used) || !is_evictable(&slot.item) {
                 continue;
             }
             let key = slot.key.clone();
@@ -97,10 +98,10 @@ impl<K: Ord + Clone, T> Clock<K, T> {
         None
     }
 
-    /// Removes the items of which this is true.
-    pub(super) fn remove_if(&mut self, goes: impl Fn(&T) -> bool) -> Vec<(K, T)> {
+    /// Removes the items that satisfy `condition`.
+    pub(super) fn remove_if(&mut self, condition: impl Fn(&T) -> bool) -> Vec<(K, T)> {
         let all = self.slots.iter().flatten();
-        let keys: Vec<K> = all.filter(|slot| goes(&slot.item)).map(|slot| slot.key.clone()).collect();
+        let keys: Vec<K> = all.filter(|slot| condition(&slot.item)).map(|slot| slot.key.clone()).collect();
         keys.into_iter().filter_map(|key| self.remove(&key)).collect()
     }
 
@@ -120,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_used_since_the_hand_passed_stays() {
+    fn items_used_since_the_hand_passed_are_not_evicted() {
         let mut clock = clock(&["a", "b", "c"]);
         clock.get_mut("a");
         clock.get_mut("c");
@@ -129,20 +130,20 @@ mod tests {
         assert_eq!(
             clock.evict(|()| true),
             Some(("a", ())),
-            "the hand took its mark, and it was not used again"
+            "the hand cleared its mark, and it was not used again"
         );
         assert_eq!(clock.evict(|()| true), Some(("d", ())));
     }
 
     #[test]
-    fn nothing_goes_that_may_not() {
+    fn items_that_are_not_evictable_stay() {
         let mut clock = clock(&["a", "b"]);
         assert_eq!(clock.evict(|()| false), None);
         assert_eq!(clock.len(), 2);
     }
 
     #[test]
-    fn slots_of_removed_items_are_used_again() {
+    fn slots_of_removed_items_are_reused() {
         let mut clock = clock(&["a", "b"]);
         for _ in 0..100 {
             clock.remove("a");

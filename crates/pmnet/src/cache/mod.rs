@@ -1,23 +1,23 @@
-//! The read cache of a device: answers reads while updates are on their way, and never with a value that is not
-//! durable or that is older than one that is.
+//! The read cache of a device. It answers reads while updates are in flight. It never serves a value that is not
+//! durable, or that is older than a durable one.
 //!
-//! Source: §IV-D, figures 10 and 11. States, transitions, where we refine them and why that is coherent:
-//! `docs/format/pmnet.md`, "The read cache". Read [`Cache`] first; a [`KeyCodec`] tells it what requests do.
+//! Source: §IV-D, figures 10 and 11. States, transitions, differences from the paper, and why the cache is coherent:
+//! `docs/format/pmnet.md`, "The read cache". Read [`Cache`] first. A [`KeyCodec`] tells the cache what requests do.
 //!
-//! What the cache relies upon, for one server and one cache in front of it:
+//! The cache relies on the following, for the one server that it belongs to:
 //!
-//! - every packet between clients and this server passes the device, and nothing else changes the server's keys;
-//! - the server applies the updates of a session in order and confirms them with cumulative server-ACKs. A server that
-//!   answers updates one by one has no order, and gets no read cache;
-//! - an update that is applied does what the codec says: it does not fail.
+//! - Every packet between clients and this server passes the device, and nothing else changes the server's keys.
+//! - The server applies the updates of a session in order, and confirms them with cumulative server-ACKs. A server
+//!   that answers updates one by one applies them in no order, and gets no read cache.
+//! - An update that is applied has the effect that the codec reports. It does not fail.
 //!
-//! That a packet arrives is never needed for coherence. What does not arrive costs hits.
+//! Coherence never depends on the arrival of a packet. A lost packet only costs hits.
 
-mod anew;
 mod busy;
 mod bypasses;
 mod clock;
 pub mod codec;
+mod foreign;
 mod pieces;
 mod sessions;
 mod updates;
@@ -35,37 +35,37 @@ use updates::Flight;
 use values::Values;
 pub use values::Weight;
 
-/// Most keys of one request that are remembered one by one; a request with more of them touches all.
+/// Most keys of one request that are stored separately. A request with more keys counts as touching all keys.
 pub const KEYS_MAX: usize = 64;
 
-/// A key that two tables share.
+/// A key that several tables share.
 type Key = Arc<[u8]>;
 
-/// An update by its number, or a bypass by its.
+/// Identifies an update or a bypass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Id<S> {
-    /// Whose it is, such as a [`crate::SessionKey`].
+    /// The session, such as a [`crate::SessionKey`].
     pub session: S,
-    /// Its number in the session.
+    /// The sequence number in the session.
     pub seq: u32,
 }
 
-/// What a cache may hold.
+/// Limits of a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Most values.
     pub entries_max: usize,
-    /// Most bytes of values, as their [`Weight`] tells, and of their keys; those that wait for a fence included.
+    /// Most bytes of values, by their [`Weight`], and of their keys. Values that wait for a fence count.
     pub bytes_max: usize,
-    /// Most updates in flight that are remembered one by one. While there are more, nothing is served.
+    /// Most updates in flight that are stored separately. While there are more, nothing is served.
     pub updates_max: usize,
-    /// Most reads on their way to the server whose responses may be kept.
+    /// Most reads in flight whose responses may fill the cache.
     pub reads_max: usize,
-    /// Most bypasses in flight that may change keys. One more of them shuts the cache.
+    /// Most bypasses in flight that may change keys. If there is one more, the cache shuts.
     pub touching_max: usize,
-    /// Most sessions; the one that has been silent for longest goes.
+    /// Most sessions. The session that was used least recently is evicted.
     pub sessions_max: usize,
-    /// How far a client's updates, or bypasses, may be ahead of the last one that is answered.
+    /// How far a client's updates or bypasses may be ahead of the last one that was answered.
     pub window: u32,
 }
 
@@ -86,33 +86,34 @@ impl Default for Limits {
 /// The paper's four states of a key (§IV-D).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Nothing is cached, nothing in flight.
+    /// No value is cached, and no request that may change the key is in flight.
     Invalid,
-    /// Something is in flight that may change the key, and its outcome is not known or not durable.
+    /// A request that may change the key is in flight, and its result is not known or not durable.
     Stale,
-    /// The server's value; nothing in flight.
+    /// The cache has the server's value, and no request that may change the key is in flight.
     Persisted,
-    /// The value of an update that is logged, but not known to be applied.
+    /// The cache has the value of an update that is logged, but not known to be applied.
     Pending,
 }
 
-/// The read cache for one server.
+/// The read cache of one server.
 ///
-/// Report everything that passes, in the order in which it passes, and *before* it is sent on:
+/// Call the following for everything that passes, in the order in which it passes and *before* it is forwarded:
 ///
-/// - a client's session is taken by the server: [`Self::session_started`];
-/// - an update: [`Self::update_seen`], or of one that is longer than a packet [`Self::piece_seen`]; it is in the log: [`Self::update_logged`]; its entry is fenced:
-///   [`Self::update_durable`];
+/// - the server has accepted a client's session: [`Self::session_started`];
+/// - an update: [`Self::update_seen`], or [`Self::piece_seen`] if it is longer than a packet. When it is in the log:
+///   [`Self::update_logged`]. When its log entry is fenced: [`Self::update_durable`];
 /// - a server-ACK: [`Self::server_ack`];
-/// - a bypass: [`Self::lookup`] if it reads, and [`Self::bypass_seen`] if it goes on to the server;
+/// - a bypass: [`Self::lookup`] if it is a read, and [`Self::bypass_seen`] if it is forwarded to the server;
 /// - a response: [`Self::response_seen`].
 ///
-/// A cache begins *shut*: it follows what passes but neither serves nor keeps anything until [`Self::open`].
+/// A cache is *shut* at first: it follows the packets that pass, but serves and stores no values until
+/// [`Self::open`].
 #[derive(Clone, Debug)]
 pub struct Cache<S, V> {
     limits: Limits,
     open: bool,
-    /// How many updates of sessions, and bypasses, may be changing any key at this time.
+    /// Number of sessions whose updates, and of bypasses, that may change any key at this time.
     blind: usize,
     sessions: Sessions<S>,
     flights: BTreeMap<Id<S>, Flight<V>>,
@@ -124,7 +125,7 @@ pub struct Cache<S, V> {
 }
 
 impl<S: Copy + Ord, V: Weight> Cache<S, V> {
-    /// An empty cache, shut.
+    /// An empty cache, which is shut.
     pub fn new(limits: Limits) -> Self {
         Self {
             limits,
@@ -142,19 +143,20 @@ impl<S: Copy + Ord, V: Weight> Cache<S, V> {
 
     /// Lets the cache serve.
     ///
-    /// The caller vouches that whatever passed the device unreported, in either direction, has arrived or has gone, and
-    /// that no update of it waits at the server. A device that is new opens at once. One that has restarted reports the
-    /// updates that it finds in its log, waits for as long as a packet can live, and then opens.
+    /// The caller guarantees that every packet that passed the device unreported, in either direction, has arrived
+    /// or is lost, and that no update of such a packet waits at the server. A new device opens its cache at once. A
+    /// device that has restarted reports the updates in its log, waits for the life of a packet, and then opens the
+    /// cache.
     pub fn open(&mut self) {
         self.open = true;
     }
 
-    /// Whether [`Self::open`] holds. A cache that could not remember something shuts itself.
+    /// Whether the cache is open. A cache that lacks memory for something shuts itself.
     pub fn is_open(&self) -> bool {
         self.open
     }
 
-    /// Forgets all values and shuts the cache. What is in flight is remembered.
+    /// Deletes all values and shuts the cache. The requests in flight stay stored.
     pub fn clear(&mut self) {
         self.open = false;
         self.drop_all();
@@ -162,15 +164,15 @@ impl<S: Copy + Ord, V: Weight> Cache<S, V> {
 
     /// The value of a key, if it may be served now.
     ///
-    /// `after` is that of an ordered bypass, the newest update that its session has sent: if that one or one before it
-    /// has not passed here, the session would not read its own writes, and there is no hit.
+    /// `after` belongs to an ordered bypass: the newest update that its session has sent. If that update or an
+    /// earlier one has not passed here, the session might not read its own writes, so there is no hit.
     pub fn lookup(&mut self, key: &[u8], after: Option<Id<S>>) -> Option<&V> {
         let reads_own =
             after.is_none_or(|id| self.sessions.get(id.session).is_some_and(|row| row.holds(id.seq)));
         if reads_own && self.serves() { self.values.get(key) } else { None }
     }
 
-    /// The state of a key. [`State::Persisted`] and [`State::Pending`] are those that [`Self::lookup`] serves.
+    /// The state of a key. [`Self::lookup`] serves keys in the states [`State::Persisted`] and [`State::Pending`].
     pub fn state(&self, key: &[u8]) -> State {
         match (self.values.contains(key), self.busy.contains(key)) {
             _ if self.blind > 0 => State::Stale,
@@ -181,12 +183,13 @@ impl<S: Copy + Ord, V: Weight> Cache<S, V> {
         }
     }
 
-    /// How many values are served, and the bytes of all with their keys, those included that wait for a fence.
+    /// Number of values that can be served, and the bytes of all values with their keys, including values that wait
+    /// for a fence.
     pub fn held(&self) -> (usize, usize) {
         (self.values.len(), self.values.bytes())
     }
 
-    /// How many updates in flight are remembered.
+    /// Number of updates in flight that are stored.
     pub fn updates_in_flight(&self) -> usize {
         self.flights.len()
     }
@@ -195,10 +198,11 @@ impl<S: Copy + Ord, V: Weight> Cache<S, V> {
         self.open && self.blind == 0
     }
 
-    /// Forgets what anything unknown may have changed: values, and what reads and updates in flight would leave.
+    /// Deletes everything that an unknown request may have changed: the values, and the expected results of reads
+    /// and updates in flight.
     fn drop_all(&mut self) {
         self.values.clear();
         self.reads.clear();
-        self.busy.distrust();
+        self.busy.invalidate_writers();
     }
 }

@@ -1,14 +1,14 @@
-//! Updates that are longer than a packet: their first piece mostly tells which keys the whole changes.
+//! Updates that are longer than a packet. Their first piece usually names the keys that the whole update changes.
 
 use super::codec::KeyRanges;
 use super::updates::{Change, keys_at};
 use super::values::Weight;
 use super::{Cache, Id};
 
-/// What all pieces of an update agree on, or the server applies none of them.
+/// The values on which all pieces of an update must agree. Otherwise the server applies none of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Whole {
-    /// How many there are. Their numbers follow each other.
+    /// Number of pieces. Their sequence numbers are consecutive.
     pub count: u32,
     /// Bytes of the request.
     pub total: u32,
@@ -17,34 +17,35 @@ pub struct Whole {
 /// A piece of an update.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Piece<'a> {
-    /// The first one.
+    /// The first piece.
     First {
-        /// Its bytes.
+        /// The bytes of the piece.
         start: &'a [u8],
-        /// Where in them the keys are that the whole may change, and no others; `None`: any key may change.
+        /// Ranges of `start` with the only keys that the whole update may change. `None`: any key may change.
         keys: Option<KeyRanges>,
     },
-    /// Another one.
+    /// A later piece.
     Later {
-        /// Its place, counted from 0.
+        /// Index of the piece, from 0 on.
         index: u32,
     },
 }
 
 impl<S: Copy + Ord, V: Weight> Cache<S, V> {
-    /// A piece of an update passes towards the server, as [`Self::update_seen`] has it.
+    /// Handles a piece of an update that passes towards the server, as [`Self::update_seen`] does.
     ///
-    /// What the whole sets lies in no packet, so its keys miss from the first piece on until the last one is applied. A piece that
-    /// passes while the first one is not known to be in flight may change any key until it is applied.
+    /// No packet contains the whole value, so the update's keys miss from the first piece on until the last piece is
+    /// applied. A piece that passes while the first piece is not known to be in flight may change any key until it
+    /// is applied.
     pub fn piece_seen(&mut self, id: Id<S>, whole: Whole, piece: &Piece<'_>) {
         let change = self.change_of(id, whole, piece);
-        self.see(id, change);
+        self.observe(id, change);
     }
 
-    /// A piece passes whose identity is that of one in flight, but whose bytes are others, as [`Self::update_conflicts`] has it.
+    /// Handles a piece that has the identity of one in flight but other bytes, as [`Self::update_conflicts`] does.
     pub fn piece_conflicts(&mut self, id: Id<S>, whole: Whole, piece: &Piece<'_>) {
         let change = self.change_of(id, whole, piece);
-        self.see_conflict(id, change);
+        self.observe_conflict(id, change);
     }
 
     fn change_of(&self, id: Id<S>, whole: Whole, piece: &Piece<'_>) -> Change {

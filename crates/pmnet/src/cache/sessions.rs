@@ -1,22 +1,22 @@
-//! What is known about each session: which of its updates are applied, which are durable, and which numbers are new.
+//! The state of each session: which of its updates are applied, which are durable, and which numbers are new.
 
 use super::clock::Clock;
 
-/// One session. Numbers are exclusive ends, and so have 64 bits: `covered` 5 says that 0 to 4 are applied.
+/// One session. Numbers are exclusive ends, so they need 64 bits: a `covered` of 5 means that 0 to 4 are applied.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Row {
-    /// Whether `covered` is known: the session's start has passed, or a server-ACK.
+    /// Whether `covered` is known, because the session's start or a server-ACK has passed.
     known: bool,
     covered: u64,
-    /// Everything below is applied or in this device's log.
+    /// Every update below this number is applied or in this device's log.
     pub(super) durable: u64,
-    /// Updates from here on had not been sent when we began to follow the session.
+    /// Updates from this number on had not been sent when the cache began to follow the session.
     fresh_from: Option<u64>,
-    /// Bypasses from here on have not passed yet.
+    /// Bypasses from this number on have not passed yet.
     bypass_next: Option<u64>,
-    /// Any key may change until updates below are applied.
+    /// Any key may change until every update below this number is applied.
     all_until: Option<u64>,
-    /// Updates in flight, and bypasses in flight that may change something.
+    /// Number of updates in flight, and of bypasses in flight that may change something.
     pub(super) in_flight: u32,
 }
 
@@ -31,20 +31,20 @@ impl Row {
         self.known && u64::from(seq) < self.durable
     }
 
-    /// Whether no copy of an update that now passes for the first time can have passed before. Only such an update is
-    /// known not to be applied, and perhaps overwritten, already.
+    /// Whether an update that passes for the first time is certainly new. No copy of it can have passed before, so
+    /// it is neither applied nor overwritten yet.
     pub(super) fn is_fresh(&self, seq: u32) -> bool {
         self.fresh_from.is_some_and(|from| u64::from(seq) >= from)
     }
 
-    /// Notes that any key may change until `seq` is applied. True if that was not so yet.
+    /// Notes that any key may change until `seq` is applied. True if no key was blind before.
     pub(super) fn blind_until(&mut self, seq: u32) -> bool {
         let was_none = self.all_until.is_none();
         self.all_until = self.all_until.max(Some(u64::from(seq) + 1));
         was_none
     }
 
-    /// Everything below `end` is applied. True if that ends a blind time.
+    /// Notes that every update below `end` is applied. True if the session is no longer blind.
     pub(super) fn cover(&mut self, end: u64, fresh_from: Option<u64>) -> bool {
         if !self.known && fresh_from.is_some() {
             self.known = true;
@@ -55,26 +55,27 @@ impl Row {
         self.all_until.take_if(|until| *until <= end).is_some()
     }
 
-    /// The end of what is known to be applied.
+    /// The end of the updates that are known to be applied.
     pub(super) fn covered(&self) -> Option<u64> {
         self.known.then_some(self.covered)
     }
 
-    /// Ends a blind time, whatever is applied. True if there was one.
-    pub(super) fn see_again(&mut self) -> bool {
+    /// Ends the session's blind time. True if it was blind.
+    pub(super) fn end_blind(&mut self) -> bool {
         self.all_until.take().is_some()
     }
 
-    /// Another session with the number of one that has ended: what is between the last number of that one and its own first was
-    /// never used. Anything else is a late copy of what began this session.
-    fn begin_again(&mut self, first_update: u64, first_bypass: u64) {
-        if self.known && self.may_go() && self.covered < first_update {
+    /// Handles the start of a session that has the number of one that has ended. The numbers between the old
+    /// session's last update and the new session's first one were never used. If there are no such numbers, the
+    /// packet is a late copy of the one that began this session.
+    fn restart(&mut self, first_update: u64, first_bypass: u64) {
+        if self.known && self.is_removable() && self.covered < first_update {
             (self.covered, self.durable) = (first_update, first_update.max(self.durable));
             (self.fresh_from, self.bypass_next) = (Some(first_update), Some(first_bypass));
         }
     }
 
-    pub(super) fn may_go(&self) -> bool {
+    pub(super) fn is_removable(&self) -> bool {
         self.in_flight == 0 && self.all_until.is_none()
     }
 }
@@ -99,7 +100,7 @@ impl<S: Copy + Ord> Sessions<S> {
         self.clock.get_mut(&session)
     }
 
-    /// The row of a session, a new one if need be; `None` if all rows there may be are in use.
+    /// The row of a session, which is created if necessary. `None` if all rows are in use.
     pub(super) fn row(&mut self, session: S) -> Option<&mut Row> {
         if !self.clock.contains(&session) {
             self.insert(session, Row::default())?;
@@ -107,11 +108,11 @@ impl<S: Copy + Ord> Sessions<S> {
         self.clock.get_mut(&session)
     }
 
-    /// A session whose every packet passes here from now on. One that is there already is not new, unless its numbers begin above
-    /// all that is applied.
+    /// Adds a session of which every packet passes here from now on. A session that is already known is not new,
+    /// unless its numbers begin above all that are applied.
     pub(super) fn start(&mut self, session: S, first_update: u32, first_bypass: u32) {
         if let Some(row) = self.clock.get_mut(&session) {
-            return row.begin_again(first_update.into(), first_bypass.into());
+            return row.restart(first_update.into(), first_bypass.into());
         }
         let row = Row {
             known: true,
@@ -124,7 +125,7 @@ impl<S: Copy + Ord> Sessions<S> {
         self.insert(session, row);
     }
 
-    /// Sessions that are known, of these.
+    /// The sessions of this range that are known.
     pub(super) fn names(&self, names: std::ops::RangeInclusive<S>) -> Vec<S> {
         self.clock.keys(names)
     }
@@ -135,19 +136,20 @@ impl<S: Copy + Ord> Sessions<S> {
 
     fn insert(&mut self, session: S, row: Row) -> Option<()> {
         if self.clock.len() >= self.max {
-            self.clock.evict(Row::may_go)?;
+            self.clock.evict(Row::is_removable)?;
         }
         self.clock.insert(session, row);
         Some(())
     }
 
-    /// From where on updates are fresh in a session that is known by a server-ACK only: no client is further ahead.
+    /// The first fresh number of a session that is known only from a server-ACK up to `end`: no client is further
+    /// ahead.
     pub(super) fn fresh_after(&self, end: u64) -> u64 {
         end + u64::from(self.window)
     }
 
-    /// Notes a bypass. True if no copy of it can have passed before. Of a session whose bypasses are not known yet,
-    /// `learn` says whether this one tells their numbers.
+    /// Notes a bypass. True if no copy of it can have passed before. If the numbers of the session's bypasses are
+    /// not known, `learn` says whether to take them from this one.
     pub(super) fn first_sight(&mut self, session: S, seq: u32, learn: bool) -> bool {
         let (seq, window) = (u64::from(seq), u64::from(self.window));
         let Some(row) = self.clock.get_mut(&session) else { return false };

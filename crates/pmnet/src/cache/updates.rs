@@ -1,4 +1,4 @@
-//! Updates: they pass, become durable here, and are applied there.
+//! Updates in the read cache: they pass, become durable in the log, and are applied by the server.
 
 use smallvec::SmallVec;
 
@@ -6,28 +6,28 @@ use super::codec::Effect;
 use super::values::Weight;
 use super::{Cache, Id, KEYS_MAX, Key, Whole};
 
-/// An update that has passed and is not known to be applied.
+/// An update in flight: it has passed, and is not known to be applied.
 #[derive(Clone, Debug)]
 pub(super) struct Flight<V> {
     pub(super) keys: SmallVec<[Key; 1]>,
-    /// Whether its keys are those of a whole that it begins.
+    /// Set if the update is a first piece whose keys are those of the whole update.
     pub(super) begins: Option<Whole>,
-    /// Whether it sets its only key to a value that we may get.
+    /// Whether it sets its only key to a value that the cache can get.
     sets: bool,
     durable: bool,
-    /// What it sets, from when it is in the log until it serves. It lives no longer than what it belongs to, whatever
-    /// becomes of the log entry, and counts among the values that wait.
+    /// The value that it sets, from the time when the update is in the log until the value serves. It is dropped
+    /// with the flight, whatever happens to the log entry, and counts as a waiting value.
     value: Option<V>,
 }
 
-/// What a packet may change.
+/// The keys that a packet may change.
 #[derive(Clone, Debug)]
 pub(super) struct Change {
-    /// `None`: any key.
+    /// The keys; `None`: any key.
     pub(super) keys: Option<SmallVec<[Key; 1]>>,
-    /// Whether it sets its only key to a value that we may get.
+    /// Whether it sets its only key to a value that the cache can get.
     pub(super) sets: bool,
-    /// Whether the keys are those of a whole that it begins.
+    /// Set if the packet is a first piece whose keys are those of the whole update.
     pub(super) begins: Option<Whole>,
 }
 
@@ -38,7 +38,7 @@ impl Change {
     }
 }
 
-/// The keys of a request that an effect or a query names; `None` if any key may change.
+/// The keys in these ranges of a request; `None` if there are too many, so that any key may change.
 pub(super) fn keys_at(request: &[u8], ranges: &[std::ops::Range<usize>]) -> Option<SmallVec<[Key; 1]>> {
     if ranges.len() > KEYS_MAX {
         return None;
@@ -63,23 +63,24 @@ fn keys_of(request: &[u8], effect: &Effect) -> Option<SmallVec<[Key; 1]>> {
 }
 
 impl<S: Copy + Ord, V: Weight> Cache<S, V> {
-    /// A session that begins: the server has taken it, and none of its updates and bypasses, which are numbered from
-    /// these on, has been sent yet. Without this a session's updates are followed, but serve only later.
+    /// Adds a session that begins. The server has accepted it, and none of its updates and bypasses has been sent
+    /// yet; they are numbered from these numbers on. Updates of a session without this call are followed too, but
+    /// serve only later.
     pub fn session_started(&mut self, session: S, first_update: u32, first_bypass: u32) {
         if self.open {
             self.sessions.start(session, first_update, first_bypass);
         }
     }
 
-    /// An update passes towards the server. `effect` is what the codec says about `request`.
+    /// Handles an update that passes towards the server. `effect` is the codec's result for `request`.
     ///
-    /// From now on its keys miss, until it may serve itself. One that is known already changes nothing. Whether it goes
-    /// into the log does not matter: one that does not is never reported durable.
+    /// From now on the update's keys miss until its value may be served. An update that is already known changes
+    /// nothing. It does not matter whether the update is logged: if it is not, it is never reported as durable.
     pub fn update_seen(&mut self, id: Id<S>, request: &[u8], effect: &Effect) {
-        self.see(id, Change::of(request, effect));
+        self.observe(id, Change::of(request, effect));
     }
 
-    pub(super) fn see(&mut self, id: Id<S>, change: Change) {
+    pub(super) fn observe(&mut self, id: Id<S>, change: Change) {
         let Some(row) = self.sessions.row(id.session) else { return self.clear() };
         if row.covers(id.seq) || self.flights.contains_key(&id) {
             return;
@@ -101,14 +102,14 @@ impl<S: Copy + Ord, V: Weight> Cache<S, V> {
 
     fn begin_update(&mut self, key: &Key, writer: Option<Id<S>>) {
         self.values.remove(key);
-        if let Some(before) = self.busy.decides(key) {
+        if let Some(before) = self.busy.deciding_update(key) {
             self.drop_waiting(before);
         }
-        self.reads.forget_key(key);
+        self.reads.remove_key(key);
         self.busy.add_update(key, writer);
     }
 
-    /// What this update sets will never serve.
+    /// Drops the waiting value of an update, because it will never be served.
     fn drop_waiting(&mut self, id: Id<S>) {
         let Some(flight) = self.flights.get_mut(&id) else { return };
         if let (Some(value), Some(key)) = (flight.value.take(), flight.keys.first()) {
@@ -116,21 +117,22 @@ impl<S: Copy + Ord, V: Weight> Cache<S, V> {
         }
     }
 
-    /// An update that passes, or one too many to remember, may change any key until it is applied.
+    /// Notes that an update may change any key until it is applied, because of its request or because too many are
+    /// in flight.
     fn may_change_all(&mut self, id: Id<S>) {
         let began = self.sessions.get_mut(id.session).is_some_and(|row| row.blind_until(id.seq));
         self.blind += usize::from(began);
         self.drop_all();
     }
 
-    /// An update passes whose identity is that of one in flight, but whose bytes are others. Which of them the server
-    /// takes is not known: the keys of both stay stale until one is applied.
+    /// Handles an update that has the identity of one in flight but other bytes. It is not known which of them the
+    /// server applies, so the keys of both are stale until one is applied.
     pub fn update_conflicts(&mut self, id: Id<S>, request: &[u8], effect: &Effect) {
-        self.see_conflict(id, Change::of(request, effect));
+        self.observe_conflict(id, Change::of(request, effect));
     }
 
-    pub(super) fn see_conflict(&mut self, id: Id<S>, change: Change) {
-        self.see(id, change.clone());
+    pub(super) fn observe_conflict(&mut self, id: Id<S>, change: Change) {
+        self.observe(id, change.clone());
         self.drop_waiting(id);
         let Some(flight) = self.flights.get_mut(&id) else { return };
         (flight.sets, flight.begins) = (false, None);
@@ -144,15 +146,15 @@ impl<S: Copy + Ord, V: Weight> Cache<S, V> {
         keys.iter().for_each(|key| self.begin_update(key, None));
     }
 
-    /// Whether what an update sets is worth holding: it may serve once the log entry is fenced.
+    /// Whether the cache wants the update's value, because it may serve it once the log entry is fenced.
     pub fn wants_value(&self, id: Id<S>) -> bool {
         let Some(flight) = self.flights.get(&id) else { return false };
         let is_open = flight.sets && !flight.durable && flight.value.is_none();
         is_open && flight.keys.iter().any(|key| self.busy.ends_with(key, id))
     }
 
-    /// An update is in the log, and sets its key to `value`. Nothing of that is kept but for [`Self::wants_value`], or
-    /// if there is no room for it.
+    /// Notes that an update is in the log and sets its key to `value`. The value is stored only if
+    /// [`Self::wants_value`], and if there is room for it.
     pub fn update_logged(&mut self, id: Id<S>, value: V) {
         if !self.wants_value(id) {
             return;
@@ -164,28 +166,29 @@ impl<S: Copy + Ord, V: Weight> Cache<S, V> {
         }
     }
 
-    /// The log entry of an update is fenced.
+    /// Notes that the log entry of an update is fenced.
     ///
-    /// What it sets serves from when all updates of its session before it are durable, too: before that the server might
-    /// never apply it (T1, T3). An update that is unknown, or known to be applied, changes nothing.
+    /// The value is served when all earlier updates of the session are durable, too. Before that the server might
+    /// never apply the update (T1, T3). An update that is unknown, or known to be applied, changes nothing.
     pub fn update_durable(&mut self, id: Id<S>) {
         let Some(flight) = self.flights.get_mut(&id).filter(|flight| !flight.durable) else { return };
         flight.durable = true;
         self.advance(id.session);
     }
 
-    /// Gives up the values of which this is true.
-    pub fn give_up(&mut self, goes: impl Fn(&V) -> bool) {
-        self.values.remove_if(&goes);
+    /// Drops the values that satisfy `condition`.
+    pub fn drop_values(&mut self, condition: impl Fn(&V) -> bool) {
+        self.values.remove_if(&condition);
         for flight in self.flights.values_mut() {
-            if let (Some(value), Some(key)) = (flight.value.take_if(|value| goes(value)), flight.keys.first())
+            if let (Some(value), Some(key)) =
+                (flight.value.take_if(|value| condition(value)), flight.keys.first())
             {
                 self.values.end_waiting(key, &value);
             }
         }
     }
 
-    /// Moves the end of what is durable without gaps, and lets the updates below it serve.
+    /// Advances the end of the durable updates without a gap, and lets the updates below it serve.
     fn advance(&mut self, session: S) {
         let Some(row) = self.sessions.get_mut(session) else { return };
         loop {
@@ -202,10 +205,10 @@ impl<S: Copy + Ord, V: Weight> Cache<S, V> {
         }
     }
 
-    /// A server-ACK passes: every update of the session up to `seq` is applied (T2, T6).
+    /// Handles a server-ACK that passes: every update of the session up to `seq` is applied (T2, T6).
     ///
-    /// If it covers updates that have not passed here since the cache began, these have changed keys unseen, and
-    /// everything that was kept is dropped.
+    /// If it covers updates that have not passed here since the cache began, these have changed keys unseen, so all
+    /// values are dropped.
     pub fn server_ack(&mut self, session: S, seq: u32) {
         let end = u64::from(seq) + 1;
         let fresh_from = self.open.then(|| self.sessions.fresh_after(end));
@@ -216,46 +219,46 @@ impl<S: Copy + Ord, V: Weight> Cache<S, V> {
         }
         let ended = row.cover(end, fresh_from);
         self.blind -= usize::from(ended);
-        let landed = self.land(session, seq);
+        let landed = self.end_flights(session, seq);
         if covered.is_none_or(|covered| u64::from(landed) != end - covered) {
             self.drop_all();
         }
         self.advance(session);
     }
 
-    /// Gives up a session. The caller vouches that none of its updates that are not applied ever will be: its client
-    /// is gone, and no log has them.
+    /// Removes a session's updates in flight. The caller guarantees that those that are not applied never will be,
+    /// because the client is gone and no log has them.
     pub fn session_gone(&mut self, session: S) {
         let Some(row) = self.sessions.get_mut(session) else { return };
-        let ended = row.see_again();
+        let ended = row.end_blind();
         self.blind -= usize::from(ended);
-        self.land(session, u32::MAX);
+        self.end_flights(session, u32::MAX);
         self.drop_all();
     }
 
-    /// Gives up sessions with all that is known of them, as others with these names may begin. The caller vouches as for
-    /// [`Self::session_gone`].
-    pub fn forget_sessions(&mut self, names: std::ops::RangeInclusive<S>) {
+    /// Removes sessions and everything about them, because other sessions with their names may begin. The caller
+    /// gives the guarantee of [`Self::session_gone`].
+    pub fn remove_sessions(&mut self, names: std::ops::RangeInclusive<S>) {
         for session in self.sessions.names(names) {
             let reads: Vec<Id<S>> = self.reads.of(session);
             reads.into_iter().for_each(|id| drop(self.reads.remove(id)));
             let all = Id { session, seq: 0 }..=Id { session, seq: u32::MAX };
             let touching: Vec<Id<S>> = self.touching.range(all).map(|(id, _)| *id).collect();
-            touching.into_iter().for_each(|id| self.forget_touching(id));
-            if self.sessions.get(session).is_some_and(|row| !row.may_go()) {
+            touching.into_iter().for_each(|id| self.remove_touching(id));
+            if self.sessions.get(session).is_some_and(|row| !row.is_removable()) {
                 self.session_gone(session);
             }
             self.sessions.remove(session);
         }
     }
 
-    /// Ends the flights of a session up to a number; returns how many there were.
-    fn land(&mut self, session: S, last: u32) -> u32 {
+    /// Ends the flights of a session up to a number, and returns how many there were.
+    fn end_flights(&mut self, session: S, last: u32) -> u32 {
         let range = Id { session, seq: 0 }..=Id { session, seq: last };
         let mut landed = 0;
         while let Some((&id, _)) = self.flights.range(range.clone()).next() {
             self.drop_waiting(id);
-            let flight = self.flights.remove(&id).expect("it was found");
+            let flight = self.flights.remove(&id).expect("the flight was found");
             flight.keys.iter().for_each(|key| self.busy.remove_update(key));
             landed += 1;
         }

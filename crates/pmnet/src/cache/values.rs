@@ -1,11 +1,11 @@
-//! Values that are served, and those that wait until they may be: bounded in number and bytes.
+//! Values that are served, and values that wait until they may be served. Both are limited in number and bytes.
 
 use super::Key;
 use super::clock::Clock;
 
-/// What holding a value costs.
+/// How much memory a value takes.
 pub trait Weight {
-    /// Bytes held: of a value that stays where its packet landed, those of the packet's frames.
+    /// Bytes of memory. A value that is stored by reference takes the bytes of its packet's frames.
     fn bytes(&self) -> usize;
 }
 
@@ -26,9 +26,9 @@ pub(super) struct Values<V> {
     clock: Clock<Key, V>,
     entries_max: usize,
     bytes_max: usize,
-    /// Bytes of the values that are served.
+    /// Bytes of the values that are served, with their keys.
     bytes: usize,
-    /// Bytes of the values that wait, which are held by what they wait for.
+    /// Bytes of the waiting values, with their keys. Their owners are the updates that they belong to.
     waiting: usize,
 }
 
@@ -41,7 +41,7 @@ impl<V: Weight> Values<V> {
         self.clock.len()
     }
 
-    /// Bytes of all values, those that wait included.
+    /// Bytes of all values, including the waiting ones.
     pub(super) fn bytes(&self) -> usize {
         self.bytes + self.waiting
     }
@@ -54,7 +54,7 @@ impl<V: Weight> Values<V> {
         self.clock.get_mut(key).map(|value| &*value)
     }
 
-    /// Holds a value in place of the key's former one. One that is too long on its own is not held.
+    /// Stores a value and replaces the key's old value. A value that exceeds the limit alone is not stored.
     pub(super) fn insert(&mut self, key: Key, value: V) {
         self.remove(&key);
         let bytes = weight(&key, &value);
@@ -64,7 +64,7 @@ impl<V: Weight> Values<V> {
         }
     }
 
-    /// Makes room for a value that waits; false if there is none.
+    /// Makes room for a waiting value. False if there is no room.
     pub(super) fn begin_waiting(&mut self, key: &Key, value: &V) -> bool {
         let bytes = weight(key, value);
         let has_room = self.make_room(usize::MAX, bytes);
@@ -72,12 +72,12 @@ impl<V: Weight> Values<V> {
         has_room
     }
 
-    /// A value waits no longer, whether it is served now or dropped.
+    /// Ends the wait of a value, which is now served or dropped.
     pub(super) fn end_waiting(&mut self, key: &Key, value: &V) {
         self.waiting -= weight(key, value);
     }
 
-    /// Gives up values until there are fewer than `entries_max`, and room for so many bytes; false if that cannot be.
+    /// Evicts values until there are fewer than `entries_max`, and room for `bytes`. False if that is impossible.
     fn make_room(&mut self, entries_max: usize, bytes: usize) -> bool {
         if bytes > self.bytes_max.saturating_sub(self.waiting) {
             return false;
@@ -89,9 +89,9 @@ impl<V: Weight> Values<V> {
         true
     }
 
-    /// Gives up the values of which this is true.
-    pub(super) fn remove_if(&mut self, goes: impl Fn(&V) -> bool) {
-        for (key, value) in self.clock.remove_if(goes) {
+    /// Drops the values that satisfy `condition`.
+    pub(super) fn remove_if(&mut self, condition: impl Fn(&V) -> bool) {
+        for (key, value) in self.clock.remove_if(condition) {
             self.bytes -= weight(&key, &value);
         }
     }

@@ -1,55 +1,55 @@
-//! The bypass that waits for its response: one at a time.
+//! The bypass that waits for its response. A client has one bypass at a time.
 
 use super::config::RequestId;
 use super::incoming::{Incoming, Place, Range, Whole};
 use landfall_net::Instant;
 use std::time::Duration;
 
-/// While a response stalls, so many requests for what is missing go out before the bypass is sent again, too: the server may
+/// Number of requests for missing pieces of a stalled response, after which the bypass is sent again. The server may
 /// have restarted.
 const STALLS_MAX: u32 = 3;
 
-/// What a piece of a response came to.
+/// Result of adding a piece of a response.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Progress {
-    /// It was of no use.
+    /// The piece was not needed.
     None,
-    /// These are to be asked for.
+    /// More pieces are needed. These ranges are to be requested.
     More(Vec<Range>),
-    /// This is the response; true if the server keeps it until it hears that it is here.
+    /// The response is complete. True if the server keeps it until the client confirms its arrival.
     Whole(Vec<u8>, bool),
 }
 
-/// What is to be done when nothing has come for too long.
+/// What to do after a timeout.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Expired {
-    /// How often the bypass was sent again before; none while its response only stalls.
+    /// How often the bypass was sent again before. `None` while only its response stalls.
     pub(super) repeats: Option<u32>,
-    /// To be asked for.
+    /// The ranges to request.
     pub(super) missing: Vec<Range>,
 }
 
-/// A bypass under way.
+/// A bypass in flight.
 #[derive(Debug)]
 pub(super) struct Bypass {
     pub(super) id: RequestId,
     pub(super) seq: u32,
     packets: Vec<Vec<u8>>,
-    /// The packet to be sent next; none beyond the last.
+    /// Index of the next packet to send; the number of packets if all are sent.
     at: usize,
-    /// Times that all packets have been sent.
+    /// How often all packets have been sent.
     sent: u32,
     sent_at: Instant,
     deadline: Option<Instant>,
     incoming: Option<Incoming>,
-    /// Times that nothing has come of a response that had begun.
+    /// Number of timeouts since the last piece of a response that has begun.
     stalls: u32,
-    /// Whether its round trip was measured.
+    /// Whether the round trip of the bypass was measured.
     measured: bool,
 }
 
 impl Bypass {
-    /// To be sent at once.
+    /// A bypass to be sent at once.
     pub(super) fn new(id: RequestId, seq: u32, packets: Vec<Vec<u8>>, now: Instant) -> Self {
         let (incoming, deadline) = (None, None);
         Self {
@@ -66,7 +66,7 @@ impl Bypass {
         }
     }
 
-    /// The next packet; the timeout runs from the last one.
+    /// The next packet to send. The timeout starts with the last packet.
     pub(super) fn send(&mut self, now: Instant, timeout: impl Fn(u32) -> Duration) -> Option<&[u8]> {
         let packet = self.packets.get(self.at)?;
         self.at += 1;
@@ -78,19 +78,19 @@ impl Bypass {
         Some(packet)
     }
 
-    /// Whether packets that are sent now are sent again.
+    /// Whether packets that are sent now have been sent before.
     pub(super) fn repeats(&self) -> bool {
         self.sent > 0
     }
 
-    /// All packets are to be sent again, with the same number.
+    /// Sends all packets again, with the same number.
     pub(super) fn again(&mut self) {
         if self.sent > 0 {
             (self.at, self.deadline) = (0, None);
         }
     }
 
-    /// If the timeout has passed: sends again, or asks for what is missing of a response that has begun.
+    /// After a timeout: sends the bypass again, or returns the missing ranges of a response that has begun.
     pub(super) fn expire(&mut self, now: Instant, timeout: impl Fn(u32) -> Duration) -> Option<Expired> {
         self.deadline.filter(|deadline| *deadline <= now)?;
         let missing = self.incoming.as_mut().map(Incoming::missing).unwrap_or_default();
@@ -107,13 +107,13 @@ impl Bypass {
         self.deadline
     }
 
-    /// When it was sent, if that was once; told once, when the response begins.
+    /// When the bypass was sent, if it was sent only once. Returned once, when the response begins.
     pub(super) fn sent_once_at(&mut self) -> Option<Instant> {
         let first = !std::mem::replace(&mut self.measured, true);
         (first && self.sent == 1 && self.deadline.is_some()).then_some(self.sent_at)
     }
 
-    /// When the window that begins at an offset was asked for, if its answer tells how long that takes.
+    /// When the window that begins at an offset was requested, if this piece measures its round trip.
     pub(super) fn window_asked_at(&mut self, place: &Place) -> Option<Instant> {
         let incoming = self.incoming.as_mut().filter(|incoming| incoming.whole() == place.whole)?;
         incoming.asked_at(place.offset)
@@ -124,10 +124,10 @@ impl Bypass {
         self.incoming.as_ref().map(Incoming::whole)
     }
 
-    /// Takes a piece of the response.
+    /// Adds a piece of the response.
     ///
-    /// A server that has restarted may execute a bypass again and answer otherwise: pieces are of one response only if
-    /// they bear one check, and together they must match it.
+    /// A server that has restarted may execute a bypass again, with another response. So pieces belong to one
+    /// response only if they carry the same check, and the whole response must match that check.
     pub(super) fn piece(
         &mut self,
         place: Place,
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_of_two_executions_are_never_put_together() {
+    fn pieces_of_two_executions_are_never_combined() {
         let (first, second) = (pieces(&[1; 90]), pieces(&[2; 90]));
         let mut bypass = bypass();
         let mut take =
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn the_timeout_runs_from_the_last_packet() {
+    fn the_timeout_starts_with_the_last_packet() {
         let mut bypass = bypass();
         let later = Instant::default() + WAIT;
         assert!(bypass.send(Instant::default(), |_| WAIT).is_some());
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_response_that_stalls_is_asked_for_before_the_bypass_is_sent_again() {
+    fn a_stalled_response_is_requested_before_the_bypass_is_sent_again() {
         let mut bypass = bypass();
         let mut now = Instant::default();
         while bypass.send(now, |_| WAIT).is_some() {}

@@ -1,31 +1,31 @@
-//! What a client is told, what it tells, and what it counts.
+//! A client's configuration, its events, errors and statistics.
 
 use crate::wire::{Refusal, Role};
 use std::time::Duration;
 
-/// How a client behaves.
+/// Configuration of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientConfig {
-    /// Devices in the chain to the server, numbered from 0. With none, only the server completes updates. See
-    /// [`super::Client::set_chain`] for others.
+    /// Number of devices in the chain to the server. They are numbered from 0. Without devices, only the server
+    /// completes updates. [`super::Client::set_chain`] sets other numbers.
     pub devices: u8,
-    /// Most update packets under way: sent and not acknowledged.
+    /// Most update packets in flight: sent and not acknowledged.
     pub window: u16,
     /// Largest IP packet of the path, bytes.
     pub mtu: u16,
     /// Whether packets travel over IPv6, whose headers are longer.
     pub ipv6: bool,
-    /// Nothing is sent again earlier than this.
+    /// Shortest timeout before a packet is sent again.
     pub timeout_min: Duration,
-    /// Repetitions of one packet are never further apart.
+    /// Longest timeout before a packet is sent again.
     pub timeout_max: Duration,
     /// The timeout until enough round trips have been measured.
     pub timeout_start: Duration,
-    /// Longest response, bytes: of a longer one [`Event::ResponseTooLong`] tells instead.
+    /// Bytes of the longest response that is accepted. A longer one is reported by [`Event::ResponseTooLong`].
     pub response_bytes_max: u32,
-    /// Without any answer for so long, while one is waited for, the session has failed.
+    /// If an answer is awaited and nothing arrives for this time, the session fails.
     pub give_up: Duration,
-    /// Most requests that have been given and whose end has not been fetched; at most 65536 count.
+    /// Most requests whose result has not been fetched, at most 65536.
     pub requests_max: usize,
 }
 
@@ -46,16 +46,16 @@ impl Default for ClientConfig {
     }
 }
 
-/// A request of one client: they count up from 0 in the order in which they were given.
+/// Identifies a request of one client. The numbers count up from 0 in the order of the requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RequestId(pub u64);
 
-/// Who made an update durable.
+/// How an update became durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CompletedBy {
-    /// Every device of the chain has it in its log.
+    /// Every device of the chain has the update in its log.
     Devices,
-    /// The server has committed it.
+    /// The server has committed the update.
     Server,
 }
 
@@ -63,21 +63,21 @@ pub enum CompletedBy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Failure {
-    /// Nobody answered for [`ClientConfig::give_up`].
+    /// Nothing was received for [`ClientConfig::give_up`].
     NoAnswer,
 }
 
-/// What has happened.
+/// What has happened in a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
-    /// The server has taken the session.
+    /// The server has accepted the session.
     Started,
-    /// This update is durable, and so is every one before it.
+    /// An update and every update before it are durable.
     Complete {
         /// The update.
         id: RequestId,
-        /// Who has it.
+        /// How the update became durable.
         by: CompletedBy,
     },
     /// The response to a bypass.
@@ -89,7 +89,7 @@ pub enum Event {
         /// Whether it comes from a device's cache instead of the server.
         from_cache: bool,
     },
-    /// A bypass was executed, and its response is longer than is taken.
+    /// A bypass was executed, but its response is too long.
     ResponseTooLong {
         /// The bypass.
         id: RequestId,
@@ -98,40 +98,41 @@ pub enum Event {
         /// [`ClientConfig::response_bytes_max`].
         max: usize,
     },
-    /// Everything is applied and the session has ended.
+    /// Every update is applied, and the session has ended.
     Ended,
-    /// The server does not take the session. `InUse`, `NoRoom`: [`Client::restart`](super::Client::restart).
-    /// `Unknown`: the server has lost the session, which is over; what was not reported is unknown. `Behind`: it has lost
-    /// updates that it had confirmed; the session is over until an operator has reconciled it.
+    /// The server refuses the session. `InUse`, `NoRoom`: call [`Client::restart`](super::Client::restart).
+    /// `Unknown`: the server has lost the session, which is over; the outcome of requests without a result is
+    /// unknown. `Behind`: the server has lost confirmed updates; the session is over until an operator has
+    /// reconciled it.
     Refused(Refusal),
-    /// The session is over; what was not reported complete may be applied or not.
+    /// The session has failed and is over. Updates that were not reported as complete may be applied or not.
     Failed(Failure),
-    /// The server answers with another incarnation than before. A hint: old packets may make it appear twice.
+    /// The server answers with a new incarnation. This is a hint: late packets may make a restart appear twice.
     ServerRestarted {
-        /// The new one.
+        /// The new incarnation.
         incarnation: u64,
     },
     /// An answer to [`Client::heartbeat`](super::Client::heartbeat).
     Alive {
-        /// Who answers.
+        /// Role of the answering party.
         role: Role,
-        /// The answerer's number, for devices.
+        /// Device number of the answering party, if it is a device.
         number: u8,
-        /// True if it takes no updates into its log.
+        /// True if the device takes no updates into its log.
         declines: bool,
-        /// The answerer's.
+        /// Incarnation of the answering party.
         incarnation: u64,
     },
 }
 
-/// Why a request was not taken. Blame: the caller, but for `Full`.
+/// Why a request was not accepted. Blame: the caller, except for `Full`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {
-    /// As many requests as may wait do: fetch events and try again.
-    #[error("as many requests wait as may")]
+    /// The limit of waiting requests is reached. Fetch events and try again.
+    #[error("too many requests wait for their results")]
     Full,
-    /// More fragments than a request may have.
+    /// The request needs more fragments than a request may have.
     #[error(
         "a request of {len} bytes is longer than the {max} that fit into its fragments; write less at once"
     )]
@@ -144,44 +145,44 @@ pub enum ClientError {
     /// The session has been ended, or has failed.
     #[error("the session has ended")]
     Ended,
-    /// The session has no numbers left: end it and start another.
+    /// The session has no numbers left. End it and begin another one.
     #[error("the session has used all its numbers")]
     Exhausted,
 }
 
-/// What a client has counted since its beginning.
+/// Counters of a client since it was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClientStats {
     /// Datagrams sent for the first time.
     pub sent: u64,
     /// Datagrams sent again.
     pub sent_again: u64,
-    /// Devices' acknowledgements that were news.
+    /// Acknowledgements of devices that were new.
     pub acks: u64,
-    /// Devices' acknowledgements that were not.
+    /// Acknowledgements of devices that had arrived before.
     pub acks_again: u64,
-    /// Server-ACKs that were news.
+    /// Server-ACKs that confirmed new updates.
     pub server_acks: u64,
-    /// Packets whose timeout passed.
+    /// Packets whose timeout has expired.
     pub timeouts: u64,
-    /// Retransmission requests.
+    /// Retransmission requests that were received.
     pub retransmit_requests: u64,
-    /// Recover requests.
+    /// Recover requests that were received.
     pub recovers: u64,
-    /// Updates reported complete.
+    /// Updates that were reported as complete.
     pub complete: u64,
-    /// Responses reported.
+    /// Responses that were reported.
     pub responses: u64,
-    /// Requests for windows of long responses, or for missing pieces, and reminders of what was confirmed.
+    /// Requests for pieces of responses, and *confirmed* packets, that were sent.
     pub response_requests: u64,
-    /// Times that the lease had run out, so that the server was asked whether the session is still there.
+    /// How often the lease had expired, so that the server was asked whether the session still exists.
     pub lapses: u64,
-    /// Datagrams that were malformed, of another session, or of no use.
+    /// Datagrams that were malformed, of another session, or not needed.
     pub ignored: u64,
-    /// Median of the last round trips of updates.
+    /// Median of the latest round trips of updates.
     pub rtt_p50: Duration,
-    /// Their 99th percentile.
+    /// 99th percentile of the latest round trips of updates.
     pub rtt_p99: Duration,
-    /// After this an update is sent again for the first time.
+    /// Current timeout before an update is sent again for the first time.
     pub timeout: Duration,
 }

@@ -1,34 +1,34 @@
-//! A response in pieces, on its way: window by window, as the client asks for it.
+//! Reassembly of a response that arrives in pieces, and the requests for its next windows.
 //!
-//! How: `docs/format/pmnet.md`, "Long responses".
+//! Protocol: `docs/format/pmnet.md`, "Long responses".
 
 use crate::pieces::{RESPONSE_WINDOW_MAX, check};
 use crate::wire::{Fragment, Part, RESPONSE_WINDOW};
 use landfall_net::Instant;
 use std::collections::BTreeMap;
 
-/// Fewest packets of a window.
+/// Fewest packets in a window.
 const WINDOW_MIN: usize = 8;
-/// Packets that a window grows by, with each that arrives without loss.
+/// Packets by which the window grows with each request.
 const WINDOW_STEP: usize = 8;
-/// Pieces behind a gap after which it is taken for a loss.
+/// Number of pieces behind a gap after which the gap counts as a loss.
 const EARLY_MAX: usize = 8;
-/// Gaps that are asked for at once.
+/// Most gaps that are requested at once.
 const GAPS_MAX: usize = 16;
 
-/// Bytes of a response to be asked for.
+/// A byte range of a response.
 pub(super) type Range = core::ops::Range<usize>;
 
-/// Where a piece lies, and in which response.
+/// Position of a piece, and the response that it belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) offset: usize,
     pub(super) whole: Whole,
-    /// Whether the server waits for requests.
+    /// Whether the server sends more only on request.
     pub(super) in_windows: bool,
 }
 
-/// What the pieces of one response have in common.
+/// The values that all pieces of one response share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Whole {
     pub(super) total: usize,
@@ -41,7 +41,8 @@ impl Place {
         Self { offset: part.offset as usize, whole, in_windows: true }
     }
 
-    /// All fragments but the last are of one length. `None` if they do not make a whole.
+    /// The place of a fragment. All fragments but the last have one length. `None` if the fragment does not fit the
+    /// total.
     pub(super) fn of_fragment(fragment: Fragment, check: u32, len: usize) -> Option<Self> {
         let total = fragment.total as usize;
         let is_last = fragment.index + 1 == fragment.count;
@@ -51,29 +52,29 @@ impl Place {
     }
 }
 
-/// What has arrived of a response.
+/// The pieces of a response that have arrived.
 #[derive(Debug)]
 pub(super) struct Incoming {
     whole: Whole,
     in_windows: bool,
-    /// Everything up to the first gap.
+    /// The bytes before the first gap.
     bytes: Vec<u8>,
-    /// Pieces behind it, by offset.
+    /// The pieces behind the first gap, by offset.
     early: BTreeMap<usize, Vec<u8>>,
-    /// Everything in front of this has been sent once, or asked for.
+    /// The bytes before this offset have been sent by the server once, or have been requested.
     asked: usize,
-    /// Bytes of the longest piece.
+    /// Length of the longest piece.
     piece: usize,
-    /// Packets that may be under way.
+    /// Most packets in flight.
     window: usize,
-    /// The gap that was asked for last because of what came behind it.
+    /// The last gap that was requested because of pieces behind it.
     repaired: Option<usize>,
-    /// A window whose first piece is waited for, and since when.
+    /// A requested window whose first piece is awaited, and when it was requested.
     timed: Option<(usize, Instant)>,
 }
 
 impl Incoming {
-    /// With the first piece.
+    /// A response of which the first piece arrives.
     pub(super) fn new(place: Place, len: usize) -> Self {
         let asked = if place.in_windows { len * RESPONSE_WINDOW } else { place.whole.total };
         Self {
@@ -93,7 +94,7 @@ impl Incoming {
         self.whole
     }
 
-    /// When the window that begins here was asked for, once and for the first time.
+    /// When the window that begins at `offset` was requested. Returned once.
     pub(super) fn asked_at(&mut self, offset: usize) -> Option<Instant> {
         self.timed.take_if(|(first, _)| *first == offset).map(|(_, at)| at)
     }
@@ -102,9 +103,9 @@ impl Incoming {
         self.in_windows
     }
 
-    /// Takes a piece; false if it is of no use.
+    /// Adds a piece. False if it is not needed.
     pub(super) fn add(&mut self, offset: usize, piece: &[u8]) -> bool {
-        // The last piece may come first, and is shorter.
+        // The last piece may arrive first, and is shorter.
         self.piece = self.piece.max(piece.len());
         self.in_windows |= self.whole.total > self.piece * RESPONSE_WINDOW;
         let reach = self.bytes.len() + 2 * RESPONSE_WINDOW_MAX * self.piece;
@@ -121,7 +122,7 @@ impl Incoming {
         true
     }
 
-    /// What was early and is next goes behind the rest.
+    /// Appends the early pieces that have become next.
     fn join(&mut self) {
         while let Some((at, piece)) = self.early.pop_first() {
             if at > self.bytes.len() {
@@ -132,7 +133,7 @@ impl Incoming {
         }
     }
 
-    /// What to ask for now: a gap that others have passed, and the next window.
+    /// The ranges to request now: a gap that counts as a loss, and the next window.
     pub(super) fn wants(&mut self, now: Instant) -> Vec<Range> {
         let mut wants = Vec::new();
         let first = self.bytes.len();
@@ -152,7 +153,7 @@ impl Incoming {
         wants
     }
 
-    /// Nothing has come for too long: what is missing of what was asked for.
+    /// The missing ranges among those that were requested, after a timeout.
     pub(super) fn missing(&mut self) -> Vec<Range> {
         self.timed = None;
         self.window = (self.window / 2).max(WINDOW_MIN);
@@ -167,19 +168,19 @@ impl Incoming {
             }
             from = at + piece.len();
         }
-        // With more gaps than that, what lies between them comes once more.
+        // If there are more gaps, the ranges between them are requested again, too.
         if self.asked > from {
             missing.push(from..self.asked);
         }
         missing
     }
 
-    /// Whether all of it is here.
+    /// Whether the response is complete.
     pub(super) fn is_whole(&self) -> bool {
         self.bytes.len() == self.whole.total
     }
 
-    /// The response; `None` if it is not the one that its pieces belong to.
+    /// The response; `None` if it does not match its check.
     pub(super) fn into_bytes(self) -> Option<Vec<u8>> {
         (check(&self.bytes) == self.whole.check).then_some(self.bytes)
     }
@@ -205,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_response_is_asked_for_window_by_window_until_it_is_whole() {
+    fn a_response_is_requested_window_by_window_until_it_is_complete() {
         let whole = bytes(1000);
         let mut incoming = Incoming::new(place(&whole, 0), PIECE);
         let mut wants = VecDeque::new();
@@ -224,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_is_asked_for_behind_others_and_after_a_while() {
+    fn lost_pieces_are_requested_when_later_ones_arrive_or_after_a_timeout() {
         let whole = bytes(RESPONSE_WINDOW);
         let mut incoming = Incoming::new(place(&whole, 0), PIECE);
         let mut asked = Vec::new();
@@ -236,13 +237,13 @@ mod tests {
         assert_eq!(incoming.missing(), [20..40, 310..317]);
         for at in [20, 30, 310] {
             assert!(incoming.add(at, &whole[at..(at + PIECE).min(whole.len())]));
-            assert!(!incoming.add(at, &whole[at..(at + PIECE).min(whole.len())]), "it is there");
+            assert!(!incoming.add(at, &whole[at..(at + PIECE).min(whole.len())]), "it has arrived before");
         }
         assert_eq!(incoming.into_bytes(), Some(whole));
     }
 
     #[test]
-    fn fragments_have_their_place_also_when_the_last_comes_first() {
+    fn fragments_have_the_right_place_even_if_the_last_arrives_first() {
         let of = |index, len| {
             Place::of_fragment(Fragment { index, count: 3, total: 25 }, 1, len).map(|place| place.offset)
         };
@@ -251,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_far_ahead_or_beyond_the_end_is_not_taken() {
+    fn pieces_far_ahead_or_beyond_the_end_are_rejected() {
         let whole = bytes(10_000);
         let mut incoming = Incoming::new(place(&whole, 0), PIECE);
         assert!(!incoming.add(3 * RESPONSE_WINDOW_MAX * PIECE, &[1; PIECE]));

@@ -1,11 +1,11 @@
-//! A client's session: its updates complete in order, its bypasses see them.
+//! A client's session. Its updates complete in order, and its bypasses see all earlier updates.
 //!
-//! What a client does: `docs/format/pmnet.md`, "The client". A [`Client`] is one session with one server. It is told the
-//! time and what arrives, and asked for what is to be sent and what has happened:
+//! What a client does: `docs/format/pmnet.md`, "The client". A [`Client`] is one session with one server. The caller
+//! passes the time, requests and datagrams to it, and asks it for datagrams to send and for events:
 //!
-//! 1. [`Client::handle_datagram`], [`Client::handle_timeout`], [`Client::update`], [`Client::bypass`];
-//! 2. then [`Client::poll_transmit`] and [`Client::poll_event`], each until it returns `None`;
-//! 3. then wait, no longer than until [`Client::next_timeout`].
+//! 1. [`Client::handle_datagram`], [`Client::handle_timeout`], [`Client::update`], [`Client::bypass`].
+//! 2. [`Client::poll_transmit`] and [`Client::poll_event`], each until it returns `None`.
+//! 3. Wait, at most until [`Client::next_timeout`].
 
 mod bypass;
 mod config;
@@ -31,25 +31,26 @@ use std::time::Duration;
 pub use updates::Devices;
 use updates::Updates;
 
-/// Beyond this number a session should be ended and followed by another.
+/// A session that has used more numbers than this should be ended and followed by another one.
 const ENOUGH: u32 = 1 << 30;
-/// Most requests that wait, whatever the configuration says: their packets fit into the numbers of any session.
+/// Upper limit of [`ClientConfig::requests_max`]. The packets of this many requests fit into the numbers of any
+/// session.
 const REQUESTS_MAX: usize = 1 << 16;
-/// Most answers to heartbeats that wait to be fetched, and heartbeats that wait for answers.
+/// Most replies to heartbeats that wait to be fetched, and most heartbeats that wait for replies.
 const HEARTBEATS_MAX: usize = 64;
 
-/// Where the session is in its life.
+/// Phase of the session's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// A session start is under way.
+    /// A session start is in flight.
     Starting,
-    /// It was refused; another draw may follow.
+    /// The session was refused. [`Client::restart`] may follow.
     Refused,
-    /// Requests are under way.
+    /// The session is open for requests.
     Open,
-    /// A session end is under way.
+    /// A session end is in flight.
     Ending,
-    /// Ended, or failed.
+    /// The session has ended or failed.
     Over,
 }
 
@@ -59,7 +60,7 @@ enum RequestKind {
     Bypass,
 }
 
-/// A request that has no number yet.
+/// A request without a sequence number.
 #[derive(Debug)]
 struct Waiting {
     id: RequestId,
@@ -67,54 +68,54 @@ struct Waiting {
     request: Vec<u8>,
 }
 
-/// One session with a server. See the [module](self) for how to drive it.
+/// One session with a server. The [module](self) describes how to drive it.
 #[derive(Debug)]
 pub struct Client {
     config: ClientConfig,
     sizes: Sizes,
-    /// The latest time that was told.
+    /// The latest time that the client knows.
     now: Instant,
     session: u16,
     nonce: u64,
     phase: Phase,
-    /// The end was asked for.
+    /// Whether [`Client::end`] was called.
     ending: bool,
     control: Control,
     lease: Lease,
-    /// The server's.
+    /// The server's incarnation.
     incarnation: Option<u64>,
     next_id: u64,
     next_bypass: u32,
     queue: VecDeque<Waiting>,
-    /// Packets of the updates in the queue, and bypasses in it.
+    /// Number of update packets and of bypasses in the queue.
     queued: (u64, u64),
     updates: Updates,
-    /// Devices that must acknowledge.
+    /// The devices that must acknowledge updates.
     chain: Devices,
     bypass: Option<Bypass>,
-    /// Requests for pieces of responses, to be sent.
+    /// Response requests and *confirmed* packets to be sent.
     wanted: VecDeque<Vec<u8>>,
-    /// Nothing more is numbered: what has been answered is to be taken first.
+    /// While true, no request gets a number, because the application first processes the responses that it has.
     held: bool,
     events: VecDeque<Event>,
-    /// Answers to heartbeats among the events.
+    /// Number of replies to heartbeats among the events.
     alive_events: usize,
-    /// Nonces of heartbeats to be sent, and of those that were.
+    /// Nonces of heartbeats to be sent, and of heartbeats that were sent.
     heartbeats: VecDeque<u64>,
     asked: VecDeque<u64>,
     trips: RoundTrips,
     bypass_trips: RoundTrips,
-    /// The newest update is sent again then, and after how long the next time, if devices have everything and the
-    /// server says nothing.
+    /// When the newest update is sent again because the devices have every update and the server says nothing, and
+    /// the pause after that.
     probe: Option<Instant>,
     probe_pause: Duration,
-    /// Since then nobody has answered.
+    /// When the last packet was received.
     quiet_since: Instant,
     stats: ClientStats,
 }
 
 impl Client {
-    /// A session that begins with a session start. Its number and nonce are the caller's random draw.
+    /// A session that begins with a session start. The caller draws its number and nonce at random.
     pub fn new(config: ClientConfig, session: u16, nonce: u64, now: Instant) -> Self {
         let chain = Devices::first(config.devices);
         Self {
@@ -150,18 +151,18 @@ impl Client {
         }
     }
 
-    /// Another draw of number and nonce, after [`Event::Refused`] to the start. Requests that wait go with it. Changes
-    /// nothing otherwise.
+    /// Starts again with another number and nonce after [`Event::Refused`]. Waiting requests are kept. Otherwise,
+    /// nothing is changed.
     pub fn restart(&mut self, session: u16, nonce: u64, now: Instant) {
-        self.tell(now);
+        self.advance_clock(now);
         if self.phase == Phase::Refused {
             (self.session, self.nonce) = (session, nonce);
-            self.lease_anew();
+            self.reset_lease();
             (self.phase, self.control, self.quiet_since) = (Phase::Starting, Control::due(), now);
         }
     }
 
-    /// Queues an update. [`Event::Complete`] follows.
+    /// Queues an update. [`Event::Complete`] reports its completion.
     ///
     /// # Errors
     /// [`ClientError`]; nothing is queued then.
@@ -175,8 +176,8 @@ impl Client {
         Ok(self.queue(RequestKind::Update, request))
     }
 
-    /// Queues a bypass: it sees every update that was queued before it. [`Event::Response`] follows. Requests behind it
-    /// wait for that.
+    /// Queues a bypass. It sees every update that was queued before it. [`Event::Response`] reports its response.
+    /// Later requests wait for that.
     ///
     /// # Errors
     /// [`ClientError`]; nothing is queued then.
@@ -190,7 +191,7 @@ impl Client {
     }
 
     fn check(&mut self, len: usize, max: usize, now: Instant) -> Result<(), ClientError> {
-        self.tell(now);
+        self.advance_clock(now);
         if self.ending || self.phase == Phase::Over {
             return Err(ClientError::Ended);
         }
@@ -214,9 +215,9 @@ impl Client {
         id
     }
 
-    /// Ends the session once all that was queued is complete and answered. [`Event::Ended`] follows.
+    /// Ends the session when all queued requests are complete or answered. [`Event::Ended`] reports the end.
     pub fn end(&mut self, now: Instant) {
-        self.tell(now);
+        self.advance_clock(now);
         if !self.is_waiting() {
             self.quiet_since = now;
         }
@@ -224,28 +225,28 @@ impl Client {
         self.end_if_idle();
     }
 
-    /// The chain has changed: what is not complete needs the acknowledgements of these devices, and is sent
-    /// again for that. An acknowledgement by a device of the old chain that is still under way counts for the one that has
-    /// its number now: a number is best not given to another device while the old one may be heard.
+    /// Changes the chain. Incomplete updates need the acknowledgements of these devices, and are sent again. A late
+    /// acknowledgement by a device of the old chain counts for the device that now has its number. So a number
+    /// should not be given to another device while packets of the old one may arrive.
     pub fn set_chain(&mut self, devices: Devices, now: Instant) {
-        self.tell(now);
+        self.advance_clock(now);
         self.chain = devices;
         self.updates.set_chain(devices);
     }
 
-    /// [`Self::set_chain`] to devices 0 to `devices - 1`.
+    /// Calls [`Self::set_chain`] with the devices 0 to `devices - 1`.
     pub fn set_devices(&mut self, devices: u8, now: Instant) {
         self.set_chain(Devices::first(devices), now);
     }
 
-    /// Queues a heartbeat. Answers are told as [`Event::Alive`], as long as not too many wait.
+    /// Queues a heartbeat. Replies are reported as [`Event::Alive`], unless too many wait to be fetched.
     pub fn heartbeat(&mut self, nonce: u64) {
         if self.heartbeats.len() < HEARTBEATS_MAX {
             self.heartbeats.push_back(nonce);
         }
     }
 
-    /// Whether numbers run out: end the session and start another.
+    /// Whether the session's numbers run out: end it and begin another one.
     pub fn needs_successor(&self) -> bool {
         self.updates.next() > ENOUGH || self.next_bypass - FIRST_BYPASS > ENOUGH
     }
@@ -257,7 +258,7 @@ impl Client {
         Some(event)
     }
 
-    /// What has been counted. Works out percentiles: not for every packet.
+    /// The client's counters. Computes percentiles, so do not call it for each packet.
     pub fn stats(&self) -> ClientStats {
         ClientStats {
             rtt_p50: self.trips.percentile(50),
@@ -267,12 +268,12 @@ impl Client {
         }
     }
 
-    /// Time never runs backwards.
-    fn tell(&mut self, now: Instant) {
+    /// Advances the time, which never runs backwards.
+    fn advance_clock(&mut self, now: Instant) {
         self.now = self.now.max(now);
     }
 
-    /// Whether an answer is waited for without which something is not reported.
+    /// Whether the client awaits an answer that it needs to report something.
     fn is_waiting(&self) -> bool {
         match self.phase {
             Phase::Starting | Phase::Ending => true,
@@ -292,8 +293,8 @@ impl Client {
         }
     }
 
-    /// Nothing more is sent; what was not reported stays so.
-    fn is_over(&mut self, event: Event) {
+    /// Ends the session. Nothing more is sent, and requests without a result get none.
+    fn finish(&mut self, event: Event) {
         self.phase = Phase::Over;
         self.events.push_back(event);
         self.queue.clear();

@@ -1,4 +1,4 @@
-//! What a client makes of what arrives.
+//! How a client handles the packets that it receives.
 
 use super::config::Event;
 use super::incoming::Place;
@@ -9,10 +9,10 @@ use crate::wire::{Body, FIRST_BYPASS, Packet, RESUMED, Refusal, Role};
 use landfall_net::Instant;
 
 impl Client {
-    /// Takes the payload of a datagram from the server's address. What is malformed, of another session, or of no use is
-    /// counted and changes nothing.
+    /// Handles the payload of a datagram from the server's address. A datagram that is malformed, of another
+    /// session, or not needed is only counted.
     pub fn handle_datagram(&mut self, bytes: &[u8], now: Instant) {
-        self.tell(now);
+        self.advance_clock(now);
         let packet = Packet::parse(bytes).ok().filter(|packet| packet.header.session == self.session);
         if self.phase != Phase::Over && packet.is_some_and(|packet| self.handle(&packet)) {
             self.quiet_since = self.now;
@@ -22,14 +22,14 @@ impl Client {
         }
     }
 
-    /// False if the packet is of no use.
+    /// False if the packet is not needed.
     fn handle(&mut self, packet: &Packet<'_>) -> bool {
         let seq = packet.header.seq;
-        let tells = matches!(
+        let is_valid_when_lapsed = matches!(
             packet.body,
             Body::SessionStarted { .. } | Body::SessionRefused(_) | Body::HeartbeatReply { .. }
         );
-        if self.is_lapsed() && !tells {
+        if self.is_lapsed() && !is_valid_when_lapsed {
             return false;
         }
         match packet.body {
@@ -38,7 +38,7 @@ impl Client {
                 _ => self.resumed((nonce, seq), incarnation, lease),
             },
             Body::HeldRequest { .. } => {
-                self.remind(true);
+                self.send_confirmed(true);
                 true
             }
             Body::SessionRefused(refusal) => self.refused(refusal, seq),
@@ -71,7 +71,7 @@ impl Client {
             return false;
         }
         self.phase = Phase::Open;
-        self.leased(lease);
+        self.set_lease(lease);
         self.incarnation = Some(incarnation);
         self.updates = Updates::new(first_update, self.chain, self.config.window);
         self.next_bypass = first_bypass;
@@ -79,12 +79,12 @@ impl Client {
         true
     }
 
-    /// The session is still there, and goes on.
+    /// Handles the confirmation that the session still exists and continues.
     fn resumed(&mut self, (nonce, seq): (u64, u32), incarnation: u64, lease: u16) -> bool {
         let is_answer = seq == RESUMED && nonce == self.nonce && self.has_asked_to_resume();
         if is_answer {
-            self.server_is(incarnation);
-            self.leased(lease);
+            self.note_incarnation(incarnation);
+            self.set_lease(lease);
         }
         is_answer
     }
@@ -99,19 +99,19 @@ impl Client {
                 true
             }
             (Phase::Open | Phase::Ending, Refusal::Unknown | Refusal::Behind) if is_own => {
-                self.is_over(Event::Refused(refusal));
+                self.finish(Event::Refused(refusal));
                 true
             }
             _ => false,
         }
     }
 
-    /// All is applied.
+    /// Handles the end of the session: every update is applied.
     fn ended(&mut self, seq: u32) -> bool {
         if self.phase != Phase::Ending || seq != self.updates.next() - 1 {
             return false;
         }
-        self.is_over(Event::Ended);
+        self.finish(Event::Ended);
         true
     }
 
@@ -141,34 +141,36 @@ impl Client {
 
     fn retransmit(&mut self, first: u32, count: u32) -> bool {
         self.stats.retransmit_requests += 1;
-        self.updates.want(first, count);
-        self.remind(first <= self.updates.confirmed());
+        self.updates.send_range_again(first, count);
+        self.send_confirmed(first <= self.updates.confirmed());
         true
     }
 
-    /// The server asks for updates that it has confirmed, which nobody has any more; or there is nothing else to answer.
-    fn remind(&mut self, due: bool) {
+    /// Tells the server what it has confirmed. It is due if the server requests updates that it has confirmed, which
+    /// nobody has any more, or if there is nothing else to answer.
+    fn send_confirmed(&mut self, due: bool) {
         let confirmed = self.updates.confirmed();
         if self.phase == Phase::Open && due {
-            self.ask(Packet::new(self.session, confirmed, Body::Confirmed).to_bytes());
+            self.queue_packet(Packet::new(self.session, confirmed, Body::Confirmed).to_bytes());
         }
     }
 
-    /// A new incarnation of the server has what is committed and no more: it wants the rest, and has forgotten a bypass.
+    /// Handles a request of a new server incarnation. It has only what is committed, so it needs every later update
+    /// and the bypass again.
     fn recover(&mut self, seq: u32, incarnation: u64) -> bool {
         self.stats.recovers += 1;
-        self.server_is(incarnation);
-        self.updates.want(seq.saturating_add(1), u32::MAX);
-        self.remind(seq < self.updates.confirmed() || self.updates.newest().is_none());
+        self.note_incarnation(incarnation);
+        self.updates.send_range_again(seq.saturating_add(1), u32::MAX);
+        self.send_confirmed(seq < self.updates.confirmed() || self.updates.newest().is_none());
         true
     }
 
-    fn server_is(&mut self, incarnation: u64) {
+    fn note_incarnation(&mut self, incarnation: u64) {
         let before = self.incarnation.replace(incarnation);
         if before.is_none_or(|before| before == incarnation) {
             return;
         }
-        // At most one between other events, so that they are bounded.
+        // At most one restart is queued between other events, so that the queue is bounded.
         if let Some(Event::ServerRestarted { .. }) = self.events.back() {
             self.events.pop_back();
         }
@@ -196,7 +198,7 @@ impl Client {
             && self.lease_reply(nonce, role).is_some()
         {
             if role == Role::Server {
-                self.server_is(incarnation);
+                self.note_incarnation(incarnation);
             }
             return true;
         }
@@ -204,7 +206,7 @@ impl Client {
             return false;
         }
         if let Event::Alive { role: Role::Server, incarnation, .. } = event {
-            self.server_is(incarnation);
+            self.note_incarnation(incarnation);
         }
         if self.alive_events < HEARTBEATS_MAX {
             self.alive_events += 1;
@@ -213,7 +215,7 @@ impl Client {
         true
     }
 
-    /// Reports what is complete now, and goes on with what waited for that.
+    /// Reports the updates that are now complete, and continues what waited for them.
     fn report(&mut self) {
         while let Some((id, by)) = self.updates.take_complete() {
             self.stats.complete += 1;

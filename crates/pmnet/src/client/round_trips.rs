@@ -1,27 +1,27 @@
-//! How long answers take, and so when to stop waiting for one.
+//! Measures round trips and computes the timeouts from them.
 
 use super::config::ClientConfig;
 use std::time::Duration;
 
-/// Round trips that count.
+/// Most round trips that are stored.
 const SAMPLES_MAX: usize = 512;
-/// Before this many the timeout is [`ClientConfig::timeout_start`].
+/// With fewer round trips than this, the timeout is [`ClientConfig::timeout_start`].
 const SAMPLES_MIN: usize = 16;
-/// Once there are many, the timeout is worked out again after so many more.
+/// If many are stored, the timeout is recomputed after this number of new ones.
 const EVERY: usize = 32;
-/// Timeouts double at most so often: the bound is reached long before.
+/// Most doublings of a timeout. The upper bound is reached long before.
 const DOUBLINGS_MAX: u32 = 20;
 
-/// The last round trips of packets that were sent once (Karn's rule: an answer to one that was repeated does not say to
-/// which sending it belongs).
+/// The latest round trips of packets that were sent once. By Karn's rule, repeated packets are not measured, because
+/// an answer does not say which transmission it belongs to.
 #[derive(Debug)]
 pub(super) struct RoundTrips {
     samples: Vec<u64>,
     next: usize,
     since: usize,
     base: Duration,
-    /// Doublings that a timeout has shown to be needed and no sample has undone: when the path has become slower than
-    /// the timeout, every packet is repeated and none would be measured.
+    /// Doublings that a timeout has shown to be necessary, until the next sample. If the path becomes slower than
+    /// the timeout, every packet is repeated, and none could be measured otherwise.
     backoff: u32,
     min: Duration,
     max: Duration,
@@ -40,7 +40,7 @@ impl RoundTrips {
         }
     }
 
-    /// Takes the round trip of a packet that was sent once.
+    /// Adds the round trip of a packet that was sent once.
     pub(super) fn sample(&mut self, trip: Duration) {
         let nanos = u64::try_from(trip.as_nanos()).unwrap_or(u64::MAX);
         match self.samples.get_mut(self.next) {
@@ -57,19 +57,19 @@ impl RoundTrips {
         }
     }
 
-    /// A packet that had been repeated `repeats` times has waited in vain.
+    /// Notes the timeout of a packet that had been repeated `repeats` times.
     pub(super) fn expired(&mut self, repeats: u32) {
         self.backoff = self.backoff.max(repeats + 1).min(DOUBLINGS_MAX);
     }
 
-    /// How long to wait for the answer to a packet that has been repeated `repeats` times: twice the 99th percentile
-    /// (footnote 3 of the paper), doubled with each repetition, within bounds.
+    /// The timeout of a packet that has been repeated `repeats` times: twice the 99th percentile (footnote 3 of the
+    /// paper), doubled with each repetition, within the bounds.
     pub(super) fn timeout(&self, repeats: u32) -> Duration {
         let doublings = repeats.max(self.backoff).min(DOUBLINGS_MAX);
         self.base.max(self.min).saturating_mul(1 << doublings).min(self.max)
     }
 
-    /// A percentile of the round trips; zero without any.
+    /// A percentile of the round trips; zero if there are none.
     pub(super) fn percentile(&self, percent: usize) -> Duration {
         if self.samples.is_empty() {
             return Duration::ZERO;
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_timeout_holds_for_other_packets_until_a_round_trip_is_measured() {
+    fn a_timeout_applies_to_other_packets_until_a_round_trip_is_measured() {
         let mut trips = round_trips();
         trips.expired(1);
         assert_eq!(trips.timeout(0), Duration::from_millis(200));

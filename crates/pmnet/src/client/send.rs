@@ -7,13 +7,13 @@ use crate::wire::{Body, Packet, Role, Start};
 use landfall_net::Instant;
 use std::time::Duration;
 
-/// Session starts and ends double their timeout at most so often.
+/// Most doublings of the timeout of session starts and ends.
 const DOUBLINGS_MAX: u32 = 16;
-/// Shortest and longest pause between questions whether the server has everything.
+/// Shortest and longest pause between probes that make the server acknowledge.
 const PROBE_MIN: Duration = Duration::from_millis(200);
 const PROBE_MAX: Duration = Duration::from_secs(5);
 
-/// A session start or end under way.
+/// A session start or end in flight.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Control {
     due: bool,
@@ -22,7 +22,7 @@ pub(super) struct Control {
 }
 
 impl Control {
-    /// To be sent at once.
+    /// A packet to be sent at once.
     pub(super) fn due() -> Self {
         Self { due: true, sent: 0, deadline: None }
     }
@@ -41,7 +41,7 @@ impl Client {
         self.transmit_into(&mut bytes).then_some(bytes)
     }
 
-    /// Appends the next datagram to a buffer; false if there is none.
+    /// Appends the next datagram to a buffer. False if there is none.
     pub fn transmit_into(&mut self, into: &mut Vec<u8>) -> bool {
         if self.is_lapsed() {
             return self.transmit_lease(into) || self.transmit_heartbeat(into);
@@ -69,7 +69,7 @@ impl Client {
         }
         packet.write(into);
         if self.phase == Phase::Starting {
-            self.lease.start_leaves(self.now);
+            self.lease.start_sent(self.now);
         }
         let sent = self.control.sent;
         let pause = self.config.timeout_start.saturating_mul(1 << sent.min(DOUBLINGS_MAX));
@@ -118,8 +118,8 @@ impl Client {
         true
     }
 
-    /// Gives numbers to the requests that are next, as long as they can be sent now: updates behind a bypass wait for its
-    /// answer, and a bypass for the one before it, so that its number covers those in front.
+    /// Numbers the next requests while they can be sent now. Updates behind a bypass wait for its response. A bypass
+    /// waits until everything before it is sent, so that its *after* covers it.
     fn number_requests(&mut self) {
         while self.phase == Phase::Open && !self.held && self.bypass.is_none() && self.updates.all_sent() {
             let next = self.queue.front().map(|waiting| waiting.kind);
@@ -158,12 +158,12 @@ impl Client {
         true
     }
 
-    /// Takes note that it is later: what has waited too long is sent again.
+    /// Advances the time, and sends again what has timed out.
     pub fn handle_timeout(&mut self, now: Instant) {
-        self.tell(now);
+        self.advance_clock(now);
         let now = self.now;
         if self.is_waiting() && self.give_up_at() <= now {
-            return self.is_over(Event::Failed(Failure::NoAnswer));
+            return self.finish(Event::Failed(Failure::NoAnswer));
         }
         self.control.expire(now);
         let (trips, timeouts) = (&mut self.trips, &mut self.stats.timeouts);
@@ -184,16 +184,17 @@ impl Client {
             trips.expired(repeats);
         }
         if let (seq, Some(whole)) = (bypass.seq, bypass.response()) {
-            self.want(seq, whole, expired.missing);
+            self.request_ranges(seq, whole, expired.missing);
         }
     }
 
-    /// Devices have everything, and the server says nothing: its server-ACK may be lost, or what it would acknowledge. The
-    /// newest update tells it that there are updates up to there, so that it acknowledges them or asks for them.
+    /// Probes the server if the devices have every update and the server says nothing. Its server-ACK may be lost,
+    /// or the updates may be. The client sends the newest update again. The server then knows that there are updates
+    /// up to it, and acknowledges or requests them.
     fn ask_for_server_ack(&mut self) {
         if self.probe.is_some_and(|probe| probe <= self.now) {
             if let Some(seq) = self.updates.newest_unconfirmed() {
-                self.updates.want(seq, 1);
+                self.updates.send_range_again(seq, 1);
             }
             self.probe_pause = (2 * self.probe_pause).min(PROBE_MAX);
             self.probe = None;
@@ -201,7 +202,7 @@ impl Client {
         self.set_probe();
     }
 
-    /// Runs the probe's timer exactly while there is something to ask for.
+    /// Runs the probe's timer while there is something to probe for.
     pub(super) fn set_probe(&mut self) {
         if self.phase != Phase::Open || self.updates.newest_unconfirmed().is_none() {
             (self.probe, self.probe_pause) = (None, PROBE_MIN);

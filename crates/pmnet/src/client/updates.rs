@@ -1,4 +1,4 @@
-//! Updates under way: sent, acknowledged, complete, and kept until the server has committed them.
+//! A client's updates in flight. They are kept until the server has committed them.
 
 use super::config::{CompletedBy, RequestId};
 use crate::wire::{DEVICES_MAX, FROM_HOSTS};
@@ -6,20 +6,20 @@ use landfall_net::Instant;
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
-/// Packets are sent at most so far beyond the last server-ACK.
+/// Most packets that are sent beyond the last server-ACK.
 pub(super) const AHEAD_MAX: u32 = 4096;
 
-/// Devices by number: those of a chain, or those that have acknowledged a packet.
+/// A set of device numbers: the devices of a chain, or those that have acknowledged a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Devices([u64; 4]);
 
 impl Devices {
-    /// Those numbered from 0 to `count - 1`.
+    /// The devices from 0 to `count - 1`.
     pub fn first(count: u8) -> Self {
         (0..count.min(DEVICES_MAX)).collect()
     }
 
-    /// True if it is news.
+    /// Adds a device. True if it was not in the set.
     fn add(&mut self, number: u8) -> bool {
         let (word, bit) = (&mut self.0[usize::from(number / 64)], 1 << (number % 64));
         let news = *word & bit == 0;
@@ -27,27 +27,27 @@ impl Devices {
         news
     }
 
-    /// True if this one is among them.
+    /// True if the device is in the set.
     pub fn contains(&self, number: u8) -> bool {
         self.0[usize::from(number / 64)] >> (number % 64) & 1 == 1
     }
 
-    /// True if all of `others` are among them.
+    /// True if every device of `others` is in the set.
     fn cover(&self, others: &Self) -> bool {
         self.0.iter().zip(others.0).all(|(have, wanted)| wanted & !have == 0)
     }
 
-    /// How many there are.
+    /// Number of devices.
     pub fn len(&self) -> u32 {
         self.0.iter().map(|word| word.count_ones()).sum()
     }
 
-    /// True without any.
+    /// True if the set is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The only one there is.
+    /// The device of a set with one device.
     fn only(&self) -> Option<u8> {
         (self.len() == 1).then(|| (0..=u8::MAX).find(|number| self.contains(*number)))?
     }
@@ -68,41 +68,41 @@ impl FromIterator<u8> for Devices {
 struct Kept {
     bytes: Vec<u8>,
     devices: Devices,
-    /// All devices of the chain have it.
+    /// Whether every device of the chain has acknowledged it.
     acked: bool,
-    /// Times sent.
+    /// How often it was sent.
     sent: u32,
     sent_at: Instant,
-    /// When it is to be sent again, if it is waiting for an acknowledgement.
+    /// When it is to be sent again, if it waits for an acknowledgement.
     deadline: Option<Instant>,
 }
 
-/// What an acknowledgement changed.
+/// The effect of an acknowledgement.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Acked {
-    /// It was news.
+    /// Whether it was new.
     pub(super) news: bool,
-    /// When packets were sent that were sent once, and are acknowledged now.
+    /// When the acknowledged packet was sent, if it was sent once.
     pub(super) sent_at: Option<Instant>,
 }
 
-/// The session's updates from the first that the server is not known to have committed on.
+/// The session's updates, from the first one that the server is not known to have committed.
 #[derive(Debug)]
 pub(super) struct Updates {
     kept: VecDeque<Kept>,
-    /// Number of the first packet kept; everything below it is committed.
+    /// Number of the first packet that is kept. Every lower number is committed.
     base: u32,
     /// Number of the first packet that was never sent.
     unsent: u32,
-    /// Number of the first packet that is not complete: in front of it, everything is acknowledged.
+    /// Number of the first packet that is not complete. Every packet before it is acknowledged.
     complete: u32,
-    /// Number of the first packet of the first request that is not complete.
+    /// Number of the first packet of the first incomplete request.
     reported: u32,
-    /// Requests that are not complete: id, and number of the last packet.
+    /// Incomplete requests: id and number of the last packet.
     requests: VecDeque<(RequestId, u32)>,
     /// Packets that were sent and are not acknowledged.
     in_flight: u32,
-    /// Those that must acknowledge; without any, only the server completes updates.
+    /// The devices that must acknowledge. Without any, only the server completes updates.
     chain: Devices,
     window: u32,
     again: BTreeSet<u32>,
@@ -110,7 +110,7 @@ pub(super) struct Updates {
 }
 
 impl Updates {
-    /// None yet, the first of which will bear this number.
+    /// No updates yet. The first one will have the number `first`.
     pub(super) fn new(first: u32, chain: Devices, window: u16) -> Self {
         Self {
             kept: VecDeque::new(),
@@ -142,7 +142,7 @@ impl Updates {
         self.requests.len()
     }
 
-    /// The newest update that was cut, if the server is not known to have committed it.
+    /// The newest numbered update, if the server is not known to have committed it.
     pub(super) fn newest(&self) -> Option<u32> {
         (!self.kept.is_empty()).then(|| self.next() - 1)
     }
@@ -152,7 +152,7 @@ impl Updates {
         self.unsent == self.next()
     }
 
-    /// Takes a request's packets, numbered from [`Self::next`] on.
+    /// Adds a request's packets, numbered from [`Self::next`] on.
     pub(super) fn push(&mut self, id: RequestId, packets: Vec<Vec<u8>>, now: Instant) {
         let fresh = |bytes| Kept {
             bytes,
@@ -166,19 +166,20 @@ impl Updates {
         self.requests.push_back((id, self.next() - 1));
     }
 
-    /// A packet that is to be sent again; its bytes, and how often it has been sent.
+    /// The bytes of a packet to be sent again.
     pub(super) fn send_again(&mut self, now: Instant, timeout: impl Fn(u32) -> Duration) -> Option<&[u8]> {
         let seq = self.again.pop_first()?;
         Some(self.send(seq, now, timeout))
     }
 
-    /// Whether a packet that was never sent may be.
+    /// Whether a packet that was never sent may be sent.
     pub(super) fn may_send(&self) -> bool {
         !self.all_sent() && self.has_room()
     }
 
-    /// Whether window and distance from the last server-ACK allow another packet. The oldest incomplete request is sent
-    /// whole whatever the window is: the server acknowledges nothing of it before all of it is there.
+    /// Whether the window and the distance from the last server-ACK allow another packet. The oldest incomplete
+    /// request is sent completely even if it exceeds the window, because the server acknowledges none of it before
+    /// all of it has arrived.
     pub(super) fn has_room(&self) -> bool {
         let is_oldest = self.requests.len() == 1 && !self.all_sent();
         (is_oldest || self.in_flight < self.window) && self.unsent - self.base < AHEAD_MAX
@@ -210,7 +211,7 @@ impl Updates {
         &packet.bytes
     }
 
-    /// A device has logged a packet. [`FROM_HOSTS`] instead of a number speaks for a chain of one.
+    /// Handles a device's acknowledgement. [`FROM_HOSTS`] instead of a number means the only device of a chain.
     pub(super) fn ack(&mut self, seq: u32, number: u8) -> Acked {
         let number = if number == FROM_HOSTS { self.chain.only().unwrap_or(number) } else { number };
         if seq >= self.unsent || !self.chain.contains(number) {
@@ -231,14 +232,14 @@ impl Updates {
         Acked { news, sent_at: (packet.sent == 1).then_some(packet.sent_at) }
     }
 
-    /// The server has committed everything up to `seq`, of what was sent.
+    /// Handles a server-ACK: the server has committed every packet up to `seq`.
     pub(super) fn server_ack(&mut self, seq: u32) -> Acked {
         let mut acked = Acked::default();
         if seq >= self.unsent {
             return acked;
         }
         while self.base <= seq {
-            let packet = self.kept.pop_front().expect("what was sent is kept up to a server-ACK");
+            let packet = self.kept.pop_front().expect("a sent packet is kept up to its server-ACK");
             if !packet.acked {
                 self.in_flight -= 1;
                 acked.sent_at = (packet.sent == 1).then_some(packet.sent_at);
@@ -254,7 +255,7 @@ impl Updates {
         acked
     }
 
-    /// The next request that has become complete: every packet of it and of those before it is acknowledged.
+    /// The next request that has become complete: its packets and all earlier ones are acknowledged.
     pub(super) fn take_complete(&mut self) -> Option<(RequestId, CompletedBy)> {
         let (id, last) = *self.requests.front()?;
         while self.complete <= last && self.kept[(self.complete - self.base) as usize].acked {
@@ -268,8 +269,8 @@ impl Updates {
         Some((id, if last < self.base { CompletedBy::Server } else { CompletedBy::Devices }))
     }
 
-    /// Another chain: what is not complete needs the acknowledgements of its devices, and is sent again for that.
-    /// Numbers may mean other devices than before, so what has been acknowledged in part counts for nothing.
+    /// Changes the chain. Incomplete updates need the acknowledgements of its devices, and are sent again. Numbers
+    /// may now mean other devices, so earlier acknowledgements of incomplete updates are dropped.
     pub(super) fn set_chain(&mut self, chain: Devices) {
         self.chain = chain;
         self.complete = self.reported.max(self.base);
@@ -284,7 +285,8 @@ impl Updates {
         }
     }
 
-    /// Packets whose timeout has passed are to be sent again; calls `expired` with the times that each was repeated.
+    /// Queues packets whose timeout has expired to be sent again. Calls `expired` with the number of times that each
+    /// was repeated.
     pub(super) fn expire(&mut self, now: Instant, mut expired: impl FnMut(u32)) {
         while let Some((deadline, seq)) = self.deadlines.first().copied()
             && deadline <= now
@@ -297,18 +299,18 @@ impl Updates {
         }
     }
 
-    /// Packets from `first` on, up to `count` of them, are to be sent again if they have been sent and are here.
-    pub(super) fn want(&mut self, first: u32, count: u32) {
+    /// Queues `count` packets from `first` on to be sent again, as far as they have been sent and are kept.
+    pub(super) fn send_range_again(&mut self, first: u32, count: u32) {
         let end = first.saturating_add(count).min(self.unsent);
         self.again.extend(first.max(self.base)..end);
     }
 
-    /// The newest packet that was sent, once everything sent is acknowledged by devices but not by the server.
+    /// The newest packet that was sent, if the devices have acknowledged every sent packet and the server has not.
     pub(super) fn newest_unconfirmed(&self) -> Option<u32> {
         (self.in_flight == 0 && self.unsent > self.base).then(|| self.unsent - 1)
     }
 
-    /// When the first packet is to be sent again.
+    /// When the next packet times out.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.deadlines.first().map(|(deadline, _)| *deadline)
     }

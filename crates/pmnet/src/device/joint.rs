@@ -1,9 +1,11 @@
-//! One acknowledgement for several devices of a chain (§IV-C): a device joins its own to those of the devices behind it.
+//! Joint acknowledgements: one packet for several devices of a chain (§IV-C). A device adds its own acknowledgement
+//! to that of the devices behind it.
 //!
-//! The client waits for all of them in any case, and pays for each packet. So a device whose followers acknowledge within a few
-//! microseconds keeps its own acknowledgement back, and adds it to theirs. Not where they take longer than a client takes to
-//! wake up: it had better be woken by the first. Nothing that is promised depends on it: a client that misses an
-//! acknowledgement repeats the update, and a repeated update is acknowledged at once.
+//! The client waits for all of them in any case, and each packet costs it time. So a device whose downstream devices
+//! acknowledge within a few microseconds delays its own acknowledgement and adds it to theirs. If they take longer
+//! than a client takes to wake up, the device does not wait, so that the first acknowledgement wakes the client in
+//! the meantime. No promise depends on joint acknowledgements: a client that misses an acknowledgement sends the
+//! update again, and a repeated update is acknowledged at once.
 
 use crate::wire::DEVICES_MAX;
 use crate::{Identity, Instant};
@@ -11,26 +13,27 @@ use core::net::SocketAddr;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// An update whose acknowledgement has not come back for so long is not waited for any more, as a measure.
+/// Longest time for which a measurement waits for the acknowledgement of an update.
 const MEASURE_MAX: Duration = Duration::from_millis(10);
 
-/// What becomes of other devices' acknowledgement.
+/// What the device does with an acknowledgement of downstream devices.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Heard {
-    /// It goes on as it is.
-    Passes,
-    /// It waits for this device's fence.
-    Waits,
-    /// It goes on with this device's: numbers of the others.
-    Joined(Vec<u8>),
+pub(super) enum AckAction {
+    /// Forward it unchanged.
+    Forward,
+    /// Delay it until this device's fence has ended.
+    Delay,
+    /// Send it together with this device's acknowledgement. Contains the numbers of the other devices.
+    Join(Vec<u8>),
 }
 
 /// The devices between this one and a server.
 #[derive(Debug, Default)]
 struct Behind {
-    /// From an update's arrival here until one of them is heard to have it, smoothed; `None` before any was heard.
+    /// Smoothed time from an update's arrival here to the first acknowledgement by a downstream device. `None`
+    /// before the first one.
     lag: Option<Duration>,
-    /// The update that is being measured, and when it arrived.
+    /// The update that is being measured, and its time of arrival.
     measured: Option<(Identity, Instant)>,
 }
 
@@ -48,24 +51,26 @@ impl Behind {
     }
 }
 
-/// Acknowledgements that are kept back.
+/// Acknowledgements that wait to be joined.
 #[derive(Debug)]
 pub(super) struct Joint {
-    /// Longest lag of those behind for which one is; zero: nothing is joined.
+    /// Longest lag of the downstream devices for which this device delays its acknowledgement. Zero disables
+    /// joining.
     keep_back: Duration,
     servers_max: usize,
     behind: BTreeMap<SocketAddr, Behind>,
-    /// For each update, who else has acknowledged it: nobody where it is durable here and the others are waited for.
+    /// The other devices that have acknowledged each update. Empty if the update is durable here, and this device
+    /// waits for the others.
     held: BTreeMap<Identity, Vec<u8>>,
 }
 
 impl Joint {
-    /// At most `servers_max` servers are known; what goes to others is not joined.
+    /// At most `servers_max` servers are tracked. Acknowledgements for updates to other servers are not joined.
     pub(super) fn new(keep_back: Duration, servers_max: usize) -> Self {
         Self { keep_back, servers_max, behind: BTreeMap::new(), held: BTreeMap::new() }
     }
 
-    /// An update goes into the log.
+    /// Notes that an update is being logged.
     pub(super) fn logged(&mut self, identity: Identity, now: Instant) {
         let server = identity.flow.server;
         if self.keep_back.is_zero()
@@ -76,20 +81,21 @@ impl Joint {
         self.behind.entry(server).or_default().begin(identity, now);
     }
 
-    /// The devices `from` acknowledge an update to device `own`, which has it in its log if `durable` says anything.
-    pub(super) fn hears(
+    /// Decides about an acknowledgement by the devices `from`. `own` is this device's number. `durable` says whether
+    /// its log entry is durable; `None` if the update is not in its log.
+    pub(super) fn receive_ack(
         &mut self,
         identity: Identity,
         from: Vec<u8>,
         (own, durable): (u8, Option<bool>),
         now: Instant,
-    ) -> Heard {
-        let Some(behind) = self.behind.get_mut(&identity.flow.server) else { return Heard::Passes };
+    ) -> AckAction {
+        let Some(behind) = self.behind.get_mut(&identity.flow.server) else { return AckAction::Forward };
         behind.end(&identity, now);
         let is_chain = !from.contains(&own) && from.iter().all(|number| *number < DEVICES_MAX);
         match durable.filter(|_| is_chain) {
-            None => Heard::Passes,
-            Some(true) => self.held.remove(&identity).map_or(Heard::Passes, |_| Heard::Joined(from)),
+            None => AckAction::Forward,
+            Some(true) => self.held.remove(&identity).map_or(AckAction::Forward, |_| AckAction::Join(from)),
             Some(false) => {
                 let held = self.held.entry(identity).or_default();
                 for number in from {
@@ -97,12 +103,13 @@ impl Joint {
                         held.push(number);
                     }
                 }
-                Heard::Waits
+                AckAction::Delay
             }
         }
     }
 
-    /// An update is durable: whose acknowledgements go with this device's own, which is kept back if there is `None`.
+    /// Notes that an update is durable. Returns the devices whose acknowledgements are joined with this device's.
+    /// `None`: this device's acknowledgement is delayed.
     pub(super) fn durable(&mut self, identity: &Identity) -> Option<Vec<u8>> {
         if let Some(others) = self.held.remove(identity) {
             return Some(others);
@@ -115,8 +122,8 @@ impl Joint {
         Some(Vec::new())
     }
 
-    /// A durable update has come again. Perhaps there is nobody behind this device any more: until somebody is heard,
-    /// nothing is kept back.
+    /// Notes that a durable update has arrived again. The devices behind this one may be gone, so no acknowledgement
+    /// is delayed until one of them acknowledges an update.
     pub(super) fn repeated(&mut self, identity: &Identity) {
         self.held.remove(identity);
         if let Some(behind) = self.behind.get_mut(&identity.flow.server) {
@@ -124,7 +131,7 @@ impl Joint {
         }
     }
 
-    /// An update is not in the log any more.
+    /// Notes that an update has left the log.
     pub(super) fn removed(&mut self, identity: &Identity) {
         self.held.remove(identity);
     }

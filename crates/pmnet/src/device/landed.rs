@@ -1,8 +1,9 @@
-//! Where the values of the read cache lie: in the frames of the packets that brought them, or in a copy.
+//! The values of the read cache. A value is either a reference to the frames of the packet that brought it, or a
+//! copy.
 //!
-//! The frame of an update is that of its log entry: behind the fence a value in it is as durable as the entry, and holding it
-//! costs nothing while the entry is held. Once the entry is removed the cache alone holds the frame. So a value that takes a
-//! small part of its frame is copied: [`SHARE_MIN`].
+//! The frame of an update is also that of its log entry. After the fence, a value in it is as durable as the entry,
+//! and holding the frame costs nothing while the log holds it. When the entry is removed, the cache alone holds the
+//! frame. So a value that takes only a small part of its frame is copied: [`SHARE_MIN`].
 
 use super::Arrival;
 use crate::cache::Weight;
@@ -15,21 +16,22 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A value is referred to if it takes at least one part in so many of its frames: at half, the frames of a full cache hold
-/// as many bytes of values as of anything else; below that a copy holds more values in as many bytes.
+/// A value is stored by reference if it takes at least 1/`SHARE_MIN` of its frames. At one half, a full cache holds
+/// at least as many bytes of values as of other data. Below that, copies hold more values in the same memory.
 const SHARE_MIN: u64 = 2;
-/// The cache refers to frames while one run in so many is free. Below that the log needs them: a run is free only when none
-/// of its frames is held, so that a few values could keep many runs.
+/// Values are stored by reference while at least 1/`FREE_MIN` of the runs are free. Below that the log needs the
+/// frames. A run is free only when none of its frames is held, so a few values could keep many runs from being
+/// freed.
 const FREE_MIN: u32 = 4;
 
-/// A value of the read cache.
+/// A value in the read cache.
 #[derive(Debug)]
 pub(super) struct Value {
     place: Place,
     origin: Option<Origin>,
 }
 
-/// The update that a value comes from: number and hash in its header.
+/// The update that has set a value: number and hash in its header.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Origin {
     pub(super) seq: u32,
@@ -38,9 +40,9 @@ pub(super) struct Origin {
 
 #[derive(Debug)]
 enum Place {
-    /// Where its packet landed.
+    /// A reference to the frames of the packet.
     Landed(Landed),
-    /// A copy.
+    /// A copy in DRAM.
     Copied(Box<[u8]>),
 }
 
@@ -54,7 +56,7 @@ impl Weight for Value {
 }
 
 impl Value {
-    /// The bytes; `None` if the medium does not give them back as they were.
+    /// The value's bytes; `None` if they cannot be read or fail their check.
     pub(super) fn bytes(&self) -> Option<Cow<'_, [u8]>> {
         match &self.place {
             Place::Landed(landed) => landed.bytes().map(Cow::Borrowed),
@@ -62,7 +64,7 @@ impl Value {
         }
     }
 
-    /// The update that it comes from; `None` if a response brought it.
+    /// The update that has set the value; `None` if the value comes from a response.
     pub(super) fn origin(&self) -> Option<Origin> {
         self.origin
     }
@@ -72,16 +74,16 @@ impl Value {
     }
 }
 
-/// Bytes of a packet in the region, held.
+/// A range of a packet in the region, whose frames are held.
 #[derive(Debug)]
 pub(super) struct Landed {
     frames: Arc<Held>,
     extent: Extent,
-    /// CRC-32C: the bytes lie on a medium until they are asked for.
+    /// CRC-32C of the bytes, which are on a medium until they are read.
     crc: u32,
 }
 
-/// The region, and how many values refer to it.
+/// The region, and the number of values that hold frames in it.
 #[derive(Debug)]
 struct Held {
     heap: Arc<Heap>,
@@ -111,7 +113,7 @@ impl Drop for Landed {
     }
 }
 
-/// Makes values of what arrives.
+/// Creates values from packets.
 #[derive(Debug)]
 pub(super) struct Frames(Arc<Held>);
 
@@ -120,7 +122,7 @@ impl Frames {
         Self(Arc::new(Held { heap, values: AtomicUsize::new(0) }))
     }
 
-    /// The value that lies in a part of a packet's payload.
+    /// The value in a part of a packet's payload.
     pub(super) fn value(&self, arrival: &Arrival<'_>, part: Range<usize>) -> Value {
         let bytes = arrival.payload.get(part.clone()).unwrap_or_default();
         let place = match self.extent(arrival, part) {
@@ -131,25 +133,25 @@ impl Frames {
         Value { place, origin: update.map(|Header { seq, hash, .. }| Origin { seq, hash }) }
     }
 
-    /// Where it lies in the region, if it is worth referring to.
+    /// The value's extent in the region, if it should be stored by reference.
     fn extent(&self, arrival: &Arrival<'_>, part: Range<usize>) -> Option<Extent> {
         let (at, len) = ((arrival.header_at + part.start) as u64, part.len() as u64);
-        // What was seen as a copy has not landed.
+        // A payload may be a copy of the packet that is not in the region.
         let has_landed = at + len <= u64::from(arrival.packet.len()) && part.end <= arrival.payload.len();
         let extent = has_landed.then(|| Extent::new(arrival.packet.off + at, len as u32))?;
         let is_worth_it = len > 0 && len * SHARE_MIN >= frames_bytes(extent);
         (is_worth_it && !self.is_short()).then_some(extent)
     }
 
-    /// Whether the log needs what values may hold.
+    /// Whether free runs are so few that values must not hold frames.
     fn is_short(&self) -> bool {
         let runs = self.0.heap.runs();
         let enough = (self.0.heap.geometry().runs / FREE_MIN).max(self.0.heap.clean_below());
         runs.free_count() < enough
     }
 
-    /// Whether values must let go of frames now.
-    pub(super) fn must_let_go(&self) -> bool {
+    /// Whether values hold frames although the log needs them.
+    pub(super) fn must_release(&self) -> bool {
         self.0.values.load(Ordering::Relaxed) > 0 && self.is_short()
     }
 }

@@ -1,6 +1,6 @@
-//! The device: a pipeline of three stages (§IV-B2) between clients and servers.
+//! A device: a pipeline of three stages (§IV-B2) for the packets between clients and servers.
 //!
-//! Read [`Device`] first; what is done with which packet is in [`table`].
+//! Read [`Device`] first. [`table`] says what the pipeline does with each type of packet.
 
 mod joint;
 mod landed;
@@ -34,49 +34,49 @@ use servers::Servers;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Actions that wait for the driver at most; what would go beyond is left out and sent again later.
+/// Most actions that wait for the caller. Actions beyond it are dropped; the packets are sent again later.
 const ACTIONS_MAX: usize = 8192;
 
-/// How a device behaves.
+/// Configuration of a device.
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceConfig {
-    /// What its clients and servers speak.
+    /// The protocol that the device's clients and servers speak.
     pub dialect: Dialect,
-    /// Its number in its chain, from the clients to the server, below [`crate::wire::DEVICES_MAX`]; `None`: it stands alone and
-    /// acknowledges as the authors' devices do.
+    /// The device's number in its chain, counted from the clients to the server, below [`crate::wire::DEVICES_MAX`].
+    /// `None`: the device is alone, and acknowledges as the authors' devices do.
     pub number: Option<u8>,
-    /// An acknowledgement is kept back, and joined with those of the devices behind this one, if these follow within so long.
-    /// Zero: nothing is joined. Only for devices with a number.
+    /// The device delays its acknowledgement, and joins it with those of the devices behind it, if these follow
+    /// within this time. Zero: nothing is joined. Applies only to devices with a number.
     pub keep_back: Duration,
-    /// Drawn at each start.
+    /// A random number, drawn at each start.
     pub incarnation: u64,
-    /// An update that nothing has removed for so long is sent again.
+    /// An update that is still in the log after this time is sent again.
     pub resend_after: Duration,
-    /// Longest pause between two repetitions.
+    /// Longest pause between two repetitions of an update.
     pub resend_pause_max: Duration,
-    /// Repetitions without confirmation at once.
+    /// Most updates that are sent again and not yet confirmed.
     pub resend_window: usize,
-    /// How often servers are asked whether they live; zero: never.
+    /// Interval of the heartbeats to servers; zero: none are sent.
     pub heartbeat_every: Duration,
-    /// Heartbeats without an answer after which a server that has answered before counts as silent.
+    /// Number of heartbeats without an answer after which a server that has answered before counts as silent.
     pub heartbeats_missed_max: u32,
-    /// Servers that are watched.
+    /// Most servers that are monitored.
     pub servers_max: usize,
-    /// The read cache, if there is to be one. All packets between clients and a server must pass the device, and nothing
-    /// else may change the server's keys: see `docs/format/pmnet.md`.
+    /// The read cache; `None`: no cache. It requires that all packets between clients and a server pass the device,
+    /// and that nothing else changes the server's keys: see `docs/format/pmnet.md`.
     pub cache: Option<CacheConfig>,
-    /// Whether keys are linearizable across sessions. All packets between clients and a server must pass the device, whether
-    /// it runs or not, and all devices of a chain must be told so.
+    /// Makes keys linearizable across sessions. It requires that all packets between clients and a server pass the
+    /// device, whether it runs or not, and that all devices of a chain have this setting.
     pub linearizable: Option<LinearizableConfig>,
 }
 
 impl DeviceConfig {
-    /// Whether bypasses must come to the device, and may not be sent on without it.
+    /// Whether bypasses must pass through the device's pipeline.
     pub fn sees_bypasses(&self) -> bool {
         self.cache.is_some() || self.linearizable.is_some()
     }
 
-    /// Without what its clients and servers do not understand.
+    /// Turns off what the clients and servers of the dialect do not understand.
     fn in_dialect(mut self) -> Self {
         if !self.dialect.asks_servers() {
             self.heartbeat_every = Duration::ZERO;
@@ -108,61 +108,63 @@ impl Default for DeviceConfig {
     }
 }
 
-/// A PMNet packet that has arrived and been verified. The caller holds its bytes until the call returns.
+/// A PMNet packet that has arrived and has been verified. The caller holds its bytes until the call returns.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival<'a> {
-    /// Where it came in.
+    /// The side on which the packet arrived.
     pub side: Side,
-    /// Its source.
+    /// Source address.
     pub from: SocketAddr,
-    /// Its destination.
+    /// Destination address.
     pub to: SocketAddr,
-    /// The PMNet header and what follows.
+    /// The PMNet header and everything after it.
     pub payload: &'a [u8],
-    /// The packet in the region: what the log refers to.
+    /// The packet in the region. The log refers to it.
     pub packet: Extent,
-    /// Bytes of `packet` in front of `payload`.
+    /// Number of bytes in `packet` before `payload`.
     pub header_at: usize,
-    /// When it arrived, Unix nanoseconds.
+    /// Time of arrival in Unix nanoseconds.
     pub arrival_ns: u64,
 }
 
-/// What becomes of a packet.
+/// What the caller must do with a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// To be sent on as it is.
+    /// Forward the packet unchanged.
     Forward,
-    /// It ends here.
+    /// Do not forward it.
     Taken,
 }
 
-/// What a device wants sent.
+/// A packet that the device wants to send.
 #[derive(Debug)]
 pub enum Action {
-    /// A datagram of its own making.
+    /// A datagram that the device has made.
     Datagram {
-        /// Where it is to leave.
+        /// The side to which it is sent.
         towards: Side,
-        /// In whose name.
+        /// Source address.
         from: SocketAddr,
-        /// To whom.
+        /// Destination address.
         to: SocketAddr,
         /// The payload.
         payload: Vec<u8>,
     },
-    /// An update of the log, or a packet that was held, to its server. Its bytes are held: [`Device::sent`] lets go of them.
+    /// An update of the log or a packet that was delayed, to be sent to its server. Its bytes are held until
+    /// [`Device::sent`].
     Logged {
-        /// Which.
+        /// Identity of the update.
         identity: Identity,
-        /// Where it lies.
+        /// The packet's bytes.
         stored: Stored,
     },
 }
 
-/// One device.
+/// A device.
 ///
-/// Contract: [`Self::handle`] for each packet; after a batch [`Self::commit`] (or [`Self::begin_commit`], a fence elsewhere,
-/// [`Self::finish_commit`]); [`Self::handle_timeout`] when [`Self::next_timeout`] says so; then all of [`Self::poll_action`].
+/// Contract: call [`Self::handle`] for each packet. After a batch call [`Self::commit`]; or [`Self::begin_commit`],
+/// a fence on another thread, and [`Self::finish_commit`]. Call [`Self::handle_timeout`] when [`Self::next_timeout`]
+/// is due. Then call [`Self::poll_action`] until it returns `None`.
 #[derive(Debug)]
 pub struct Device {
     config: DeviceConfig,
@@ -178,7 +180,7 @@ pub struct Device {
 }
 
 impl Device {
-    /// A device over its log. What is in the log is sent to its servers again.
+    /// A device with its log. The updates in the log are sent to their servers again.
     pub fn new(config: DeviceConfig, log: Log, now: Instant) -> Self {
         let config = config.in_dialect();
         let mut device = Self {
@@ -202,14 +204,14 @@ impl Device {
         for identity in &all {
             device.resend.watch(*identity, now);
             device.servers.note(&device.config, identity.flow, now);
-            device.tell_cache(identity);
+            device.restore_in_cache(identity);
         }
         device.resend.replay(all);
         device
     }
 
-    /// An update of the log, after a restart, is in flight, and durable.
-    fn tell_cache(&mut self, identity: &Identity) {
+    /// Reports an update of the log to the read cache after a restart: it is in flight and durable.
+    fn restore_in_cache(&mut self, identity: &Identity) {
         let Some(reads) = &mut self.reads else { return };
         let Ok(Some(stored)) = self.log.hold(identity) else { return };
         if let Ok(bytes) = self.log.bytes_of(&stored) {
@@ -219,8 +221,8 @@ impl Device {
         self.log.release(&stored);
     }
 
-    /// Values that the read cache serves, and the bytes of all that it holds with their keys: of those that lie where their
-    /// packets landed, the bytes of the frames.
+    /// Number of values that the read cache can serve, and the bytes of everything that it holds, with keys. A value
+    /// that is stored by reference counts with the bytes of its frames.
     pub fn cached(&self) -> (usize, usize) {
         self.reads.as_ref().map_or((0, 0), Reads::held)
     }
@@ -230,43 +232,44 @@ impl Device {
         &self.log
     }
 
-    /// The log, for the paths of relays.
+    /// The log, so that a relay can add and remove paths.
     pub fn log_mut(&mut self) -> &mut Log {
         &mut self.log
     }
 
-    /// A client's path is given back: false if there is none, or its updates are in the log. Another client may have the port, and
-    /// the client another port: what is known of its sessions is forgotten.
+    /// Removes a client's path and everything that is known of the client's sessions. Another client may then get
+    /// the port, and the client another port. False if the client has no path, or updates in the log.
     pub fn remove_path(&mut self, flow: Flow) -> bool {
         if !self.log.remove_path(&flow) {
             return false;
         }
         let log = &self.log;
         let other = || log.paths().into_iter().find(|(other, _)| other.server == flow.server);
-        self.servers.gone(flow, || other().map(|(other, _)| other.client));
+        self.servers.client_gone(flow, || other().map(|(other, _)| other.client));
         if let Some(reads) = &mut self.reads {
-            reads.forget_client(flow);
+            reads.remove_client(flow);
         }
         if let Some(order) = &mut self.order {
-            order.forget_client(flow);
+            order.remove_client(flow);
         }
         true
     }
 
-    /// What it has counted.
+    /// The device's counters.
     pub fn stats(&self) -> &DeviceStats {
         &self.stats
     }
 
-    /// Its servers, and how they are.
+    /// The device's servers and their states.
     pub fn servers(&self) -> impl Iterator<Item = (SocketAddr, ServerState)> + '_ {
         self.servers.states()
     }
 
-    /// Fences what was logged, and acknowledges it.
+    /// Fences all appended updates and acknowledges them.
     ///
     /// # Errors
-    /// The medium's. Nothing is acknowledged then, and nothing logged from now on: packets are still forwarded.
+    /// The medium's error. Nothing is acknowledged then, and nothing is logged from now on; packets are still
+    /// forwarded.
     pub fn commit(&mut self) -> Result<(), LogError> {
         if let Some(mut dirty) = self.begin_commit() {
             let outcome = self.log.heap().media().fence(&mut dirty, landfall_media::Site::Commit);
@@ -275,20 +278,20 @@ impl Device {
         Ok(())
     }
 
-    /// True if something waits for a fence and none is under way.
+    /// True if appended updates wait for a fence, and no commit is in progress.
     pub fn wants_commit(&self) -> bool {
         self.log.has_pending() && !self.log.is_committing()
     }
 
-    /// Ends the batch: the fence of what is returned makes it durable.
+    /// Ends the batch and returns what must be fenced to make it durable.
     pub fn begin_commit(&mut self) -> Option<Dirty> {
         self.log.begin_commit()
     }
 
-    /// The fence has ended: what it covers is acknowledged.
+    /// Ends a commit after its fence, and acknowledges the updates that the fence covers.
     ///
     /// # Errors
-    /// The outcome's; nothing is acknowledged then.
+    /// The error in `outcome`. Nothing is acknowledged then.
     pub fn finish_commit(&mut self, outcome: Result<(), MediaError>) -> Result<(), LogError> {
         let Self { log, actions, config, stats, reads, order, joint, .. } = self;
         stats.fences += 1;
@@ -307,12 +310,12 @@ impl Device {
         })
     }
 
-    /// The next thing to send.
+    /// The next packet to send.
     pub fn poll_action(&mut self) -> Option<Action> {
         self.actions.pop_front()
     }
 
-    /// An update from [`Action::Logged`] has been sent, or could not be.
+    /// Releases an update from [`Action::Logged`], after it was sent or could not be sent.
     pub fn sent(&mut self, stored: &Stored) {
         self.log.release(stored);
     }
@@ -327,14 +330,15 @@ impl Device {
             .min()
     }
 
-    /// A packet was longer than a frame: it goes on without being looked at, unless it might have to be held.
+    /// Counts a packet that is longer than a frame. It is forwarded without inspection, unless the device might have
+    /// to delay it.
     pub fn count_too_long(&mut self, side: Side) -> Verdict {
         self.stats.packets += 1;
         *self.stats.not_logged.entry(NotLogged::TooLong).or_default() += 1;
         self.unseen(side)
     }
 
-    /// What becomes of a packet that the device cannot be shown.
+    /// What to do with a packet that cannot be given to [`Self::handle`].
     pub fn unseen(&self, side: Side) -> Verdict {
         match self.order.is_some() && side == Side::Clients {
             true => Verdict::Taken,
@@ -342,7 +346,7 @@ impl Device {
         }
     }
 
-    /// A packet's seal does not fit: it was not shown to the device.
+    /// Counts a packet with an invalid seal. It was not given to [`Self::handle`].
     pub fn count_unauthentic(&mut self) {
         self.stats.packets += 1;
         self.stats.unauthentic += 1;
@@ -355,7 +359,8 @@ impl Device {
     }
 }
 
-/// A PMNet-ACK: addresses and ports swapped, the update's hash. With those of `others`, a joint one.
+/// A PMNet-ACK: addresses and ports are swapped, and the hash is that of the update. A joint ACK if there are
+/// `others`.
 fn acknowledgement(config: &DeviceConfig, identity: &Identity, hash: u32, others: &[u8]) -> Action {
     let body = if others.is_empty() { Body::PmnetAck } else { Body::JointAck(others) };
     let header = Header {

@@ -1,30 +1,30 @@
-//! The three stages, for one packet.
+//! The three stages of the pipeline for one packet: ingress, PM access, egress.
 
-use super::joint::Heard;
+use super::joint::AckAction;
 use super::table::{self, Access, Egress, Ingress, Row, Side};
 use super::{ACTIONS_MAX, Action, Arrival, Device, Verdict, acknowledgement};
 use crate::log::{Logged, NotLogged, Standing, Stored};
 use crate::wire::{Body, FIRST_BYPASS, Header, Packet, Refusal, Role};
 use crate::{Dialect, Flow, Identity, Instant};
 
-/// Updates that one request of a server has sent again at once.
+/// Most updates that are sent again for one request of a server.
 const ANSWERS_MAX: usize = 4096;
 
-/// What the PM-access stage found.
+/// Result of the PM-access stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Found {
-    /// Nothing was looked for, or something is missing.
+    /// Nothing was searched for, or not everything was found.
     Missed,
-    /// Everything was there.
+    /// Everything was found.
     All,
-    /// The update is durable already.
+    /// The update is already durable.
     Durable(Identity),
-    /// It must not reach the server now.
+    /// The packet must not be forwarded now.
     Withheld,
 }
 
 impl Device {
-    /// A packet has arrived.
+    /// Processes a packet that has arrived.
     pub fn handle(&mut self, arrival: &Arrival<'_>, now: Instant) -> Verdict {
         self.stats.packets += 1;
         let Ok(packet) = Packet::parse(arrival.payload) else {
@@ -45,7 +45,7 @@ impl Device {
         verdict
     }
 
-    /// The second and the third stage.
+    /// Runs the second and the third stage.
     pub(super) fn pass(
         &mut self,
         (row, flow): (&Row, Flow),
@@ -54,7 +54,7 @@ impl Device {
         now: Instant,
     ) -> Verdict {
         if let Some(order) = &mut self.order {
-            order.hear(flow, packet, now);
+            order.server_packet(flow, packet, now);
         }
         let found = self.access(row, flow, packet, arrival, now);
         self.egress(row, found, packet, arrival)
@@ -77,11 +77,11 @@ impl Device {
             Access::None => Found::Missed,
             Access::Log if self.refused.contains(flow, session) => {
                 self.stats.refused += 1;
-                self.pass_reads(&Identity { flow, session, seq }, arrival)
+                self.pass_unlogged(&Identity { flow, session, seq }, arrival)
             }
             Access::Log if !self.may_log(flow, &packet.header) => {
                 *self.stats.not_logged.entry(NotLogged::Unknown).or_default() += 1;
-                self.pass_reads(&Identity { flow, session, seq }, arrival)
+                self.pass_unlogged(&Identity { flow, session, seq }, arrival)
             }
             Access::Log => self.log_update(Identity { flow, session, seq }, arrival, now),
             Access::RemoveUpTo => {
@@ -90,7 +90,7 @@ impl Device {
                 Found::Missed
             }
             Access::RemoveOne => {
-                self.hear_response(Identity { flow, session, seq }, packet, arrival, now);
+                self.handle_response(Identity { flow, session, seq }, packet, arrival, now);
                 Found::Missed
             }
             Access::Join => self.join(Identity { flow, session, seq }, packet, now),
@@ -108,37 +108,38 @@ impl Device {
                 Found::Missed
             }
             Access::CountHeld => {
-                self.tell_held(Identity { flow, session, seq }, packet);
+                self.report_held(Identity { flow, session, seq }, packet);
                 Found::Missed
             }
             Access::TellCache => {
                 if let Some(reads) = &mut self.reads {
-                    reads.told(flow, packet, arrival);
+                    reads.server_packet(flow, packet, arrival);
                 }
                 Found::Missed
             }
             Access::Started => {
                 self.log.raise(flow, session, Standing::Started);
                 if let Some(reads) = &mut self.reads {
-                    reads.told(flow, packet, arrival);
+                    reads.server_packet(flow, packet, arrival);
                 }
                 Found::Missed
             }
-            Access::Refused => self.hear_refusal(Identity { flow, session, seq }, packet),
+            Access::Refused => self.handle_refusal(Identity { flow, session, seq }, packet),
             Access::ReadCache => {
                 self.stats.bypasses += 1;
                 let hit = self.reads.as_mut().and_then(|reads| reads.bypass(flow, packet, now));
                 hit.map_or(Found::Missed, |hit| {
                     self.stats.cache_hits += 1;
                     self.datagram(Side::Clients, (flow.server, flow.client), hit.to_bytes(session, seq));
-                    if hit.goes_on() { Found::Missed } else { Found::All }
+                    if hit.is_forwarded() { Found::Missed } else { Found::All }
                 })
             }
         }
     }
 
-    /// A server asks how many updates of a session above a number are here, fenced or not.
-    fn tell_held(&mut self, last: Identity, packet: &Packet<'_>) {
+    /// Answers a server that asks how many updates of a session above a number are in the log. Updates that are not
+    /// yet fenced count.
+    fn report_held(&mut self, last: Identity, packet: &Packet<'_>) {
         let Body::HeldRequest { nonce } = packet.body else { return };
         let Identity { flow, session, seq } = last;
         let count = self.log.seqs(flow, session, seq.saturating_add(1), ANSWERS_MAX).len();
@@ -152,8 +153,8 @@ impl Device {
         self.config.dialect.logs(header, || self.log.standing(flow, header.session))
     }
 
-    /// A foreign session begins. False while updates of another one with its name are in the log: a server that began it anew would
-    /// take those for its own.
+    /// Begins a foreign session. False while the log has updates of an older session with its name: a server that
+    /// began the new session would apply them to it.
     fn begin_foreign(&mut self, flow: Flow, session: u16) -> bool {
         if !self.log.begin(flow, session) {
             self.stats.withheld += 1;
@@ -165,7 +166,7 @@ impl Device {
         true
     }
 
-    fn hear_response(
+    fn handle_response(
         &mut self,
         identity: Identity,
         packet: &Packet<'_>,
@@ -189,12 +190,12 @@ impl Device {
         }
     }
 
-    /// A server refuses a session: an update of one that it does not know leaves the log, and one that has fallen behind is
-    /// acknowledged no more.
-    fn hear_refusal(&mut self, identity: Identity, packet: &Packet<'_>) -> Found {
-        self.refused.hear(identity.flow, packet);
+    /// Handles a refused session. If the server does not know it, the update is removed from the log. If the server
+    /// has lost confirmed updates, the session's updates are no longer acknowledged.
+    fn handle_refusal(&mut self, identity: Identity, packet: &Packet<'_>) -> Found {
+        self.refused.server_refused(identity.flow, packet);
         if let (Some(order), Body::SessionRefused(Refusal::Behind)) = (&mut self.order, packet.body) {
-            order.excuse(identity.flow, identity.session);
+            order.suspend(identity.flow, identity.session);
         }
         let is_unknown = packet.body == Body::SessionRefused(Refusal::Unknown);
         if is_unknown && self.log.refused(&identity) {
@@ -204,7 +205,7 @@ impl Device {
         Found::Missed
     }
 
-    /// An update has left the log.
+    /// Updates the other tables after an update has left the log.
     fn removed(&mut self, identity: &Identity) {
         self.resend.removed(identity);
         self.joint.removed(identity);
@@ -222,34 +223,34 @@ impl Device {
                 if let Some(order) = &mut self.order {
                     order.logged(&identity, arrival.payload);
                 }
-                self.tell_reads(&identity, arrival);
+                self.cache_logged(&identity, arrival);
                 self.resend.watch(identity, now);
                 self.joint.logged(identity, now);
                 Found::Missed
             }
             Ok(Logged::Known { durable }) => {
                 self.stats.repeated += 1;
-                self.tell_reads(&identity, arrival);
+                self.cache_logged(&identity, arrival);
                 if !durable {
                     return Found::Missed;
                 }
                 Found::Durable(identity)
             }
             Ok(Logged::Not(why)) => {
-                self.tell_reads_of_unlogged(&identity, arrival, why == NotLogged::Collision);
+                self.cache_unlogged(&identity, arrival, why == NotLogged::Collision);
                 *self.stats.not_logged.entry(why).or_default() += 1;
                 Found::Missed
             }
             Err(_) => {
-                self.tell_reads_of_unlogged(&identity, arrival, false);
+                self.cache_unlogged(&identity, arrival, false);
                 self.stats.media_errors += 1;
                 Found::Missed
             }
         }
     }
 
-    /// Tells the read cache of an update of the log, before any packet that comes later is looked at.
-    fn tell_reads(&mut self, identity: &Identity, arrival: &Arrival<'_>) {
+    /// Reports an update in the log to the read cache, before any later packet is processed.
+    fn cache_logged(&mut self, identity: &Identity, arrival: &Arrival<'_>) {
         if let Some(reads) = &mut self.reads
             && let Some(value) = reads.update(identity, arrival.payload, false)
         {
@@ -257,21 +258,21 @@ impl Device {
         }
     }
 
-    /// Tells it of one that is not in the log: nothing of it will serve.
-    fn tell_reads_of_unlogged(&mut self, identity: &Identity, arrival: &Arrival<'_>, is_conflict: bool) {
+    /// Reports an update that is not in the log to the read cache. Its value will not be served.
+    fn cache_unlogged(&mut self, identity: &Identity, arrival: &Arrival<'_>, is_conflict: bool) {
         if let Some(reads) = &mut self.reads {
             reads.update(identity, arrival.payload, is_conflict);
         }
     }
 
-    /// An update that is not logged may change what the read cache holds.
-    fn pass_reads(&mut self, identity: &Identity, arrival: &Arrival<'_>) -> Found {
-        self.tell_reads_of_unlogged(identity, arrival, false);
+    /// Reports an update that is not logged to the read cache, whose values it may change.
+    fn pass_unlogged(&mut self, identity: &Identity, arrival: &Arrival<'_>) -> Found {
+        self.cache_unlogged(identity, arrival, false);
         Found::Missed
     }
 
     fn remove_upto(&mut self, flow: Flow, session: u16, seq: u32, now: Instant) {
-        self.refused.forget(flow, session);
+        self.refused.server_continues(flow, session);
         if let Some(reads) = &mut self.reads {
             reads.applied(flow, session, seq);
         }
@@ -287,18 +288,18 @@ impl Device {
         });
     }
 
-    /// Other devices acknowledge an update. What waits for a fence here, or goes on together with this device's own
-    /// acknowledgement, is taken.
+    /// Handles an acknowledgement of other devices. It is not forwarded if it waits for this device's fence, or is
+    /// sent together with this device's acknowledgement.
     fn join(&mut self, identity: Identity, packet: &Packet<'_>, now: Instant) -> Found {
         let Some(own) = self.config.number else { return Found::Missed };
         let from = [&[packet.header.ack_count], packet.body.bytes()].concat();
-        // What a medium that has failed has not taken will never be durable.
+        // After the medium has failed, an update that is not yet durable will never be.
         let durable = self.log.durable(&identity);
         let durable = durable.filter(|durable| *durable || self.log.heap().media().closed().is_none());
-        match self.joint.hears(identity, from, (own, durable), now) {
-            Heard::Passes => Found::Missed,
-            Heard::Waits => Found::All,
-            Heard::Joined(others) => {
+        match self.joint.receive_ack(identity, from, (own, durable), now) {
+            AckAction::Forward => Found::Missed,
+            AckAction::Delay => Found::All,
+            AckAction::Join(others) => {
                 self.stats.joined += 1;
                 let hash = packet.header.hash;
                 self.actions.push_back(acknowledgement(&self.config, &identity, hash, &others));
@@ -309,15 +310,16 @@ impl Device {
 
     /// Sends one update of the log to the server that asks for it.
     ///
-    /// A server that takes foreign sessions learns if no log has it: a number of theirs that was a bypass's never comes. The device
-    /// next to the clients tells: those behind it have looked, or the request would not have come so far.
+    /// A server with foreign sessions is told if no log has the update: a number that belonged to a bypass never
+    /// arrives. The device next to the clients tells it. The devices behind that one do not have the update, or they
+    /// would not have forwarded the request.
     fn send_exactly(&mut self, identity: Identity) -> Found {
         self.stats.recoveries += 1;
         if self.log.contains(&identity) {
             return if self.send_logged(identity) { Found::All } else { Found::Missed };
         }
         let is_first = self.config.number.is_none_or(|number| number == 0);
-        if !(is_first && self.config.dialect.tells_absence()) {
+        if !(is_first && self.config.dialect.reports_absence()) {
             return Found::Missed;
         }
         let bytes = Packet::new(identity.session, identity.seq, Body::Other(&[])).to_bytes();
@@ -325,7 +327,7 @@ impl Device {
         Found::All
     }
 
-    /// Sends what the server misses of a session and is there.
+    /// Sends the requested updates of a session that are in the log.
     fn send_missing(&mut self, flow: Flow, session: u16, seq: u32, count: u32) -> Found {
         self.stats.retransmissions += 1;
         let end = seq.saturating_add(count);
@@ -343,7 +345,8 @@ impl Device {
         }
     }
 
-    /// Has an update of the log sent to its server; false if it is not there, or too much waits to be sent.
+    /// Queues an update of the log to be sent to its server. False if it is not in the log, or if too many actions
+    /// wait.
     pub(super) fn send_logged(&mut self, identity: Identity) -> bool {
         if self.actions.len() >= ACTIONS_MAX {
             return false;
@@ -362,7 +365,7 @@ impl Device {
         }
     }
 
-    /// Sends what was found as it is, or says in it that it comes from a log.
+    /// Sends a stored packet unchanged or, in a foreign session, with the mark of an update that a log sends.
     fn send_stored(&mut self, identity: Identity, stored: Stored) {
         let marked = match self.config.dialect {
             Dialect::ForeignClients => self.log.bytes_of(&stored).ok().and_then(|mut bytes| {
@@ -393,7 +396,7 @@ impl Device {
                 self.answer_heartbeat(packet, arrival);
                 Verdict::Forward
             }
-            (Egress::ForwardIfForeign, _) => match self.take_reply(packet, arrival.from) {
+            (Egress::ForwardIfForeign, _) => match self.handle_heartbeat_reply(packet, arrival.from) {
                 true => Verdict::Taken,
                 false => Verdict::Forward,
             },
@@ -415,7 +418,7 @@ impl Device {
     }
 }
 
-/// Who is the client and who the server.
+/// The client and the server of a packet.
 fn ingress(row: &Row, arrival: &Arrival<'_>) -> Flow {
     match row.ingress {
         Ingress::FromServer => Flow { client: arrival.to, server: arrival.from },

@@ -1,4 +1,4 @@
-//! The read cache in the pipeline (§IV-D): what of each packet concerns it.
+//! The read cache in the pipeline (§IV-D): passes the relevant part of each packet on to the cache of its server.
 
 use super::Arrival;
 use super::landed::{Frames, Origin, Value};
@@ -13,17 +13,18 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How requests are read.
+/// The protocol in which requests are written.
 #[derive(Clone, Copy, Debug)]
 pub enum Codec {
-    /// Redis' protocol. With `keep_responses`, responses to reads are kept, which is right only where no key expires.
+    /// Redis' protocol. With `keep_responses`, responses to reads fill the cache, which is correct only where no key
+    /// expires.
     Resp {
-        /// Whether they are.
+        /// Whether responses to reads fill the cache.
         keep_responses: bool,
     },
-    /// The handlers' protocol.
+    /// The protocol of the plain key-value handlers.
     Plain,
-    /// Another application's.
+    /// Another application's protocol.
     Custom(&'static dyn KeyCodec),
 }
 
@@ -60,26 +61,28 @@ impl KeyCodec for Codec {
     }
 }
 
-/// Shortest [`CacheConfig::packet_life`].
+/// The shortest [`CacheConfig::packet_life`].
 const PACKET_LIFE_MIN: Duration = Duration::from_millis(1);
 
-/// A device's read cache.
+/// Configuration of a device's read cache.
 #[derive(Clone, Copy, Debug)]
 pub struct CacheConfig {
-    /// How requests are read.
+    /// The protocol in which requests are written.
     pub codec: Codec,
-    /// Bounds, for each server.
+    /// Limits of the cache of each server.
     pub limits: Limits,
-    /// How long a packet can live, at least 1 ms: a device that was started anew serves no reads before.
+    /// Longest life of a packet in the network, at least 1 ms. A device that has restarted serves no reads for this
+    /// time.
     pub packet_life: Duration,
-    /// How long a device serves no reads after each start, at least. Zero where it is the first in its place. One that
-    /// takes the place of a device that was lost waits until the other devices of its chain have brought what they hold
-    /// to the server: what was reported durable is in their logs, and nothing here tells which keys it changes.
+    /// Shortest time after each start in which the device serves no reads. Zero if the device is the first in its
+    /// place. A device that replaces a lost one waits until the other devices of its chain have brought their
+    /// updates to the server. These updates may have been reported as durable, and this device does not know which
+    /// keys they change.
     pub replacement_wait: Duration,
 }
 
 impl CacheConfig {
-    /// With the usual bounds.
+    /// A configuration with default limits.
     pub fn new(codec: Codec) -> Self {
         Self {
             codec,
@@ -90,7 +93,7 @@ impl CacheConfig {
     }
 }
 
-/// The caches of a device, one for each server.
+/// The read caches of a device, one for each server.
 #[derive(Debug)]
 pub(super) struct Reads {
     config: CacheConfig,
@@ -98,14 +101,14 @@ pub(super) struct Reads {
     servers_max: usize,
     frames: Frames,
     caches: BTreeMap<SocketAddr, Cache<SessionKey, Value>>,
-    /// Caches serve from then on; `None` once they do.
+    /// When the caches begin to serve; `None` once they do.
     opens_at: Option<Instant>,
-    /// Marks of bypasses, to give up waiting for their responses.
+    /// Marks of bypasses. The caches stop waiting for the responses to bypasses before a mark.
     marked: Option<(Instant, BTreeMap<SocketAddr, u64>)>,
 }
 
 impl Reads {
-    /// `restarted`: packets of before may be under way.
+    /// `restarted`: packets from before the start may be in the network.
     pub(super) fn new(
         mut config: CacheConfig,
         dialect: Dialect,
@@ -113,7 +116,7 @@ impl Reads {
         (heap, restarted): (&Arc<Heap>, bool),
         now: Instant,
     ) -> Self {
-        // A timer that is always due would keep its driver from ever waiting.
+        // A timer that is always due would keep its caller from ever waiting.
         config.packet_life = config.packet_life.max(PACKET_LIFE_MIN);
         let packet_life = if restarted { config.packet_life } else { Duration::ZERO };
         let wait = packet_life.max(config.replacement_wait);
@@ -128,7 +131,7 @@ impl Reads {
         }
     }
 
-    /// The cache in front of a server. Beyond the bound, further servers have none.
+    /// The cache of a server; `None` if there are already caches for `servers_max` servers.
     fn cache(&mut self, server: SocketAddr) -> Option<&mut Cache<SessionKey, Value>> {
         if !self.caches.contains_key(&server) {
             if self.caches.len() >= self.servers_max {
@@ -143,7 +146,8 @@ impl Reads {
         self.caches.get_mut(&server)
     }
 
-    /// An update passes, or is found in the log after a restart. The value that it sets lies in this part of the payload.
+    /// Handles an update that passes, or that was found in the log after a restart. Returns the range of the payload
+    /// that contains the value that it sets.
     pub(super) fn update(
         &mut self,
         identity: &Identity,
@@ -168,7 +172,7 @@ impl Reads {
         Some(within(payload, request, value))
     }
 
-    /// A piece of an update passes.
+    /// Handles a piece of an update that passes.
     fn piece(&mut self, identity: &Identity, place: Fragment, bytes: &[u8], is_conflict: bool) {
         let piece = match place.index {
             0 => Piece::First {
@@ -185,10 +189,10 @@ impl Reads {
         }
     }
 
-    /// An update is in the log, and its value in this part of the packet.
+    /// Notes that an update is in the log. `value` is the range of the payload with its value.
     pub(super) fn logged(&mut self, identity: &Identity, arrival: &Arrival<'_>, value: Range<usize>) {
-        if self.frames.must_let_go() {
-            self.caches.values_mut().for_each(|cache| cache.give_up(Value::is_landed));
+        if self.frames.must_release() {
+            self.caches.values_mut().for_each(|cache| cache.drop_values(Value::is_landed));
         }
         let Some(cache) = self.caches.get_mut(&identity.flow.server) else { return };
         if cache.wants_value(id(identity)) {
@@ -196,33 +200,35 @@ impl Reads {
         }
     }
 
-    /// The log entry of an update is fenced.
+    /// Notes that the log entry of an update is fenced.
     pub(super) fn durable(&mut self, identity: &Identity) {
         if let Some(cache) = self.cache(identity.flow.server) {
             cache.update_durable(id(identity));
         }
     }
 
-    /// Everything of a session up to `seq` is applied.
+    /// Notes that every update of a session up to `seq` is applied.
     pub(super) fn applied(&mut self, flow: Flow, session: u16, seq: u32) {
         if let Some(cache) = self.cache(flow.server) {
             cache.server_ack(SessionKey { client: flow.client, session }, seq);
         }
     }
 
-    /// A foreign session begins, perhaps in place of another one with its name.
+    /// Notes that a foreign session begins. It may replace an older session of the same name.
     pub(super) fn begin_foreign(&mut self, flow: Flow, session: u16) {
         if let Some(cache) = self.cache(flow.server) {
-            cache.session_begins_anew(SessionKey { client: flow.client, session }, 0, FIRST_BYPASS);
+            cache.foreign_session_started(SessionKey { client: flow.client, session }, 0, FIRST_BYPASS);
         }
     }
 
-    /// A bypass of a foreign session passes. Its numbers are those of updates, too: so it is followed as an update that changes
-    /// nothing, and as a bypass. It goes on also after a hit, which closes the gap in the numbers.
+    /// Handles a bypass of a foreign session. Its number belongs to the same numbering as updates. So it is recorded
+    /// as an update that changes nothing, and as a bypass. It is forwarded even after a hit, so that the server sees
+    /// no gap in the numbers.
     ///
-    /// The release looks values up by the hash, and its clients know a response by the number of the update that set the value: a
-    /// value serves that comes from an update with the bypass's hash. Not with its number: a client takes that for an answer of another
-    /// type to the request itself, and ends.
+    /// The release looks values up by the hash, and its clients recognise a response by the number of the update
+    /// that has set the value. So the cache serves a value that an update with the bypass's hash has set. It does
+    /// not serve one whose update has the bypass's own number: a client takes that for an answer of another type to
+    /// the bypass itself, and exits.
     fn foreign_bypass(
         &mut self,
         session: SessionKey,
@@ -252,7 +258,7 @@ impl Reads {
         hit
     }
 
-    /// Whether a bypass would be answered.
+    /// Whether the cache would answer a bypass.
     pub(super) fn has(&mut self, flow: Flow, packet: &Packet<'_>, now: Instant) -> bool {
         self.open_if_due(now);
         let Body::Bypass { request, after } = packet.body else { return false };
@@ -262,7 +268,7 @@ impl Reads {
         self.cache(flow.server).is_some_and(|cache| cache.lookup(&request[key], after).is_some())
     }
 
-    /// A bypass passes: the response, if there is a hit.
+    /// Handles a bypass that passes. Returns the response if there is a hit.
     pub(super) fn bypass(&mut self, flow: Flow, packet: &Packet<'_>, now: Instant) -> Option<Hit> {
         self.open_if_due(now);
         let session = SessionKey { client: flow.client, session: packet.header.session };
@@ -290,10 +296,10 @@ impl Reads {
         None
     }
 
-    /// A response passes, whole or a piece of it.
+    /// Handles a response that passes, or a piece of one.
     pub(super) fn response(&mut self, flow: Flow, packet: &Packet<'_>, arrival: &Arrival<'_>) {
         let session = SessionKey { client: flow.client, session: packet.header.session };
-        // Of a foreign session a bypass may have any number, and is followed under one of a bypass's.
+        // A bypass of a foreign session may have any number. It is recorded under a number in the range of bypasses.
         let seq = packet.header.seq;
         let id = Id {
             session,
@@ -310,11 +316,11 @@ impl Reads {
         cache.response_seen(id, value);
     }
 
-    /// What else a server sends that concerns its cache.
-    pub(super) fn told(&mut self, flow: Flow, packet: &Packet<'_>, arrival: &Arrival<'_>) {
+    /// Handles another packet of a server that concerns its cache.
+    pub(super) fn server_packet(&mut self, flow: Flow, packet: &Packet<'_>, arrival: &Arrival<'_>) {
         let session = SessionKey { client: flow.client, session: packet.header.session };
         match packet.body {
-            // One that goes on may have updates under way, which are not new.
+            // A session that continues may have updates in flight, which are not new.
             Body::SessionStarted { first_update, first_bypass, .. } if packet.header.seq == 0 => {
                 if let Some(cache) = self.cache(flow.server) {
                     cache.session_started(session, first_update, first_bypass);
@@ -326,11 +332,12 @@ impl Reads {
         }
     }
 
-    /// Sessions of a client that begin from now on are others than before, whatever their numbers.
-    pub(super) fn forget_client(&mut self, flow: Flow) {
+    /// Removes everything about a client's sessions. A session that it begins later is a different one, whatever its
+    /// number.
+    pub(super) fn remove_client(&mut self, flow: Flow) {
         let Some(cache) = self.caches.get_mut(&flow.server) else { return };
         let of = |session| SessionKey { client: flow.client, session };
-        cache.forget_sessions(of(0)..=of(u16::MAX));
+        cache.remove_sessions(of(0)..=of(u16::MAX));
     }
 
     fn open_if_due(&mut self, now: Instant) {
@@ -346,7 +353,7 @@ impl Reads {
         marked.into_iter().chain(self.opens_at).min()
     }
 
-    /// Gives up waiting for responses to bypasses that are older than a packet can live.
+    /// Stops waiting for responses to bypasses that are older than a packet can live.
     pub(super) fn handle_timeout(&mut self, now: Instant) {
         self.open_if_due(now);
         if self.marked.as_ref().is_some_and(|(since, _)| *since + self.config.packet_life > now) {
@@ -355,7 +362,7 @@ impl Reads {
         if let Some((_, marks)) = self.marked.take() {
             for (server, mark) in marks {
                 if let Some(cache) = self.caches.get_mut(&server) {
-                    cache.forget_before(mark);
+                    cache.drop_before(mark);
                 }
             }
         }
@@ -363,7 +370,7 @@ impl Reads {
         self.marked = Some((now, marks.collect()));
     }
 
-    /// Values that are held, and their bytes with their keys.
+    /// Number of values in the caches, and the bytes of values and keys.
     pub(super) fn held(&self) -> (usize, usize) {
         let each = self.caches.values().map(Cache::held);
         each.fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1))
@@ -374,7 +381,7 @@ impl Reads {
 #[derive(Debug)]
 pub(super) struct Hit {
     response: Vec<u8>,
-    /// For a foreign client: the update that has set the value.
+    /// The update that has set the value, in a response to a foreign client.
     origin: Option<Origin>,
 }
 
@@ -385,12 +392,12 @@ impl Hit {
         Self { response, origin }
     }
 
-    /// Whether the bypass goes on to the server, too.
-    pub(super) fn goes_on(&self) -> bool {
+    /// Whether the bypass is also forwarded to the server.
+    pub(super) fn is_forwarded(&self) -> bool {
         self.origin.is_some()
     }
 
-    /// The packet, to the bypass with this number: a foreign one bears number and hash of the update.
+    /// The packet that answers the bypass `seq`. For a foreign client it carries number and hash of the update.
     pub(super) fn to_bytes(&self, session: u16, seq: u32) -> Vec<u8> {
         let mut packet = Packet::new(session, seq, Body::CacheResponse(&self.response));
         if let Some(Origin { seq, hash }) = self.origin {
@@ -400,7 +407,7 @@ impl Hit {
     }
 }
 
-/// A part of a payload's end, as a part of the payload.
+/// Converts a range of a payload's last bytes, `end`, into a range of the payload.
 fn within(payload: &[u8], end: &[u8], part: Range<usize>) -> Range<usize> {
     let before = payload.len().saturating_sub(end.len());
     before + part.start..before + part.end

@@ -1,13 +1,13 @@
-//! Sessions whose server has lost what it confirmed: their updates are not acknowledged early.
+//! Sessions whose server has lost confirmed updates. The device does not acknowledge their updates.
 
 use crate::Flow;
 use crate::wire::{Body, Packet, Refusal};
 use std::collections::{BTreeSet, VecDeque};
 
-/// Most sessions that are remembered; of more, the oldest are forgotten, until the server refuses them again.
+/// Most sessions that are stored. Beyond it the oldest are deleted; their server will refuse them again.
 const REFUSED_MAX: usize = 4096;
 
-/// Sessions that their servers refuse.
+/// The sessions that their servers refuse.
 #[derive(Debug, Default)]
 pub(super) struct Refused {
     sessions: BTreeSet<(Flow, u16)>,
@@ -15,8 +15,8 @@ pub(super) struct Refused {
 }
 
 impl Refused {
-    /// Takes note of a server's refusal, if the session is one that it has and cannot go on with.
-    pub(super) fn hear(&mut self, flow: Flow, packet: &Packet<'_>) {
+    /// Handles a server's refusal. The session is stored if the server knows it but cannot continue it.
+    pub(super) fn server_refused(&mut self, flow: Flow, packet: &Packet<'_>) {
         let session = (flow, packet.header.session);
         if packet.body == Body::SessionRefused(Refusal::Behind) && self.sessions.insert(session) {
             self.oldest.push_back(session);
@@ -26,13 +26,13 @@ impl Refused {
         }
     }
 
-    /// Whether updates of a session are neither logged nor acknowledged.
+    /// Whether the updates of a session are neither logged nor acknowledged.
     pub(super) fn contains(&self, flow: Flow, session: u16) -> bool {
         !self.sessions.is_empty() && self.sessions.contains(&(flow, session))
     }
 
-    /// The server confirms updates of the session: it goes on.
-    pub(super) fn forget(&mut self, flow: Flow, session: u16) {
+    /// Removes a session, because the server confirms updates of it again.
+    pub(super) fn server_continues(&mut self, flow: Flow, session: u16) {
         if !self.sessions.is_empty() && self.sessions.remove(&(flow, session)) {
             self.oldest.retain(|known| *known != (flow, session));
         }

@@ -1,33 +1,35 @@
-//! Sending updates again: those that nothing has removed for a while, and all of them after a failure (§IV-E1).
+//! Sends updates again: those that stay in the log for too long, and all updates of a server after a failure
+//! (§IV-E1).
 
 use super::{Device, DeviceConfig};
 use crate::{Identity, Instant};
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
-/// Pauses: each twice the one before.
+/// Number of different pauses. Each pause is twice as long as the one before.
 const LEVELS: usize = 7;
-/// Repetitions of one update from which on it no longer counts against the window: it may never be confirmed, as when
-/// its client has died with a gap in front of it.
+/// Number of repetitions after which an update no longer counts against the window. Such an update may never be
+/// confirmed, for example because its client has died before it sent an earlier update.
 const COUNTED_LEVELS: usize = 3;
-/// Updates that wait to be sent again at once, at most: what a server that asks again and again adds beyond is due by its own
-/// time.
+/// Most updates that wait to be sent again at once. Updates that repeated requests of a server would add beyond it
+/// are sent when their pause ends.
 const REPLAY_MAX: usize = 1 << 21;
-/// How soon a full window is looked at again.
-const LOOK_AGAIN: Duration = Duration::from_millis(5);
+/// Pause after which a full window is checked again.
+const RECHECK_AFTER: Duration = Duration::from_millis(5);
 
-/// What is to be sent again, and when.
+/// The updates to send again, and when.
 #[derive(Debug)]
 pub(super) struct Resend {
     pauses: [Duration; LEVELS],
     window: usize,
-    /// Every update of the log is in one of these, in order of when it is due; so are some that have been removed.
+    /// Each update of the log is in one of these queues, in the order of the due times. Removed updates may still be
+    /// in them.
     due: [VecDeque<(Instant, Identity)>; LEVELS],
-    /// Everything of a server, or of a session, as fast as it is confirmed.
+    /// Updates of a server or of a session that are to be sent as fast as they are confirmed.
     replay: VecDeque<Identity>,
-    /// Sent again and not removed since.
+    /// Updates that were sent again and have not been removed since.
     unconfirmed: BTreeSet<Identity>,
-    /// The window was full when it was last looked at.
+    /// The time until which nothing is sent, because the window was full.
     blocked_until: Option<Instant>,
 }
 
@@ -44,7 +46,7 @@ impl Resend {
         }
     }
 
-    /// A new update of the log.
+    /// Adds a new update of the log.
     pub(super) fn watch(&mut self, identity: Identity, now: Instant) {
         self.due[0].push_back((now + self.pauses[0], identity));
     }
@@ -55,7 +57,7 @@ impl Resend {
         }
     }
 
-    /// All of these at once, as the window allows.
+    /// Adds updates to be sent again as soon as the window allows.
     pub(super) fn replay(&mut self, identities: Vec<Identity>) {
         let room = REPLAY_MAX.saturating_sub(self.replay.len());
         self.replay.extend(identities.into_iter().take(room));
@@ -74,7 +76,7 @@ impl Resend {
 }
 
 impl Device {
-    /// Time has passed.
+    /// Runs all timers that are due.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.watch_servers(now);
         if let Some(reads) = &mut self.reads {
@@ -88,7 +90,7 @@ impl Device {
         self.send_replay();
         (0..LEVELS).rev().for_each(|level| self.send_due(level, now));
         if !self.resend.has_room() {
-            self.resend.blocked_until = Some(now + LOOK_AGAIN);
+            self.resend.blocked_until = Some(now + RECHECK_AFTER);
         }
     }
 
@@ -110,15 +112,15 @@ impl Device {
         {
             let counted = level < COUNTED_LEVELS;
             let known = self.resend.unconfirmed.contains(&identity);
-            let is_there = self.log.contains(&identity);
-            if is_there && counted && !known && !self.resend.has_room() {
+            let is_logged = self.log.contains(&identity);
+            if is_logged && counted && !known && !self.resend.has_room() {
                 return;
             }
             self.resend.due[level].pop_front();
-            if !is_there {
+            if !is_logged {
                 continue;
             }
-            // A server that is known to be silent is sent everything when it answers again.
+            // A server that is known to be silent gets all its updates when it answers again.
             if !self.servers.is_silent(&identity.flow.server) && self.send_logged(identity) {
                 match counted {
                     true => self.resend.unconfirmed.insert(identity),

@@ -1,5 +1,5 @@
-//! Servers, as heartbeats show them. A device has no address: it asks in the name of a client whose packets pass, and takes
-//! the replies to its own questions out of the stream.
+//! Monitors servers by heartbeats. A device has no address of its own. It sends heartbeats with the address of a
+//! client whose packets pass, and does not forward the replies to them.
 
 use super::{Device, DeviceConfig, Side};
 use crate::wire::{Body, Packet, Role};
@@ -7,20 +7,20 @@ use crate::{Flow, Instant};
 use core::net::SocketAddr;
 use std::collections::BTreeMap;
 
-/// How a server is.
+/// State of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerState {
-    /// It has never answered a heartbeat: one of the authors' release, perhaps.
+    /// The server has never answered a heartbeat. It may be one of the authors' release.
     Unknown,
-    /// It answers.
-    Well,
-    /// It has answered before, and does not now.
+    /// The server answers.
+    Alive,
+    /// The server has answered before, and no longer does.
     Silent,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Server {
-    /// Whose packets pass between here and there.
+    /// The client whose address the heartbeats carry.
     via: SocketAddr,
     state: ServerState,
     incarnation: u64,
@@ -29,7 +29,7 @@ struct Server {
     asked_at: Instant,
 }
 
-/// The servers that are watched.
+/// The servers that are monitored.
 #[derive(Debug, Default)]
 pub(super) struct Servers {
     known: BTreeMap<SocketAddr, Server>,
@@ -37,7 +37,7 @@ pub(super) struct Servers {
 }
 
 impl Servers {
-    /// An update passes to a server.
+    /// Notes that an update passes to a server.
     pub(super) fn note(&mut self, config: &DeviceConfig, flow: Flow, now: Instant) {
         if let Some(server) = self.known.get_mut(&flow.server) {
             server.via = flow.client;
@@ -48,8 +48,9 @@ impl Servers {
         }
     }
 
-    /// Packets of a client pass no more: its server is asked in the name of another one, or not at all if there is none.
-    pub(super) fn gone(&mut self, flow: Flow, other: impl FnOnce() -> Option<SocketAddr>) {
+    /// Notes that packets of a client no longer pass. Heartbeats to its server then carry another client's address;
+    /// if there is none, the server is no longer monitored.
+    pub(super) fn client_gone(&mut self, flow: Flow, other: impl FnOnce() -> Option<SocketAddr>) {
         let Some(server) = self.known.get_mut(&flow.server).filter(|server| server.via == flow.client) else {
             return;
         };
@@ -72,26 +73,26 @@ impl Servers {
         next.filter(|_| !config.heartbeat_every.is_zero())
     }
 
-    /// A server has answered: true if it had fallen silent, or was started anew.
-    fn is_back(&mut self, address: SocketAddr, incarnation: u64) -> bool {
+    /// Notes a server's answer. True if the server was silent before, or has restarted.
+    fn note_answer(&mut self, address: SocketAddr, incarnation: u64) -> bool {
         let Some(server) = self.known.get_mut(&address) else { return false };
         let was = (server.state, server.incarnation);
-        (server.state, server.incarnation, server.missed) = (ServerState::Well, incarnation, 0);
+        (server.state, server.incarnation, server.missed) = (ServerState::Alive, incarnation, 0);
         match was {
             (ServerState::Unknown, _) => false,
             (ServerState::Silent, _) => true,
-            (ServerState::Well, before) => before != incarnation,
+            (ServerState::Alive, before) => before != incarnation,
         }
     }
 
-    /// The nonce of this device's questions: its incarnation tells them from others'.
+    /// The nonce of this device's heartbeats. The incarnation distinguishes it from the nonces of others.
     fn nonce(config: &DeviceConfig) -> u64 {
         config.incarnation ^ u64::from(config.number.unwrap_or(u8::MAX)).rotate_left(17)
     }
 }
 
 impl Device {
-    /// Asks servers whose turn has come, and notices those that have fallen silent.
+    /// Sends the heartbeats that are due, and finds servers that have become silent.
     pub(super) fn watch_servers(&mut self, now: Instant) {
         if self.config.heartbeat_every.is_zero() {
             return;
@@ -105,7 +106,7 @@ impl Device {
             }
             server.asked_at = now;
             server.missed = server.missed.saturating_add(1);
-            if server.missed > self.config.heartbeats_missed_max && server.state == ServerState::Well {
+            if server.missed > self.config.heartbeats_missed_max && server.state == ServerState::Alive {
                 server.state = ServerState::Silent;
             }
             due.push((*address, server.via));
@@ -118,13 +119,14 @@ impl Device {
         }
     }
 
-    /// True for a reply to this device. A server that was started anew, or is back, is sent everything again.
-    pub(super) fn take_reply(&mut self, packet: &Packet<'_>, from: SocketAddr) -> bool {
+    /// True for a reply to a heartbeat of this device. If the server has restarted or was silent before, all its
+    /// updates are sent again.
+    pub(super) fn handle_heartbeat_reply(&mut self, packet: &Packet<'_>, from: SocketAddr) -> bool {
         let Body::HeartbeatReply { nonce, role, incarnation, .. } = packet.body else { return false };
         if nonce != Servers::nonce(&self.config) {
             return false;
         }
-        if role == Role::Server && self.servers.is_back(from, incarnation) {
+        if role == Role::Server && self.servers.note_answer(from, incarnation) {
             self.stats.replays += 1;
             let all = self.log.identities(|flow| flow.server == from);
             self.resend.replay(all);

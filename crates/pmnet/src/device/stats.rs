@@ -1,32 +1,33 @@
-//! What a device counts.
+//! The counters of a device.
 
 use crate::log::NotLogged;
 use std::collections::BTreeMap;
 
-/// Counts since the start.
+/// Counters of a device since its start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceStats {
-    /// PMNet packets that arrived.
+    /// PMNet packets that have arrived.
     pub packets: u64,
-    /// Packets that could not be understood; forwarded.
+    /// Packets that could not be parsed. They are forwarded.
     pub malformed: u64,
-    /// Packets that came in at the side from which their type does not count; forwarded.
+    /// Packets that arrived on a side on which their type is not accepted. They are forwarded.
     pub wrong_side: u64,
-    /// Packets whose seal did not fit, where a key is shared; nothing was done with them.
+    /// Packets with an invalid seal, where a key is configured. They are not processed.
     pub unauthentic: u64,
-    /// Updates, repetitions included.
+    /// Updates, including repeated ones.
     pub updates: u64,
     /// Updates that went into the log.
     pub logged: u64,
-    /// PMNet-ACKs of its own making, repeated ones included.
+    /// PMNet-ACKs that the device has sent, including repeated ones.
     pub acknowledged: u64,
-    /// Acknowledgements of other devices that went on with its own.
+    /// Acknowledgements of other devices that were sent together with the device's own.
     pub joined: u64,
-    /// Updates that came again.
+    /// Updates that have arrived again.
     pub repeated: u64,
-    /// Updates that were forwarded without being logged, as their server refuses the session.
+    /// Updates that were forwarded without being logged, because their server refuses the session.
     pub refused: u64,
-    /// First packets of foreign sessions that were held up, as updates of others with their names are in the log.
+    /// First packets of foreign sessions that were not forwarded, because the log has updates of an older session of
+    /// the same name.
     pub withheld: u64,
     /// Updates that were forwarded without being logged, by reason.
     pub not_logged: BTreeMap<NotLogged, u64>,
@@ -36,27 +37,28 @@ pub struct DeviceStats {
     pub server_acks: u64,
     /// Updates that were removed.
     pub removed: u64,
-    /// Updates that were removed as the server does not know their sessions.
+    /// Updates that were removed because the server does not know their session.
     pub removed_refused: u64,
-    /// Retransmission requests, and those answered from the log alone.
+    /// Retransmission requests.
     pub retransmissions: u64,
-    /// See [`Self::retransmissions`].
+    /// Retransmission requests that were answered entirely from the log.
     pub retransmissions_answered: u64,
-    /// Recovery requests of servers.
+    /// Recover requests of servers.
     pub recoveries: u64,
-    /// Times that a server asked what is here of a session.
+    /// Held requests of servers.
     pub held_requests: u64,
-    /// Updates sent to a server again, for whatever reason.
+    /// Updates that were sent to a server again, for any reason.
     pub resent: u64,
-    /// Times all of a server's updates were sent again.
+    /// How often all updates of a server were sent again.
     pub replays: u64,
     /// Bypasses.
     pub bypasses: u64,
     /// Bypasses answered from the cache.
     pub cache_hits: u64,
-    /// Packets that were held until updates of other sessions were applied.
+    /// Packets that were delayed until updates of other sessions were applied.
     pub held: u64,
-    /// Packets that were dropped instead: held for too long or already, or no room.
+    /// Packets that were dropped because they had been delayed for too long, because a copy of them was delayed
+    /// already, or because there was no room.
     pub held_dropped: u64,
     /// Errors of the medium.
     pub media_errors: u64,

@@ -1,20 +1,21 @@
-//! The match-action table (§IV-B2, Figure 8): what each stage of the pipeline does with which type of packet.
+//! The match-action table (§IV-B2, Figure 8): for each type of packet, the action of each stage of the pipeline.
 //!
-//! This is the whole of it: code elsewhere carries these actions out and decides nothing by type.
+//! The table is complete: other code carries out these actions, and makes no decision by type.
 
 use crate::wire::{FIRST_BYPASS, Header, kind};
 
-/// A side of a device: where a packet comes in, or leaves. It is known by the socket or interface, never by what a packet says.
+/// A side of a device, on which packets arrive and leave. It is known from the socket or interface, and never from a
+/// packet's contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// Towards the clients: anybody may send what they like there.
+    /// The clients' side. Anybody may send any packet there.
     Clients,
-    /// Towards the server.
+    /// The server's side.
     Server,
 }
 
 impl Side {
-    /// The side across.
+    /// The opposite side.
     pub const fn across(self) -> Self {
         match self {
             Self::Clients => Self::Server,
@@ -23,19 +24,19 @@ impl Side {
     }
 }
 
-/// What the ingress stage does. A packet that came in at another side than its row's is sent on, and nothing else is done with it.
+/// Action of the ingress stage. A packet that arrives on another side than its row's is forwarded and not processed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ingress {
-    /// Counts from the clients' side: source is the client, destination the server.
+    /// Accepted from the clients' side. The source is the client, the destination the server.
     FromClient,
-    /// Counts from the server's side: source is the server, destination the client.
+    /// Accepted from the server's side. The source is the server, the destination the client.
     FromServer,
-    /// Counts from either.
+    /// Accepted from both sides.
     Any,
 }
 
 impl Ingress {
-    /// Whether packets that come in at `side` count.
+    /// Whether packets that arrive on `side` are accepted.
     pub const fn counts_from(self, side: Side) -> bool {
         matches!(
             (self, side),
@@ -44,10 +45,10 @@ impl Ingress {
     }
 }
 
-/// What the PM-access stage does.
+/// Action of the PM-access stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Nothing.
+    /// No action.
     None,
     /// Adds the packet to the log.
     Log,
@@ -55,52 +56,53 @@ pub enum Access {
     RemoveUpTo,
     /// Removes the update with the packet's number.
     RemoveOne,
-    /// Looks up the updates that the server misses.
+    /// Looks up the requested updates.
     LookUpMissing,
-    /// Looks up every update of the session above the packet's number; in the release's form, the one with that number.
+    /// Looks up every update of the session above the packet's number. In the release's form, looks up the update
+    /// with the packet's number.
     LookUpAfter,
-    /// Counts the updates of the session above the packet's number, and tells the server.
+    /// Counts the updates of the session above the packet's number, and reports the count to the server.
     CountHeld,
     /// Looks the key up in the read cache.
     ReadCache,
-    /// Tells the read cache.
+    /// Reports the packet to the read cache.
     TellCache,
-    /// Notes that the server has taken the session; tells the read cache.
+    /// Notes that the server has accepted the session, and reports it to the read cache.
     Started,
-    /// Removes the update with the packet's number, unless its session was taken by a server; or learns that updates of the
-    /// session are not to be acknowledged.
+    /// Removes the update with the packet's number, unless a server has accepted its session. Or notes that the
+    /// session's updates must not be acknowledged.
     Refused,
-    /// Joins it with this device's own acknowledgement, once that may leave.
+    /// Joins the packet with this device's own acknowledgement, once that may be sent.
     Join,
 }
 
-/// What the egress stage does, besides sending what was looked up to the server.
+/// Action of the egress stage, besides sending the updates that were looked up to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Egress {
-    /// Sends the packet on.
+    /// Forwards the packet.
     Forward,
-    /// Sends the packet on, and a PMNet-ACK back once the log entry is durable.
+    /// Forwards the packet. Sends a PMNet-ACK back once the log entry is durable.
     ForwardAndAck,
-    /// Sends the packet on unless all of it was found, or it was joined.
+    /// Forwards the packet, unless everything was found or the packet was joined.
     ForwardIfMissed,
-    /// Sends a reply back, and the packet on.
+    /// Sends a reply back and forwards the packet.
     ReplyAndForward,
-    /// Sends the packet on unless it answers this device.
+    /// Forwards the packet, unless it answers this device.
     ForwardIfForeign,
 }
 
-/// One row: packets of a type, and what is done with them.
+/// A row of the table: a type of packets, and the actions for them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// The `type` field; `None` matches everything.
+    /// The `type` field that the row matches; `None` matches every type.
     pub kind: Option<u8>,
-    /// For people.
+    /// Name of the type, for display.
     pub name: &'static str,
-    /// First stage.
+    /// Action of the first stage.
     pub ingress: Ingress,
-    /// Second stage.
+    /// Action of the second stage.
     pub access: Access,
-    /// Third stage.
+    /// Action of the third stage.
     pub egress: Egress,
 }
 
@@ -108,47 +110,48 @@ const fn row(kind: u8, name: &'static str, ingress: Ingress, access: Access, egr
     Row { kind: Some(kind), name, ingress, access, egress }
 }
 
-/// Which packets of a row must come to the pipeline. The others would be sent on in any case, and nothing would be learnt from
-/// them, or nothing that is worth being woken for: what moves packets may do so without it.
+/// Which packets of a row must be given to the pipeline. The driver of the device may forward the others on its own.
+/// They would be forwarded in any case, and the pipeline would learn nothing from them that is worth a wake-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Comes {
-    /// All of them.
+pub enum Delivery {
+    /// All packets.
     Always,
-    /// Those with the number of an update: bypasses are numbered from [`FIRST_BYPASS`] on.
-    WithUpdatesNumber,
-    /// None.
+    /// Packets with the number of an update. Bypasses are numbered from [`FIRST_BYPASS`] on.
+    WithUpdateNumber,
+    /// No packets.
     Never,
 }
 
 impl Row {
-    /// Which of its packets come to the pipeline of a device that looks at bypasses, for its read cache or to hold them, or of one
-    /// that does not.
-    pub const fn comes(&self, sees_bypasses: bool) -> Comes {
+    /// Which of the row's packets are given to the pipeline. `sees_bypasses`: the device inspects bypasses, because
+    /// it has a read cache or because keys are linearizable.
+    pub const fn delivery(&self, sees_bypasses: bool) -> Delivery {
         match (self.access, self.egress) {
-            (Access::ReadCache | Access::TellCache, _) if !sees_bypasses => Comes::Never,
-            (Access::RemoveOne, Egress::Forward) if !sees_bypasses => Comes::WithUpdatesNumber,
-            (Access::None, Egress::Forward) | (Access::Join, _) => Comes::Never,
-            _ => Comes::Always,
+            (Access::ReadCache | Access::TellCache, _) if !sees_bypasses => Delivery::Never,
+            (Access::RemoveOne, Egress::Forward) if !sees_bypasses => Delivery::WithUpdateNumber,
+            (Access::None, Egress::Forward) | (Access::Join, _) => Delivery::Never,
+            _ => Delivery::Always,
         }
     }
 }
 
-/// Whether a payload is an update's: it is sent on whatever becomes of it here, and so may be sent on first.
-pub fn goes_on(payload: &[u8]) -> bool {
+/// Whether a payload is an update. An update is forwarded whatever the pipeline does with it, so it may be forwarded
+/// first.
+pub fn is_always_forwarded(payload: &[u8]) -> bool {
     Header::parse(payload).is_ok_and(|header| matching(header.kind).egress == Egress::ForwardAndAck)
 }
 
-/// Whether a payload comes to the pipeline. What has no whole header is sent on, too.
-pub fn comes(payload: &[u8], sees_bypasses: bool) -> bool {
+/// Whether a payload is given to the pipeline. A payload without a complete header is only forwarded.
+pub fn is_delivered(payload: &[u8], sees_bypasses: bool) -> bool {
     let Ok(header) = Header::parse(payload) else { return false };
-    match matching(header.kind).comes(sees_bypasses) {
-        Comes::Always => true,
-        Comes::WithUpdatesNumber => header.seq < FIRST_BYPASS,
-        Comes::Never => false,
+    match matching(header.kind).delivery(sees_bypasses) {
+        Delivery::Always => true,
+        Delivery::WithUpdateNumber => header.seq < FIRST_BYPASS,
+        Delivery::Never => false,
     }
 }
 
-/// The rows in order: the first that matches counts.
+/// The rows in order. The first row that matches applies.
 pub const TABLE: &[Row] = &[
     row(kind::UPDATE, "update", Ingress::FromClient, Access::Log, Egress::ForwardAndAck),
     row(kind::UPDATE_FRAGMENT, "update fragment", Ingress::FromClient, Access::Log, Egress::ForwardAndAck),
@@ -209,25 +212,26 @@ pub fn matching(kind: u8) -> &'static Row {
     TABLE.iter().find(matches).expect("the last row matches everything")
 }
 
-/// The table, for people.
+/// The table as text, for display.
 pub fn describe() -> String {
     let line = |[kind, name, ingress, access, egress, comes]: [&str; 6]| {
         format!("{kind:<6} {name:<18} {ingress:<11} {access:<14} {egress:<17} {comes}\n")
     };
-    let mut text = line(["type", "name", "ingress", "PM access", "egress", "comes to a process that waits"]);
+    let mut text = line(["type", "name", "ingress", "PM access", "egress", "given to a process that waits"]);
     for row in TABLE {
         let kind = row.kind.map_or("*".into(), |kind| format!("{kind:#04x}"));
         let [ingress, access, egress] =
             [format!("{:?}", row.ingress), format!("{:?}", row.access), format!("{:?}", row.egress)];
-        let comes = match [false, true].map(|sees_bypasses| row.comes(sees_bypasses)) {
-            [Comes::Always, _] => "always",
-            [Comes::Never, Comes::Never] => "never",
-            [Comes::Never, _] => "with a read cache, or where keys are linearizable",
-            [Comes::WithUpdatesNumber, _] => "if it has an update's number, or as a bypass does",
+        let delivery = match [false, true].map(|sees_bypasses| row.delivery(sees_bypasses)) {
+            [Delivery::Always, _] => "always",
+            [Delivery::Never, Delivery::Never] => "never",
+            [Delivery::Never, _] => "with a read cache, or if keys are linearizable",
+            [Delivery::WithUpdateNumber, _] => "with the number of an update, or as a bypass is",
         };
-        text += &line([&kind, row.name, &ingress, &access, &egress, comes]);
+        text += &line([&kind, row.name, &ingress, &access, &egress, delivery]);
     }
-    text += "FromClient counts from the clients' side alone, FromServer from the server's: what comes in at the other is sent on, and not believed\n";
+    text += "FromClient: accepted from the clients' side only; FromServer: from the server's side only. \
+             A packet from the other side is forwarded and not processed\n";
     text
 }
 
@@ -249,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn what_confirms_or_asks_counts_from_the_servers_side_alone() {
+    fn packets_that_confirm_or_ask_are_accepted_from_the_servers_side_only() {
         for row in TABLE {
             let adds = matches!(row.access, Access::Log | Access::ReadCache);
             let only_passes = row.egress == Egress::ReplyAndForward
@@ -260,21 +264,29 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_come_would_be_sent_on_anyway() {
+    fn packets_that_are_not_delivered_would_be_forwarded_anyway() {
         for row in TABLE {
             let passes_without_cache =
                 matches!(row.access, Access::None | Access::ReadCache | Access::TellCache | Access::Join)
                     && matches!(row.egress, Egress::Forward | Egress::ForwardIfMissed);
-            assert_eq!(row.comes(false) == Comes::Never, passes_without_cache, "{row:?}");
+            assert_eq!(row.delivery(false) == Delivery::Never, passes_without_cache, "{row:?}");
             let passes =
                 row.access == Access::Join || (row.access == Access::None && row.egress == Egress::Forward);
-            assert_eq!(row.comes(true), if passes { Comes::Never } else { Comes::Always }, "{row:?}");
+            assert_eq!(
+                row.delivery(true),
+                if passes { Delivery::Never } else { Delivery::Always },
+                "{row:?}"
+            );
         }
-        assert_eq!(matching(kind::NO_OP).comes(true), Comes::Never, "what no row names is sent on");
+        assert_eq!(
+            matching(kind::NO_OP).delivery(true),
+            Delivery::Never,
+            "a type without a row is forwarded"
+        );
     }
 
     #[test]
-    fn a_response_comes_if_it_may_remove_an_update() {
+    fn a_response_is_delivered_if_it_may_remove_an_update() {
         let packet = |kind, seq| Header::new(kind, 7, seq).to_bytes();
         for (seq, sees_bypasses, expected) in [
             (0, false, true),
@@ -282,10 +294,10 @@ mod tests {
             (FIRST_BYPASS, false, false),
             (FIRST_BYPASS, true, true),
         ] {
-            assert_eq!(comes(&packet(kind::RESPONSE, seq), sees_bypasses), expected, "{seq:#x}");
+            assert_eq!(is_delivered(&packet(kind::RESPONSE, seq), sees_bypasses), expected, "{seq:#x}");
         }
-        assert!(comes(&packet(kind::UPDATE, FIRST_BYPASS), false));
-        assert!(!comes(&packet(kind::PMNET_ACK, 1), true));
-        assert!(!comes(&packet(kind::UPDATE, 1)[..15], true));
+        assert!(is_delivered(&packet(kind::UPDATE, FIRST_BYPASS), false));
+        assert!(!is_delivered(&packet(kind::PMNET_ACK, 1), true));
+        assert!(!is_delivered(&packet(kind::UPDATE, 1)[..15], true));
     }
 }

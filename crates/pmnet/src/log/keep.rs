@@ -16,7 +16,7 @@ const STEP_BYTES: u64 = 256 << 10;
 
 /// What one step of background work has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Kept {
+pub struct Progress {
     /// Records that were moved.
     pub moved_records: u64,
     /// Slabs that were freed.
@@ -42,7 +42,7 @@ impl Keeper {
     ///
     /// # Errors
     /// The medium's error.
-    pub fn step(&mut self) -> Result<Kept, LogError> {
+    pub fn step(&mut self) -> Result<Progress, LogError> {
         let heap = &self.shared.heap;
         if let Some(reason) = heap.media().closed() {
             return Err(MediaError::Closed { reason }.into());
@@ -57,10 +57,10 @@ impl Keeper {
         let goal = CompactGoal::free(heap.clean_below());
         let done = match self.compactor.step(&*self.shared, goal, STEP_BYTES) {
             // Server-ACKs will remove entries, which frees runs.
-            Err(HeapError::Full) => return Ok(Kept::default()),
+            Err(HeapError::Full) => return Ok(Progress::default()),
             other => other?,
         };
-        Ok(Kept {
+        Ok(Progress {
             moved_records: done.moved_records,
             freed_slabs: done.freed_slabs,
             busy: loading || !done.rests,
@@ -71,25 +71,25 @@ impl Keeper {
     ///
     /// # Errors
     /// The medium's error.
-    pub fn leave_clean(&self) -> Result<(), LogError> {
+    pub fn store_watermarks(&self) -> Result<(), LogError> {
         self.shared.heap.mark_slabs(1)?;
         Ok(())
     }
 }
 
 /// What the record in a slot belongs to.
-enum What {
+enum RecordOwner {
     Update(Identity),
     Path(Flow),
 }
 
 impl Shared {
-    fn what(&self, slot: SlotId) -> Option<What> {
+    fn record_owner(&self, slot: SlotId) -> Option<RecordOwner> {
         let view = self.heap.record(slot).ok()?;
         let key = self.heap.key(&view).ok()?;
         match view.space() {
-            spaces::PMNET_LOG => Identity::from_bytes(key).map(What::Update),
-            spaces::PMNET_PATH => Some(What::Path(Flow::from_bytes(key.try_into().ok()?))),
+            spaces::PMNET_LOG => Identity::from_bytes(key).map(RecordOwner::Update),
+            spaces::PMNET_PATH => Some(RecordOwner::Path(Flow::from_bytes(key.try_into().ok()?))),
             _ => None,
         }
     }
@@ -97,25 +97,25 @@ impl Shared {
 
 impl Owner for Shared {
     fn begin_move(&self, _: Named, slot: SlotId, hold: &mut dyn FnMut()) -> bool {
-        let Some(what) = self.what(slot) else { return false };
+        let Some(owner) = self.record_owner(slot) else { return false };
         let index = self.index.lock();
-        let current = match what {
-            What::Update(identity) => index.get(&identity).map(|entry| entry.slot),
-            What::Path(flow) => index.path_slot(&flow),
+        let current = match owner {
+            RecordOwner::Update(identity) => index.get(&identity).map(|entry| entry.slot),
+            RecordOwner::Path(flow) => index.path_slot(&flow),
         };
-        let is_it = current == Some(slot);
-        if is_it {
+        let is_current = current == Some(slot);
+        if is_current {
             hold();
         }
-        is_it
+        is_current
     }
 
     fn end_move(&self, _: Named, old: SlotId, new: SlotId) -> bool {
-        let Some(what) = self.what(new) else { return false };
+        let Some(owner) = self.record_owner(new) else { return false };
         let mut index = self.index.lock();
-        match what {
-            What::Update(identity) => index.moved(&identity, old, new),
-            What::Path(flow) => index.path_moved(&flow, old, new),
+        match owner {
+            RecordOwner::Update(identity) => index.moved(&identity, old, new),
+            RecordOwner::Path(flow) => index.path_moved(&flow, old, new),
         }
     }
 

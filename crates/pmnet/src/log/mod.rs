@@ -7,7 +7,7 @@ mod index;
 mod keep;
 mod recover;
 
-pub use keep::{Keeper, Kept};
+pub use keep::{Keeper, Progress};
 pub use recover::Recovered;
 
 use crate::error::LogError;

@@ -1,6 +1,6 @@
-//! Sessions whose application has lost what it had confirmed, and updates that nobody brings.
+//! Sessions whose application has lost confirmed updates, and updates that stay missing.
 //!
-//! What a server does then: `docs/format/pmnet.md`, "A server that has gone back".
+//! What a server does in these cases: `docs/format/pmnet.md`, "A server that has gone back".
 
 use super::Server;
 use super::context::Context;
@@ -8,57 +8,58 @@ use super::session::Session;
 use crate::identity::SessionKey;
 use crate::wire::{Body, FIRST_BYPASS, Refusal};
 
-/// Most troubles that wait to be told; more are found again.
+/// Most problems that are queued for the operator. A problem that is dropped here is found again.
 const TROUBLES_MAX: usize = 1024;
 
-/// What an operator must know about a session.
+/// A problem with a session that the operator must know about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Trouble {
     /// The application has lost updates that it had confirmed. The session is refused.
     Behind {
-        /// Whose.
+        /// The session.
         key: SessionKey,
-        /// The last update that the application has.
+        /// The last update that the application has applied.
         applied: u32,
-        /// The last one that was confirmed.
+        /// The last update that the application had confirmed.
         confirmed: u32,
     },
-    /// Updates have been asked for again and again, and nobody brings them.
+    /// Updates have been requested repeatedly, and have not arrived.
     Missing {
-        /// Whose.
+        /// The session.
         key: SessionKey,
-        /// The first of them.
+        /// The first missing update.
         first: u32,
     },
-    /// A session was silent for long, no device held anything of it, and it was ended. No fault: told so that it can be looked up.
+    /// A session was silent for long, no device held updates of it, and the server has ended it. This is no fault;
+    /// it is reported so that the operator can trace it.
     Silent {
-        /// Whose.
+        /// The session.
         key: SessionKey,
         /// The last update that was applied.
         applied: u32,
     },
-    /// There is no room for the row of another session, and no row that may go.
+    /// There is no room for the row of another session, and no row can be evicted.
     NoRoom {
-        /// Who asked for it.
+        /// The session that was refused.
         key: SessionKey,
-        /// Rows that there are.
+        /// Number of rows.
         sessions: usize,
     },
 }
 
 impl Server {
-    /// The application has lost updates of a session, up to and including one that it had confirmed.
+    /// Reports that the application has lost updates of a session, up to and including the update `confirmed`.
     pub fn fall_behind(&mut self, key: SessionKey, confirmed: u32) {
         self.with(key, |session, ctx| session.fall_behind(confirmed, ctx));
     }
 
-    /// The next thing to tell an operator.
+    /// The next problem to report to the operator.
     pub fn poll_trouble(&mut self) -> Option<Trouble> {
         self.ctx.troubles.pop_front()
     }
 
-    /// A client knows that everything up to a number was confirmed.
+    /// Handles a client's statement that every update up to `seq` was confirmed.
     pub(super) fn confirmed(&mut self, key: SessionKey, seq: u32) {
         self.with(key, |session, ctx| {
             if (session.uncommitted()..FIRST_BYPASS).contains(&seq) {
@@ -69,7 +70,7 @@ impl Server {
 }
 
 impl Context {
-    pub(super) fn tell(&mut self, trouble: Trouble) {
+    pub(super) fn report(&mut self, trouble: Trouble) {
         if self.troubles.len() < TROUBLES_MAX {
             self.troubles.push_back(trouble);
         }
@@ -80,28 +81,30 @@ impl Session {
     fn fall_behind(&mut self, confirmed: u32, ctx: &mut Context) {
         if self.behind.replace(confirmed.max(self.behind.unwrap_or(0))).is_none() {
             let (key, applied) = (self.row().key, self.row().update);
-            ctx.tell(Trouble::Behind { key, applied, confirmed });
+            ctx.report(Trouble::Behind { key, applied, confirmed });
             self.refuse_behind(applied, ctx);
         }
     }
 
-    /// Whether packets of the session are refused but for the updates that were confirmed: those would close the gap.
+    /// Whether the session's packets are refused. Only lost updates that were confirmed are still accepted, because
+    /// they close the gap.
     pub(super) fn is_behind(&mut self) -> bool {
         let next = self.uncommitted();
         self.behind = self.behind.filter(|confirmed| *confirmed >= next);
         self.behind.is_some()
     }
 
-    /// Tells client and devices, under the number of one of the session's packets.
+    /// Sends the refusal to the client and the devices. It carries `seq`, the number of one of the session's
+    /// packets.
     pub(super) fn refuse_behind(&self, seq: u32, ctx: &mut Context) {
         ctx.stats.refused += 1;
         ctx.send(self.address(), self.row().key.session, seq, Body::SessionRefused(Refusal::Behind));
     }
 
-    /// Updates are missing for long; told once for each gap.
-    pub(super) fn tell_missing(&mut self, first: u32, ctx: &mut Context) {
-        if self.told_missing.replace(first) != Some(first) {
-            ctx.tell(Trouble::Missing { key: self.row().key, first });
+    /// Reports that updates have been missing for long, once for each gap.
+    pub(super) fn report_missing(&mut self, first: u32, ctx: &mut Context) {
+        if self.reported_missing.replace(first) != Some(first) {
+            ctx.report(Trouble::Missing { key: self.row().key, first });
         }
     }
 }

@@ -1,61 +1,61 @@
-//! Bypasses of one session: put together, in their place behind updates, answered again.
+//! The bypasses of one session: reassembly, order relative to updates, and stored responses.
 
 use super::config::ServerConfig;
 use super::long::Long;
 use crate::pieces::{Assembly, Mark, Response};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Most bypasses of a session that are in pieces.
+/// Most incomplete bypasses of a session.
 const PARTIAL_MAX: usize = 4;
-/// Most bypasses of a session that wait for updates, or for the application.
+/// Most bypasses of a session that wait for updates or for the application.
 const PENDING_MAX: usize = 64;
 
-/// A whole bypass.
+/// A complete bypass.
 #[derive(Debug)]
 pub(super) struct Request {
     /// Number in the session.
     pub(super) number: u32,
-    /// The number as it was sent, which the response bears.
+    /// The number in the packet, which the response repeats.
     pub(super) seq: u32,
-    /// The update to wait for.
+    /// The update that must be applied first.
     pub(super) after: Option<u32>,
     pub(super) bytes: Vec<u8>,
 }
 
-/// What is known of a bypass.
+/// State of a bypass.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Known<'a> {
-    /// Nothing: it is to be executed.
+    /// Not yet executed.
     New,
-    /// It may have been executed by an incarnation that is gone, with the response.
+    /// Possibly executed by an earlier incarnation, whose response is lost.
     Lost,
-    /// It waits or is being executed, or was answered long ago.
+    /// It waits, is being executed, or was answered long ago.
     Busy,
-    /// It was answered with this.
+    /// Answered. The response is stored.
     Answered(&'a Response),
 }
 
-/// The session's bypasses.
+/// The state of all bypasses of a session.
 #[derive(Debug)]
 pub(super) struct Bypasses {
-    /// Up to here bypasses may have been executed before this incarnation.
+    /// The last bypass that an earlier incarnation may have executed.
     pub(super) before: u32,
-    /// The highest that was answered.
+    /// The highest number that was answered.
     pub(super) answered: u32,
     partial: BTreeMap<u32, Assembly>,
     waiting: BTreeMap<u32, Request>,
-    /// Given to the application, or about to be.
+    /// Bypasses that were handed to the application, or are about to be.
     pub(super) busy: BTreeSet<u32>,
     pub(super) kept: VecDeque<(u32, Response)>,
-    /// Which of those that are kept is beyond one window.
+    /// The stored response that is longer than one window, if there is one.
     pub(super) long: Option<Long>,
     kept_bytes: usize,
-    /// Bytes of partial and waiting ones.
+    /// Bytes of incomplete and waiting bypasses.
     bytes: usize,
 }
 
 impl Bypasses {
-    /// None yet, behind `before`.
+    /// No bypasses yet. Those up to `before` belong to earlier incarnations.
     pub(super) fn new(before: u32) -> Self {
         Self {
             before,
@@ -70,12 +70,12 @@ impl Bypasses {
         }
     }
 
-    /// Bytes of requests that wait.
+    /// Bytes of incomplete and waiting bypasses.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The highest that was answered, or may have been executed before.
+    /// The highest number that was answered, or that an earlier incarnation may have executed.
     pub(super) fn last(&self) -> u32 {
         self.answered
     }
@@ -94,19 +94,20 @@ impl Bypasses {
         }
     }
 
-    /// Whether a later one has come. A client has one bypass at a time, so it has the response to this one: a cache's, perhaps.
-    /// Executed late, its response would take the place of the one that the client still waits for.
+    /// Whether a later bypass has arrived. A client has one bypass at a time, so it has the response to this one,
+    /// perhaps from a cache. A late execution of this one would replace the stored response that the client still
+    /// waits for.
     pub(super) fn is_past(&self, number: u32) -> bool {
         let newest = [self.waiting.keys().next_back(), self.busy.last(), Some(&self.answered)];
         newest.into_iter().flatten().any(|newest| number < *newest) && !self.is_lost(number)
     }
 
-    /// Whether it may have been executed before this incarnation.
+    /// Whether an earlier incarnation may have executed the bypass.
     pub(super) fn is_lost(&self, number: u32) -> bool {
         number <= self.before
     }
 
-    /// Takes a piece of a bypass; all of it with the last one.
+    /// Adds a piece of a bypass. Returns the request when it is complete.
     pub(super) fn piece(&mut self, number: u32, mark: Mark, index: u16, piece: &[u8]) -> Option<Vec<u8>> {
         let mut partial = match self.remove_partial(number) {
             Some(partial) if partial.mark() == mark => partial,
@@ -131,23 +132,23 @@ impl Bypasses {
         Some(partial)
     }
 
-    /// The highest number, as it was sent, of those that wait for updates.
+    /// The highest number, as in the packet, of the bypasses that wait for updates.
     pub(super) fn newest(&self) -> Option<u32> {
         self.waiting.values().next_back().map(|request| request.seq)
     }
 
-    /// Whether another whole one may wait.
+    /// Whether another complete bypass may wait.
     pub(super) fn has_room(&self) -> bool {
         self.waiting.len() + self.busy.len() < PENDING_MAX
     }
 
-    /// Has one wait for updates.
+    /// Lets a bypass wait for updates.
     pub(super) fn wait(&mut self, request: Request) {
         self.bytes += request.bytes.len();
         self.waiting.insert(request.number, request);
     }
 
-    /// The first of those that need not wait any longer: every update below `next` is in front of them.
+    /// Removes the first waiting bypass that is ready: every update that it waits for is below `next`.
     pub(super) fn pop(&mut self, next: u32) -> Option<Request> {
         let ready = |request: &&Request| request.after.is_none_or(|after| after < next);
         let number = self.waiting.values().find(ready)?.number;
@@ -157,10 +158,10 @@ impl Bypasses {
         Some(request)
     }
 
-    /// One was answered.
+    /// Stores the response to a bypass.
     pub(super) fn keep(&mut self, number: u32, response: Response, config: &ServerConfig) {
-        // A client has one bypass at a time: what it got before, it has.
-        self.forget_long();
+        // A client has one bypass at a time, so it has every earlier response.
+        self.drop_fetched_long();
         self.busy.remove(&number);
         self.answered = self.answered.max(number);
         self.kept_bytes += response.bytes.len();
@@ -181,8 +182,8 @@ impl Bypasses {
         }
     }
 
-    /// Forgets those that are not answered, but for `busy` ones: they will come again.
-    pub(super) fn forget_but(&mut self, busy: impl Iterator<Item = u32>) {
+    /// Drops all bypasses that are not answered, except those in `busy`. The client will send them again.
+    pub(super) fn keep_only(&mut self, busy: impl Iterator<Item = u32>) {
         self.partial.clear();
         self.waiting.clear();
         self.busy = busy.collect();
@@ -220,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn responses_are_kept_up_to_their_number_and_bytes_but_for_the_newest() {
+    fn responses_are_stored_up_to_a_number_and_bytes_and_the_newest_always() {
         let config = ServerConfig { responses_kept: 2, responses_bytes_max: 10, ..ServerConfig::default() };
         let mut bypasses = Bypasses::new(FIRST_BYPASS - 1);
         let kept = |bypasses: &Bypasses| {
@@ -235,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_make_a_bypass_and_the_oldest_of_too_many_go() {
+    fn pieces_are_reassembled_and_the_oldest_of_too_many_bypasses_is_dropped() {
         let mut bypasses = Bypasses::new(FIRST_BYPASS - 1);
         let mark = Mark { count: 2, total: 4, after: 0 };
         for number in 0..=PARTIAL_MAX as u32 {

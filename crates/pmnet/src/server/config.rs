@@ -1,50 +1,54 @@
-//! What a server is told, what it asks of the application, and what it counts.
+//! A server's configuration, the work that it hands to the application, and its statistics.
 
 use super::row::SessionRow;
 use super::silence::Silence;
 use crate::identity::SessionKey;
 use std::time::Duration;
 
-/// How a server behaves.
+/// Configuration of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerConfig {
-    /// Update packets beyond the last committed one that a session may have here; what is further ahead is dropped.
+    /// Most update packets of a session after its last committed one that the server buffers. Packets further ahead
+    /// are dropped.
     pub reorder_max: u32,
-    /// Most sessions, with those that have ended.
+    /// Most sessions, including those that have ended.
     pub sessions_max: usize,
-    /// Missing updates are asked for after this; repeated with pauses that double.
+    /// Pause before the first request for missing updates. The pauses between repeated requests double.
     pub retransmit_after: Duration,
-    /// The longest of those pauses.
+    /// The longest pause between such requests.
     pub retransmit_max: Duration,
-    /// First pause between *recover* requests for one session; they double.
+    /// First pause between *recover* requests for one session. The pauses double.
     pub recover_after: Duration,
-    /// The longest of them.
+    /// The longest pause between *recover* requests.
     pub recover_max: Duration,
-    /// When sessions that fall silent end; `None`: never.
+    /// When silent sessions end; `None`: never.
     pub silence: Option<Silence>,
-    /// After work has failed, its packets are asked for again after this.
+    /// After work has failed, its packets are requested again after this time.
     pub retry_after: Duration,
-    /// Whether sessions of the authors' clients are taken: number 0, of an update or a bypass, begins one without a session start.
+    /// Whether sessions of the authors' clients are accepted. An update or a bypass with number 0 begins one,
+    /// without a session start.
     pub foreign: bool,
     /// Largest IP packet of the path, bytes.
     pub mtu: u16,
     /// Whether packets travel over IPv6, whose headers are longer.
     pub ipv6: bool,
-    /// Longest response, bytes: [`Server::respond`](super::Server::respond) takes no longer one. At most 4 GiB less one.
+    /// Bytes of the longest response that [`Server::respond`](super::Server::respond) accepts. At most 4 GiB less
+    /// one.
     pub response_bytes_max: u32,
-    /// Bytes of responses beyond one window, of all sessions, that are kept until their clients have them. One for which there
-    /// is no room is as if it were lost on its way: the client repeats its bypass.
+    /// Bytes of responses longer than one window that are stored for all sessions until their clients have fetched
+    /// them. A response for which there is no room is treated as if it were lost in the network: the client sends
+    /// its bypass again.
     pub responses_long_bytes_max: usize,
-    /// A response that its client has not asked about for so long gives way to others.
+    /// A stored long response may be dropped when its client has not requested a part of it for this time.
     pub response_idle: Duration,
-    /// Responses of one session that are kept for repeated bypasses.
+    /// Most responses of one session that are stored for repeated bypasses.
     pub responses_kept: usize,
-    /// Bytes of them; the newest is kept in any case.
+    /// Most bytes of these responses. The newest response is stored in any case.
     pub responses_bytes_max: usize,
-    /// Bytes of packets that wait for others, or for the application to ask for work, of all sessions; what comes on top is
-    /// dropped, but for the next request of a session of which nothing waits.
+    /// Most bytes of packets of all sessions that wait for other packets, or for the application. Packets beyond it
+    /// are dropped. The next request of a session without waiting requests is always accepted.
     pub buffered_bytes_max: usize,
-    /// Datagrams that wait to be fetched; what comes on top is dropped, as a network would.
+    /// Most datagrams that wait to be sent. Datagrams beyond it are dropped, as in a network.
     pub transmits_max: usize,
 }
 
@@ -73,7 +77,7 @@ impl Default for ServerConfig {
     }
 }
 
-/// Names a piece of work that was handed out.
+/// Names a piece of work that was handed to the application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ticket {
     pub(super) key: SessionKey,
@@ -81,53 +85,56 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    /// The session whose work it is.
+    /// The session of the work.
     pub fn session(&self) -> SessionKey {
         self.key
     }
 }
 
-/// What the application must do. Within a session, and among all [`Work::Row`], it is committed in the order in which it
-/// was handed out; several pieces may be outstanding and committed together.
+/// Work for the application. Within a session, and among all [`Work::Row`], work is committed in the order in which
+/// it was handed out. Several pieces may be outstanding, and may be committed together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// Apply, and commit together with the row; then [`Server::committed`](super::Server::committed).
+    /// Apply the update and commit it together with the row. Then call
+    /// [`Server::committed`](super::Server::committed).
     Update {
-        /// Names it.
+        /// Names the work.
         ticket: Ticket,
-        /// The whole request.
+        /// The complete request.
         request: Vec<u8>,
-        /// The session's row, once it is applied.
+        /// The session's row once the update is applied.
         row: SessionRow,
     },
-    /// Execute after all earlier work of the session; then [`Server::respond`](super::Server::respond). No more work of
-    /// the session is handed out until then.
+    /// Execute the bypass after all earlier work of the session. Then call
+    /// [`Server::respond`](super::Server::respond). The server hands out no more work of the session before that
+    /// call.
     Bypass {
-        /// Names it.
+        /// Names the work.
         ticket: Ticket,
-        /// The whole request.
+        /// The complete request.
         request: Vec<u8>,
-        /// To be committed together with its effects, if it has any.
+        /// The row to commit together with the effects of the bypass, if it has any.
         row: SessionRow,
-        /// True: it may have been executed before this incarnation, and its response is lost. Do not execute it: answer,
-        /// in the application's own protocol, that the reply is lost.
+        /// True if an earlier incarnation may have executed the bypass, and its response is lost. The application
+        /// must not execute it. It answers, in its own protocol, that the reply is lost.
         lost: bool,
     },
-    /// Commit a row by itself: a session begins or ends; then [`Server::committed`](super::Server::committed).
+    /// Commit only a row, because a session begins or ends. Then call
+    /// [`Server::committed`](super::Server::committed).
     Row {
-        /// Names it.
+        /// Names the work.
         ticket: Ticket,
-        /// The row.
+        /// The session's row.
         row: SessionRow,
-        /// Rows to be deleted with it.
+        /// Sessions whose rows must be deleted in the same commit.
         evicted: Vec<SessionKey>,
-        /// The floor, to be committed with it; the highest one counts.
+        /// The floor to store in the same commit. If several are stored, the highest one counts.
         floor: u32,
     },
 }
 
 impl Work {
-    /// Names it.
+    /// The name of the work.
     pub fn ticket(&self) -> Ticket {
         match self {
             Self::Update { ticket, .. } | Self::Bypass { ticket, .. } | Self::Row { ticket, .. } => *ticket,
@@ -135,9 +142,10 @@ impl Work {
     }
 }
 
-/// A response that is not taken: nothing is done. Blame: the application, which responds otherwise.
+/// A response was rejected because it is too long; nothing was changed. Blame: the application, which must respond
+/// otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a response of {len} bytes is longer than the {max} that this server takes")]
+#[error("a response of {len} bytes is longer than the {max} that this server accepts")]
 pub struct ResponseTooLong {
     /// Bytes of the response.
     pub len: usize,
@@ -145,49 +153,51 @@ pub struct ResponseTooLong {
     pub max: usize,
 }
 
-/// What a server has counted since its beginning.
+/// Counters of a server since it was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ServerStats {
     /// Updates committed.
     pub applied: u64,
-    /// Bypasses answered by the application.
+    /// Bypasses that the application has answered.
     pub bypasses: u64,
-    /// Packets that had arrived before.
+    /// Packets that had already arrived before.
     pub duplicates: u64,
-    /// Times that updates were found missing.
+    /// How often updates were found to be missing.
     pub gaps: u64,
     /// Retransmission requests sent.
     pub retransmit_requests: u64,
     /// Recover requests sent.
     pub recovers: u64,
-    /// Sessions, with those that have ended.
+    /// Sessions, including those that have ended.
     pub sessions: u64,
     /// Server-ACKs sent.
     pub server_acks: u64,
-    /// Updates that had been committed and were acknowledged once more (the paper's make-up ACK).
+    /// Make-up ACKs, as the paper calls them: acknowledgements of updates that arrive again after they were
+    /// committed.
     pub make_up_acks: u64,
     /// Packets answered with a refusal.
     pub refused: u64,
-    /// Packets that were too far ahead, or for which there was no room.
+    /// Packets that were dropped because they were too far ahead, or because there was no room.
     pub early_dropped: u64,
-    /// Datagrams that were malformed or not for a server.
+    /// Datagrams that were malformed, or are not meant for a server.
     pub ignored: u64,
-    /// Datagrams of ours for which there was no room.
+    /// Outgoing datagrams that were dropped because the queue was full.
     pub transmits_dropped: u64,
-    /// Responses that the application was asked to replace, as they were too long.
+    /// Responses that were rejected because they were too long.
     pub responses_too_long: u64,
-    /// Responses for which there was no room beside those that other clients fetch; their bypasses come again.
+    /// Responses that were dropped because long responses of other clients filled the memory. The clients repeat
+    /// their bypasses.
     pub responses_postponed: u64,
-    /// Requests of clients for windows of long responses.
+    /// Requests of clients for parts of responses.
     pub response_requests: u64,
-    /// Pieces of work that failed.
+    /// Pieces of work that the application reported as failed.
     pub failed: u64,
-    /// Sessions that were refused, as there was no room for their rows.
+    /// Sessions that were refused because there was no room for their rows.
     pub no_room: u64,
-    /// Times that devices were asked what they hold of a session.
+    /// How often devices were asked how many updates of a session they hold.
     pub held_requests: u64,
-    /// Devices that said that they hold something of it.
+    /// Answers of devices that hold updates of such a session.
     pub held_by_devices: u64,
-    /// Sessions that were ended, as they had been silent for long and no device held anything of them.
+    /// Sessions that the server has ended because they were silent for long and no device held updates of them.
     pub ended_by_silence: u64,
 }

@@ -1,4 +1,4 @@
-//! What all sessions of a server share.
+//! The state that all sessions of a server share.
 
 use super::behind::Trouble;
 use super::config::{ServerConfig, ServerStats};
@@ -8,25 +8,25 @@ use core::net::SocketAddr;
 use landfall_net::Instant;
 use std::collections::VecDeque;
 
-/// Everything but the sessions.
+/// A server's state without its sessions.
 #[derive(Debug)]
 pub(super) struct Context {
     pub(super) config: ServerConfig,
     pub(super) sizes: Sizes,
     pub(super) incarnation: u64,
-    /// The latest time that was told.
+    /// The latest time that the server knows.
     pub(super) now: Instant,
     pub(super) stats: ServerStats,
-    /// Bytes of packets that wait for others.
+    /// Bytes of packets that wait for other packets, or for the application.
     pub(super) buffered: usize,
-    /// Bytes of responses beyond one window that are kept until their clients have them.
+    /// Bytes of stored responses that are longer than one window.
     pub(super) long_bytes: usize,
-    /// What an operator must know.
+    /// Problems to report to the operator.
     pub(super) troubles: VecDeque<Trouble>,
-    /// Datagrams to be fetched.
+    /// Datagrams to be sent.
     out: VecDeque<(SocketAddr, Vec<u8>)>,
     tickets: u64,
-    /// Orders endings.
+    /// Counts the ends of sessions, and so orders them.
     pub(super) touched: u64,
 }
 
@@ -69,7 +69,7 @@ impl Context {
         self.out.pop_front()
     }
 
-    /// Whether a packet of `len` bytes may wait for others.
+    /// Whether a packet of `len` bytes may be buffered.
     pub(super) fn has_room(&self, len: usize) -> bool {
         self.buffered + len <= self.config.buffered_bytes_max
     }

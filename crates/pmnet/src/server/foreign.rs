@@ -1,6 +1,7 @@
-//! Sessions of the authors' public release: no session start, one numbering, an answer in one packet to each request.
+//! Sessions of the authors' public release. They have no session start, one numbering for updates and bypasses, and
+//! an answer in one packet to each request.
 //!
-//! What the release does, and what a server makes of it: `docs/format/pmnet.md`, "Foreign clients and servers".
+//! What the release does, and how a server handles it: `docs/format/pmnet.md`, "Foreign clients and servers".
 
 use super::Server;
 use super::bypasses::Request;
@@ -11,22 +12,24 @@ use crate::wire::{Body, FIRST_BYPASS, Header, Packet, SENT_AGAIN, kind};
 use core::net::SocketAddr;
 use std::time::Duration;
 
-/// Most bytes of a response: it travels in one datagram.
+/// Most bytes of a response. It is sent in one datagram.
 const RESPONSE_MAX: usize = 32 << 10;
-/// A foreign session gives way to another one once nothing was heard of it for so long.
+/// A foreign session may be evicted when no packet of it has arrived for this time.
 const SILENT: Duration = Duration::from_secs(3600);
 
 impl Server {
-    /// A packet of a foreign client, or of a device in its place; false for one that Landfall's sessions know, too.
+    /// Handles a packet of a foreign client, or of a device that sends it again. False for packets that Landfall's
+    /// clients send, too.
     ///
-    /// What has no session here is never refused: a device would give it up, and a client of the release would end with an error.
+    /// A packet without a session is never refused. A refusal would make a device delete the update, and would make
+    /// a client of the release exit with an error.
     pub(super) fn handle_foreign(&mut self, from: SocketAddr, key: SessionKey, packet: &Packet<'_>) -> bool {
         let seq = packet.header.seq;
         if !matches!(packet.body, Body::Update(_) | Body::Bypass { after: None, .. }) || seq >= FIRST_BYPASS {
             return false;
         }
         if seq == 0 {
-            self.meet_foreign(from, key, &packet.header);
+            self.begin_foreign(from, key, &packet.header);
         }
         let done = self.with(key, |session, ctx| match packet.body {
             Body::Update(bytes) => session.update(seq, None, bytes, ctx),
@@ -40,8 +43,8 @@ impl Server {
         true
     }
 
-    /// The first packet of a foreign session.
-    fn meet_foreign(&mut self, from: SocketAddr, key: SessionKey, header: &Header) {
+    /// Handles number 0, the first packet of a foreign session.
+    fn begin_foreign(&mut self, from: SocketAddr, key: SessionKey, header: &Header) {
         let is_first = header.ack_count != SENT_AGAIN;
         let old = match self.table.live.get(&key).map(|session| session.is_over(self.ctx.now) && is_first) {
             Some(false) => return,
@@ -64,7 +67,7 @@ impl Server {
         self.table.live.insert(key, Box::new(Session::begin(from, row, evicted, &self.ctx)));
     }
 
-    /// Rows that go for another session; `None` if there is no room for one.
+    /// Evicts rows to make room for another session and returns them; `None` if there is no room.
     pub(super) fn make_room(&mut self) -> Option<Vec<SessionRow>> {
         let max = self.ctx.config.sessions_max;
         self.table.make_room(max).or_else(|| {
@@ -73,14 +76,14 @@ impl Server {
         })
     }
 
-    /// Whether a response in one packet is all that a session's client understands decides how long it may be.
+    /// Most bytes of a response in this session. A client of the release understands only responses in one packet.
     pub(super) fn response_max_of(&self, key: &SessionKey) -> usize {
         let numbering = self.table.live.get(key).map(|session| session.numbering());
         let max = self.response_max();
         if numbering == Some(Numbering::Together) { max.min(RESPONSE_MAX) } else { max }
     }
 
-    /// No log has the number that a foreign session was asked for.
+    /// Handles a *no-op*: no log has the update that a foreign session was asked for.
     pub(super) fn absent(&mut self, key: SessionKey, packet: &Packet<'_>) {
         let seq = packet.header.seq;
         let helps = packet.header.kind == kind::NO_OP

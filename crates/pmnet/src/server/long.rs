@@ -1,6 +1,7 @@
-//! Responses beyond one window: kept, within a bound for all sessions, until their clients have fetched them.
+//! Responses longer than one window. They are stored, within a limit for all sessions, until their clients have
+//! fetched them.
 //!
-//! How they travel: `docs/format/pmnet.md`, "Long responses".
+//! How they are transferred: `docs/format/pmnet.md`, "Long responses".
 
 use super::Server;
 use super::bypasses::Bypasses;
@@ -11,17 +12,17 @@ use crate::pieces::Response;
 use crate::wire::{FIRST_BYPASS, Wanted};
 use landfall_net::Instant;
 
-/// A response, or that there is no room for it.
+/// A response for which there is room, or that there was no room for it.
 #[derive(Debug)]
 pub(super) enum Reserved {
-    /// To be sent, and kept.
+    /// The response is to be sent and stored.
     Kept(Response),
-    /// The client will repeat the bypass.
+    /// There was no room. The client will repeat the bypass.
     Postponed,
 }
 
 impl Reserved {
-    /// Bytes of a response beyond one window; 0 for a shorter one.
+    /// Bytes of the response if it is longer than one window; 0 otherwise.
     pub(super) fn long_bytes(&self, ctx: &Context) -> usize {
         match self {
             Self::Kept(response) if response.bytes.len() > ctx.sizes.response_window() => {
@@ -32,19 +33,19 @@ impl Reserved {
     }
 }
 
-/// The long response of a session: its newest one, as a client has one bypass at a time.
+/// The long response of a session. It is the session's newest response, because a client has one bypass at a time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Long {
     pub(super) number: u32,
     pub(super) bytes: usize,
-    /// Whether the bypass may be executed again.
+    /// Whether the bypass has changed something, so that it must not be executed again.
     pub(super) changed: bool,
-    /// When the client was heard of it last.
+    /// When the client has last requested a part of the response.
     pub(super) asked: Instant,
 }
 
 impl Server {
-    /// Makes room for a response, if it is long: those that nobody asks about any more go.
+    /// Makes room for a long response by dropping long responses whose clients no longer request parts.
     pub(super) fn reserve(&mut self, key: SessionKey, response: Vec<u8>) -> Reserved {
         let (len, max) = (response.len(), self.ctx.config.responses_long_bytes_max);
         if len > self.ctx.sizes.response_window() {
@@ -54,7 +55,8 @@ impl Server {
             }
             let others =
                 self.ctx.long_bytes - self.table.live.get(&key).map_or(0, |session| session.listed.long);
-            // The only one is kept whatever the bound: its client would never get it.
+            // If it is the only long response it is stored beyond the limit, because its client would otherwise
+            // never get it.
             if others > 0 && others + len > max {
                 self.ctx.stats.responses_postponed += 1;
                 return Reserved::Postponed;
@@ -72,7 +74,7 @@ impl Server {
         }
     }
 
-    /// A client asks for a window of a response, or has it.
+    /// Handles a client's request for a range of a response, or its message that it needs no more.
     pub(super) fn response_wanted(&mut self, key: SessionKey, seq: u32, wanted: Wanted) {
         self.ctx.stats.response_requests += 1;
         self.with(key, |session, ctx| session.response_wanted(seq, wanted, ctx));
@@ -80,7 +82,8 @@ impl Server {
 }
 
 impl Session {
-    /// Sends what a client asks for of a response that is still kept. One that is not is asked for by its bypass.
+    /// Sends the requested range of a response, if the response is still stored. Otherwise the client repeats its
+    /// bypass.
     fn response_wanted(&mut self, seq: u32, wanted: Wanted, ctx: &mut Context) {
         let number = seq | FIRST_BYPASS;
         if wanted.len == 0 {
@@ -96,20 +99,20 @@ impl Session {
 }
 
 impl Bypasses {
-    /// Notes a long response.
+    /// Registers a long response.
     pub(super) fn note_long(&mut self, long: Long) {
         self.long = Some(long);
     }
 
-    /// The client has all of a response, or wants no more of it: its bypass is not executed again.
+    /// The client needs no more of a response. Its bypass is not executed again.
     fn fetched(&mut self, number: u32, check: u32) {
-        let is_it = |kept: &(u32, Response)| kept.0 == number && kept.1.check == check;
-        if self.long.is_some_and(|long| long.number == number) && self.kept.iter().any(is_it) {
-            self.forget_long();
+        let is_requested = |kept: &(u32, Response)| kept.0 == number && kept.1.check == check;
+        if self.long.is_some_and(|long| long.number == number) && self.kept.iter().any(is_requested) {
+            self.drop_fetched_long();
         }
     }
 
-    /// The response that is meant, long or not.
+    /// The stored response with this number and check. Notes the request if it is the long one.
     fn window_of(&mut self, number: u32, check: u32, now: Instant) -> Option<&Response> {
         let (_, response) =
             self.kept.iter().find(|(kept, response)| *kept == number && response.check == check)?;
@@ -119,22 +122,23 @@ impl Bypasses {
         Some(response)
     }
 
-    /// The client has moved on, or has all of it.
-    pub(super) fn forget_long(&mut self) {
+    /// Drops the long response, because the client has fetched it or has sent a later bypass.
+    pub(super) fn drop_fetched_long(&mut self) {
         if let Some(long) = self.long.take() {
             self.remove_kept(long.number);
         }
     }
 
-    /// The long response goes though its client may want it: the bypass is executed again, or its response is lost.
+    /// Drops the long response although the client may still want it. The bypass is executed again or, if it has
+    /// changed something, its response is lost.
     pub(super) fn drop_long(&mut self) {
         if let Some(long) = self.long {
-            self.forget_long();
+            self.drop_fetched_long();
             self.postpone(long.number, long.changed);
         }
     }
 
-    /// There is no response to a bypass that was executed.
+    /// Marks a bypass that was executed as one without a stored response.
     pub(super) fn postpone(&mut self, number: u32, changed: bool) {
         self.busy.remove(&number);
         if changed {

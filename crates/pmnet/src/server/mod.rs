@@ -1,15 +1,15 @@
-//! A server's sessions: every update is applied once, in order; what is committed is acknowledged.
+//! A server's sessions. Each update is applied once and in order, and is acknowledged when it is committed.
 //!
-//! What a server does: `docs/format/pmnet.md`, "The server". A [`Server`] is told the time and what arrives, and asked for
-//! what the application is to do and what is to be sent:
+//! What a server does: `docs/format/pmnet.md`, "The server". The caller passes the time and each datagram to a
+//! [`Server`], and asks it for work and for datagrams to send:
 //!
-//! 1. [`Server::handle_datagram`] for all that has arrived, or [`Server::handle_timeout`];
-//! 2. [`Server::poll_work`] until it returns `None`, or as many as one commit shall cover; once they are committed,
-//!    [`Server::committed`] and [`Server::respond`] for each, and ask for work again;
-//! 3. [`Server::poll_transmit`] until it returns `None`;
-//! 4. then wait, no longer than until [`Server::next_timeout`].
+//! 1. [`Server::handle_datagram`] for each datagram that has arrived, or [`Server::handle_timeout`].
+//! 2. [`Server::poll_work`] until it returns `None`, or until there is enough work for one commit. After the commit,
+//!    [`Server::committed`] or [`Server::respond`] for each piece of work; then ask for work again.
+//! 3. [`Server::poll_transmit`] until it returns `None`.
+//! 4. Wait, at most until [`Server::next_timeout`].
 //!
-//! After a crash the rows that are committed, and the floor, are all that a new [`Server`] needs.
+//! After a crash a new [`Server`] needs only the committed rows and the floor.
 
 mod behind;
 mod bypasses;
@@ -40,31 +40,31 @@ use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 use table::Table;
 
-/// Sessions that are asked to recover at once, per millisecond, after a restart.
+/// Sessions per millisecond that are asked to recover after a restart.
 const RECOVERS_PER_MS: u64 = 256;
 
-/// All sessions of a server. See the [module](self) for how to drive it.
+/// All sessions of a server. The [module](self) describes how to drive it.
 #[derive(Debug)]
 pub struct Server {
     ctx: Context,
     table: Table,
-    /// Sessions with work for the application, in turns.
+    /// Sessions with work for the application, in round-robin order.
     ready: VecDeque<SessionKey>,
-    /// Sessions whose server-ACK is due.
+    /// Sessions whose server-ACK is to be sent.
     acks: VecDeque<SessionKey>,
     timers: BTreeSet<(Instant, SessionKey)>,
-    /// When a session found no room, last.
+    /// When the sessions were last checked because there was no room for another one.
     pressed_at: Option<Instant>,
-    /// When that was told, last.
-    told_no_room: Option<Instant>,
+    /// When the lack of room was last reported.
+    reported_no_room: Option<Instant>,
 }
 
 impl Server {
-    /// A new incarnation, with the rows and the floor that those before it have committed; none and 0 for the first. The
-    /// number is the caller's random draw.
+    /// A new incarnation, with the rows and the floor that earlier incarnations have committed. The first
+    /// incarnation has no rows and the floor 0. The caller draws `incarnation` at random.
     ///
-    /// An application with replicas gives only rows that all of them have: a row is confirmed to devices, which then give up
-    /// their copies.
+    /// An application with replicas passes only rows that all replicas have: the server confirms a row to devices,
+    /// which then delete their copies.
     pub fn new(
         config: ServerConfig,
         incarnation: u64,
@@ -79,7 +79,7 @@ impl Server {
             acks: VecDeque::new(),
             timers: BTreeSet::new(),
             pressed_at: None,
-            told_no_room: None,
+            reported_no_room: None,
         };
         for (at, row) in (0..).zip(rows) {
             server.restore(row, now + Duration::from_millis(at / RECOVERS_PER_MS));
@@ -98,9 +98,9 @@ impl Server {
         }
     }
 
-    /// Takes note that it is later.
+    /// Advances the time and runs the timers that are due.
     pub fn handle_timeout(&mut self, now: Instant) {
-        self.tell(now);
+        self.advance_clock(now);
         while let Some((at, key)) = self.timers.first().copied()
             && at <= self.ctx.now
         {
@@ -113,8 +113,7 @@ impl Server {
         self.timers.first().map(|(at, _)| *at)
     }
 
-    /// The next piece of work for the application. The order in which work is handed out is one in which it may be
-    /// committed.
+    /// The next piece of work for the application. Work may be committed in the order in which it is handed out.
     pub fn poll_work(&mut self) -> Option<Work> {
         while let Some(key) = self.ready.pop_front() {
             if let Some(session) = self.table.live.get_mut(&key) {
@@ -127,7 +126,7 @@ impl Server {
         None
     }
 
-    /// The floor may only rise, also with rows that do not raise it.
+    /// Fills in the floor, also in rows that do not raise it: the stored floor may only rise.
     fn with_floor(&self, mut work: Work) -> Work {
         if let Work::Row { floor, .. } = &mut work {
             *floor = self.table.floor();
@@ -135,17 +134,18 @@ impl Server {
         work
     }
 
-    /// An update or a row, with all that the application requires of it, is committed.
+    /// Reports that an update or a row is committed, in every way that the application requires.
     pub fn committed(&mut self, ticket: Ticket, now: Instant) {
-        self.tell(now);
+        self.advance_clock(now);
         self.with(ticket.key, |session, ctx| session.committed(ticket.number, ctx));
     }
 
-    /// A bypass is executed, and committed with its row if it `changed` something. The response leaves once everything of
-    /// the session in front of it is committed.
+    /// Reports that a bypass is executed and, if it has `changed` something, committed with its row. The response is
+    /// sent when all earlier work of the session is committed.
     ///
     /// # Errors
-    /// [`ResponseTooLong`]: nothing is done, and the application responds otherwise. A client always gets a response whole.
+    /// [`ResponseTooLong`]: nothing was changed, and the application must respond otherwise. A response is never
+    /// truncated.
     pub fn respond(
         &mut self,
         ticket: Ticket,
@@ -153,7 +153,7 @@ impl Server {
         changed: bool,
         now: Instant,
     ) -> Result<(), ResponseTooLong> {
-        self.tell(now);
+        self.advance_clock(now);
         let response: Vec<u8> = response.into();
         let (len, max) = (response.len(), self.response_max_of(&ticket.key));
         if len > max {
@@ -165,18 +165,20 @@ impl Server {
         Ok(())
     }
 
-    /// Most bytes of a response.
+    /// Most bytes of a response that the server accepts.
     pub fn response_max(&self) -> usize {
         self.ctx.config.response_bytes_max as usize
     }
 
-    /// Nothing of the work was applied, nor will be: it will be handed out again under another ticket. What was handed out
-    /// of the session behind it must not be applied either, and be reported as failed; until then the session waits.
+    /// Reports that nothing of the work was applied, and that nothing will be. It is handed out again under another
+    /// ticket. Work of the session that was handed out after it must not be applied either, and must be reported as
+    /// failed; the session waits for that.
     pub fn failed(&mut self, ticket: Ticket) {
         self.with(ticket.key, |session, ctx| session.failed(ticket.number, ctx));
     }
 
-    /// The next datagram, and for whom. Server-ACKs come last, one for all that a session has committed.
+    /// The next datagram and its destination. Server-ACKs come last: one for all updates that a session has
+    /// committed.
     pub fn poll_transmit(&mut self) -> Option<(SocketAddr, Vec<u8>)> {
         loop {
             if let Some(datagram) = self.ctx.next_datagram() {
@@ -192,16 +194,17 @@ impl Server {
         }
     }
 
-    /// What has been counted.
+    /// The server's counters.
     pub fn stats(&self) -> ServerStats {
         ServerStats { sessions: self.table.len() as u64, ..self.ctx.stats }
     }
 
-    fn tell(&mut self, now: Instant) {
+    fn advance_clock(&mut self, now: Instant) {
         self.ctx.now = self.ctx.now.max(now);
     }
 
-    /// Does something with a session that has not ended, and takes note of what it needs then. `None` without such a one.
+    /// Runs `act` on a session that has not ended, and updates the server's lists and timers afterwards. `None` if
+    /// there is no such session.
     fn with<T>(&mut self, key: SessionKey, act: impl FnOnce(&mut Session, &mut Context) -> T) -> Option<T> {
         let session = self.table.live.get_mut(&key)?;
         let done = act(session, &mut self.ctx);
@@ -213,7 +216,7 @@ impl Server {
         session.listed.ack |= ack;
         (session.listed.timer, session.listed.bytes) = (session.deadline(), session.bytes());
         session.listed.long = session.long_bytes();
-        let (timer, is_over) = (session.listed.timer, session.life != Life::Goes);
+        let (timer, is_over) = (session.listed.timer, session.life != Life::Live);
         self.ctx.buffered = self.ctx.buffered - had_bytes + session.listed.bytes;
         self.ctx.long_bytes = self.ctx.long_bytes - had_long + session.listed.long;
         if work && !was_listed.0 {
@@ -224,7 +227,7 @@ impl Server {
         }
         self.set_timer(key, had_timer, timer);
         if is_over {
-            self.bury(key);
+            self.retire_session(key);
         }
         Some(done)
     }
@@ -236,17 +239,17 @@ impl Server {
         }
     }
 
-    /// A session that is over leaves the live ones.
-    fn bury(&mut self, key: SessionKey) {
+    /// Moves a session that is over from the live sessions to the ended ones.
+    fn retire_session(&mut self, key: SessionKey) {
         let Some(session) = self.take_session(key) else { return };
         let row = *session.row();
         match session.life {
             Life::NeverBegan(evicted) => self.table.put_back(evicted),
-            Life::Goes | Life::Ended => self.table.keep(row),
+            Life::Live | Life::Ended => self.table.keep(row),
         }
     }
 
-    /// A session leaves the live ones, for another one to have its place: its row.
+    /// Removes a live session to make room for another one, and returns its row.
     fn drop_session(&mut self, key: SessionKey) -> Option<SessionRow> {
         self.take_session(key).map(|session| *session.row())
     }

@@ -1,53 +1,53 @@
-//! Updates of one session in the order of their numbers: what is early waits, what is missing is known.
+//! Puts the updates of one session into the order of their numbers. Early updates wait; missing ones are known.
 
 use crate::wire::Fragment;
 use std::collections::BTreeMap;
 
-/// Most runs of missing updates that are asked for at once.
+/// Most ranges of missing updates that are requested at once.
 const RUNS_MAX: usize = 16;
 
-/// A packet that waits for those before it.
+/// A packet that waits for packets with lower numbers.
 #[derive(Debug)]
 struct Early {
     place: Option<Fragment>,
     bytes: Vec<u8>,
 }
 
-/// What became of a packet.
+/// Result of [`Order::take`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Taken {
-    /// It waits, or is part of what [`Order::pop`] gives now.
+    /// The packet waits, or [`Order::pop`] can return its request now.
     Yes,
-    /// It had arrived.
+    /// The packet had arrived before.
     Before,
-    /// It is too far ahead, or there is no room.
+    /// The packet is too far ahead, or there is no room for it.
     TooEarly,
 }
 
-/// What there is room for.
+/// For which packets there is room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Room {
-    /// Any packet.
+    /// For every packet.
     Any,
-    /// Packets of the next request alone, so that there is always one session that gets on.
+    /// Only for packets of the next request, so that at least one session always progresses.
     Next,
-    /// None.
+    /// For no packet.
     None,
 }
 
-/// The updates that have arrived and not been popped.
+/// The updates that have arrived and have not been popped.
 #[derive(Debug)]
 pub(super) struct Order {
     /// Number of the first packet of the next request.
     next: u32,
-    /// Packets below this number are known to have been sent.
+    /// The client is known to have sent every packet below this number.
     known: u32,
     early: BTreeMap<u32, Early>,
     bytes: usize,
 }
 
 impl Order {
-    /// Everything below `next` is done.
+    /// Starts at `next`: every lower number is applied.
     pub(super) fn new(next: u32) -> Self {
         Self { next, known: next, early: BTreeMap::new(), bytes: 0 }
     }
@@ -56,34 +56,34 @@ impl Order {
         self.next
     }
 
-    /// The highest number that waits.
+    /// The highest number of the waiting packets.
     pub(super) fn newest(&self) -> Option<u32> {
         self.early.keys().next_back().copied()
     }
 
-    /// Bytes of packets that wait.
+    /// Bytes of the waiting packets.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Starts over at an earlier number: what was popped from there on is wanted again.
+    /// Goes back to an earlier number. The updates from there on must arrive again.
     pub(super) fn rewind(&mut self, next: u32) {
         self.known = self.known.max(self.next);
         self.next = next;
     }
 
-    /// Goes on at a later number, up to which nothing is wanted.
+    /// Skips the numbers below `next`.
     pub(super) fn skip_to(&mut self, next: u32) {
         self.next = self.next.max(next);
         self.known = self.known.max(self.next);
     }
 
-    /// The client has sent `seq`, as something else says.
+    /// Notes that the client has sent `seq`, as another packet shows.
     pub(super) fn note(&mut self, seq: u32) {
         self.known = self.known.max(seq.saturating_add(1));
     }
 
-    /// Takes a packet, if its number is below `limit` and there is room for it.
+    /// Accepts a packet if its number is below `limit` and there is room for it.
     pub(super) fn take(
         &mut self,
         (seq, place): (u32, Option<Fragment>),
@@ -105,8 +105,8 @@ impl Order {
         Taken::Yes
     }
 
-    /// The next request and the number of its last packet, if all of it is here. Pieces that do not belong together are
-    /// dropped: good ones may follow.
+    /// The next request and the number of its last packet, if all its packets have arrived. Pieces that do not
+    /// belong together are dropped, because correct ones may still arrive.
     pub(super) fn pop(&mut self) -> Option<(Vec<u8>, u32)> {
         let count = match self.early.get(&self.next)?.place {
             None => 1,
@@ -128,12 +128,12 @@ impl Order {
         (self.next..).zip(found).filter(|(seq, (early, _))| seq == *early).count() == count
     }
 
-    /// Whether something below `limit` is missing that the client has sent.
+    /// Whether an update below `limit` that the client has sent is missing.
     pub(super) fn is_missing(&self, limit: u32) -> bool {
         self.known.min(limit).saturating_sub(self.next) as usize > self.early.len()
     }
 
-    /// The first runs of what is missing: number and count.
+    /// The first ranges of missing updates: number and count.
     pub(super) fn missing(&self, limit: u32) -> Vec<(u32, u32)> {
         let (mut runs, mut from) = (Vec::new(), self.next);
         let end = self.known.min(limit);
@@ -147,7 +147,7 @@ impl Order {
     }
 }
 
-/// `None` if the pieces are not those of one request.
+/// Joins the pieces of one request; `None` if they do not belong together.
 fn join(mut pieces: Vec<Early>) -> Option<Vec<u8>> {
     let place = pieces.first()?.place;
     let Some(Fragment { count, total, .. }) = place else { return pieces.pop().map(|whole| whole.bytes) };
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_early_waits_for_what_is_missing() {
+    fn early_updates_wait_for_missing_ones() {
         let mut order = Order::new(1);
         assert_eq!(whole(&mut order, 3), Taken::Yes);
         assert_eq!(whole(&mut order, 6), Taken::Yes);
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn fragments_are_one_request_whose_number_is_the_last_one() {
+    fn fragments_become_one_request_with_the_number_of_the_last_fragment() {
         let mut order = Order::new(1);
         for (seq, index) in [(4, 2), (2, 0)] {
             piece(&mut order, seq, index, 3);
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_of_which_the_rest_has_not_been_sent_is_not_missing_anything() {
+    fn fragments_that_are_not_known_to_be_sent_do_not_count_as_missing() {
         let mut order = Order::new(1);
         piece(&mut order, 1, 0, 3);
         piece(&mut order, 2, 1, 3);
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_that_contradict_each_other_are_dropped_and_wanted_again() {
+    fn pieces_that_contradict_each_other_are_dropped_and_requested_again() {
         let mut order = Order::new(1);
         piece(&mut order, 1, 0, 2);
         piece(&mut order, 2, 0, 2);
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_far_ahead_is_dropped_but_known_to_exist() {
+    fn an_update_too_far_ahead_is_dropped_but_known_to_exist() {
         let mut order = Order::new(1);
         assert_eq!(order.take((9, None), b"x", 5, Room::Any), Taken::TooEarly);
         assert_eq!(order.missing(5), [(1, 4)]);
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_rewound_is_wanted_again() {
+    fn updates_after_a_rewind_are_requested_again() {
         let mut order = Order::new(1);
         (1..=4).for_each(|seq| assert_eq!(whole(&mut order, seq), Taken::Yes));
         assert_eq!(popped(&mut order), [1, 2, 3, 4]);

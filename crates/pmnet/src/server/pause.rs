@@ -1,12 +1,12 @@
-//! Timers whose pauses double.
+//! Timers whose intervals double (exponential backoff).
 
 use landfall_net::Instant;
 use std::time::Duration;
 
-/// No timer fires more often.
+/// The shortest interval of a timer.
 const PAUSE_MIN: Duration = Duration::from_micros(1);
 
-/// A timer that repeats itself with growing pauses until it is stopped.
+/// A repeating timer whose interval doubles until it is stopped.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Pause {
     at: Option<Instant>,
@@ -14,7 +14,7 @@ pub(super) struct Pause {
 }
 
 impl Pause {
-    /// Fires at `at` for the first time.
+    /// A timer that fires first at `at`.
     pub(super) fn start(at: Instant, pause: Duration) -> Self {
         Self { at: Some(at), pause: pause.max(PAUSE_MIN) }
     }
@@ -23,7 +23,7 @@ impl Pause {
         self.at = None;
     }
 
-    /// How long it waits now.
+    /// The current interval.
     pub(super) fn pause(&self) -> Duration {
         self.pause
     }
@@ -32,7 +32,7 @@ impl Pause {
         self.at
     }
 
-    /// True if it is due; then it is set again, after twice as long as the last time.
+    /// True if the timer is due. It is then set again, with twice the interval.
     pub(super) fn fires(&mut self, now: Instant, max: Duration) -> bool {
         if self.at.is_none_or(|at| at > now) {
             return false;
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_double_up_to_their_maximum() {
+    fn intervals_double_up_to_their_maximum() {
         let start = Instant::default();
         let mut pause = Pause::start(start, Duration::from_millis(1));
         let mut pauses = Vec::new();

@@ -1,4 +1,4 @@
-//! What a server makes of what arrives.
+//! How a server handles the packets that it receives.
 
 use super::Server;
 use super::bypasses::Request;
@@ -10,9 +10,9 @@ use core::net::SocketAddr;
 use landfall_net::Instant;
 
 impl Server {
-    /// Takes the payload of a datagram. What is malformed or not for a server is counted and changes nothing.
+    /// Handles the payload of a datagram. A datagram that is malformed or not meant for a server is only counted.
     pub fn handle_datagram(&mut self, from: SocketAddr, bytes: &[u8], now: Instant) {
-        self.tell(now);
+        self.advance_clock(now);
         match Packet::parse(bytes) {
             Ok(packet) => self.handle(from, &packet),
             Err(_) => self.ctx.stats.ignored += 1,
@@ -20,14 +20,14 @@ impl Server {
     }
 
     fn handle(&mut self, from: SocketAddr, packet: &Packet<'_>) {
-        // Scope and flow of an IPv6 address say where to send, not who it is.
+        // Scope and flow label of an IPv6 address say where to send, but do not identify the client.
         let client = SocketAddr::new(from.ip().to_canonical(), from.port());
         let (seq, key) = (packet.header.seq, SessionKey { client, session: packet.header.session });
-        // Who reads may not know yet that the server is another incarnation, and has not said what was confirmed.
+        // The sender of a bypass may not yet know that the server has restarted, and has not answered *recover*.
         let answers = !matches!(packet.body, Body::Bypass { .. } | Body::BypassFragment { .. });
         self.with(key, |session, ctx| {
-            let speaks = session.is_spoken_for_by(&packet.body);
-            session.heard(from, answers && speaks, speaks.then_some(ctx.now));
+            let is_alive = session.is_from_client(&packet.body);
+            session.note_packet(from, answers && is_alive, is_alive.then_some(ctx.now));
         });
         if self.ctx.config.foreign && packet.header.is_foreign() && self.handle_foreign(from, key, packet) {
             return;
@@ -42,7 +42,7 @@ impl Server {
             }
             Body::ResponseRequest(wanted) => self.response_wanted(key, seq, wanted),
             Body::Confirmed => self.confirmed(key, seq),
-            // The rows of foreign sessions have none.
+            // The nonce 0 marks the rows of foreign sessions.
             Body::SessionStart { nonce: 0, .. } => self.ctx.stats.ignored += 1,
             Body::SessionStart { nonce, asks } => self.start(from, key, (nonce, asks)),
             Body::Held { nonce, number, count } => {
@@ -103,7 +103,7 @@ impl Server {
         if self.with(who.1, |session, ctx| session.bypass(request, place, ctx)).is_some() {
             return;
         }
-        // A repetition that comes after the session's end is of no use to anybody.
+        // A bypass that is repeated after its session's end needs no answer.
         match self.table.ended(&who.1) {
             Some(_) => self.ctx.stats.duplicates += 1,
             None => self.refuse(who, seq, Refusal::Unknown),
@@ -116,8 +116,8 @@ impl Server {
         }
         let known = self.table.live.get(&key).map(|session| session.row()).or(self.table.ended(&key));
         let Some(row) = known.copied() else { return self.begin(from, key, (nonce, asks), None) };
-        let may_go = row.ended && row.nonce != nonce;
-        if may_go && let Some(old) = self.table.retire(&key) {
+        let is_evictable = row.ended && row.nonce != nonce;
+        if is_evictable && let Some(old) = self.table.retire(&key) {
             return self.begin(from, key, (nonce, asks), Some(old));
         }
         if row.nonce != nonce || row.ended {
@@ -131,7 +131,8 @@ impl Server {
         });
     }
 
-    /// A client whose lease has run out asks whether its session is still there. Nothing is said of one that is ending.
+    /// Handles the question of a client whose lease has expired, whether its session still exists. A session that is
+    /// ending is not confirmed.
     fn resume(&mut self, who: (SocketAddr, SessionKey), nonce: u64) {
         let is_there = self.with(who.1, |session, ctx| {
             let is_same = session.row().nonce == nonce;
@@ -145,7 +146,7 @@ impl Server {
         }
     }
 
-    /// `old` is the row of a session with this key that has ended, and went.
+    /// Begins a session. `old` is the row of an ended session with this key, which has been removed for it.
     fn begin(
         &mut self,
         from: SocketAddr,
@@ -156,7 +157,7 @@ impl Server {
         let Some(mut evicted) = self.make_room() else {
             self.table.put_back(old.into_iter().collect());
             self.ctx.stats.no_room += 1;
-            self.press(key);
+            self.handle_no_room(key);
             return self.refuse((from, key), 0, Refusal::NoRoom);
         };
         evicted.extend(old);

@@ -1,4 +1,4 @@
-//! What the application commits about a session.
+//! The durable state of a session, which the application commits.
 
 use crate::identity::{SessionKey, octets};
 use crate::wire::FIRST_BYPASS;
@@ -7,47 +7,48 @@ use core::net::{Ipv6Addr, SocketAddr};
 /// First byte of [`SessionRow::to_bytes`].
 const VERSION: u8 = 1;
 const ENDED: u8 = 1;
-/// Rows with numbers above this stay: the floor would leave new sessions too few.
+/// Rows with numbers above this limit are not evicted, because the floor would leave too few numbers to new
+/// sessions.
 pub(super) const FLOOR_MAX: u32 = 1 << 30;
 
-/// What is durable about a session: it is committed together with the effects of the request that changes it.
+/// The durable state of a session. It is committed together with the effects of the request that changes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionRow {
-    /// Whose.
+    /// The session.
     pub key: SessionKey,
-    /// The client's, from its session start; 0 for foreign sessions.
+    /// The nonce in the client's session start; 0 for foreign sessions.
     pub nonce: u64,
-    /// Last update applied, of a foreign session the last request; the one before the first for none, which is `u32::MAX` where the
-    /// first is 0.
+    /// Number of the last update that was applied; in a foreign session, of the last request. Before the first one,
+    /// it is one less than the first number: `u32::MAX` where the first number is 0.
     pub update: u32,
-    /// Last bypass executed that changed something; the one before the first for none. In a session that has
-    /// ended, the last bypass.
+    /// Number of the last executed bypass that changed something. Before the first one, it is one less than the
+    /// first number. In a session that has ended, it is the last bypass.
     pub bypass: u32,
     /// Whether the session has ended.
     pub ended: bool,
-    /// Order of ending: the oldest are evicted first.
+    /// Counts the ends of sessions: rows with the lowest counts are evicted first.
     pub touched: u64,
-    /// The lease that the client was told, in seconds; 0 without one.
+    /// The lease in seconds that was announced to the client; 0 without a lease.
     pub lease: u16,
 }
 
 impl SessionRow {
-    /// Bytes of [`Self::to_bytes`].
+    /// Length of [`Self::to_bytes`].
     pub const BYTES: usize = 48;
 
-    /// The highest number that the session has used, of updates or, counted from their first, of bypasses: the floor rises to it when the
-    /// row goes.
+    /// The highest number that the session has used, of its updates, or of its bypasses counted from their first
+    /// number. When the row is evicted, the floor rises to it.
     pub fn height(&self) -> u32 {
         let bypasses = self.bypass - (FIRST_BYPASS - 1);
         if self.update == u32::MAX { bypasses } else { self.update.max(bypasses) }
     }
 
-    /// Whether it may go: the floor leaves new sessions enough numbers then.
-    pub fn may_go(&self) -> bool {
+    /// Whether the row may be evicted: the floor then leaves enough numbers to new sessions.
+    pub fn is_evictable(&self) -> bool {
         self.height() <= FLOOR_MAX
     }
 
-    /// Byte table: `docs/format/pmnet.md`, "A session's row".
+    /// The row's bytes. Byte table: `docs/format/pmnet.md`, "A session's row".
     pub fn to_bytes(self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
         bytes[0] = VERSION;
@@ -63,12 +64,12 @@ impl SessionRow {
         bytes
     }
 
-    /// Whether it is of a session of the authors' release, whose updates and bypasses share one numbering.
+    /// Whether the row belongs to a session of the authors' release, whose updates and bypasses share one numbering.
     pub fn is_foreign(&self) -> bool {
         self.nonce == 0
     }
 
-    /// The reverse; `None` for another length, version, or flags or numbers that are not known.
+    /// Reads what [`Self::to_bytes`] writes. `None` if the length, the version, a flag or a number is invalid.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; Self::BYTES] = bytes.try_into().ok()?;
         if bytes[0] != VERSION || bytes[1] > ENDED {
@@ -109,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_survive_their_bytes() {
+    fn rows_round_trip_through_their_bytes() {
         for client in ["10.0.0.1:40000", "[fd00::1]:1"] {
             let row = row(client);
             assert_eq!(SessionRow::from_bytes(&row.to_bytes()), Some(row));
@@ -119,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bytes_of_a_row_are_those_of_the_document() {
+    fn the_bytes_of_a_row_match_the_document() {
         let bytes = row("10.0.0.1:40000").to_bytes();
         let mut expected = vec![1, 1, 2, 1];
         expected.extend_from_slice(&[

@@ -1,4 +1,4 @@
-//! One session: its updates and bypasses in their order, and what the application has made of them.
+//! One session: its updates and bypasses in order, and the state of the work that it has handed to the application.
 
 use super::bypasses::{Bypasses, Known, Request};
 use super::config::{Ticket, Work};
@@ -15,22 +15,24 @@ use landfall_net::Instant;
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
-/// Most numbers of a foreign session that are asked for at once.
+/// Most numbers of a foreign session that are requested at once.
 const ASKED_MAX: usize = 16;
 
-/// How a session's requests are numbered, and what its client understands.
+/// How a session's requests are numbered, and which packets its client understands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Numbering {
-    /// Updates from the bottom, bypasses from 2³¹ on.
+    /// Updates are numbered from the bottom, bypasses from 2³¹ on.
     Apart,
-    /// One numbering for both, from 0 on: a session of the authors' release, which begins without a session start. Every request
-    /// is answered with a *response* in one packet, in the order of the numbers.
+    /// Updates and bypasses share one numbering, from 0 on. The session is one of the authors' release, which begins
+    /// without a session start. Each request is answered with a *response* in one packet, in the order of the
+    /// numbers.
     Together,
 }
 
 impl Numbering {
-    /// A request for the application: a foreign client sends it once, so that it stays here until it is done.
-    fn hand(self, request: &mut Vec<u8>) -> Vec<u8> {
+    /// Takes the request for the application. A foreign client sends a request only once, so a copy stays here until
+    /// the work is done.
+    fn take_request(self, request: &mut Vec<u8>) -> Vec<u8> {
         match self {
             Self::Apart => std::mem::take(request),
             Self::Together => request.clone(),
@@ -38,10 +40,10 @@ impl Numbering {
     }
 }
 
-/// A copy of a packet lives no longer than this.
+/// No copy of a packet stays in the network longer than this.
 const RENEW_AFTER: Duration = Duration::from_secs(10);
 
-/// What the application is to do.
+/// Work for the application.
 #[derive(Debug)]
 enum Task {
     Begin { evicted: Vec<SessionRow> },
@@ -51,7 +53,7 @@ enum Task {
 }
 
 impl Task {
-    /// Bytes of the request, until it is handed out.
+    /// Bytes of the request while it has not been handed out.
     fn bytes(&self) -> usize {
         match self {
             Self::Update { request, .. } => request.len(),
@@ -61,13 +63,13 @@ impl Task {
     }
 }
 
-/// A piece of work, until everything in front of it and itself is done.
+/// A piece of work. It stays in the queue until it and everything before it are done.
 #[derive(Debug)]
 struct Item {
     task: Task,
-    /// Once it is handed out.
+    /// Set when the work is handed out.
     ticket: u64,
-    /// The session's row once it is done; known when it is handed out.
+    /// The session's row once the work is done. Set when the work is handed out.
     row: SessionRow,
     done: bool,
 }
@@ -81,65 +83,67 @@ impl Item {
     }
 }
 
-/// Whether the session goes on.
+/// Whether the session is live or over.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Life {
-    /// It does.
-    Goes,
-    /// Its end is committed.
+    /// The session is live.
+    Live,
+    /// The session's end is committed.
     Ended,
-    /// Its beginning was not committed; rows that were evicted for it are still there.
+    /// The beginning of the session was not committed. The rows that were evicted for it still exist.
     NeverBegan(Vec<SessionRow>),
 }
 
 /// A session that has not ended.
 #[derive(Debug)]
 pub(super) struct Session {
-    /// Where it was heard from last.
+    /// Address from which the last packet came.
     address: SocketAddr,
-    /// As committed.
+    /// The row as it is committed.
     row: SessionRow,
-    /// As it will be once everything that was handed out is committed.
+    /// The row as it will be when all work that was handed out is committed.
     planned: SessionRow,
-    /// Whether its row is committed.
+    /// Whether the session's row is committed.
     begun: bool,
     numbering: Numbering,
-    /// When this incarnation has met it, and when anything was heard of it last.
-    met: Instant,
-    heard: Instant,
+    /// When this incarnation has created or restored the session.
+    known_since: Instant,
+    /// When the last packet of the session arrived.
+    last_packet: Instant,
     order: Order,
     bypasses: Bypasses,
     queue: VecDeque<Item>,
-    /// How many of the queue are handed out.
+    /// Number of items in the queue that are handed out.
     handed: usize,
-    /// Bytes of requests in the queue that are not.
+    /// Bytes of requests in the queue that are not handed out.
     queued_bytes: usize,
     /// Bytes of a long response in the queue.
     queued_long: usize,
-    /// A bypass is being executed: what it changes is not known yet.
+    /// True while a bypass is being executed, because its changes are not yet known.
     blocked: bool,
-    /// Tickets whose outcome is awaited, but which lie behind a failure.
+    /// Tickets of work that was handed out after work that failed. Their outcome is still awaited.
     void: BTreeSet<u64>,
-    /// Number of the last update, once the client has told; and whether the end is in the queue.
+    /// Number of the last update, once the client has ended the session.
     end: Option<u32>,
+    /// Whether the session's end is in the queue.
     ending: bool,
-    /// The last update that was confirmed, if that is one that the application has lost.
+    /// The last confirmed update, if the application has lost it.
     pub(super) behind: Option<u32>,
-    /// The first missing update that an operator was told of.
-    pub(super) told_missing: Option<u32>,
+    /// The first missing update that was reported to the operator.
+    pub(super) reported_missing: Option<u32>,
     gap: Pause,
     recover: Pause,
     pub(super) watch: Watch,
-    /// Work of a foreign session has failed, and is handed out again then.
+    /// When work of a foreign session that has failed is handed out again.
     retry: Option<Instant>,
     pub(super) life: Life,
-    /// A server-ACK is due.
+    /// Whether a server-ACK is to be sent.
     pub(super) ack_due: bool,
-    /// As the server's lists have it.
+    /// The session's entries in the server's lists.
     pub(super) listed: Listed,
 }
 
-/// Where a server has noted a session.
+/// What the server's lists contain about a session.
 #[derive(Debug, Default)]
 pub(super) struct Listed {
     pub(super) work: bool,
@@ -157,8 +161,8 @@ impl Session {
             planned: row,
             begun,
             numbering: if row.is_foreign() { Numbering::Together } else { Numbering::Apart },
-            met: ctx.now,
-            heard: ctx.now,
+            known_since: ctx.now,
+            last_packet: ctx.now,
             order: Order::new(row.update.wrapping_add(1)),
             bypasses: Bypasses::new(row.bypass),
             queue: VecDeque::new(),
@@ -170,18 +174,18 @@ impl Session {
             end: None,
             ending: false,
             behind: None,
-            told_missing: None,
+            reported_missing: None,
             gap: Pause::default(),
             recover: Pause::default(),
             watch: Watch::new(row.lease, ctx),
             retry: None,
-            life: Life::Goes,
+            life: Life::Live,
             ack_due: false,
             listed: Listed::default(),
         }
     }
 
-    /// A session begins: its row is to be committed first.
+    /// A new session. Its first work is to commit its row.
     pub(super) fn begin(
         address: SocketAddr,
         row: SessionRow,
@@ -193,12 +197,14 @@ impl Session {
         session
     }
 
-    /// One that a former incarnation has committed; the client is asked from `at` on for what is not.
+    /// A session that an earlier incarnation has committed. From `at` on, the client is asked to send uncommitted
+    /// updates again.
     pub(super) fn restore(row: SessionRow, at: Instant, ctx: &Context) -> Self {
         let session = Self::new(row.key.client, row, true, ctx);
         let recover = match session.numbering {
             Numbering::Apart => Pause::start(at, ctx.config.recover_after),
-            // A client of the release that awaits the answer to this very number would end with an error.
+            // The packet would carry this number, and a client of the release that waits for the answer to it would
+            // exit with an error.
             Numbering::Together => Pause::default(),
         };
         Self { recover, ..session }
@@ -216,14 +222,14 @@ impl Session {
         self.begun
     }
 
-    /// Bytes that wait for others, or for the application.
+    /// Bytes of requests that wait for other packets or for the application.
     pub(super) fn bytes(&self) -> usize {
         self.order.bytes() + self.bypasses.bytes() + self.queued_bytes
     }
 
-    /// Bytes of responses beyond one window.
+    /// Bytes of responses longer than one window.
     pub(super) fn long_bytes(&self) -> usize {
-        // One that waits for what is in front of it is not the session's newest yet.
+        // A long response in the queue is not yet the session's newest response.
         self.queued_long + self.long().map_or(0, |long| long.bytes)
     }
 
@@ -244,39 +250,39 @@ impl Session {
         [self.gap.at(), self.recover.at(), self.retry, self.watch.due()].into_iter().flatten().min()
     }
 
-    /// Whether its end is in the queue.
+    /// Whether the session's end is in the queue.
     pub(super) fn is_ending(&self) -> bool {
         self.ending
     }
 
-    /// Whether nothing is under way, nor wrong.
-    pub(super) fn is_at_rest(&mut self) -> bool {
-        self.begun && self.queue.is_empty() && self.takes() && !self.is_behind()
+    /// Whether the session is begun, has no work in the queue, and is neither ending nor behind.
+    pub(super) fn is_idle(&mut self) -> bool {
+        self.begun && self.queue.is_empty() && self.accepts() && !self.is_behind()
     }
 
-    /// Ends in the client's place.
+    /// Ends the session on behalf of its client, because it is silent.
     pub(super) fn end_by_silence(&mut self, ctx: &mut Context) {
         (self.end, self.ending) = (Some(self.row.update), true);
         self.push(Task::End { by_silence: true });
         self.watch_gap(false, ctx);
     }
 
-    /// The client, or a device in its place, has sent something from here; whether that answers *recover*, and when it breaks the
-    /// session's silence.
-    pub(super) fn heard(&mut self, address: SocketAddr, answers: bool, speaks: Option<Instant>) {
+    /// Notes that the client, or a device on its behalf, has sent a packet from `address`. `answers`: whether the
+    /// packet answers *recover*. `alive_at`: the time, if the packet shows that the client is alive.
+    pub(super) fn note_packet(&mut self, address: SocketAddr, answers: bool, alive_at: Option<Instant>) {
         self.address = address;
-        if let Some(now) = speaks {
-            self.heard = now;
-            self.watch.heard(now);
+        if let Some(now) = alive_at {
+            self.last_packet = now;
+            self.watch.note_packet(now);
         }
         if answers {
             self.recover.stop();
         }
     }
 
-    /// Whether packets are taken: not while the outcome of work behind a failure is awaited, nor behind the end. What a foreign client
-    /// sends comes once.
-    fn takes(&self) -> bool {
+    /// Whether packets are accepted. They are not after the session's end, nor while the outcome of work after a
+    /// failure is awaited. The latter does not apply to foreign clients, which send each packet once.
+    fn accepts(&self) -> bool {
         (self.void.is_empty() || self.numbering == Numbering::Together) && !self.ending
     }
 
@@ -289,7 +295,7 @@ impl Session {
         self.uncommitted().saturating_add(ctx.config.reorder_max).min(FIRST_BYPASS)
     }
 
-    /// An update, or a piece of one.
+    /// Handles an update, or a piece of one.
     pub(super) fn update(&mut self, seq: u32, place: Option<Fragment>, bytes: &[u8], ctx: &mut Context) {
         if seq < self.uncommitted() {
             ctx.stats.duplicates += 1;
@@ -299,7 +305,7 @@ impl Session {
         if self.is_behind() && self.behind < Some(seq) {
             return self.refuse_behind(seq, ctx);
         }
-        if !self.takes() {
+        if !self.accepts() {
             ctx.stats.early_dropped += 1;
             return;
         }
@@ -318,7 +324,7 @@ impl Session {
         }
     }
 
-    /// Everything that is next goes into the queue.
+    /// Moves all requests whose turn has come into the queue.
     fn advance(&mut self, ctx: &mut Context) {
         let before = self.order.next();
         self.queue_bypasses();
@@ -348,7 +354,8 @@ impl Session {
         self.queue.push_back(Item { task, ticket: 0, row: self.planned, done: false });
     }
 
-    /// Runs the timer for missing updates exactly while some are; afresh if others are missing than before.
+    /// Runs the timer for missing updates while updates are missing. Restarts it if the first missing update
+    /// changes.
     fn watch_gap(&mut self, moved: bool, ctx: &mut Context) {
         if !self.order.is_missing(self.limit(ctx)) {
             self.gap.stop();
@@ -358,7 +365,7 @@ impl Session {
         }
     }
 
-    /// A bypass, or a piece of one.
+    /// Handles a bypass, or a piece of one.
     pub(super) fn bypass(&mut self, mut request: Request, place: Option<Fragment>, ctx: &mut Context) {
         if self.numbering == Numbering::Apart && self.bypasses.is_past(request.number) {
             ctx.stats.duplicates += 1;
@@ -387,9 +394,9 @@ impl Session {
             return self.refuse_behind(request.seq, ctx);
         }
         let after = request.after.unwrap_or(0);
-        let in_reach = after < self.limit(ctx) && after < FIRST_BYPASS;
+        let is_near = after < self.limit(ctx) && after < FIRST_BYPASS;
         let has_room = ctx.has_room(request.bytes.len()) || self.bytes() == 0;
-        if !(self.takes() && in_reach && self.bypasses.has_room() && has_room) {
+        if !(self.accepts() && is_near && self.bypasses.has_room() && has_room) {
             ctx.stats.early_dropped += 1;
             return;
         }
@@ -407,14 +414,14 @@ impl Session {
         self.advance(ctx);
     }
 
-    /// The client has told that `seq` is its last update.
+    /// Handles a session end: the client says that `seq` is its last update.
     pub(super) fn end(&mut self, seq: u32, ctx: &mut Context) {
         if self.is_behind() {
             return self.refuse_behind(seq, ctx);
         }
         let last = self.order.next().wrapping_sub(1);
         let is_behind = seq != last && seq < self.order.next();
-        if is_behind || seq >= self.limit(ctx) || !self.takes() {
+        if is_behind || seq >= self.limit(ctx) || !self.accepts() {
             return;
         }
         self.end = Some(seq);
@@ -424,7 +431,7 @@ impl Session {
         self.advance(ctx);
     }
 
-    /// Takes note that it is later.
+    /// Runs the timers that are due.
     pub(super) fn handle_timeout(&mut self, ctx: &mut Context) {
         self.watch_silence(ctx);
         self.retry.take_if(|at| *at <= ctx.now);
@@ -446,7 +453,7 @@ impl Session {
             return self.gap.stop();
         }
         if self.gap.pause() >= ctx.config.retransmit_max {
-            self.tell_missing(self.order.next(), ctx);
+            self.report_missing(self.order.next(), ctx);
         }
         let runs = self.order.missing(self.limit(ctx));
         let (to, session) = (self.address, self.row.key.session);
@@ -457,7 +464,8 @@ impl Session {
                     ctx.send(to, session, first, Body::Retransmit { count });
                 }
             }
-            // One by one: so a request for a number that one device has goes no further, to another that would tell its absence.
+            // Each number is requested separately. A device that has it answers, and does not pass the request on to
+            // a device that would report its absence.
             Numbering::Together => {
                 let numbers = runs.into_iter().flat_map(|(first, count)| (first..).take(count as usize));
                 let newest = self.newest_waiting();
@@ -469,17 +477,17 @@ impl Session {
         }
     }
 
-    /// The highest number that waits: the client has an answer to everything below.
+    /// The highest number that waits. The client has an answer to every lower number.
     fn newest_waiting(&self) -> Option<u32> {
         self.order.newest().max(self.bypasses.newest())
     }
 
-    /// No log has the number. It is not that of an update that was acknowledged, and its client goes on: it was a bypass that a read
-    /// cache has answered, or that an incarnation before this one has.
-    /// True if that helps.
+    /// Handles the report that no log has the number. The number does not belong to an acknowledged update, and the
+    /// client has sent later requests. So it was a bypass that a read cache or an earlier incarnation has answered.
+    /// True if the session progresses.
     pub(super) fn absent(&mut self, seq: u32, ctx: &mut Context) -> bool {
         let is_next = seq == self.order.next() && Some(seq) < self.newest_waiting();
-        let helps = self.numbering == Numbering::Together && is_next && self.takes();
+        let helps = self.numbering == Numbering::Together && is_next && self.accepts();
         if helps {
             self.order.skip_to(seq + 1);
             self.advance(ctx);
@@ -487,27 +495,29 @@ impl Session {
         helps
     }
 
-    /// Whether a first packet that comes now is another session's: no copy of this one's own is under way for so long, and devices say
-    /// so where they send one from their logs.
+    /// Whether a first packet that arrives now begins another session. No copy of this session's first packet is in
+    /// the network for so long, and devices mark packets that they send from their logs.
     pub(super) fn is_over(&self, now: Instant) -> bool {
-        self.numbering == Numbering::Together && self.queue.is_empty() && now.since(self.met) >= RENEW_AFTER
+        self.numbering == Numbering::Together
+            && self.queue.is_empty()
+            && now.since(self.known_since) >= RENEW_AFTER
     }
 
-    /// When a foreign session was heard of last.
+    /// When the last packet of this session arrived, if it is a foreign session without work.
     pub(super) fn foreign_since(&self) -> Option<Instant> {
-        (self.numbering == Numbering::Together && self.queue.is_empty()).then_some(self.heard)
+        (self.numbering == Numbering::Together && self.queue.is_empty()).then_some(self.last_packet)
     }
 
     pub(super) fn numbering(&self) -> Numbering {
         self.numbering
     }
 
-    /// Whether [`Self::hand_out`] has something.
+    /// Whether [`Self::hand_out`] returns work.
     pub(super) fn has_work(&self) -> bool {
         self.void.is_empty() && !self.blocked && self.retry.is_none() && self.handed < self.queue.len()
     }
 
-    /// The next piece of work; the floor is the server's to fill in.
+    /// The next piece of work. The server fills in the floor.
     pub(super) fn hand_out(&mut self, ctx: &mut Context) -> Option<Work> {
         if !self.has_work() {
             return None;
@@ -518,14 +528,14 @@ impl Session {
         let ticket = Ticket { key: self.row.key, number: item.ticket };
         let work = match &mut item.task {
             Task::Begin { evicted } => {
-                // The old row of this key is replaced, not deleted.
+                // The old row of this key is replaced, and must not be deleted.
                 let others = evicted.iter().map(|row| row.key).filter(|key| *key != self.row.key);
                 let evicted = others.collect();
                 Work::Row { ticket, row: self.planned, evicted, floor: 0 }
             }
             Task::Update { request, last } => {
                 self.planned.update = *last;
-                Work::Update { ticket, request: self.numbering.hand(request), row: self.planned }
+                Work::Update { ticket, request: self.numbering.take_request(request), row: self.planned }
             }
             Task::Bypass { request, lost, .. } => {
                 self.blocked = true;
@@ -538,7 +548,12 @@ impl Session {
                         self.planned
                     }
                 };
-                Work::Bypass { ticket, request: self.numbering.hand(&mut request.bytes), row, lost: *lost }
+                Work::Bypass {
+                    ticket,
+                    request: self.numbering.take_request(&mut request.bytes),
+                    row,
+                    lost: *lost,
+                }
             }
             Task::End { .. } => {
                 ctx.touched += 1;
@@ -557,7 +572,7 @@ impl Session {
         self.queue.get_mut(at)
     }
 
-    /// The application has committed an update or a row.
+    /// Handles the report that an update or a row is committed.
     pub(super) fn committed(&mut self, ticket: u64, ctx: &mut Context) {
         self.void.remove(&ticket);
         if let Some(item) = self.find(ticket).filter(|item| !matches!(item.task, Task::Bypass { .. })) {
@@ -566,7 +581,7 @@ impl Session {
         }
     }
 
-    /// The application has executed a bypass.
+    /// Handles the response to a bypass.
     pub(super) fn respond(&mut self, ticket: u64, answer: Reserved, changed: bool, ctx: &mut Context) {
         self.void.remove(&ticket);
         let (long, is_apart) = (answer.long_bytes(ctx), self.numbering == Numbering::Apart);
@@ -583,10 +598,10 @@ impl Session {
         self.settle(ctx);
     }
 
-    /// What is done with all in front of it is told to the client.
+    /// Informs the client of all work at the front of the queue that is done.
     fn settle(&mut self, ctx: &mut Context) {
         while self.queue.front().is_some_and(|item| item.done) {
-            let item = self.queue.pop_front().expect("it is there");
+            let item = self.queue.pop_front().expect("the front is done");
             self.handed -= 1;
             self.row = item.row;
             let (to, session) = (self.address, self.row.key.session);
@@ -608,9 +623,9 @@ impl Session {
                 }
                 Task::End { by_silence } => {
                     if by_silence {
-                        ctx.tell_silent(&self.row);
+                        ctx.report_silent(&self.row);
                     }
-                    // Devices remove what they hold on a server-ACK alone.
+                    // Devices remove their entries only after a server-ACK.
                     ctx.stats.server_acks += 1;
                     ctx.send(to, session, self.row.update, Body::ServerAck);
                     ctx.send(to, session, self.row.update, Body::SessionEnded);
@@ -621,7 +636,7 @@ impl Session {
         self.watch_gap(false, ctx);
     }
 
-    /// An update is committed.
+    /// Acknowledges an update that is committed.
     fn confirm(&mut self, seq: u32, ctx: &mut Context) {
         match self.numbering {
             Numbering::Apart => self.ack_due = true,
@@ -632,7 +647,7 @@ impl Session {
         }
     }
 
-    /// A response to a bypass, or the beginning of a long one.
+    /// Sends a response to a bypass, or the beginning of a long one.
     fn send_response(&self, seq: u32, response: &Response, ctx: &mut Context) {
         let (to, session) = (self.address, self.row.key.session);
         match self.numbering {
@@ -641,7 +656,7 @@ impl Session {
         }
     }
 
-    /// A bypass is done with all in front of it.
+    /// Answers a bypass. It and all work before it are done.
     fn answered(&mut self, request: &Request, response: Reserved, changed: bool, ctx: &mut Context) {
         let bytes = response.long_bytes(ctx);
         let Reserved::Kept(response) = response else {
@@ -654,7 +669,7 @@ impl Session {
         }
     }
 
-    /// The session may begin, or go on.
+    /// Tells the client that the session has begun or continues.
     pub(super) fn send_started(&self, seq: u32, ctx: &mut Context) {
         let body = Body::SessionStarted {
             nonce: self.row.nonce,
@@ -666,13 +681,13 @@ impl Session {
         ctx.send(self.address, self.row.key.session, seq, body);
     }
 
-    /// The server-ACK that is due.
+    /// Takes the number of the server-ACK that is to be sent.
     pub(super) fn take_ack(&mut self) -> Option<u32> {
         std::mem::take(&mut self.ack_due).then_some(self.row.update)
     }
 
-    /// Nothing of a piece of work was applied. Client and devices hold what is not committed: it is forgotten here with
-    /// everything behind it, and asked for again.
+    /// Handles the report that nothing of a piece of work was applied. The client and the devices still have all
+    /// that is not committed. So the work is dropped with everything behind it, and its packets are requested again.
     pub(super) fn failed(&mut self, ticket: u64, ctx: &mut Context) {
         self.void.remove(&ticket);
         let Some(at) = self.queue.range(..self.handed).position(|item| item.ticket == ticket) else { return };
@@ -687,13 +702,14 @@ impl Session {
         if let Some(Item { task: Task::Begin { evicted }, .. }) = behind.into_iter().next() {
             self.life = Life::NeverBegan(evicted);
         }
-        // Behind what was handed out there is nothing left.
+        // No work behind it remains in the queue.
         (self.handed, self.queued_bytes) = (at, 0);
         self.queued_long = self.queue.iter().map(|item| item.long_bytes(ctx)).sum();
         self.go_back(ctx);
     }
 
-    /// What a foreign client has sent does not come again: it stays here from `at` on, and is handed out again.
+    /// Puts the work from `at` on back into the queue, to be handed out again. Foreign clients do not send requests
+    /// again.
     fn keep_failed(&mut self, at: usize, ctx: &Context) {
         for (place, item) in self.queue.range_mut(at..self.handed).enumerate() {
             if place > 0 && !item.done {
@@ -707,7 +723,7 @@ impl Session {
         self.retry = Some(ctx.now + ctx.config.retry_after);
     }
 
-    /// What is not in the queue any more is to come again.
+    /// Resets the session so that everything that was dropped from the queue is expected again.
     fn go_back(&mut self, ctx: &Context) {
         (self.blocked, self.end, self.ending) = (false, None, false);
         self.planned = self.queue.back().map_or(self.row, |item| item.row);
@@ -716,7 +732,7 @@ impl Session {
             Task::Bypass { request, .. } => Some(request.number),
             _ => None,
         });
-        self.bypasses.forget_but(bypasses);
+        self.bypasses.keep_only(bypasses);
         if self.order.is_missing(self.limit(ctx)) {
             self.gap = Pause::start(ctx.now + ctx.config.retry_after, ctx.config.retry_after);
         }

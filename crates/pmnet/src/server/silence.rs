@@ -1,6 +1,7 @@
-//! Sessions that fall silent: devices are asked what they hold of them, and those of which nothing is held end.
+//! Silent sessions. The server asks devices whether they hold updates of such a session, and ends it if they do not.
 //!
-//! The three steps, and why nothing is lost or applied twice by them: `docs/format/pmnet.md`, "Sessions that fall silent".
+//! The three steps, and why they lose no update and apply none twice: `docs/format/pmnet.md`, "Sessions that fall
+//! silent".
 
 use super::Server;
 use super::behind::Trouble;
@@ -13,81 +14,82 @@ use landfall_net::Instant;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// First and longest pause between two times that devices are asked about a session.
+/// First and longest pause between two held requests about a session.
 const ASK_FIRST: Duration = Duration::from_secs(1);
 const ASK_MAX: Duration = Duration::from_secs(3600);
-/// A silent session that has work under way is checked again after this.
+/// Pause before a silent session that still has work is checked again.
 const CHECK_AGAIN: Duration = Duration::from_secs(1);
-/// Pause between two times that it is told that there is no room.
+/// Pause between two reports that there is no room.
 const TELL_EVERY: Duration = Duration::from_secs(60);
-/// Pause between two checks of all sessions, where one finds no room.
+/// Pause between two checks of all sessions while there is no room for another one.
 const PRESSED_EVERY: Duration = Duration::from_secs(1);
 
-/// When sessions that fall silent end.
+/// When silent sessions end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Silence {
-    /// Devices that must have said that they hold nothing of a session.
+    /// Number of devices that must report that they hold no updates of a session.
     pub devices: u8,
-    /// How long a session is silent before they are asked: four seconds at least.
+    /// How long a session is silent before the devices are asked. At least four seconds.
     pub after: Duration,
 }
 
 impl Silence {
-    /// What clients are told, in seconds: at least one.
+    /// The lease that clients are told, in seconds; at least one.
     pub fn lease(&self) -> u16 {
         u16::try_from(self.after.as_secs() / 4).unwrap_or(u16::MAX).max(1)
     }
 
-    /// How long a session with a lease must have been silent; `pressed`: where there is no room for another.
+    /// How long a session with a lease must have been silent. `pressed`: there is no room for another session.
     fn span(&self, lease: u16, pressed: bool) -> Duration {
         let configured = if pressed { self.after / 2 } else { self.after };
         configured.max(Duration::from_secs(2 * u64::from(lease)))
     }
 }
 
-/// What a session knows of its silence.
+/// A session's state of silence.
 #[derive(Debug)]
 pub(super) struct Watch {
-    /// When the client, or a device in its place, was heard last.
-    heard: Instant,
-    /// When it is checked again.
+    /// When the last packet of the client, or of a device on its behalf, arrived.
+    last_packet: Instant,
+    /// When the silence is checked again.
     due: Option<Instant>,
     asking: Option<Asking>,
 }
 
-/// Devices are being asked.
+/// A running query of the devices.
 #[derive(Debug)]
 struct Asking {
     nonce: u64,
     pause: Pause,
-    /// Numbers of those that hold nothing.
+    /// Numbers of the devices that hold no updates of the session.
     empty: BTreeSet<u8>,
 }
 
 impl Watch {
-    /// Of a session that begins, or is restored, now.
+    /// For a session that begins or is restored now.
     pub(super) fn new(lease: u16, ctx: &Context) -> Self {
         let silence = ctx.config.silence.filter(|_| lease > 0);
         let due = silence.map(|silence| ctx.now + silence.span(lease, false));
-        Self { heard: ctx.now, due, asking: None }
+        Self { last_packet: ctx.now, due, asking: None }
     }
 
-    /// Something was heard.
-    pub(super) fn heard(&mut self, now: Instant) {
-        self.heard = now;
+    /// Ends the silence: a packet has arrived.
+    pub(super) fn note_packet(&mut self, now: Instant) {
+        self.last_packet = now;
         self.asking = None;
     }
 
-    /// When it is to be checked.
+    /// When the silence must be checked.
     pub(super) fn due(&self) -> Option<Instant> {
         self.due
     }
 }
 
 impl Session {
-    /// Whether a packet is from the session's client, or from a device in its place. What a device says for itself is neither, nor is a
-    /// session start of another client that has drawn the same number.
-    pub(super) fn is_spoken_for_by(&self, body: &Body<'_>) -> bool {
+    /// Whether a packet comes from the session's client, or from a device that forwards or repeats the client's
+    /// packets. A packet that a device sends for itself does not count; nor does the session start of another client
+    /// that has drawn this session's number.
+    pub(super) fn is_from_client(&self, body: &Body<'_>) -> bool {
         match body {
             Body::Held { .. } | Body::Heartbeat { role: Role::Device, .. } => false,
             Body::SessionStart { nonce, .. } => *nonce == self.row().nonce,
@@ -95,14 +97,14 @@ impl Session {
         }
     }
 
-    /// Takes note that it is later.
+    /// Checks the silence if the check is due.
     pub(super) fn watch_silence(&mut self, ctx: &mut Context) {
         if self.watch.due.is_some_and(|due| due <= ctx.now) {
             self.ask_if_silent(false, ctx);
         }
     }
 
-    /// Asks devices what they hold, if the session has been silent for long.
+    /// Asks devices whether they hold updates of the session, if it has been silent for long.
     fn ask_if_silent(&mut self, pressed: bool, ctx: &mut Context) {
         let lease = self.row().lease;
         let Some(silence) = ctx.config.silence.filter(|_| lease > 0) else {
@@ -110,9 +112,9 @@ impl Session {
             return;
         };
         let was_asking = self.watch.asking.is_some();
-        let end = self.watch.heard + silence.span(lease, pressed || was_asking);
-        if end > ctx.now || !self.is_at_rest() {
-            // Where there is no room it is checked besides.
+        let end = self.watch.last_packet + silence.span(lease, pressed || was_asking);
+        if end > ctx.now || !self.is_idle() {
+            // A check for lack of room does not move the regular check.
             if !pressed {
                 self.watch.due = Some(if end > ctx.now { end } else { ctx.now + CHECK_AGAIN });
             }
@@ -140,7 +142,7 @@ impl Session {
         self.watch.due = self.watch.asking.as_ref().and_then(|asking| asking.pause.at());
     }
 
-    /// A device has said how much of the session it holds.
+    /// Handles a device's report of how many updates of the session it holds.
     pub(super) fn held(&mut self, nonce: u64, number: u8, count: u32, ctx: &mut Context) {
         let Some(silence) = ctx.config.silence else { return };
         let Some(asking) = self.watch.asking.as_mut().filter(|asking| asking.nonce == nonce) else { return };
@@ -150,7 +152,7 @@ impl Session {
             return;
         }
         asking.empty.insert(number);
-        if asking.empty.len() >= usize::from(silence.devices) && self.is_at_rest() {
+        if asking.empty.len() >= usize::from(silence.devices) && self.is_idle() {
             self.watch.asking = None;
             self.watch.due = Some(ctx.now + CHECK_AGAIN);
             self.end_by_silence(ctx);
@@ -159,13 +161,13 @@ impl Session {
 }
 
 impl Server {
-    /// There is no room for a session, which is told now and then: those that have been silent for half as long as usual may go. Checks
-    /// all of them, at most once a second.
-    pub(super) fn press(&mut self, refused: SessionKey) {
+    /// Handles the lack of room for another session: reports it from time to time, and checks for sessions that have
+    /// been silent for half the usual time. Checks all sessions, at most once a second.
+    pub(super) fn handle_no_room(&mut self, refused: SessionKey) {
         let now = self.ctx.now;
-        if self.told_no_room.is_none_or(|at| now.since(at) >= TELL_EVERY) {
-            self.told_no_room = Some(now);
-            self.ctx.tell(Trouble::NoRoom { key: refused, sessions: self.table.len() });
+        if self.reported_no_room.is_none_or(|at| now.since(at) >= TELL_EVERY) {
+            self.reported_no_room = Some(now);
+            self.ctx.report(Trouble::NoRoom { key: refused, sessions: self.table.len() });
         }
         if self.ctx.config.silence.is_none()
             || self.pressed_at.is_some_and(|at| now.since(at) < PRESSED_EVERY)
@@ -184,9 +186,9 @@ impl Server {
 }
 
 impl Context {
-    /// A session has ended by its silence.
-    pub(super) fn tell_silent(&mut self, row: &super::row::SessionRow) {
+    /// Reports that a session has ended because of its silence.
+    pub(super) fn report_silent(&mut self, row: &super::row::SessionRow) {
         self.stats.ended_by_silence += 1;
-        self.tell(Trouble::Silent { key: row.key, applied: row.update });
+        self.report(Trouble::Silent { key: row.key, applied: row.update });
     }
 }

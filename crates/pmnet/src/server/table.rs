@@ -1,4 +1,4 @@
-//! All sessions of a server: those that go on, and the rows of those that have ended.
+//! All sessions of a server: the live sessions, and the rows of ended ones.
 
 use super::row::SessionRow;
 use super::session::Session;
@@ -8,7 +8,7 @@ use landfall_net::Instant;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// Most rows that go for one new session: one, but for a limit that was lowered.
+/// Most rows that are evicted for one new session. One is enough, unless the limit was lowered.
 const EVICTED_MAX: usize = 64;
 
 /// Sessions by key.
@@ -16,7 +16,7 @@ const EVICTED_MAX: usize = 64;
 pub(super) struct Table {
     pub(super) live: BTreeMap<SessionKey, Box<Session>>,
     ended: BTreeMap<SessionKey, SessionRow>,
-    /// Ended ones that may go, oldest first.
+    /// Ended sessions whose rows may be evicted, oldest first.
     order: BTreeSet<(u64, SessionKey)>,
     floor: u32,
 }
@@ -30,7 +30,7 @@ impl Table {
         self.live.len() + self.ended.len()
     }
 
-    /// Sessions begin above this number, in updates and in bypasses.
+    /// New sessions begin above this number, in updates and in bypasses.
     pub(super) fn floor(&self) -> u32 {
         self.floor
     }
@@ -43,43 +43,46 @@ impl Table {
         self.live.contains_key(key) || self.ended.contains_key(key)
     }
 
-    /// Keeps the row of a session that has ended.
+    /// Adds the row of a session that has ended.
     pub(super) fn keep(&mut self, row: SessionRow) {
-        if row.may_go() {
+        if row.is_evictable() {
             self.order.insert((row.touched, row.key));
         }
         self.ended.insert(row.key, row);
     }
 
-    /// Makes room for a session: the oldest ended ones go and the floor rises. `None` if there is none.
+    /// Makes room for a session by evicting the oldest ended sessions. The floor rises. `None` if there is no room.
     pub(super) fn make_room(&mut self, max: usize) -> Option<Vec<SessionRow>> {
         let mut evicted = Vec::new();
         while self.len() >= max && evicted.len() < EVICTED_MAX {
             let Some((_, key)) = self.order.pop_first() else { break };
-            let row = self.ended.remove(&key).expect("what is in order has ended");
+            let row = self.ended.remove(&key).expect("a session in order has ended");
             self.floor = self.floor.max(row.height());
             evicted.push(row);
         }
         (self.len() < max || !evicted.is_empty()).then_some(evicted)
     }
 
-    /// The row of a session that has ended goes, for another one with its key: a client with one address has no more than 65536
-    /// keys. The floor rises above its numbers, so that nothing late of the old session means the new one. `None` if it stays.
+    /// Removes the row of an ended session, because another session with this key begins. That must be possible: a
+    /// client with one address has at most 65536 keys. The floor rises above the old session's numbers, so that no
+    /// late packet of the old session is taken for one of the new session. `None` if the row cannot be removed.
     pub(super) fn retire(&mut self, key: &SessionKey) -> Option<SessionRow> {
-        let row = *self.ended.get(key).filter(|row| row.may_go())?;
+        let row = *self.ended.get(key).filter(|row| row.is_evictable())?;
         self.order.remove(&(row.touched, row.key));
         self.ended.remove(key);
         self.floor = self.floor.max(row.height() + 1);
         Some(row)
     }
 
-    /// The foreign session of which nothing was heard for longest, for `span` at least: their clients tell no end.
+    /// The foreign session whose last packet is oldest, if it is at least `span` old. Foreign clients announce no
+    /// end.
     pub(super) fn silent_foreign(&self, now: Instant, span: Duration) -> Option<SessionKey> {
         let silent = self.live.iter().filter_map(|(key, session)| Some((session.foreign_since()?, *key)));
         silent.min().filter(|(since, _)| *since + span <= now).map(|(_, key)| key)
     }
 
-    /// Rows whose eviction was not committed are still there; the floor stays where it is, which harms nobody.
+    /// Adds evicted rows again, because their eviction was not committed. The floor stays raised, which does no
+    /// harm.
     pub(super) fn put_back(&mut self, evicted: Vec<SessionRow>) {
         for row in evicted {
             if !self.is_known(&row.key) {
@@ -102,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_go_and_the_floor_rises_to_the_highest_number_of_theirs() {
+    fn the_oldest_are_evicted_and_the_floor_rises_to_their_highest_number() {
         let mut table = Table::new(2);
         [row(3, 50, 0), row(1, 7, 9), row(2, 5, 1)].into_iter().for_each(|row| table.keep(row));
         assert_eq!(table.make_room(4), Some(vec![]));
@@ -113,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_with_high_numbers_stay() {
+    fn rows_with_high_numbers_are_not_evicted() {
         let mut table = Table::new(0);
         table.keep(row(1, FLOOR_MAX + 1, 0));
         table.keep(row(2, 1, FLOOR_MAX + 1));
@@ -122,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_whose_eviction_failed_are_there_again() {
+    fn rows_whose_eviction_failed_are_restored() {
         let mut table = Table::new(0);
         table.keep(row(1, 7, 0));
         let evicted = table.make_room(1).unwrap();

@@ -1,23 +1,24 @@
-//! A server, a network that delays, repeats, reorders and loses, and a device with a read cache between them.
+//! A model of a server, a device with a read cache, and a network that delays, repeats, reorders and loses packets.
 //!
-//! What is exact here: the server applies a session's updates in order and once, holds those that come early, and
-//! executes a changing bypass once. What is arbitrary: when a copy of anything arrives, how often, and in which order;
-//! so a copy that has been sent stays under way for ever. A packet that is lost is one whose copies never arrive.
+//! Exact in the model: the server applies a session's updates in order and once, buffers early ones, and executes a
+//! changing bypass once. Arbitrary in the model: when, how often and in which order copies of a packet arrive. A copy
+//! that has been sent stays in the network for ever. A lost packet is one whose copies never arrive.
 
 use landfall_pmnet::cache::{Cache, Effect, Id, Limits, Piece, Query, Whole};
 
-/// What one update does.
+/// The effect of an update.
 #[derive(Clone, Copy, Debug)]
 pub enum Does {
     /// Sets this key to a value that the device knows.
     Sets(u8),
     /// Changes this key in a way that the device cannot compute.
     Changes(u8),
-    /// Changes this key, but any as far as the device knows.
+    /// Changes this key, but for the device it may change any key.
     ChangesAny(u8),
-    /// The first of two pieces that tell the key between them. Whether each or both together change it makes no difference.
+    /// The first of two pieces that name the key together. It makes no difference whether each of them or both change
+    /// it.
     Begins(u8),
-    /// The second one.
+    /// The second piece.
     Ends(u8),
 }
 
@@ -32,7 +33,7 @@ impl Does {
     }
 }
 
-/// What happens in a world; the rest of it is which of it happens when.
+/// The requests in a world. Their order is chosen by the test.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
     /// The updates of each session.
@@ -57,31 +58,31 @@ pub const LIMITS: Limits = Limits {
     window: 4,
 };
 
-/// A value: 0 is what every key holds at first; each update and each changing bypass leaves a value of its own.
+/// A value. Every key has 0 at first. Each update and each changing bypass sets a unique value.
 type Value = u8;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Update {
-    /// A copy is under way from the device to the server.
+    /// A copy is in the network between the device and the server.
     sent: bool,
-    /// A copy is there.
+    /// A copy has arrived at the server.
     arrived: bool,
-    /// In the device's log, behind a fence.
+    /// It is in the device's log and fenced.
     durable: bool,
-    /// The device of this time has reported it.
+    /// The device has reported it to the cache since its last restart.
     reported: bool,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Bypass {
     sent: bool,
-    /// What copies of it have been answered with; each stays under way.
+    /// The responses to its copies. Each of them stays in the network.
     answers: Vec<Value>,
-    /// It will not be executed any more.
+    /// It will not be executed again.
     given_up: bool,
 }
 
-/// One thing that may happen next.
+/// An event that may happen next.
 #[derive(Clone, Copy, Debug)]
 pub enum Event {
     UpdatePasses(usize, usize),
@@ -94,7 +95,7 @@ pub enum Event {
     ChangePasses(usize),
     ChangeIsExecuted(usize),
     ChangeIsAnswered(usize),
-    BypassesAreGivenUp,
+    BypassesAreDropped,
     Restart,
     Open,
 }
@@ -104,7 +105,7 @@ pub struct World {
     cache: Cache<u8, Vec<u8>>,
     updates: [Vec<Update>; 2],
     applied: [usize; 2],
-    /// Highest end of a server-ACK that the client may know, and the lowest that is under way.
+    /// The highest end of a server-ACK that the client may know, and the lowest one in the network.
     acked: [u32; 2],
     ack_from: [u32; 2],
     keys: [Value; 2],
@@ -130,7 +131,7 @@ fn session(index: usize) -> u8 {
 }
 
 impl World {
-    /// Two sessions that have just started, before an open cache.
+    /// Two sessions that have just started, with an open cache.
     pub fn new(plan: &Plan) -> Self {
         let mut cache = Cache::new(Limits { window: plan.window, ..LIMITS });
         cache.open();
@@ -152,7 +153,7 @@ impl World {
         self.restarts > 0
     }
 
-    /// Everything that may happen next.
+    /// All events that may happen next.
     pub fn events(&self, plan: &Plan) -> Vec<Event> {
         let mut events = Vec::new();
         for session in 0..2 {
@@ -170,7 +171,7 @@ impl World {
             events.extend(done.then_some(Event::ChangeIsAnswered(index)));
         }
         let may_wait = self.changes.iter().any(|change| !change.given_up);
-        events.extend(may_wait.then_some(Event::BypassesAreGivenUp));
+        events.extend(may_wait.then_some(Event::BypassesAreDropped));
         events.extend((self.restarts < plan.restarts).then_some(Event::Restart));
         events.extend((!self.cache.is_open() && !self.waits_at_server()).then_some(Event::Open));
         events
@@ -237,17 +238,18 @@ impl World {
             Event::ChangeIsAnswered(index) => {
                 self.cache.response_seen(change_id(plan.changes[index].0, index), None);
             }
-            _ => self.give_up(),
+            _ => self.drop_bypasses(),
         }
     }
 
-    /// The caller of `forget_before` vouches for all bypasses: those that are not executed never will be.
-    fn give_up(&mut self) {
+    /// Drops all bypasses. The model guarantees what the caller of `drop_before` must: those not executed never will
+    /// be.
+    fn drop_bypasses(&mut self) {
         for change in &mut self.changes {
             *change = Bypass { sent: false, given_up: true, answers: change.answers.clone() };
         }
         let mark = self.cache.mark();
-        self.cache.forget_before(mark);
+        self.cache.drop_before(mark);
     }
 
     fn update_passes(&mut self, plan: &Plan, s: usize, index: usize) {
@@ -290,7 +292,7 @@ impl World {
         }
     }
 
-    /// The device loses all but its log, and reports what it finds there, removed or not.
+    /// The device loses everything but its log, and reports the updates in it, including removed ones.
     fn restart(&mut self, plan: &Plan) {
         self.restarts += 1;
         self.cache = Cache::new(Limits { window: plan.window, ..LIMITS });
@@ -306,7 +308,7 @@ impl World {
         }
     }
 
-    /// Whether an update that the cache does not know waits at the server for one before it.
+    /// Whether an update that the cache does not know waits at the server for an earlier one.
     fn waits_at_server(&self) -> bool {
         (0..2).any(|s| {
             let early = self.updates[s].iter().skip(self.applied[s]);
@@ -314,7 +316,8 @@ impl World {
         })
     }
 
-    /// What was under way before has gone; so has what the cache knows, which changes nothing for it.
+    /// Packets from before the restart are gone. Those that the cache knows are dropped too, which makes no
+    /// difference to it.
     fn open(&mut self) {
         self.updates.iter_mut().flatten().for_each(|update| update.sent &= update.reported);
         for bypass in self.reads.iter_mut() {
@@ -327,21 +330,21 @@ impl World {
         self.cache.open();
     }
 
-    /// Whether an update may be reported to its client as durable: it and all before it are in the log or applied.
+    /// Whether an update may be reported to its client as durable: it and all earlier ones are in the log or applied.
     fn is_complete(&self, s: usize, index: usize) -> bool {
         (self.applied[s]..=index).all(|before| self.updates[s][before].durable)
     }
 
-    /// Updates of a key that are complete and not applied: sooner or later they will be, in an order that is known
-    /// within a session only.
+    /// The updates of a key that are complete and not applied. They will be applied, in an order that is known
+    /// only within a session.
     fn complete(&self, plan: &Plan, key: u8) -> Vec<(usize, usize)> {
         let each = (0..2).flat_map(|s| (self.applied[s]..self.updates[s].len()).map(move |index| (s, index)));
         each.filter(|(s, index)| plan.updates[*s][*index].key() == key && self.is_complete(*s, *index))
             .collect()
     }
 
-    /// Checks that what the cache serves now fits in with *every* order in which the server may yet apply what is
-    /// under way: the value is durable, and no update that is complete or applied comes after it in any of them.
+    /// Checks the served values against *every* order in which the server may apply the updates in flight: each value
+    /// is durable, and in no order a complete or applied update comes after it.
     pub fn check(&self, plan: &Plan) -> Result<usize, String> {
         let mut hits = 0;
         for key in 0..2 {
@@ -357,7 +360,7 @@ impl World {
             if !last_of_all {
                 let at_server = self.keys[usize::from(key)];
                 return Err(format!(
-                    "key {key} is served as {value}; server has {at_server}, then {complete:?}"
+                    "the cache serves {value} for key {key}; the server has {at_server}, then {complete:?}"
                 ));
             }
         }
@@ -369,7 +372,7 @@ fn read_id(session: u8, index: usize) -> Id<u8> {
     Id { session, seq: seq(index) }
 }
 
-/// Changing bypasses are numbered behind the reads.
+/// Changing bypasses have numbers after those of the reads.
 fn change_id(session: u8, index: usize) -> Id<u8> {
     Id { session, seq: 10 + seq(index) }
 }

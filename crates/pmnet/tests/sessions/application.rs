@@ -1,20 +1,20 @@
-//! The server's application: it remembers what was applied, in order. What is here is durable.
+//! The server's application. It stores the applied requests in order. All its state is durable.
 
 use landfall_pmnet::{SessionKey, SessionRow, Work};
 use std::collections::BTreeMap;
 
-/// What a request asks for.
+/// The content of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Ask {
     /// Appends this number.
     Append(u32),
-    /// How many numbers have been appended, with some filling.
+    /// Asks how many numbers have been appended. The response is padded.
     Count(u32),
-    /// Adds this number to the marks, and answers with the count.
+    /// Adds this number to the marks, and responds with the count.
     Mark(u32),
 }
 
-/// A request of some length, whose bytes follow from what it asks.
+/// A request of `len` bytes, which its content determines.
 pub fn request(ask: Ask, len: usize) -> Vec<u8> {
     let (kind, number) = match ask {
         Ask::Append(number) => (0, number),
@@ -27,7 +27,7 @@ pub fn request(ask: Ask, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Filling of the response to a count: now and then several windows of packets.
+/// Length of the padding in the response to a count. Some responses need several windows.
 pub fn count_bytes(number: u32) -> usize {
     if number.is_multiple_of(9) { 2000 + 37 * (number as usize % 100) } else { number as usize % 300 }
 }
@@ -36,11 +36,11 @@ pub fn filler(number: u32, at: usize) -> u8 {
     (number as usize * 31 + at * 7) as u8
 }
 
-/// Panics unless every byte is as it was sent.
+/// Parses a request. Panics unless every byte is that which was sent.
 pub fn parse(bytes: &[u8]) -> Ask {
     let number = u32::from_le_bytes(bytes[1..5].try_into().unwrap());
     let filled = bytes[5..].iter().enumerate().all(|(at, byte)| *byte == filler(number, at));
-    assert!(filled, "a request has arrived with other bytes");
+    assert!(filled, "a request was changed on its way");
     match bytes[0] {
         0 => Ask::Append(number),
         1 => Ask::Count(number),
@@ -49,7 +49,7 @@ pub fn parse(bytes: &[u8]) -> Ask {
     }
 }
 
-/// One session's share: its number is used by others later, its nonce is not.
+/// Names a session. Its number may be reused by later sessions, its nonce is not.
 pub type Name = (SessionKey, u64);
 
 #[derive(Default)]
@@ -61,12 +61,12 @@ pub struct Application {
 }
 
 impl Application {
-    /// Applies a piece of work and commits it with its row: both or neither. For a bypass, response and whether anything
-    /// changed.
+    /// Applies a piece of work and commits it with its row. For a bypass, returns the response and whether it has
+    /// changed anything.
     pub fn apply(&mut self, work: &Work) -> Option<(Vec<u8>, bool)> {
         match work {
             Work::Update { request, row, .. } => {
-                let Ask::Append(number) = parse(request) else { panic!("a bypass came as an update") };
+                let Ask::Append(number) = parse(request) else { panic!("a bypass arrived as an update") };
                 self.check_row(row);
                 self.appended.entry((row.key, row.nonce)).or_default().push(number);
                 self.rows.insert(row.key, *row);
@@ -86,11 +86,11 @@ impl Application {
     fn execute(&mut self, ask: Ask, row: &SessionRow, lost: bool) -> (Vec<u8>, bool) {
         let name = (row.key, row.nonce);
         if lost {
-            let Ask::Mark(number) = ask else { panic!("what only reads cannot be lost: {ask:?}") };
+            let Ask::Mark(number) = ask else { panic!("a bypass that only reads cannot be lost: {ask:?}") };
             assert_eq!(
                 self.marks[&name].last(),
                 Some(&number),
-                "a bypass that was not executed is called lost"
+                "a bypass is reported as lost that was not executed"
             );
             return (b"lost".to_vec(), false);
         }
@@ -104,17 +104,17 @@ impl Application {
                 true
             }
             Ask::Count(number) => {
-                // Two executions of one bypass give different bytes.
+                // Two executions of one bypass return different bytes.
                 let salt = self.appended.values().map(Vec::len).sum::<usize>() as u32;
                 response.extend((0..count_bytes(number)).map(|at| filler(salt, at)));
                 false
             }
-            Ask::Append(_) => panic!("an update came as a bypass"),
+            Ask::Append(_) => panic!("an update arrived as a bypass"),
         };
         (response, changed)
     }
 
-    /// Rows only ever grow.
+    /// Checks that the numbers in a row never decrease.
     fn check_row(&self, row: &SessionRow) {
         let before = self.rows.get(&row.key).expect("the session's row is committed before its first work");
         assert_eq!(before.nonce, row.nonce);

@@ -1,11 +1,11 @@
-//! A network that loses, repeats, reorders and delays, and the devices on its path.
+//! A simulated network that loses, repeats, reorders and delays packets, and the devices on its path.
 
 use landfall_pmnet::Instant;
 use landfall_pmnet::wire::{Body, Packet};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Xorshift: the whole run follows from its seed.
+/// A Xorshift generator. The seed determines the whole run.
 pub struct Rng(u64);
 
 impl Rng {
@@ -29,7 +29,7 @@ impl Rng {
     }
 }
 
-/// How bad it is, in percent.
+/// Probabilities of faults in percent.
 #[derive(Clone, Copy, Debug)]
 pub struct Faults {
     pub loss: u64,
@@ -37,7 +37,8 @@ pub struct Faults {
     pub late: u64,
 }
 
-/// A datagram on its way to a place on the path: 0 is the client, the last one the server, devices between them.
+/// A datagram in the network, and its destination: place 0 is the client, the last place the server, devices are
+/// between.
 #[derive(Clone, Debug)]
 pub struct Datagram {
     pub client: usize,
@@ -81,18 +82,18 @@ impl Network {
     }
 }
 
-/// Stands in for a device: logs and acknowledges at once, forgets nothing until a server-ACK.
+/// A simple device: it logs and acknowledges at once, and deletes nothing before a server-ACK.
 #[derive(Default)]
 pub struct Device {
     /// By client, session and number.
     pub log: BTreeMap<(usize, u16, u32), Vec<u8>>,
-    /// Percent of updates that it does not take.
+    /// Percentage of updates that it does not log.
     pub declines: u64,
-    /// It is gone and a cable is in its place.
+    /// The device was removed: packets pass its place unchanged.
     pub is_gone: bool,
 }
 
-/// What a device sends: towards the server or the client, and bytes.
+/// The packets that a device sends: true if towards the server, and the bytes.
 pub type Sent = Vec<(bool, Vec<u8>)>;
 
 impl Device {

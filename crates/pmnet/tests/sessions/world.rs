@@ -1,4 +1,4 @@
-//! Clients, devices and a server that crashes, on one path.
+//! A simulated path with clients, devices and a server that crashes.
 
 use super::application::{Application, Ask, Name, count_bytes, filler, parse, request};
 use super::network::{Datagram, Device, Faults, Network, Rng};
@@ -9,9 +9,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// Path MTU: small, so that requests are often in pieces.
+/// The path MTU. It is small, so that many requests are in pieces.
 const MTU: u16 = 120;
-/// A run that takes longer is stuck.
+/// Most steps of a run. A run with more steps does not progress.
 const STEPS_MAX: u64 = 1_000_000;
 
 #[derive(Clone, Copy, Debug)]
@@ -21,16 +21,16 @@ pub struct Plan {
     pub sessions: u32,
     pub requests: u32,
     pub faults: Faults,
-    /// Percent of the application's turns at which the server crashes, or work fails.
+    /// Percentage of the application's turns in which the server crashes, or work fails.
     pub crashes: u64,
     pub failures: u64,
     pub declines: u64,
-    /// The last device goes for good, with its log.
+    /// Whether the last device is lost for good, with its log.
     pub loses_device: bool,
     pub reorder_max: u32,
 }
 
-/// A client with what it has asked for in its session.
+/// A client, and its requests in the session.
 struct User {
     client: Client,
     name: Name,
@@ -39,9 +39,9 @@ struct User {
     requests_left: u32,
     appended: Vec<u32>,
     marks: Vec<u32>,
-    /// Updates that are not reported complete.
+    /// Updates that are not reported as complete.
     open: VecDeque<(RequestId, u32)>,
-    /// The bypass, with the count that it must see.
+    /// The bypasses, and the count that each must see.
     asked: VecDeque<(RequestId, Ask, u32)>,
     ended: bool,
     pause_until: Instant,
@@ -104,7 +104,7 @@ impl World {
         world
     }
 
-    /// Until every session has ended and every log is empty.
+    /// Runs until every session has ended and every log is empty.
     pub fn run(&mut self) {
         for _ in 0..STEPS_MAX {
             self.drive_users();
@@ -169,7 +169,7 @@ impl World {
         self.network.send(Datagram { client, to, up, bytes }, self.now, &mut self.rng);
     }
 
-    /// Devices send again what has been there for a while.
+    /// Devices send updates again that stay in their logs.
     fn resend(&mut self) {
         self.next_resend = self.now + ms(200);
         for at in 0..self.devices.len() {
@@ -205,7 +205,7 @@ impl World {
         self.server = Some(Server::new(config, self.rng.next(), rows, self.app.floor, self.now));
     }
 
-    /// The application takes work, commits what it has taken, fails or crashes.
+    /// The application takes work, commits it, fails or crashes.
     fn turn(&mut self) {
         self.next_turn = self.now + Duration::from_micros(50 + self.rng.below(2000));
         if self.server.is_none() {
@@ -245,7 +245,7 @@ impl World {
         self.lost += u32::from(matches!(work, Work::Bypass { lost: true, .. }));
         let answer = self.app.apply(&work);
         if self.rng.percent(self.plan.crashes) {
-            // It is committed, but nobody hears of it.
+            // The work is committed, but the server is not told.
             return self.crash();
         }
         let server = self.server.as_mut().unwrap();
@@ -255,7 +255,7 @@ impl World {
         }
     }
 
-    /// A piece of work fails, and what is behind it of the same session.
+    /// A piece of work fails, and all later work of its session.
     fn fail(&mut self) {
         if self.pending.is_empty() {
             return;
@@ -305,7 +305,7 @@ impl World {
         match event {
             Event::Complete { id, by } => {
                 let (first, number) = user.open.pop_front().expect("an update is open");
-                assert_eq!(first, id, "updates are complete in order");
+                assert_eq!(first, id, "updates complete in order");
                 let name = user.name;
                 self.complete.insert((name, number));
                 self.check_durable(at, number, by);
@@ -328,12 +328,12 @@ impl World {
         }
     }
 
-    /// What is reported complete is applied, or in the log of every device that is there.
+    /// Checks that a completed update is applied, or in the log of every remaining device.
     fn check_durable(&self, at: usize, number: u32, by: CompletedBy) {
         let name = self.users[at].name;
         let is_it = |bytes: &Vec<u8>| match Packet::parse(bytes).unwrap().body {
             Body::Update(request) => parse(request) == Ask::Append(number),
-            // The first piece says which request it is.
+            // The first piece identifies the request.
             Body::UpdateFragment(place, piece) if place.index == 0 => piece[1..5] == number.to_le_bytes(),
             _ => false,
         };
@@ -342,7 +342,7 @@ impl World {
         let in_devices = !self.devices.is_empty() && self.devices.iter().all(logged);
         assert!(
             applied || (by == CompletedBy::Devices && in_devices),
-            "{number} is not durable, though {by:?}"
+            "{number} is not durable, although completed by {by:?}"
         );
     }
 
@@ -374,18 +374,19 @@ impl World {
             assert_eq!(
                 self.app.appended.get(name).unwrap_or(&empty),
                 appended,
-                "{name:?}: once each, in order"
+                "{name:?}: each once, in order"
             );
             assert_eq!(self.app.marks.get(name).unwrap_or(&empty), marks, "{name:?}: once each, in order");
         }
         for (name, number) in &self.complete {
-            assert!(self.app.appended[name].contains(number), "{number} was complete");
+            assert!(self.app.appended[name].contains(number), "{number} was reported as complete");
         }
         assert_eq!(self.expected.len() as u32, self.plan.sessions * self.plan.clients as u32);
     }
 }
 
-/// What must not be handed out twice: a bypass that only reads may be, by another incarnation; lost ones are no execution.
+/// The name of work that must be executed at most once. A bypass that only reads may be executed again by another
+/// incarnation, and a lost bypass is not executed.
 fn once(work: &Work) -> Option<(Name, Ask)> {
     match work {
         Work::Update { request, row, .. } | Work::Bypass { request, row, lost: false, .. } => {
@@ -395,7 +396,7 @@ fn once(work: &Work) -> Option<(Name, Ask)> {
     }
 }
 
-/// The count is exactly that of the updates asked for before: those behind wait.
+/// Checks that the count is that of the earlier updates: later ones wait.
 fn check_response(ask: Ask, count: u32, bytes: &[u8]) {
     if bytes == b"lost" {
         assert!(matches!(ask, Ask::Mark(_)));
@@ -406,7 +407,7 @@ fn check_response(ask: Ask, count: u32, bytes: &[u8]) {
     let wanted = if let Ask::Count(number) = ask { count_bytes(number) } else { 0 };
     assert_eq!(rest.len(), wanted);
     let one_execution = |salt| rest.iter().enumerate().all(|(at, byte)| *byte == filler(salt, at));
-    assert!((0..=255).any(one_execution), "a response is put together from two");
+    assert!((0..=255).any(one_execution), "a response contains pieces of two executions");
 }
 
 impl User {
@@ -431,7 +432,7 @@ impl User {
     }
 
     fn draw(&mut self, rng: &mut Rng) -> (u16, u64) {
-        // Few numbers, so that they are often in use.
+        // There are few numbers, so that they are often in use.
         let (session, nonce) = (rng.below(12) as u16, rng.next());
         self.name = (SessionKey { client: self.address, session }, nonce);
         (session, nonce)
@@ -458,7 +459,7 @@ impl User {
         self.client.restart(session, nonce, now);
     }
 
-    /// False if the client takes no more for now.
+    /// False if the client accepts no more requests for now.
     fn ask(&mut self, number: u32, rng: &mut Rng, now: Instant) -> bool {
         let len = if rng.percent(20) { rng.below(600) } else { rng.below(40) } as usize;
         let count = self.appended.len() as u32;

@@ -1,6 +1,6 @@
-//! A device's log on a simulated medium, and packets for it.
+//! Test support: a device's log on a simulated medium, and packets for it.
 
-#![allow(dead_code, reason = "each test file uses a part")]
+#![allow(dead_code, reason = "each test file uses some of the helpers")]
 
 use landfall_heap::{Heap, NewRegion};
 use landfall_media::sim::{SimMedia, SimOptions};
@@ -12,10 +12,10 @@ use landfall_pmnet::{Flow, Identity, Instant};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Bytes of the region: the smallest.
+/// Length of the region: the smallest possible one.
 pub const REGION: u64 = 32 * RUN_SIZE;
 
-/// A formatted region without anything in it.
+/// An empty formatted region.
 pub fn blank(deferred: bool) -> Arc<SimMedia> {
     let media = SimMedia::new(REGION, SimOptions { deferred });
     let new = NewRegion { salt: [7; 16], hash_seed: 11, created_ms: 1 };
@@ -38,14 +38,14 @@ pub fn identity(client: u16, session: u16, seq: u32) -> Identity {
     Identity { flow: flow(client), session, seq }
 }
 
-/// An update's datagram; its request tells it from every other.
+/// An update's datagram. Its request is unique.
 pub fn update(identity: &Identity, len: usize) -> Vec<u8> {
     let mut request = format!("{identity:?} ").into_bytes();
     request.resize(len.max(request.len()), b'x');
     Packet::new(identity.session, identity.seq, Body::Update(&request)).to_bytes()
 }
 
-/// Lands packets one after the other in a run lent by the heap, each in frames of its own.
+/// Stores packets one after the other in a landing run of the heap, each in its own frames.
 #[derive(Debug, Default)]
 pub struct Landing {
     run: Option<(u64, u64)>,
@@ -70,7 +70,7 @@ impl Landing {
     }
 }
 
-/// A device on a simulated medium, with a clock of its own. Each test file adds what its tests say.
+/// A device on a simulated medium with its own clock. Each test file adds its own helpers.
 pub struct Bench {
     pub media: Arc<SimMedia>,
     pub device: Device,
@@ -85,12 +85,12 @@ impl Bench {
         Self { media, device, landing: Landing::default(), now }
     }
 
-    /// After a power failure.
+    /// The device after a power failure.
     pub fn restarted(self, config: DeviceConfig) -> Self {
         Self::over(SimMedia::from_image(self.media.crash_image_seeded(5), SimOptions::default()), config)
     }
 
-    /// A packet of a flow comes in at a side.
+    /// A packet of a flow arrives on a side.
     pub fn arrive(&mut self, side: Side, Flow { client, server }: Flow, bytes: &[u8]) -> Verdict {
         let (from, to) = match side {
             Side::Clients => (client, server),

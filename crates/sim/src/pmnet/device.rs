@@ -314,7 +314,7 @@ impl DeviceNode {
             return self.deny(&datagram, fabric);
         }
         let sees_bypasses = self.setup.config.sees_bypasses();
-        if self.setup.passes && !table::comes(&datagram.payload, sees_bypasses) {
+        if self.setup.passes && !table::is_delivered(&datagram.payload, sees_bypasses) {
             return self.send(way, datagram, fabric);
         }
         let first = self.forwards_first(way, &datagram);
@@ -347,7 +347,10 @@ impl DeviceNode {
 
     /// Whether a packet is sent on before it is logged.
     pub(super) fn forwards_first(&self, way: Way, datagram: &Datagram) -> bool {
-        self.setup.forwards_first && !self.last && way == Way::Up && table::goes_on(&datagram.payload)
+        self.setup.forwards_first
+            && !self.last
+            && way == Way::Up
+            && table::is_always_forwarded(&datagram.payload)
     }
 
     fn send(&self, way: Way, datagram: Datagram, fabric: &mut Fabric) {

@@ -59,7 +59,8 @@ impl Station {
     ) -> Result<(), SwitchError> {
         let frames = self.frames.clone();
         for Landed { at, sent } in landed {
-            *sent = Frame::parse(frames.bytes(*at)).is_ok_and(|frame| table::goes_on(frame.payload));
+            *sent =
+                Frame::parse(frames.bytes(*at)).is_ok_and(|frame| table::is_always_forwarded(frame.payload));
             if *sent {
                 self.forward(lane, *at, Side::Server)?;
             }

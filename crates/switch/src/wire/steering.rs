@@ -1,7 +1,7 @@
 //! What the bridge programs take out of the stream: the match-action table, as the kernel is told it.
 
 use super::WireConfig;
-use landfall_pmnet::device::table::{Comes, Row, TABLE};
+use landfall_pmnet::device::table::{Delivery, Row, TABLE};
 use landfall_pmnet::wire::FIRST_BYPASS;
 use landfall_xdp::{Bits, Bridge, Kind, Wanted};
 use std::time::Duration;
@@ -27,10 +27,10 @@ pub(super) fn wanted(sees_bypasses: bool) -> Wanted {
     /// Where the highest bit of a little-endian `seq_no` lies.
     const HIGHEST: Bits = Bits { at: 7, mask: (FIRST_BYPASS >> 24) as u8 };
     let kind = |row: &Row| {
-        let zero = match row.comes(sees_bypasses) {
-            Comes::Always => None,
-            Comes::WithUpdatesNumber => Some(HIGHEST),
-            Comes::Never => return None,
+        let zero = match row.delivery(sees_bypasses) {
+            Delivery::Always => None,
+            Delivery::WithUpdateNumber => Some(HIGHEST),
+            Delivery::Never => return None,
         };
         Some(Kind { first: row.kind?, zero })
     };
@@ -58,7 +58,11 @@ mod tests {
                     .map(|seq| (kind, seq))
             }) {
                 let payload = Header::new(kind, 0x8181, seq).to_bytes();
-                assert_eq!(is_wanted(&payload), table::comes(&payload, sees_bypasses), "{kind:#x} {seq:#x}");
+                assert_eq!(
+                    is_wanted(&payload),
+                    table::is_delivered(&payload, sees_bypasses),
+                    "{kind:#x} {seq:#x}"
+                );
             }
         }
     }

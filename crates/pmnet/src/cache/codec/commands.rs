@@ -1,19 +1,20 @@
-//! Redis' commands: which of their arguments are keys that they may change. What is not here may change any.
+//! Redis' commands, and which of their arguments are keys that they may change. A command that is not listed here
+//! may change any key.
 
 use std::ops::Range;
 
 use super::KeyRanges;
 
-/// What one command does.
+/// What a command does.
 pub(super) enum Class {
     Nothing,
-    /// The value of a key.
+    /// Reads the value of this key.
     Reads(Range<usize>),
-    /// Key and value.
+    /// Sets a key to a value.
     Sets(Range<usize>, Range<usize>),
     Touches(KeyRanges),
     /// `HELLO`: chooses the protocol of replies.
-    Speaks,
+    SelectsProtocol,
     /// `MULTI`: begins a transaction.
     Begins,
     /// `EXEC`: ends it.
@@ -21,8 +22,8 @@ pub(super) enum Class {
     All,
 }
 
-/// Which arguments are keys that change: from `first` on, every `step`th, but for the last `tail` ones; one only where
-/// `step` is 0.
+/// Which arguments are keys that change: every `step`th argument from `first` on, without the last `tail` ones. Only
+/// the argument `first` if `step` is 0.
 struct Keys {
     first: usize,
     step: usize,
@@ -35,7 +36,7 @@ const EACH: Keys = Keys { first: 1, step: 1, tail: 0 };
 const EACH_SECOND: Keys = Keys { first: 1, step: 2, tail: 0 };
 const BUT_LAST: Keys = Keys { first: 1, step: 1, tail: 1 };
 
-/// Commands that change nothing, wherever their keys are.
+/// Commands that change nothing, whatever their arguments.
 const READS: &[&str] = &[
     "BITCOUNT",
     "BITFIELD_RO",
@@ -134,7 +135,7 @@ const READS: &[&str] = &[
     "ZUNION",
 ];
 
-/// Commands of which only some subcommands change nothing.
+/// Commands of which only these subcommands change nothing.
 const SUBCOMMANDS_THAT_READ: &[(&str, &str)] = &[
     ("CLUSTER", "COUNTKEYSINSLOT"),
     ("CLUSTER", "GETKEYSINSLOT"),
@@ -156,7 +157,7 @@ const SUBCOMMANDS_THAT_READ: &[(&str, &str)] = &[
     ("XGROUP", "HELP"),
 ];
 
-/// Commands that may change their first argument and nothing else.
+/// Commands that may change only their first argument.
 const FIRST_CHANGES: &[&str] = &[
     "APPEND",
     "BITFIELD",
@@ -230,7 +231,7 @@ const FIRST_CHANGES: &[&str] = &[
     "ZUNIONSTORE",
 ];
 
-/// Commands that may change several arguments, or another one than the first.
+/// Commands that may change several arguments, or another argument than the first.
 const OTHERS: &[(&str, Keys)] = &[
     ("BITOP", SECOND),
     ("BLMOVE", Keys { first: 1, step: 1, tail: 3 }),
@@ -252,10 +253,10 @@ const OTHERS: &[(&str, Keys)] = &[
     ("XGROUP", SECOND),
 ];
 
-/// Bytes of the longest name above, and more.
+/// Upper limit of the length of the names above.
 const NAME_BYTES_MAX: usize = 24;
 
-/// What a command does; `args` are its arguments, its name first.
+/// Classifies a command. `args` are its arguments; the first one is its name.
 pub(super) fn classify(request: &[u8], args: &[Range<usize>]) -> Class {
     let Some(name) = args.first().and_then(|range| request.get(range.clone())) else { return Class::All };
     let mut upper = [0; NAME_BYTES_MAX];
@@ -265,13 +266,13 @@ pub(super) fn classify(request: &[u8], args: &[Range<usize>]) -> Class {
     let Ok(name) = std::str::from_utf8(upper) else { return Class::All };
     match (name, args) {
         ("GET", [_, key]) => Class::Reads(key.clone()),
-        // Refused for its arguments.
+        // The server refuses it, because its arguments are wrong.
         ("GET", _) => Class::Nothing,
         ("SET", [_, key, value]) => Class::Sets(key.clone(), value.clone()),
-        ("HELLO", _) => Class::Speaks,
+        ("HELLO", _) => Class::SelectsProtocol,
         ("MULTI", [_]) => Class::Begins,
         ("EXEC", [_]) => Class::Ends,
-        // With options the destination may lie in another database.
+        // With options the destination may be in another database.
         ("COPY", [_, _, to]) => Class::Touches(KeyRanges::from_iter([to.clone()])),
         _ => by_table(name, (request, args)),
     }

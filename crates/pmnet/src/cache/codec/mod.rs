@@ -1,4 +1,4 @@
-//! What requests do to keys: the only thing that the cache must know about an application.
+//! Codecs: how requests change keys. This is all that the cache must know about an application.
 
 mod commands;
 mod plain;
@@ -11,15 +11,15 @@ use smallvec::SmallVec;
 pub use plain::PlainCodec;
 pub use resp::RespCodec;
 
-/// Where in a request keys lie, in bytes.
+/// The byte ranges of a request that contain keys.
 pub type KeyRanges = SmallVec<[Range<usize>; 4]>;
 
-/// What an update does when the server applies it. Ranges are bytes of the request.
+/// The effect of an update when the server applies it. Ranges are bytes of the request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// No key changes.
     None,
-    /// One key has this value afterwards, whatever it had before.
+    /// One key gets this value, whatever value it had before.
     Sets {
         /// The key.
         key: Range<usize>,
@@ -32,12 +32,12 @@ pub enum Effect {
     TouchesAll,
 }
 
-/// What a bypass asks for. Ranges are bytes of the request.
+/// What a bypass does. Ranges are bytes of the request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Query {
-    /// No key changes, and the response is not for the cache.
+    /// It changes no key, and its response is of no use for the cache.
     None,
-    /// The value of one key, and nothing else.
+    /// It reads the value of one key, and does nothing else.
     Reads {
         /// The key.
         key: Range<usize>,
@@ -48,28 +48,30 @@ pub enum Query {
     TouchesAll,
 }
 
-/// What a cache must know of an application's requests and responses.
+/// What a cache must know about an application's requests and responses.
 ///
-/// A codec that is wrong makes the cache incoherent, so it says less where it is in doubt: [`Effect::TouchesAll`]. It
-/// sees one request at a time: what a request does must not depend on others of its session, such as a chosen database.
+/// A wrong codec makes the cache incoherent. So in doubt a codec returns [`Effect::TouchesAll`]. A codec sees one
+/// request at a time: the effect of a request must not depend on other requests of its session, such as one that
+/// selects a database.
 pub trait KeyCodec: std::fmt::Debug + Send + Sync + std::panic::RefUnwindSafe {
-    /// What an update does.
+    /// The effect of an update.
     fn update(&self, request: &[u8]) -> Effect;
 
-    /// Where in the first bytes of an update, which is longer and has `total` bytes, the keys lie that it may change, and no others,
-    /// whatever its other bytes are. `None`: they do not tell, and any key may change.
+    /// The only keys that an update may change, as ranges of its first bytes `start`. The update is longer and has
+    /// `total` bytes. The result must hold whatever the other bytes are. `None`: the first bytes do not name the
+    /// keys, and any key may change.
     fn keys_of_start(&self, start: &[u8], total: usize) -> Option<KeyRanges> {
         let _ = (start, total);
         None
     }
 
-    /// What a bypass asks for.
+    /// What a bypass does.
     fn bypass(&self, request: &[u8]) -> Query;
 
-    /// Where in the response to a read of a key its value lies, if it may be kept: nothing but updates and bypasses
-    /// ever changes it.
+    /// The range of the value in the response to a read, if the value may be stored. It may be stored if only
+    /// updates and bypasses ever change it.
     fn response_value(&self, key: &[u8], response: &[u8]) -> Option<Range<usize>>;
 
-    /// Appends the response that the server would send to a read that finds this value.
+    /// Appends the response that the server would send to a read with this value as result.
     fn render(&self, value: &[u8], into: &mut Vec<u8>);
 }

@@ -1,4 +1,4 @@
-//! Requests of the plain key-value handlers.
+//! The codec of the plain key-value handlers.
 
 use std::ops::Range;
 
@@ -6,11 +6,11 @@ use smallvec::smallvec;
 
 use super::{Effect, KeyCodec, KeyRanges, Query};
 
-/// Bytes in front of the key: operation (1), length of the key (2, little-endian).
+/// Bytes before the key: operation (1), length of the key (2, little-endian).
 const HEAD_BYTES: usize = 3;
 
-/// Requests are operation (1), length of the key (2, little-endian), key, value. Operations are `S` set, `G` get and `D`
-/// delete; only `S` has a value. A get is answered with `V` and the value, or with `N`.
+/// A request is operation (1), length of the key (2, little-endian), key, value. The operations are `S` set, `G` get
+/// and `D` delete; only `S` has a value. The response to a get is `V` and the value, or `N` if there is no value.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PlainCodec;
 
@@ -23,11 +23,11 @@ enum Request {
 fn parse(request: &[u8]) -> Option<Request> {
     let &[operation, low, high] = request.first_chunk::<HEAD_BYTES>()?;
     let end = HEAD_BYTES + usize::from(u16::from_le_bytes([low, high]));
-    let rest = request.len().checked_sub(end)?;
+    let value_len = request.len().checked_sub(end)?;
     match operation {
         b'S' => Some(Request::Set(HEAD_BYTES..end, end..request.len())),
-        b'G' if rest == 0 => Some(Request::Get(HEAD_BYTES..end)),
-        b'D' if rest == 0 => Some(Request::Delete(HEAD_BYTES..end)),
+        b'G' if value_len == 0 => Some(Request::Get(HEAD_BYTES..end)),
+        b'D' if value_len == 0 => Some(Request::Delete(HEAD_BYTES..end)),
         _ => None,
     }
 }
@@ -43,7 +43,7 @@ impl KeyCodec for PlainCodec {
     }
 
     fn keys_of_start(&self, start: &[u8], _total: usize) -> Option<KeyRanges> {
-        // Only a set has more bytes than its key.
+        // Only a set has bytes after its key.
         match parse(start) {
             Some(Request::Set(key, _)) => Some(smallvec![key]),
             _ => None,

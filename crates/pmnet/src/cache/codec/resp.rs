@@ -1,4 +1,4 @@
-//! Requests in Redis' protocol.
+//! The codec of Redis' protocol.
 
 use std::ops::Range;
 
@@ -7,26 +7,28 @@ use smallvec::{SmallVec, smallvec};
 use super::commands::{self, Class};
 use super::{Effect, KeyCodec, KeyRanges, Query};
 
-/// Redis' protocol: requests are arrays of bulk strings, one or several of them; anything else touches all.
+/// The codec of Redis' protocol. A request is one or several arrays of bulk strings. Any other request counts as
+/// touching all keys.
 ///
-/// A `HELLO` in front says which protocol the reply is to have: side-cars put it there for clients that speak RESP3. A value
-/// is a bulk string in both protocols, so that a hit is one reply for all clients; what differs, such as that a key is
-/// missing, is never kept.
+/// A `HELLO` before a command selects the protocol of the reply. Side-cars put it there for clients that speak
+/// RESP3. A value is a bulk string in both protocols, so a hit is one reply for all clients. Replies that differ,
+/// such as that of a missing key, are never stored.
 ///
-/// Relies upon requests that stand on their own: a database, a transaction or a protocol version that one chooses does
-/// not outlast it, and the server does not give up keys for want of memory.
+/// The codec requires that requests are independent: a database, a transaction or a protocol version that a request
+/// chooses does not outlast the request. The server must not evict keys for lack of memory.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RespCodec {
-    /// Whether responses to reads are kept. Only where no key expires: a response does not tell whether its key will,
-    /// and a key that expires changes without an update. Values that updates set are kept in any case: SET without
-    /// options takes the key's expiry away, and whatever gives it one passes by and touches it.
+    /// Whether responses to reads are stored. That is correct only where no key expires: a response does not say
+    /// whether its key will expire, and the expiry changes the key without an update. Values that updates set are
+    /// stored in any case: SET without options removes the key's expiry, and every request that gives the key one
+    /// passes the cache and touches the key.
     pub keep_responses: bool,
 }
 
 /// The arguments of a command, as ranges of the request.
 type Args = SmallVec<[Range<usize>; 8]>;
 
-/// What all commands of a request do together.
+/// The effect of all commands of a request together.
 enum Whole {
     One(Class),
     /// Several commands, which may change these keys.
@@ -34,8 +36,8 @@ enum Whole {
     All,
 }
 
-/// Reads a request of `total` bytes, of which the first are known: only its last argument may be longer than these. What that
-/// names lies beyond them.
+/// Parses a request of `total` bytes, of which the first ones are known. Only its last argument may extend beyond
+/// them; its range then ends beyond them, too.
 fn read(request: &[u8], total: usize) -> Whole {
     let mut at = 0;
     let mut classes: SmallVec<[Class; 1]> = SmallVec::new();
@@ -48,8 +50,8 @@ fn read(request: &[u8], total: usize) -> Whole {
     }
     match classes.as_slice() {
         [] => return Whole::All,
-        // Says which protocol the reply to what follows is to have: to a value it is the same.
-        [Class::Speaks, _] => drop(classes.remove(0)),
+        // Only selects the protocol of the next command's reply. A value is encoded equally in both protocols.
+        [Class::SelectsProtocol, _] => drop(classes.remove(0)),
         _ => {}
     }
     match classes.len() {
@@ -58,13 +60,14 @@ fn read(request: &[u8], total: usize) -> Whole {
     }
 }
 
-/// A transaction that the request does not hold whole may change what others of it name.
+/// Whether the request contains a transaction completely, or none. Otherwise requests outside it may name keys that
+/// it changes.
 fn is_whole(classes: &[Class]) -> bool {
     let begins = classes.iter().filter(|class| matches!(class, Class::Begins)).count();
     let ends = classes.iter().filter(|class| matches!(class, Class::Ends)).count();
-    let rest = classes.iter().skip_while(|class| matches!(class, Class::Speaks));
-    let is_outermost =
-        matches!(rest.clone().next(), Some(Class::Begins)) && matches!(rest.last(), Some(Class::Ends));
+    let commands = classes.iter().skip_while(|class| matches!(class, Class::SelectsProtocol));
+    let is_outermost = matches!(commands.clone().next(), Some(Class::Begins))
+        && matches!(commands.last(), Some(Class::Ends));
     begins + ends == 0 || (begins == 1 && ends == 1 && is_outermost)
 }
 
@@ -75,7 +78,7 @@ fn union(classes: SmallVec<[Class; 1]>) -> Whole {
     let mut all = KeyRanges::new();
     for class in classes {
         match class {
-            Class::Nothing | Class::Reads(_) | Class::Speaks | Class::Begins | Class::Ends => {}
+            Class::Nothing | Class::Reads(_) | Class::SelectsProtocol | Class::Begins | Class::Ends => {}
             Class::Sets(key, _) => all.push(key),
             Class::Touches(keys) => all.extend(keys),
             Class::All => return Whole::All,
@@ -101,7 +104,7 @@ impl KeyCodec for RespCodec {
             Whole::One(Class::Sets(key, _)) => smallvec![key],
             Whole::One(Class::Touches(keys)) | Whole::Touches(keys) => keys,
             Whole::One(Class::All | Class::Begins | Class::Ends) | Whole::All => return None,
-            Whole::One(Class::Nothing | Class::Reads(_) | Class::Speaks) => KeyRanges::new(),
+            Whole::One(Class::Nothing | Class::Reads(_) | Class::SelectsProtocol) => KeyRanges::new(),
         };
         keys.iter().all(|key| key.end <= start.len()).then_some(keys)
     }
@@ -133,13 +136,13 @@ impl KeyCodec for RespCodec {
     }
 }
 
-/// Takes one command: an array, not empty, of bulk strings.
+/// Parses one command: a non-empty array of bulk strings.
 fn command(request: &[u8], at: &mut usize, total: usize) -> Option<Args> {
     let count = number(request, at, b'*')?;
     if count == 0 {
         return None;
     }
-    // A count that the bytes do not bear out ends the loop early: the first argument that is not there.
+    // If the count is too high for the bytes, the loop ends at the first missing argument.
     let mut args = Args::new();
     for _ in 0..count {
         args.push(bulk(request, at, total)?);
@@ -147,7 +150,7 @@ fn command(request: &[u8], at: &mut usize, total: usize) -> Option<Args> {
     Some(args)
 }
 
-/// Takes a string. One that ends where `total` bytes end may be longer than what is known of these.
+/// Parses a bulk string. A string that ends where `total` bytes end may extend beyond the known bytes.
 fn bulk(bytes: &[u8], at: &mut usize, total: usize) -> Option<Range<usize>> {
     let len = number(bytes, at, b'$')?;
     let end = at.checked_add(len)?;
@@ -164,13 +167,14 @@ fn bulk(bytes: &[u8], at: &mut usize, total: usize) -> Option<Range<usize>> {
     Some(range)
 }
 
-/// Takes a line of a mark and a number as every server reads it: digits, no zero in front, at most nine.
+/// Parses a line of a mark and a number in the form that every server accepts: at most nine digits, without leading
+/// zeros.
 fn number(bytes: &[u8], at: &mut usize, mark: u8) -> Option<usize> {
     let line = bytes.get(*at..)?.strip_prefix(&[mark])?;
     let digits = line.iter().take(10).take_while(|byte| byte.is_ascii_digit()).count();
-    let (text, rest) = line.split_at(digits);
+    let (text, after) = line.split_at(digits);
     let fits = (1..=9).contains(&digits) && (digits == 1 || text[0] != b'0');
-    if !fits || !rest.starts_with(b"\r\n") {
+    if !fits || !after.starts_with(b"\r\n") {
         return None;
     }
     *at += 1 + digits + 2;
@@ -191,7 +195,7 @@ mod tests {
         bytes
     }
 
-    /// Keys that an update touches; `None` for all.
+    /// The keys that an update touches; `None` for all keys.
     fn touched(commands: &[&str]) -> Option<Vec<String>> {
         let request = request(commands);
         let text = |range: &Range<usize>| String::from_utf8(request[range.clone()].to_vec()).unwrap();
@@ -230,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_touches_all() {
+    fn unknown_requests_touch_all_keys() {
         for command in [
             "FLUSHALL",
             "SWAPDB 0 1",
@@ -262,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pipeline_does_what_its_commands_do_together() {
+    fn a_pipeline_has_the_effects_of_all_its_commands() {
         assert_eq!(
             touched(&["SET a 1", "GET b", "DEL c d"]),
             Some(["a", "c", "d"].map(String::from).to_vec())
@@ -273,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_protocol_that_is_chosen_in_front_changes_nothing_in_what_follows() {
+    fn a_hello_before_a_command_does_not_change_its_effect() {
         let codec = RespCodec::default();
         let get = request(&["HELLO 3", "GET a"]);
         let Query::Reads { key } = codec.bypass(&get) else { panic!("{:?}", codec.bypass(&get)) };
@@ -286,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_transaction_touches_what_its_commands_touch_if_the_request_holds_it_whole() {
+    fn a_transaction_touches_the_keys_of_its_commands_if_the_request_contains_it_completely() {
         let keys = |keys: &[&str]| Some(keys.iter().map(|key| (*key).to_owned()).collect::<Vec<_>>());
         assert_eq!(touched(&["MULTI", "SET a v", "GET b", "INCR c", "EXEC"]), keys(&["a", "c"]));
         assert_eq!(touched(&["HELLO 3", "MULTI", "SET a v", "EXEC"]), keys(&["a"]));
@@ -302,7 +306,7 @@ mod tests {
         }
     }
 
-    /// Keys that an update touches for all that its first bytes tell; `None` for all.
+    /// The keys that an update touches according to its first bytes; `None` for all keys.
     fn touched_by_start(commands: &[&str], known: usize) -> Option<Vec<String>> {
         let request = request(commands);
         let keys = RespCodec::default().keys_of_start(&request[..known], request.len())?;
@@ -325,7 +329,7 @@ mod tests {
         }
         assert_eq!(touched_by_start(&["SET a 1", "MULTI", &format!("SET b {long}")], 100), None);
         assert_eq!(touched_by_start(&[&format!("SET a {long}"), "FLUSHALL"], 100), None);
-        // The whole of a command, and more follows.
+        // A complete command that another one follows.
         assert_eq!(RespCodec::default().keys_of_start(&request(&["SET a v"]), 5000), None);
     }
 
@@ -350,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn responses_are_kept_where_no_key_expires_and_if_they_are_values() {
+    fn responses_with_values_are_stored_if_keys_do_not_expire() {
         let codec = RespCodec { keep_responses: true };
         let mut response = Vec::new();
         codec.render(b"value", &mut response);

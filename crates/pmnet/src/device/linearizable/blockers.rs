@@ -1,5 +1,5 @@
-//! Updates of the log that what arrives later must wait for: those of which a client may have been told that they are
-//! durable, while the server may not have applied them.
+//! The updates of the log that later packets of other sessions must wait for. A client may have been told that such
+//! an update is durable, while the server may not have applied it.
 
 use crate::cache::{Effect, KeyCodec, Query};
 use crate::device::Codec;
@@ -10,22 +10,23 @@ use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Sessions without an update in the log of which it is remembered what the server has applied.
+/// Most sessions without updates in the log whose applied numbers are stored.
 const SESSIONS_MAX: usize = 1 << 16;
 
 type Key = Arc<[u8]>;
 
-/// Which keys a request is about.
+/// The keys that a request concerns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Scope {
-    /// These; none for a request that changes nothing.
+    /// These keys. Empty for a request that changes nothing.
     Keys(SmallVec<[Key; 1]>),
-    /// Any, for all that is known.
+    /// Any key, because the keys are not known.
     All,
 }
 
 impl Scope {
-    /// What an update may change; of one of several packets, what its first one tells. The others tell nothing.
+    /// The keys that an update may change. In an update of several packets, the first packet names them and the
+    /// others name none.
     pub(super) fn of_update(codec: Codec, body: &Body<'_>) -> Self {
         let request = match body {
             Body::Update(request) => request,
@@ -43,7 +44,7 @@ impl Scope {
         }
     }
 
-    /// What the outcome of a bypass may depend on.
+    /// The keys on which the result of a bypass may depend.
     pub(super) fn of_bypass(codec: Codec, body: &Body<'_>) -> Self {
         let Body::Bypass { request, .. } = body else { return Self::All };
         match codec.bypass(request) {
@@ -58,15 +59,15 @@ impl Scope {
     }
 }
 
-/// The place of a blocker in the order in which they came to block.
+/// Position of a blocker in the order in which updates began to block.
 pub(super) type Place = u64;
 
-/// Which packet of its request an update is.
+/// Position of an update packet in its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Piece {
-    /// Counted from 0.
+    /// Index of the packet, from 0 on.
     pub(super) index: u32,
-    /// Of so many.
+    /// Number of packets of the request.
     pub(super) count: u32,
 }
 
@@ -86,7 +87,7 @@ struct Entry {
     scope: Scope,
     piece: Piece,
     durable: bool,
-    /// Set while it blocks.
+    /// The blocker's position while the update blocks.
     place: Option<Place>,
 }
 
@@ -94,15 +95,15 @@ struct Entry {
 #[derive(Debug, Default)]
 struct Session {
     entries: BTreeMap<u32, Entry>,
-    /// The server has said that it has applied everything below.
+    /// The server is known to have applied every update below this number.
     covered: Option<u32>,
-    /// The lowest number that the server has asked for, while `covered` is not known.
+    /// The lowest number that the server has requested, while `covered` is not known.
     asked: Option<u32>,
-    /// Durable entries below block. From here on is a request that is neither applied nor durable here as a whole, so that no
-    /// client was told of it or of anything behind it.
+    /// Durable entries below this number block. At this number there is a request that is neither applied nor
+    /// completely durable here. So no client was told that it, or any request behind it, is durable.
     end: u32,
-    /// The server has lost what it confirmed of the session.
-    excused: bool,
+    /// Whether the server has lost confirmed updates of the session, so that nothing of the session blocks.
+    suspended: bool,
 }
 
 impl Session {
@@ -110,29 +111,29 @@ impl Session {
         self.covered.or(self.asked)
     }
 
-    /// The numbers of an entry's request, if all of it is durable here. Of what is not, no client was told; or it was applied, and
-    /// found again after a restart in part.
+    /// The numbers of an entry's request, if the whole request is durable here. If it is not, no client was told of
+    /// it; or it was applied, and only a part of it was found after a restart.
     fn whole(&self, seq: u32) -> Option<Range<u32>> {
         let Piece { index, count } = self.entries.get(&seq)?.piece;
         let first = seq.checked_sub(index)?;
         let request = first..first.checked_add(count)?;
         let is_durable = |seq: u32| self.entries.get(&seq).is_some_and(|entry| entry.durable);
-        // The last piece mostly comes last.
+        // The last piece usually arrives last.
         request.clone().rev().all(is_durable).then_some(request)
     }
 
-    /// What an entry's request may change, as its first packet tells, if that is here.
+    /// The keys that an entry's request may change, if its first packet is in the log.
     fn scope_of(&self, seq: u32, piece: Piece) -> Option<&Scope> {
         let first = self.entries.get(&seq.checked_sub(piece.index)?)?;
         (first.piece == Piece { index: 0, ..piece }).then_some(&first.scope)
     }
 
-    /// Whether an entry is to block.
+    /// Whether an entry should block.
     fn blocks(&self, seq: u32) -> bool {
-        !self.excused && self.whole(seq).is_some_and(|request| request.end <= self.end)
+        !self.suspended && self.whole(seq).is_some_and(|request| request.end <= self.end)
     }
 
-    /// What [`Self::end`] is by all that is known.
+    /// Computes [`Self::end`] from the other fields.
     fn find_end(&self) -> u32 {
         self.base().map_or(u32::MAX, |base| self.end_from(base))
     }
@@ -145,27 +146,27 @@ impl Session {
     }
 }
 
-/// All of them.
+/// The blockers of all sessions.
 #[derive(Debug, Default)]
 pub(super) struct Blockers {
     sessions: BTreeMap<(Flow, u16), Session>,
     by_key: BTreeMap<Key, BTreeMap<Place, Identity>>,
-    /// Those that may change any key.
+    /// Blockers that may change any key.
     unscoped: BTreeMap<Place, Identity>,
     all: BTreeMap<Place, Identity>,
     next: Place,
-    /// Those that have ceased to block, until [`Self::take_ended`].
+    /// Updates that no longer block. [`Self::take_ended`] takes them.
     ended: Vec<Identity>,
 }
 
 impl Blockers {
-    /// What blocks now has lower places than what will.
+    /// The next position: every current blocker has a lower one.
     pub(super) fn now(&self) -> Place {
         self.next
     }
 
-    /// The first update of another session than `own`, of those with places below `before`, that what is about `scope` must
-    /// wait for.
+    /// The first blocker that a packet about `scope` must wait for: an update of another session than `own`, at a
+    /// position below `before`.
     pub(super) fn first(&self, scope: &Scope, own: (Flow, u16), before: Place) -> Option<Identity> {
         let others = |blockers: &BTreeMap<Place, Identity>| {
             let mut earlier = blockers.range(..before).map(|(_, identity)| *identity);
@@ -181,12 +182,12 @@ impl Blockers {
         }
     }
 
-    /// What an update's request may change, if its first packet is in the log.
+    /// The keys that an update's request may change, if its first packet is in the log.
     pub(super) fn scope_of(&self, identity: &Identity, piece: Piece) -> Option<&Scope> {
         self.sessions.get(&(identity.flow, identity.session))?.scope_of(identity.seq, piece)
     }
 
-    /// Those that have ceased to block since the last call.
+    /// Takes the updates that have ceased to block since the last call.
     pub(super) fn take_ended(&mut self) -> Vec<Identity> {
         std::mem::take(&mut self.ended)
     }
@@ -199,52 +200,53 @@ impl Blockers {
         self.sessions.entry((flow, session)).or_insert_with(unknown)
     }
 
-    /// An update is in the log.
+    /// Adds an update that has been logged.
     pub(super) fn logged(&mut self, identity: Identity, scope: Scope, piece: Piece) {
         let entry = Entry { scope, piece, durable: false, place: None };
         let entries = &mut self.session(identity.flow, identity.session).entries;
         entries.entry(identity.seq).or_insert(entry);
     }
 
-    /// A fence has covered it.
+    /// Notes that a fence has made an update durable.
     pub(super) fn durable(&mut self, identity: &Identity) {
         let state = self.session(identity.flow, identity.session);
         let Some(entry) = state.entries.get_mut(&identity.seq) else { return };
         entry.durable = true;
         let end = state.end;
-        // What the server has asked for may be in the middle of a request.
-        let Some(request) = state.whole(identity.seq.min(end)).filter(|_| !state.excused) else { return };
+        // The number that the server has requested may be in the middle of a request.
+        let Some(request) = state.whole(identity.seq.min(end)).filter(|_| !state.suspended) else { return };
         let mut last = request.end;
         if last > end {
             state.end = state.end_from(end);
             last = state.end;
         }
-        (request.start..last).for_each(|seq| self.begin(&Identity { seq, ..*identity }));
+        (request.start..last).for_each(|seq| self.block(&Identity { seq, ..*identity }));
     }
 
-    /// An update has left the log.
+    /// Removes an update that has left the log.
     pub(super) fn removed(&mut self, identity: &Identity) {
         let Some(state) = self.sessions.get_mut(&(identity.flow, identity.session)) else { return };
         if let Some(entry) = state.entries.remove(&identity.seq) {
-            self.end(identity, &entry.scope, entry.place);
+            self.remove_blocker(identity, &entry.scope, entry.place);
         }
     }
 
-    /// The server has applied all of a session up to `seq`. Only where `is_news` does that tell what the numbers behind are:
-    /// a late packet says less than is so, and a number that seems to be missing may have been applied and removed.
+    /// Removes every update of a session up to `seq`, because the server has applied them. Only with `is_news` do
+    /// the numbers behind `seq` count as not applied. A late packet carries too low a number, so numbers that seem
+    /// to be missing may have been applied and removed.
     pub(super) fn applied(&mut self, flow: Flow, session: u16, seq: u32, is_news: bool) {
         let state = self.session(flow, session);
-        let rest = state.entries.split_off(&seq.saturating_add(1));
-        let gone = std::mem::replace(&mut state.entries, rest);
-        for (seq, entry) in gone {
-            self.end(&Identity { flow, session, seq }, &entry.scope, entry.place);
+        let remaining = state.entries.split_off(&seq.saturating_add(1));
+        let removed = std::mem::replace(&mut state.entries, remaining);
+        for (seq, entry) in removed {
+            self.remove_blocker(&Identity { flow, session, seq }, &entry.scope, entry.place);
         }
         if is_news {
             self.covers(flow, session, seq.saturating_add(1));
         }
     }
 
-    /// The server has applied everything of a session below `next`.
+    /// Notes that the server has applied every update of a session below `next`.
     pub(super) fn covers(&mut self, flow: Flow, session: u16, next: u32) {
         let state = self.session(flow, session);
         state.asked = None;
@@ -255,7 +257,7 @@ impl Blockers {
         }
     }
 
-    /// The server misses `seq` of a session.
+    /// Notes that the server requests `seq`, which has not arrived there.
     pub(super) fn misses(&mut self, flow: Flow, session: u16, seq: u32) {
         let state = self.session(flow, session);
         if state.covered.is_none() && state.asked.is_none_or(|asked| seq < asked) {
@@ -264,17 +266,17 @@ impl Blockers {
         }
     }
 
-    /// The server has lost what it confirmed of a session, or goes on with it. While it does not, nothing of the session blocks.
-    pub(super) fn excuse(&mut self, flow: Flow, session: u16, excused: bool) {
+    /// Suspends the blockers of a session whose server has lost confirmed updates, or lets them block again.
+    pub(super) fn set_suspended(&mut self, flow: Flow, session: u16, suspended: bool) {
         let state = self.session(flow, session);
-        if state.excused != excused {
-            state.excused = excused;
+        if state.suspended != suspended {
+            state.suspended = suspended;
             self.settle(flow, session);
         }
     }
 
-    /// A client's sessions are forgotten; none of its updates is in the log.
-    pub(super) fn forget_client(&mut self, flow: Flow) {
+    /// Removes everything about a client's sessions. None of its updates is in the log.
+    pub(super) fn remove_client(&mut self, flow: Flow) {
         let all = (flow, 0)..=(flow, u16::MAX);
         let sessions: Vec<_> = self.sessions.range(all).map(|(key, _)| *key).collect();
         for key in sessions {
@@ -282,7 +284,7 @@ impl Blockers {
         }
     }
 
-    /// Has those of a session block that are to, and no others.
+    /// Blocks and unblocks the updates of a session so that exactly those block that should.
     fn settle(&mut self, flow: Flow, session: u16) {
         let state = self.session(flow, session);
         state.end = state.find_end();
@@ -294,18 +296,18 @@ impl Blockers {
         for (seq, blocks) in changed {
             let identity = Identity { flow, session, seq };
             if blocks {
-                self.begin(&identity);
+                self.block(&identity);
             } else {
-                self.cease(&identity);
+                self.unblock(&identity);
             }
         }
     }
 
-    /// An update blocks from now on.
-    fn begin(&mut self, identity: &Identity) {
+    /// Lets an update block from now on.
+    fn block(&mut self, identity: &Identity) {
         let place = self.next;
         let Some(state) = self.sessions.get_mut(&(identity.flow, identity.session)) else { return };
-        // All of its request is here, the first packet as well.
+        // The whole request is here, including its first packet.
         let piece = state.entries.get(&identity.seq).map(|entry| entry.piece);
         let scope = piece.and_then(|piece| state.scope_of(identity.seq, piece)).cloned();
         let entry = state.entries.get_mut(&identity.seq).filter(|entry| entry.place.is_none());
@@ -322,18 +324,18 @@ impl Blockers {
         }
     }
 
-    /// An update that stays in the log blocks no more.
-    fn cease(&mut self, identity: &Identity) {
+    /// Lets an update that stays in the log no longer block.
+    fn unblock(&mut self, identity: &Identity) {
         let key = (identity.flow, identity.session);
         let Some(entry) = self.sessions.get_mut(&key).and_then(|state| state.entries.get_mut(&identity.seq))
         else {
             return;
         };
         let (scope, place) = (entry.scope.clone(), entry.place.take());
-        self.end(identity, &scope, place);
+        self.remove_blocker(identity, &scope, place);
     }
 
-    fn end(&mut self, identity: &Identity, scope: &Scope, place: Option<Place>) {
+    fn remove_blocker(&mut self, identity: &Identity, scope: &Scope, place: Option<Place>) {
         let Some(place) = place else { return };
         self.all.remove(&place);
         match scope {
@@ -396,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_change_any_key_blocks_all() {
+    fn an_update_that_may_change_any_key_blocks_all_keys() {
         let mut blockers = Blockers::default();
         log(&mut blockers, 1, 1, Scope::All);
         assert_eq!(first(&blockers, &about("a")), Some(1));
@@ -404,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_behind_a_gap_blocks_nothing_until_the_gap_is_filled() {
+    fn updates_behind_a_gap_do_not_block_until_the_gap_is_filled() {
         let mut blockers = Blockers::default();
         blockers.covers(flow(1), 1, 1);
         log(&mut blockers, 1, 2, about("a"));
@@ -413,7 +415,11 @@ mod tests {
         let before = blockers.now();
         log(&mut blockers, 1, 1, about("b"));
         assert_eq!(first(&blockers, &about("a")), Some(2));
-        assert_eq!(blockers.first(&Scope::All, (flow(9), 1), before), None, "it began before they blocked");
+        assert_eq!(
+            blockers.first(&Scope::All, (flow(9), 1), before),
+            None,
+            "a packet from before does not wait"
+        );
     }
 
     #[test]
@@ -433,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_of_several_packets_blocks_what_its_first_one_names() {
+    fn a_request_of_several_packets_blocks_the_keys_that_its_first_packet_names() {
         let mut blockers = Blockers::default();
         blockers.covers(flow(1), 1, 1);
         for (seq, scope) in [(3, Scope::All), (1, about("a")), (2, Scope::All)] {
@@ -445,7 +451,7 @@ mod tests {
         assert_eq!((first(&blockers, &about("a")), first(&blockers, &about("b"))), (Some(2), None));
         blockers.applied(flow(1), 1, 3, true);
         assert_eq!((first(&blockers, &Scope::All), blockers.by_key.len()), (None, 0));
-        // Two of which each says that it is the last of two: what they are about is not known.
+        // Both claim to be the last of two, so their keys are not known.
         for seq in [4, 5] {
             blockers.logged(identity(2, seq), about("a"), Piece { index: 1, count: 2 });
             blockers.durable(&identity(2, seq));
@@ -454,14 +460,14 @@ mod tests {
     }
 
     #[test]
-    fn of_a_request_whose_rest_the_server_misses_nothing_blocks() {
+    fn a_request_of_which_the_server_misses_a_part_does_not_block() {
         let mut blockers = Blockers::default();
         let piece = |blockers: &mut Blockers, seq: u32| {
             blockers.logged(identity(1, seq), Scope::All, Piece { index: seq - 5, count: 3 });
             blockers.durable(&identity(1, seq));
         };
         (5..7).for_each(|seq| piece(&mut blockers, seq));
-        assert_eq!(first(&blockers, &Scope::All), None, "it was applied, or nobody was told of it");
+        assert_eq!(first(&blockers, &Scope::All), None, "it was applied, or no client was told of it");
         blockers.misses(flow(1), 1, 7);
         log(&mut blockers, 1, 8, Scope::All);
         assert_eq!(first(&blockers, &Scope::All), None);
@@ -470,30 +476,30 @@ mod tests {
     }
 
     #[test]
-    fn while_nothing_is_known_of_a_session_all_of_it_blocks() {
+    fn while_nothing_is_known_of_a_session_all_its_updates_block() {
         let mut blockers = Blockers::default();
         log(&mut blockers, 1, 7, about("a"));
         log(&mut blockers, 1, 9, about("b"));
         assert_eq!(first(&blockers, &about("b")), Some(9));
-        // What is no news tells what is gone, and nothing about gaps.
+        // A late packet removes updates, but says nothing about gaps.
         blockers.applied(flow(1), 1, 3, false);
         assert_eq!(first(&blockers, &about("b")), Some(9));
         blockers.misses(flow(1), 1, 8);
         assert_eq!((first(&blockers, &about("a")), first(&blockers, &about("b"))), (Some(7), None));
         assert_eq!(blockers.take_ended(), [identity(1, 9)]);
         blockers.misses(flow(1), 1, 6);
-        assert_eq!(first(&blockers, &about("a")), None, "what comes first is missing");
+        assert_eq!(first(&blockers, &about("a")), None, "an earlier update is missing");
     }
 
     #[test]
-    fn sessions_that_the_server_has_lost_block_nothing() {
+    fn sessions_that_the_server_has_lost_do_not_block() {
         let mut blockers = Blockers::default();
         log(&mut blockers, 1, 1, about("a"));
-        blockers.excuse(flow(1), 1, true);
+        blockers.set_suspended(flow(1), 1, true);
         assert_eq!(first(&blockers, &about("a")), None);
         log(&mut blockers, 1, 2, about("a"));
         assert_eq!(first(&blockers, &about("a")), None);
-        blockers.excuse(flow(1), 1, false);
+        blockers.set_suspended(flow(1), 1, false);
         assert_eq!(first(&blockers, &about("a")), Some(1));
     }
 }

@@ -1,4 +1,4 @@
-//! Packets that are held until what they must wait for is applied.
+//! Packets that are held until the updates that they must wait for are applied.
 
 use super::blockers::{Blockers, Place, Scope};
 use crate::log::Stored;
@@ -7,14 +7,15 @@ use core::net::SocketAddr;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-/// Packets that are held at once at most; of more, each is dropped, and sent again by its client.
+/// Most packets that are held at once. Further packets are dropped, and their clients send them again.
 const PACKETS_MAX: usize = 1024;
-/// Waits that are remembered at once at most, those included whose packet was dropped.
+/// Most waits that are stored, including waits whose packet was dropped.
 const WAITS_MAX: usize = 4096;
-/// For so many times the longest hold a wait is remembered without its packet: longer than a client's longest pause.
-const REMEMBERED: u32 = 8;
+/// How long a wait without its packet is stored, in multiples of the longest hold. This is longer than a client's
+/// longest pause.
+const STORED: u32 = 8;
 
-/// Which packet waits: bypasses of several pieces have one number for all.
+/// Identifies a packet that waits. All pieces of a bypass have one number, so the index of the piece belongs to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Name {
     pub(super) identity: Identity,
@@ -27,7 +28,7 @@ impl Name {
     }
 }
 
-/// A packet in the region, held.
+/// A packet in the region whose bytes are held.
 #[derive(Debug)]
 pub(super) struct Packet {
     pub(super) from: SocketAddr,
@@ -39,35 +40,35 @@ pub(super) struct Packet {
 #[derive(Debug)]
 struct Wait {
     scope: Scope,
-    /// What came to block later is not waited for: also not by a repetition.
+    /// Updates that begin to block later are not waited for, also not by a repeated packet.
     before: Place,
-    /// The update that is waited for at this time; `None` once there is none any more.
+    /// The update that is currently waited for; `None` if there is none left.
     on: Option<Identity>,
-    /// `None` once it was held for too long.
+    /// `None` after the packet was held for too long.
     packet: Option<Packet>,
-    /// When the packet is dropped, or the wait forgotten.
+    /// When the packet is dropped or, without a packet, when the wait is deleted.
     due: Instant,
 }
 
-/// What becomes of a packet.
+/// What happens to a packet that has arrived.
 #[derive(Debug)]
 pub(super) enum Held {
-    /// It goes on.
-    Goes,
-    /// It is held; [`Holds::keep`] takes it.
+    /// It is processed now.
+    Proceeds,
+    /// It must wait. The caller passes it to [`Holds::keep`].
     Waits,
-    /// It is dropped: it is held already, or there is no room.
+    /// It is dropped, because a copy of it is held already or because there is no room.
     Dropped,
 }
 
-/// All that wait.
+/// All waits.
 #[derive(Debug)]
 pub(super) struct Holds {
     longest: Duration,
     waits: BTreeMap<Name, Wait>,
-    /// Who waits for an update.
+    /// The packets that wait for each update.
     on: BTreeMap<Identity, Vec<Name>>,
-    /// Until when packets are held, and until when waits without their packet are remembered.
+    /// `held_until`: when held packets are dropped. `known_until`: when waits without a packet are deleted.
     held_until: VecDeque<(Instant, Name)>,
     known_until: VecDeque<(Instant, Name)>,
     packets: usize,
@@ -85,18 +86,18 @@ impl Holds {
         }
     }
 
-    /// Whether a packet that arrives must wait.
+    /// Decides whether a packet that has arrived must wait.
     pub(super) fn arrives(&mut self, name: Name, scope: impl FnOnce() -> Scope, blockers: &Blockers) -> Held {
         if let Some(wait) = self.waits.get(&name) {
             if wait.on.is_none() {
                 self.waits.remove(&name);
-                return Held::Goes;
+                return Held::Proceeds;
             }
             let has_room = wait.packet.is_none() && self.packets < PACKETS_MAX;
             return if has_room { Held::Waits } else { Held::Dropped };
         }
         let (scope, before) = (scope(), blockers.now());
-        let Some(on) = blockers.first(&scope, name.own(), before) else { return Held::Goes };
+        let Some(on) = blockers.first(&scope, name.own(), before) else { return Held::Proceeds };
         if self.packets >= PACKETS_MAX || self.waits.len() >= WAITS_MAX {
             return Held::Dropped;
         }
@@ -106,12 +107,12 @@ impl Holds {
         Held::Waits
     }
 
-    /// What an update is about that waits, or has waited for too long.
+    /// The keys of an update that waits, or that was dropped after a wait.
     pub(super) fn scope_of(&self, update: Identity) -> Option<&Scope> {
         self.waits.get(&Name { identity: update, piece: 0 }).map(|wait| &wait.scope)
     }
 
-    /// Holds the packet.
+    /// Holds a packet.
     pub(super) fn keep(&mut self, name: Name, packet: Packet, now: Instant) {
         let Some(wait) = self.waits.get_mut(&name) else { return };
         (wait.packet, wait.due) = (Some(packet), now + self.longest);
@@ -119,7 +120,7 @@ impl Holds {
         self.held_until.push_back((wait.due, name));
     }
 
-    /// Updates have ceased to block: what has waited for them and waits for nothing more goes on.
+    /// Handles updates that have ceased to block. Returns the packets that no longer have to wait for any update.
     pub(super) fn release(&mut self, ended: Vec<Identity>, blockers: &Blockers) -> Vec<(Name, Packet)> {
         let mut free = Vec::new();
         let names: Vec<Name> = ended.iter().filter_map(|ended| self.on.remove(ended)).flatten().collect();
@@ -142,23 +143,23 @@ impl Holds {
         queues.into_iter().filter_map(|queue| Some(queue.front()?.0)).min()
     }
 
-    /// Packets that were held for too long. What they waited for is remembered for their repetitions.
+    /// Returns the packets that were held for too long. Their waits stay stored for the repeated packets.
     pub(super) fn expire(&mut self, now: Instant) -> Vec<Packet> {
         let mut expired = Vec::new();
         while let Some(name) = next_due(&mut self.held_until, &self.waits, now) {
             let Some(wait) = self.waits.get_mut(&name) else { continue };
             self.packets -= usize::from(wait.packet.is_some());
             expired.extend(wait.packet.take());
-            wait.due = now + self.longest * REMEMBERED;
+            wait.due = now + self.longest * STORED;
             self.known_until.push_back((wait.due, name));
         }
         while let Some(name) = next_due(&mut self.known_until, &self.waits, now) {
-            self.forget(&name);
+            self.delete(&name);
         }
         expired
     }
 
-    fn forget(&mut self, name: &Name) {
+    fn delete(&mut self, name: &Name) {
         if let Some(on) = self.waits.remove(name).and_then(|wait| wait.on)
             && let Some(names) = self.on.get_mut(&on)
         {
@@ -170,7 +171,7 @@ impl Holds {
     }
 }
 
-/// The next wait of a queue whose time has come. Times that were put off since do not count.
+/// The next wait of a queue that is due. Entries with outdated times are skipped.
 fn next_due(
     queue: &mut VecDeque<(Instant, Name)>,
     waits: &BTreeMap<Name, Wait>,

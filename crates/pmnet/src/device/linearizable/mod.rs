@@ -1,6 +1,7 @@
-//! Linearizable keys: what another session has been told is durable is waited for.
+//! Linearizable keys: a packet waits for updates of other sessions that a client may have been told are durable.
 //!
-//! What waits for what, and why every key is linearizable then: `docs/format/pmnet.md`, "Linearizable keys".
+//! Which packets wait for which updates, and why this makes every key linearizable: `docs/format/pmnet.md`,
+//! "Linearizable keys".
 
 mod blockers;
 mod holds;
@@ -16,36 +17,37 @@ use holds::{Held, Holds, Name};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How a device orders what sessions ask for.
+/// Configuration of linearizable keys.
 #[derive(Clone, Copy, Debug)]
 pub struct LinearizableConfig {
-    /// How requests are read. What it does not understand may concern any key.
+    /// The protocol in which requests are written. A request that the codec does not understand may concern any key.
     pub codec: Codec,
-    /// Longest that a packet is held; then it is dropped, and its client sends it again.
+    /// Longest time for which a packet is held. It is then dropped, and its client sends it again.
     pub hold_max: Duration,
-    /// How long a packet can live: what a server has said before the device was there may arrive for so long after a start.
+    /// Longest life of a packet in the network. For this time after a start, packets that a server sent before the
+    /// start may arrive.
     pub packet_life: Duration,
 }
 
 impl LinearizableConfig {
-    /// With the usual bounds.
+    /// A configuration with default limits.
     pub fn new(codec: Codec) -> Self {
         Self { codec, hold_max: Duration::from_millis(250), packet_life: Duration::from_secs(2) }
     }
 }
 
-/// What a device knows of the order of things.
+/// A device's state of linearizable keys.
 #[derive(Debug)]
 pub(super) struct Linearizable {
     codec: Codec,
-    /// From when on what servers say is news.
+    /// From this time on, packets of servers are known to have been sent after the start.
     news_from: Instant,
     blockers: Blockers,
     holds: Holds,
 }
 
 impl Linearizable {
-    /// All that a log has, after a restart, is durable.
+    /// Adds all updates of the log, which are durable after a restart.
     pub(super) fn new(config: LinearizableConfig, log: &Log, now: Instant) -> Self {
         let mut order = Self {
             codec: config.codec,
@@ -61,7 +63,7 @@ impl Linearizable {
         order
     }
 
-    /// What an update of the log may change, and which of its request's packets it is.
+    /// The keys that an update of the log may change, and its position in its request.
     fn read(&self, log: &Log, identity: &Identity) -> (Scope, Piece) {
         let Ok(Some(stored)) = log.hold(identity) else { return (Scope::All, Piece::WHOLE) };
         let bytes = log.bytes_of(&stored).unwrap_or_default();
@@ -74,7 +76,8 @@ impl Linearizable {
         (Scope::of_update(self.codec, &packet.body), Piece::of(&packet.body))
     }
 
-    /// What an update that arrives is about. A piece is about what the first one of its request is, if that is in the log or waits.
+    /// The keys of an update that arrives. A later piece has the keys of the first piece of its request, if that is
+    /// in the log or waits.
     fn scope_of(&self, identity: &Identity, body: &Body<'_>) -> Scope {
         let piece = Piece::of(body);
         if piece.index == 0 {
@@ -88,35 +91,35 @@ impl Linearizable {
         known.cloned().unwrap_or(Scope::All)
     }
 
-    /// An update goes into the log.
+    /// Adds an update that is being logged.
     pub(super) fn logged(&mut self, identity: &Identity, payload: &[u8]) {
         let (scope, piece) = self.read_payload(payload);
         self.blockers.logged(*identity, scope, piece);
     }
 
-    /// It is durable.
+    /// Notes that an update is durable.
     pub(super) fn durable(&mut self, identity: &Identity) {
         self.blockers.durable(identity);
     }
 
-    /// It has left the log.
+    /// Removes an update that has left the log.
     pub(super) fn removed(&mut self, identity: &Identity) {
         self.blockers.removed(identity);
     }
 
-    /// The server has applied all of a session up to `seq`.
+    /// Notes that the server has applied every update of a session up to `seq`.
     pub(super) fn applied(&mut self, flow: Flow, session: u16, seq: u32, now: Instant) {
-        self.blockers.excuse(flow, session, false);
+        self.blockers.set_suspended(flow, session, false);
         self.blockers.applied(flow, session, seq, self.news_from <= now);
     }
 
-    /// The server has lost what it confirmed of a session.
-    pub(super) fn excuse(&mut self, flow: Flow, session: u16) {
-        self.blockers.excuse(flow, session, true);
+    /// Notes that the server has lost confirmed updates of a session.
+    pub(super) fn suspend(&mut self, flow: Flow, session: u16) {
+        self.blockers.set_suspended(flow, session, true);
     }
 
-    /// What else a server says of where a session's numbers are.
-    pub(super) fn hear(&mut self, flow: Flow, packet: &Packet<'_>, now: Instant) {
+    /// Handles other packets of a server that show which of a session's updates it has.
+    pub(super) fn server_packet(&mut self, flow: Flow, packet: &Packet<'_>, now: Instant) {
         if now < self.news_from {
             return;
         }
@@ -129,9 +132,9 @@ impl Linearizable {
         }
     }
 
-    /// A client's sessions are forgotten.
-    pub(super) fn forget_client(&mut self, flow: Flow) {
-        self.blockers.forget_client(flow);
+    /// Removes everything about a client's sessions.
+    pub(super) fn remove_client(&mut self, flow: Flow) {
+        self.blockers.remove_client(flow);
     }
 
     pub(super) fn next_timeout(&self) -> Option<Instant> {
@@ -140,7 +143,8 @@ impl Linearizable {
 }
 
 impl Device {
-    /// Whether a packet must wait for updates of other sessions: then it is held, or dropped for want of room.
+    /// Whether a packet must wait for updates of other sessions. If it must, it is held, or dropped if there is no
+    /// room.
     pub(super) fn holds(
         &mut self,
         (row, flow): (&Row, Flow),
@@ -164,7 +168,7 @@ impl Device {
         };
         let name = Name { identity, piece: packet.body.piece() };
         match order.holds.arrives(name, || scope, &order.blockers) {
-            Held::Goes => return false,
+            Held::Proceeds => return false,
             Held::Dropped => stats.held_dropped += 1,
             Held::Waits => {
                 stats.held += 1;
@@ -176,7 +180,8 @@ impl Device {
         true
     }
 
-    /// What waits for nothing any more goes on, as if it arrived now; what was held for too long is dropped.
+    /// Processes the packets that no longer have to wait, as if they arrived now, and drops those that were held for
+    /// too long.
     pub(super) fn release_held(&mut self, now: Instant) {
         let Self { order: Some(order), log, stats, .. } = self else { return };
         for expired in order.holds.expire(now) {
@@ -185,11 +190,11 @@ impl Device {
         }
         let ended = order.blockers.take_ended();
         for (name, packet) in order.holds.release(ended, &order.blockers) {
-            self.go_on(name.identity, packet, now);
+            self.process_held(name.identity, packet, now);
         }
     }
 
-    fn go_on(&mut self, identity: Identity, held: holds::Packet, now: Instant) {
+    fn process_held(&mut self, identity: Identity, held: holds::Packet, now: Instant) {
         let holds::Packet { from, to, arrival_ns, stored } = held;
         let heap = Arc::clone(self.log.heap());
         let landed = stored.extents.first().and_then(|extent| {
