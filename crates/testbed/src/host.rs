@@ -1,4 +1,4 @@
-//! Hosts.
+//! Hosts of a testbed: network namespaces in which tests open sockets, run commands and set up interfaces.
 
 use crate::{Unavailable, sys};
 use std::fs;
@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 const CONGESTION_CONTROL: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
 
-/// A network namespace, gone when the last clone, and the last process and socket in it, are.
+/// A network namespace. The kernel removes it once the last clone of this value is dropped and the last process and
+/// socket in it have ended.
 #[derive(Clone, Debug)]
 pub struct Host(Arc<Inner>);
 
@@ -30,29 +31,29 @@ impl Host {
         Ok(host)
     }
 
-    /// The name it was given.
+    /// The name of the host, for messages.
     pub fn name(&self) -> &str {
         &self.0.name
     }
 
-    /// Runs `work` on a thread inside the host and returns its result; a panic goes on in the caller.
-    /// Sockets opened there stay the host's and may be used from anywhere.
+    /// Runs `work` on a thread inside the host and returns its result. A panic of `work` is resumed in the caller.
+    /// Sockets that `work` opens belong to the host and may be used from any thread.
     ///
     /// # Panics
-    /// If the namespace cannot be entered, which it could when it was made.
+    /// If the namespace cannot be entered.
     pub fn enter<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
         let inside = || {
-            sys::enter(&self.0.namespace).expect("a namespace that was made can be entered");
+            sys::enter(&self.0.namespace).expect("a namespace that was created can be entered");
             work()
         };
         std::thread::scope(|scope| scope.spawn(inside).join())
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
-    /// A command that will run inside the host.
+    /// A command that runs inside the host when it is started.
     ///
     /// # Panics
-    /// If no descriptor is left.
+    /// If the process has no free file descriptor.
     pub fn command(&self, program: &str) -> Command {
         let namespace = self.0.namespace.try_clone().expect("a descriptor can be copied");
         let mut command = Command::new(program);
@@ -63,13 +64,13 @@ impl Host {
     /// Runs lines of `ip -batch` inside the host.
     ///
     /// # Errors
-    /// [`Unavailable`], with what `ip` said.
+    /// [`Unavailable`], with the error output of `ip`.
     pub fn ip(&self, lines: &str) -> Result<(), Unavailable> {
         let failed = |why: &dyn std::fmt::Display| Unavailable::new(format!("ip on {}", self.name()), why);
         let mut command = self.command("ip");
         command.args(["-batch", "-"]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(|e| failed(&e))?;
-        // Dropped at the end of the statement: `ip` sees the end of its input.
+        // The pipe is dropped at the end of the statement, so that `ip` reads the end of its input.
         let written = child.stdin.take().map_or(Ok(()), |mut stdin| stdin.write_all(lines.as_bytes()));
         let output = child.wait_with_output().map_err(|e| failed(&e))?;
         if output.status.success() && written.is_ok() {
@@ -78,8 +79,8 @@ impl Host {
         Err(failed(&format_args!("`{}`: {}", lines.trim(), String::from_utf8_lossy(&output.stderr).trim())))
     }
 
-    /// Has the host compute checksums of what it sends on `interface`: without this, frames to a veth
-    /// peer carry partial TCP and UDP checksums, which only a kernel understands.
+    /// Makes the host compute the checksums of frames that it sends on `interface`. By default, frames to a veth peer
+    /// carry partial TCP and UDP checksums, which only a kernel understands.
     ///
     /// # Errors
     /// [`Unavailable`], if the driver refuses.
@@ -87,7 +88,7 @@ impl Host {
         self.disable(interface, &[sys::Offload::TransmitChecksum])
     }
 
-    /// Also switches segmentation and receive offloads off: each frame is what would be on a wire.
+    /// Switches checksum, segmentation and receive offloads off, so that each frame is as it would be on a wire.
     ///
     /// # Errors
     /// [`Unavailable`], if the driver refuses.
@@ -96,8 +97,9 @@ impl Host {
         self.disable(interface, &[TransmitChecksum, TcpSegmentation, Segmentation, Receive])
     }
 
-    /// Has `interface`, one end of a veth pair, take frames that an XDP program at the other host passes on to its end
-    /// (`XDP_TX`, `XDP_REDIRECT`) by switching receive offload on: without this or a program of its own, such frames vanish.
+    /// Makes `interface`, one end of a veth pair, accept frames that an XDP program at the other end sends to it
+    /// (`XDP_TX`, `XDP_REDIRECT`), by switching receive offload on. Without receive offload or an XDP program of its
+    /// own, the interface drops such frames.
     ///
     /// # Errors
     /// [`Unavailable`], if the driver refuses.
@@ -115,42 +117,42 @@ impl Host {
         self.enter(switch_all).map_err(failed)
     }
 
-    /// Keeps the host's kernel from using IPv6 on interfaces that it has or will get: without this, each one
-    /// sends router solicitations and multicast reports by itself.
+    /// Disables IPv6 on the host's interfaces, present and future. With IPv6, the kernel sends router solicitations and
+    /// multicast reports on each interface by itself.
     ///
     /// # Errors
     /// [`Unavailable`].
     pub fn disable_ipv6(&self) -> Result<(), Unavailable> {
         let paths = ["all", "default"].map(|which| format!("/proc/sys/net/ipv6/conf/{which}/disable_ipv6"));
-        // Without the files the kernel has no IPv6.
-        let there = |path: &&String| fs::exists(path).unwrap_or(false);
-        let set = || paths.iter().filter(there).try_for_each(|path| fs::write(path, "1"));
+        // If the files do not exist, the kernel has no IPv6.
+        let exists = |path: &&String| fs::exists(path).unwrap_or(false);
+        let set = || paths.iter().filter(exists).try_for_each(|path| fs::write(path, "1"));
         self.enter(set).map_err(|e| Unavailable::new(format!("IPv6 of {}", self.name()), e))
     }
 
-    /// Has connections that the host's kernel makes from now on use this congestion control (RFC 9438's is `cubic`),
-    /// whatever this machine's default is.
+    /// Sets the congestion control of connections that the host's kernel creates from now on, whatever this machine's
+    /// default is. The algorithm of RFC 9438 is `cubic`.
     ///
     /// # Errors
-    /// [`Unavailable`]: the kernel does not know it, or lets namespaces use none but the machine's default and what
-    /// the sysctl `net.ipv4.tcp_allowed_congestion_control` names.
+    /// [`Unavailable`] if the kernel does not know the algorithm, or does not let namespaces use it: they may use the
+    /// machine's default and the algorithms in the sysctl `net.ipv4.tcp_allowed_congestion_control`.
     pub fn set_congestion_control(&self, name: &str) -> Result<(), Unavailable> {
         let failed = |e| Unavailable::new(format!("congestion control {name} of {}", self.name()), e);
         self.enter(|| fs::write(CONGESTION_CONTROL, name)).map_err(failed)
     }
 
-    /// The congestion control of connections that the host's kernel makes; nothing where the kernel does not tell.
+    /// The congestion control of connections that the host's kernel creates. Empty if the kernel does not report it.
     pub fn congestion_control(&self) -> String {
         let text = self.enter(|| fs::read_to_string(CONGESTION_CONTROL)).unwrap_or_default();
         text.trim().to_owned()
     }
 
-    /// A name for the host's next interface.
+    /// The name of the host's next interface.
     pub(crate) fn next_interface(&self) -> String {
         format!("eth{}", self.0.interfaces.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// A path that names the namespace to programs started from here.
+    /// A path by which programs that this process starts can open the namespace.
     pub(crate) fn path(&self) -> String {
         format!("/proc/{}/fd/{}", std::process::id(), self.0.namespace.as_raw_fd())
     }

@@ -1,10 +1,10 @@
 //! Hosts on one machine: network namespaces joined by veth pairs, for tests of everything below TCP.
 //!
-//! Read [`Testbed`] first. Needs root (`CAP_NET_ADMIN`, `CAP_SYS_ADMIN`) and the program `ip`; a test that
-//! does not get them prints `SKIP:` with the [`Unavailable`] reason and returns.
+//! Read [`Testbed`] first. A testbed needs root (`CAP_NET_ADMIN`, `CAP_SYS_ADMIN`) and the program `ip`. A test on a
+//! machine without them prints `SKIP:` with the [`Unavailable`] reason and returns.
 //!
-//! Namespaces have no names: they are held by descriptors only, so that the kernel removes them, and all
-//! interfaces in them, when the process ends, however it ends. Nothing has to be swept up.
+//! Namespaces have no names. Only file descriptors refer to them, so that the kernel removes them with all their
+//! interfaces when the process ends, also after a crash. No cleanup is needed.
 //!
 //! ```no_run
 //! use landfall_testbed::{LinkOptions, Testbed};
@@ -34,11 +34,11 @@ pub use sys::{Memory, PacketSocket};
 use std::fmt;
 use std::process::Command;
 
-/// Why there can be no testbed, or no such part of it, here. Data for a `SKIP:` line.
+/// Why this machine cannot provide a testbed, or a part of one. The text for a `SKIP:` line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
 pub struct Unavailable {
-    /// One line for people.
+    /// One line of text for the reader of the test's output.
     pub reason: String,
 }
 
@@ -48,12 +48,12 @@ impl Unavailable {
     }
 }
 
-/// Makes hosts and joins them.
+/// Creates hosts and connects them.
 #[derive(Debug)]
 pub struct Testbed(());
 
 impl Testbed {
-    /// Looks whether hosts can be made here.
+    /// Checks whether this machine can create hosts.
     ///
     /// # Errors
     /// [`Unavailable`] without root, network namespaces, veth, or the program `ip`.
@@ -61,12 +61,12 @@ impl Testbed {
         sys::new_namespace().map_err(|e| Unavailable::new("network namespaces (root is needed)", e))?;
         let version = Command::new("ip").arg("-V").output();
         version.map_err(|e| Unavailable::new("`ip` (package iproute2)", e))?;
-        // Shows whether the kernel has veth; gone again with its namespace.
+        // This pair shows whether the kernel has veth. It is removed with its namespace.
         Host::new("probe")?.ip("link add probe0 type veth peer name probe1\n")?;
         Ok(Self(()))
     }
 
-    /// A new host without neighbours; its loopback is up. `name` is for messages.
+    /// Creates a host that is not connected to others. Its loopback interface is up. `name` is for messages.
     ///
     /// # Errors
     /// [`Unavailable`].
@@ -74,16 +74,17 @@ impl Testbed {
         Host::new(name)
     }
 
-    /// Joins two hosts by a veth pair, both ends up. Returns the names of the interfaces, of `a` and of `b`.
+    /// Connects two hosts by a veth pair, both ends up. Returns the names of the interfaces of `a` and of `b`.
     ///
     /// # Errors
-    /// [`Unavailable`], with what `ip` said.
+    /// [`Unavailable`], with the error output of `ip`.
     pub fn link(&self, a: &Host, b: &Host, options: &LinkOptions) -> Result<(String, String), Unavailable> {
         link::join(a, b, options)
     }
 
-    /// Joins two hosts through a middlebox that mistreats their frames. Offloads are off at both, so that
-    /// what it sees is what would be on a wire. Returns the names of the interfaces, of `a` and of `b`.
+    /// Connects two hosts through a middlebox that injects faults into their traffic. Offloads are off at both hosts,
+    /// so that the middlebox gets frames as they would be on a wire. Returns the names of the interfaces of `a` and of
+    /// `b`.
     ///
     /// # Errors
     /// [`Unavailable`].
@@ -97,11 +98,12 @@ impl Testbed {
         Middlebox::between(self, a, b, options, faults)
     }
 
-    /// Joins two hosts by a wire that loses so many of 10,000 frames, in each direction, and does so in the kernel:
-    /// for measurements. Offloads are off at both. Returns the names of the interfaces, of `a` and of `b`.
+    /// Connects two hosts by a wire that loses `lose` of 10,000 frames in each direction. The kernel drops the frames,
+    /// so that the wire is fit for measurements. Offloads are off at both hosts. Returns the names of the interfaces of
+    /// `a` and of `b`.
     ///
     /// # Errors
-    /// [`Unavailable`], before Linux 6.6.
+    /// [`Unavailable`] on kernels before Linux 6.6.
     pub fn lossy_wire(
         &self,
         a: &Host,

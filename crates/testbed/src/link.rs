@@ -1,18 +1,18 @@
-//! veth pairs.
+//! Links between hosts: veth pairs, with their addresses, queues and offloads.
 
 use crate::{Host, Testbed, Unavailable};
 use std::fmt::Write as _;
 
-/// How two hosts are joined.
+/// How two hosts are connected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkOptions {
     /// Largest IP packet, bytes, at both ends.
     pub mtu: u32,
-    /// Receive queues, and transmit queues, at both ends.
+    /// Number of receive queues, and of transmit queues, at both ends.
     pub queues: u32,
     /// Addresses with their prefix lengths (`10.0.0.1/24`, `fd00::1/64`) of the first and the second end.
     pub addresses: [Vec<String>; 2],
-    /// Leave checksums of what is sent to the receiving kernel, as veth does by default.
+    /// Send frames without complete checksums, as veth does by default: the receiving kernel does not check them.
     pub checksum_offload: bool,
 }
 
@@ -44,18 +44,18 @@ pub(crate) fn join(a: &Host, b: &Host, options: &LinkOptions) -> Result<(String,
     Ok(names)
 }
 
-/// Two hosts with a third between them.
+/// Two outer hosts with a third host between them.
 pub(crate) struct Through {
-    /// The one between.
+    /// The host in the middle.
     pub(crate) host: Host,
-    /// Interfaces of the two.
+    /// Interfaces of the two outer hosts.
     pub(crate) ends: [String; 2],
-    /// Those of the one between, towards each of them.
+    /// Interfaces of the host in the middle, towards each of the outer hosts.
     pub(crate) here: [String; 2],
 }
 
-/// Joins two hosts to a third between them. Offloads are off everywhere, so that what it sees is what would be on a
-/// wire.
+/// Connects two hosts to a third host between them. Offloads are off everywhere, so that the host in the middle gets
+/// frames as they would be on a wire.
 pub(crate) fn join_through(
     testbed: &Testbed,
     name: &str,
@@ -63,7 +63,7 @@ pub(crate) fn join_through(
     options: &LinkOptions,
 ) -> Result<Through, Unavailable> {
     let host = testbed.host(name)?;
-    // The device's own kernel has nothing to say.
+    // The kernel of the host in the middle must send nothing of its own.
     host.disable_ipv6()?;
     let [mut of_a, mut of_b] =
         [a, b].map(|_| LinkOptions { addresses: Default::default(), ..options.clone() });
@@ -77,7 +77,7 @@ pub(crate) fn join_through(
     Ok(Through { host, ends: [name_a, name_b], here: [here_a, here_b] })
 }
 
-/// Lines that give an interface its addresses and set it up. IPv6 addresses are usable at once.
+/// Lines for `ip -batch` that give an interface its addresses and set it up. IPv6 addresses are usable at once.
 fn up(interface: &str, addresses: &[String]) -> String {
     let mut lines = String::new();
     for address in addresses {

@@ -1,10 +1,10 @@
-//! A wire that loses frames, in the kernel: no process of its own takes part, so that nobody waits for one to run.
+//! A wire that loses frames. The kernel forwards and drops them, so that no frame waits until a process is scheduled.
 
 use crate::host::Host;
 use crate::sys::Forwarder;
 use crate::{LinkOptions, Testbed, Unavailable, link};
 
-/// What passes frames on between two hosts; gone when dropped.
+/// A lossy wire between two hosts. The wire is removed when this value is dropped.
 #[derive(Debug)]
 pub struct LossyWire {
     _forwarders: [Forwarder; 2],

@@ -1,12 +1,12 @@
-//! Hosts and the middlebox between them.
-#![allow(clippy::print_stderr, reason = "a skipped test says so")]
+//! Tests of hosts, lossy wires and middleboxes.
+#![allow(clippy::print_stderr, reason = "a skipped test reports why")]
 
 use landfall_testbed::{Faults, Host, LinkOptions, Testbed};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
-/// Stands for the datagram after the last number.
+/// Stands for the datagram that follows the last number.
 const END: u32 = u32::MAX;
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -37,14 +37,14 @@ fn linked_hosts_reach_each_other_over_ipv4_and_ipv6() {
 }
 
 #[test]
-fn a_lossy_wire_loses_about_as_many_frames_as_it_is_told_and_a_stream_survives_it() {
+fn a_lossy_wire_loses_about_the_configured_share_of_frames_and_a_stream_survives_it() {
     let Some(testbed) = testbed() else { return };
     for (lose, lost) in [(0, 0..1), (1000, 100..320)] {
         let (a, b) = (testbed.host("a").unwrap(), testbed.host("b").unwrap());
         let options = LinkOptions::between("10.1.0.1/24", "10.1.0.2/24");
         let wire = testbed.lossy_wire(&a, &b, &options, lose);
         let Some((_wire, _, _)) = wire.inspect_err(|reason| eprintln!("SKIP: {reason}")).ok() else { return };
-        // Whoever asks for hardware addresses asks again, and so does TCP.
+        // Address resolution and TCP both retransmit, so that the stream gets through.
         let listener = b.enter(|| TcpListener::bind("10.1.0.2:80")).unwrap();
         let sent: Vec<u8> = (0..200_000_u32).map(|at| (at % 251) as u8).collect();
         let mut client = a.enter(|| TcpStream::connect("10.1.0.2:80")).unwrap();
@@ -94,7 +94,7 @@ fn congestion_control_is_the_hosts_own() {
     let Some(testbed) = testbed() else { return };
     let (a, b) = (testbed.host("a").unwrap(), testbed.host("b").unwrap());
     let default = b.congestion_control();
-    // The one that every kernel has, and lets every namespace choose.
+    // Every kernel has `reno`, and every namespace may choose it.
     a.set_congestion_control("reno").unwrap();
     assert_eq!((a.congestion_control().as_str(), b.congestion_control()), ("reno", default));
     assert!(a.set_congestion_control("none such").unwrap_err().to_string().contains("none such of a"));
@@ -103,7 +103,7 @@ fn congestion_control_is_the_hosts_own() {
 #[test]
 fn nothing_is_left_in_the_machine() {
     let Some(testbed) = testbed() else { return };
-    // A host stands for the machine: on the real one, others may be at work.
+    // A host stands for the machine: on the real machine, other programs may change the interfaces.
     let machine = testbed.host("machine").unwrap();
     let links = || machine.command("ip").args(["-o", "link"]).output().unwrap().stdout;
     let before = links();
@@ -128,14 +128,14 @@ fn through(faults: Faults) -> Option<(landfall_testbed::Middlebox, UdpSocket, Ud
     let (from, to) = (bind(&a, "10.1.0.1:9"), bind(&b, "10.1.0.2:9"));
     from.connect("10.1.0.2:9").unwrap();
     to.connect("10.1.0.1:9").unwrap();
-    // Neighbours find each other before anything goes wrong.
+    // Address resolution takes place before faults are injected.
     from.send(b"hello").unwrap();
     assert_eq!(to.recv(&mut [0; 8]).unwrap(), 5);
     middlebox.set_faults(faults);
     Some((middlebox, from, to))
 }
 
-/// Sends numbered datagrams, few enough at a time for every buffer; returns what arrived.
+/// Sends numbered datagrams, one at a time, so that no buffer overflows. Returns the numbers that arrived.
 fn numbers(
     middlebox: &landfall_testbed::Middlebox,
     from: &UdpSocket,
@@ -161,7 +161,7 @@ fn numbers(
     while !done(middlebox) {
         assert!(started.elapsed() < PATIENCE, "{:?}", middlebox.tallies());
     }
-    // What comes after all of them shows that none is still on its way.
+    // A last datagram, sent without faults, shows that no other is still under way.
     middlebox.set_faults(Faults::default());
     from.send(b"the end").unwrap();
     while got.last() != Some(&END) {
@@ -195,7 +195,7 @@ fn middlebox_without_faults_forwards_everything_in_order() {
 }
 
 #[test]
-fn middlebox_loses_and_repeats_what_its_tally_says() {
+fn middlebox_loses_and_duplicates_what_its_tally_counts() {
     let faults = Faults { seed: 1, lose: 1000, duplicate: 500, ..Faults::default() };
     let Some((middlebox, from, to)) = through(faults) else { return };
     let got = numbers(&middlebox, &from, &to, 2000);
@@ -227,7 +227,7 @@ fn damaged_and_cut_frames_are_caught_by_the_kernel() {
     let tally = middlebox.tallies()[0];
     assert!(tally.corrupted > 100 && tally.truncated > 100, "{tally:?}");
     assert!(got.len() > 500 && got.len() < 900, "{}", got.len());
-    assert!(got.is_sorted() && got.iter().all(|n| *n < 1000), "no damaged datagram got through");
+    assert!(got.is_sorted() && got.iter().all(|n| *n < 1000), "no damaged datagram is delivered");
 }
 
 #[test]

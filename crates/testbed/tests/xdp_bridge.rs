@@ -1,6 +1,6 @@
-//! A device on the wire: client, device and server in a row, and two bridges at the device.
+//! Tests of bridges: client, device and server in a row, with two bridges at the device.
 
-#![allow(clippy::print_stderr, reason = "a skipped test says so")]
+#![allow(clippy::print_stderr, reason = "a skipped test reports why")]
 
 mod common;
 
@@ -18,11 +18,11 @@ use std::time::{Duration, Instant};
 
 /// Ethernet, IPv4 and UDP headers.
 const HEADERS: u64 = 42;
-/// Set for a child process of a test: the device's interfaces, and the folder of the pins.
+/// Environment variables for the child process of a test: the device's interfaces, and the folder of the pins.
 const CHILD_SIDES: [&str; 2] = ["LANDFALL_TEST_LEFT", "LANDFALL_TEST_RIGHT"];
 const CHILD_PINS: &str = "LANDFALL_TEST_PINS";
 
-/// Sockets over one area on both sides, each with its own chunks to receive into.
+/// A socket on each side over one UMEM, each with its own chunks to receive into.
 fn sockets(umem: &Umem, sides: &[Interface; 2]) -> [Socket; 2] {
     [0, 1].map(|side| {
         let mut socket = Socket::open(umem, &sides[side], 0, RINGS, Mode::Auto).unwrap();
@@ -31,7 +31,7 @@ fn sockets(umem: &Umem, sides: &[Interface; 2]) -> [Socket; 2] {
     })
 }
 
-/// Transmits a packet from where it lies, on the other side, and gives its chunk back to the side it came from.
+/// Transmits a packet in place on the other side, and returns its chunk to the side that received it.
 fn pass_on(packet: Received, from: &mut Socket, to: &mut Socket) {
     to.transmit(&[Piece { addr: packet.addr, len: packet.len }]).unwrap();
     to.kick().unwrap();
@@ -39,7 +39,7 @@ fn pass_on(packet: Received, from: &mut Socket, to: &mut Socket) {
     assert_eq!(from.fill([packet.addr].into_iter()), 1);
 }
 
-/// The server answers one echo request of the client, and so has found the client's hardware address.
+/// Sends an echo request of the client and waits for the reply. The server has then resolved the client's address.
 fn ping(wire: &Wire) {
     let socket = wire.client.enter(|| PacketSocket::open(&wire.ends[0].name)).unwrap();
     let mut frame = udp_headers((wire.ends[0].mac, wire.ends[1].mac), (CLIENT, 0), (SERVER, 0), 4);
@@ -64,7 +64,7 @@ fn ping(wire: &Wire) {
     }
 }
 
-/// A stream of a megabyte there and back.
+/// Sends a megabyte over TCP to the server and back.
 fn stream(wire: &Wire, to: SocketAddr) {
     let listener = wire.server.enter(|| TcpListener::bind(to)).unwrap();
     let echo = std::thread::spawn(move || {
@@ -84,8 +84,8 @@ fn stream(wire: &Wire, to: SocketAddr) {
     assert!(got == sent, "{} of {} bytes", got.len(), sent.len());
 }
 
-/// One datagram of PMNet's there and one back, in the kernel.
-fn talk([client, server]: &[UdpSocket; 2]) {
+/// Sends one datagram on PMNet's port to the server and one back, through the kernel.
+fn exchange([client, server]: &[UdpSocket; 2]) {
     let mut got = [0; 16];
     client.send_to(b"update", (SERVER, PORT)).unwrap();
     let (length, from) = server.recv_from(&mut got).unwrap();
@@ -95,7 +95,7 @@ fn talk([client, server]: &[UdpSocket; 2]) {
 }
 
 #[test]
-fn all_but_pmnet_passes_the_device_untouched() {
+fn traffic_other_than_pmnet_passes_the_device_unchanged() {
     let Some(testbed) = testbed() else { return };
     let wire = Wire::new(&testbed);
     let (_memory, umem) = memory();
@@ -108,9 +108,9 @@ fn all_but_pmnet_passes_the_device_untouched() {
     ping(&wire);
     stream(&wire, (SERVER, 80).into());
     stream(&wire, (SERVER6.parse::<std::net::Ipv6Addr>().unwrap(), 80).into());
-    // TCP on a port of PMNet, and datagrams in fragments, of which only the first has ports.
+    // TCP on a port of PMNet, and a datagram in fragments, of which only the first has ports.
     stream(&wire, (SERVER, PORT).into());
-    let [client, server] = wire.talkers();
+    let [client, server] = wire.udp_sockets();
     client.send_to(&[7; 4000], (SERVER, PORT)).unwrap();
     assert_eq!(server.recv(&mut [0; 5000]).unwrap(), 4000);
     let mut received = Vec::new();
@@ -118,7 +118,7 @@ fn all_but_pmnet_passes_the_device_untouched() {
 }
 
 #[test]
-fn pmnet_packets_come_to_the_sockets_and_go_on_from_the_chunk_they_lie_in() {
+fn pmnet_packets_reach_the_sockets_and_are_forwarded_from_the_chunk_they_landed_in() {
     let Some(testbed) = testbed() else { return };
     let wire = Wire::new(&testbed);
     let (memory, umem) = memory();
@@ -126,7 +126,7 @@ fn pmnet_packets_come_to_the_sockets_and_go_on_from_the_chunk_they_lie_in() {
     let bridges = wire.bridges();
     bridges[0].set_socket(0, &left).unwrap();
     bridges[1].set_socket(0, &right).unwrap();
-    let [client, server] = wire.talkers();
+    let [client, server] = wire.udp_sockets();
     let (mut got, mut earlier) = ([0; 2000], 0);
     for n in 0..200u8 {
         let payload = vec![n; usize::from(n) * 7 + 1];
@@ -138,7 +138,7 @@ fn pmnet_packets_come_to_the_sockets_and_go_on_from_the_chunk_they_lie_in() {
         pass_on(packet, &mut left, &mut right);
         let (length, from) = server.recv_from(&mut got).unwrap();
         assert_eq!((&got[..length], from), (&payload[..], client.local_addr().unwrap()));
-        // And back, where the port is the source's.
+        // On the way back, PMNet's port is the source port.
         server.send_to(&payload, from).unwrap();
         let packet = receive(&mut right, 1)[0];
         pass_on(packet, &mut right, &mut left);
@@ -146,13 +146,13 @@ fn pmnet_packets_come_to_the_sockets_and_go_on_from_the_chunk_they_lie_in() {
         assert_eq!((&got[..length], from), (&payload[..], server.local_addr().unwrap()));
     }
     for socket in [&left, &right] {
-        let told = socket.statistics().unwrap();
-        assert_eq!(Statistics { tx_ring_empty: 0, ..told }, Statistics::default());
+        let statistics = socket.statistics().unwrap();
+        assert_eq!(Statistics { tx_ring_empty: 0, ..statistics }, Statistics::default());
     }
 }
 
 #[test]
-fn pmnet_packets_over_ipv6_come_to_the_sockets_too() {
+fn pmnet_packets_over_ipv6_reach_the_sockets_too() {
     let Some(testbed) = testbed() else { return };
     let wire = Wire::new(&testbed);
     let (memory, umem) = memory();
@@ -168,12 +168,12 @@ fn pmnet_packets_over_ipv6_come_to_the_sockets_too() {
     pass_on(packet, &mut left, &mut right);
     let mut got = [0; 16];
     assert_eq!(server.recv_from(&mut got).unwrap(), (9, near));
-    // The other side has no socket: back it goes in the kernel.
+    // The other side's bridge has no socket, so that the kernel forwards the reply.
     server.send_to(b"back", near).unwrap();
     assert_eq!(client.recv(&mut got).unwrap(), 4);
 }
 
-/// The frame that answers a client's datagram: addresses and ports swapped, made beside the packet.
+/// The frame that answers a client's datagram, with addresses and ports swapped. The packet is not changed.
 fn acknowledgement(memory: &Memory, packet: Received, payload: &[u8]) -> Vec<u8> {
     let frame = memory.read(packet.addr, packet.len);
     let mac = |at: usize| frame[at..at + 6].try_into().unwrap();
@@ -187,7 +187,7 @@ fn acknowledgement(memory: &Memory, packet: Received, payload: &[u8]) -> Vec<u8>
 }
 
 #[test]
-fn a_packet_is_answered_at_the_device_before_it_goes_on() {
+fn a_packet_is_answered_at_the_device_before_it_is_forwarded() {
     let Some(testbed) = testbed() else { return };
     let wire = Wire::new(&testbed);
     let (memory, umem) = memory();
@@ -195,7 +195,7 @@ fn a_packet_is_answered_at_the_device_before_it_goes_on() {
     let bridges = wire.bridges();
     bridges[0].set_socket(0, &left).unwrap();
     bridges[1].set_socket(0, &right).unwrap();
-    let [client, server] = wire.talkers();
+    let [client, server] = wire.udp_sockets();
     client.send_to(b"update", (SERVER, PORT)).unwrap();
     let packet = receive(&mut left, 1)[0];
     let answer = acknowledgement(&memory, packet, b"kept");
@@ -215,23 +215,24 @@ fn without_sockets_pmnet_flows_in_the_kernel_and_dropped_bridges_cut_the_wire() 
     let Some(testbed) = testbed() else { return };
     let wire = Wire::new(&testbed);
     let (_memory, umem) = memory();
-    let talkers = wire.talkers();
+    let sockets_of_ends = wire.udp_sockets();
     let bridges = wire.bridges();
-    talk(&talkers);
+    exchange(&sockets_of_ends);
     let [mut left, right] = wire.device.enter(|| sockets(&umem, &wire.sides));
     bridges[0].set_socket(0, &left).unwrap();
     bridges[1].set_socket(0, &right).unwrap();
-    talkers[0].send_to(b"stays here", (SERVER, PORT)).unwrap();
+    sockets_of_ends[0].send_to(b"stays here", (SERVER, PORT)).unwrap();
     assert_eq!(receive(&mut left, 1).len(), 1);
     drop([left, right]);
-    talk(&talkers);
+    exchange(&sockets_of_ends);
     drop(bridges);
-    talkers[0].send_to(b"nowhere to go", (SERVER, PORT)).unwrap();
-    talkers[1].set_read_timeout(Some(Duration::from_millis(100))).unwrap();
-    assert!(talkers[1].recv(&mut [0; 16]).is_err());
+    sockets_of_ends[0].send_to(b"nowhere to go", (SERVER, PORT)).unwrap();
+    sockets_of_ends[1].set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+    assert!(sockets_of_ends[1].recv(&mut [0; 16]).is_err());
 }
 
-/// Does nothing as a test; as the child of one it is a device that takes PMNet packets and passes none on.
+/// As a test, it does nothing. As the child process of a test, it is a device that takes PMNet packets and forwards
+/// none.
 #[test]
 fn child_that_bridges_until_it_is_killed() {
     let Ok(pins) = std::env::var(CHILD_PINS).map(PathBuf::from) else { return };
@@ -245,7 +246,7 @@ fn child_that_bridges_until_it_is_killed() {
         bridge.set_socket(0, &sockets[side]).unwrap();
         bridge
     });
-    say_ready_and_wait();
+    report_ready_and_wait();
 }
 
 #[test]
@@ -253,18 +254,18 @@ fn pinned_bridges_keep_the_wire_whole_when_the_device_is_killed() {
     let Some(testbed) = testbed() else { return };
     let Some(folder) = BpfFolder::new("bridge") else { return };
     let wire = Wire::new(&testbed);
-    let talkers = wire.talkers();
+    let sockets_of_ends = wire.udp_sockets();
     for _ in 0..2 {
         let device = Killed::start(&wire.device, "child_that_bridges_until_it_is_killed", |command| {
             command.envs(CHILD_SIDES.into_iter().zip(wire.sides.iter().map(|side| &side.name)));
             command.env(CHILD_PINS, folder.path());
         });
         ping(&wire);
-        talkers[0].send_to(b"the device's", (SERVER, PORT)).unwrap();
+        sockets_of_ends[0].send_to(b"the device's", (SERVER, PORT)).unwrap();
         let refused = wire.bridge(0, Some(&folder.pin("side0")));
         assert!(matches!(refused, Err(XdpError::PinInUse { .. })), "{refused:?}");
         device.kill();
-        talk(&talkers);
+        exchange(&sockets_of_ends);
         stream(&wire, (SERVER, 80).into());
     }
     for side in ["side0", "side1"] {
@@ -276,7 +277,7 @@ fn pinned_bridges_keep_the_wire_whole_when_the_device_is_killed() {
 #[test]
 fn the_next_start_takes_over_without_losing_a_packet() {
     const TAKE_OVERS: u32 = 20;
-    /// Datagrams that have not been received, at most: the receiver's buffer holds some fifty.
+    /// Most datagrams that are sent and not received yet. The receiver's buffer holds about fifty.
     const WINDOW: u32 = 16;
 
     let Some(testbed) = testbed() else { return };
@@ -285,8 +286,8 @@ fn the_next_start_takes_over_without_losing_a_packet() {
     let pins = ["side0", "side1"].map(|side| folder.pin(side));
     let start = || [0, 1].map(|side| wire.bridge(side, Some(&pins[side])).unwrap());
     drop(start());
-    let [client, server] = wire.talkers();
-    talk(&[client.try_clone().unwrap(), server.try_clone().unwrap()]);
+    let [client, server] = wire.udp_sockets();
+    exchange(&[client.try_clone().unwrap(), server.try_clone().unwrap()]);
     let (over, received) = (AtomicBool::new(false), AtomicU32::new(0));
     let sent = std::thread::scope(|scope| {
         let sender = scope.spawn(|| {
@@ -324,7 +325,7 @@ fn the_next_start_takes_over_without_losing_a_packet() {
 }
 
 #[test]
-fn a_pin_of_another_mode_or_interface_is_replaced_as_well() {
+fn a_pin_of_another_mode_or_interface_is_replaced() {
     let Some(testbed) = testbed() else { return };
     let Some(folder) = BpfFolder::new("otherpin") else { return };
     let (wire, pin) = (Wire::new(&testbed), folder.pin("side"));
@@ -335,14 +336,14 @@ fn a_pin_of_another_mode_or_interface_is_replaced_as_well() {
     };
     assert!(!attach(0, AttachMode::Skb) && !attach(0, AttachMode::Skb));
     assert!(attach(0, AttachMode::Auto) && !attach(0, AttachMode::Skb) && attach(0, AttachMode::Native));
-    // The interface that it was pinned for is free again.
+    // The first interface has no program attached any more.
     assert!(attach(1, AttachMode::Auto));
     drop(wire.bridge(0, None).unwrap());
     assert!(Bridge::remove_pin(&pin).unwrap());
 }
 
 #[test]
-fn without_another_side_all_but_pmnet_is_the_kernels() {
+fn without_another_side_the_kernel_gets_all_traffic_but_pmnet() {
     let Some(testbed) = testbed() else { return };
     let pair = Pair::new(&testbed, 1);
     let (memory, umem) = memory();
@@ -356,7 +357,7 @@ fn without_another_side_all_but_pmnet_is_the_kernels() {
             [PORT, 53].map(|port| pair.xdp.enter(|| UdpSocket::bind((XDP_ADDRESS, port))).unwrap());
         pmnet.set_read_timeout(Some(PATIENCE)).unwrap();
         other.set_read_timeout(Some(PATIENCE)).unwrap();
-        // Not any port: its own would be PMNet's now and then.
+        // A fixed port, because a port that the kernel chooses could be one of PMNet's.
         let peer = pair.peer.enter(|| UdpSocket::bind((PEER_ADDRESS, 40_000))).unwrap();
         peer.send_to(b"without a socket", (XDP_ADDRESS, PORT)).unwrap();
         assert_eq!(pmnet.recv(&mut [0; 32]).unwrap(), 16);
@@ -370,7 +371,7 @@ fn without_another_side_all_but_pmnet_is_the_kernels() {
 }
 
 #[test]
-fn the_generic_path_makes_a_bridge_as_well() {
+fn a_bridge_works_in_the_generic_path() {
     let Some(testbed) = testbed() else { return };
     let wire = Wire::new(&testbed);
     let _bridges = [0, 1].map(|side| {
@@ -379,11 +380,11 @@ fn the_generic_path_makes_a_bridge_as_well() {
         wire.device.enter(attach).unwrap()
     });
     ping(&wire);
-    talk(&wire.talkers());
+    exchange(&wire.udp_sockets());
     stream(&wire, (SERVER, 80).into());
 }
 
-/// Whether frames to others come in at an interface.
+/// True if an interface accepts frames to other hosts.
 fn is_promiscuous(host: &Host, interface: &str) -> bool {
     let shown = host.command("ip").args(["-d", "link", "show", interface]).output().unwrap();
     let shown = String::from_utf8(shown.stdout).unwrap();
@@ -392,7 +393,7 @@ fn is_promiscuous(host: &Host, interface: &str) -> bool {
 }
 
 #[test]
-fn interfaces_take_frames_to_others_while_they_are_bridged() {
+fn interfaces_accept_frames_to_other_hosts_while_they_are_bridged() {
     let Some(testbed) = testbed() else { return };
     let Some(folder) = BpfFolder::new("promiscuous") else { return };
     let (wire, pin) = (Wire::new(&testbed), folder.pin("side0"));
@@ -403,19 +404,19 @@ fn interfaces_take_frames_to_others_while_they_are_bridged() {
     drop(bridges);
     assert_eq!(promiscuous(), [false; 2]);
     drop(wire.bridge(0, Some(&pin)).unwrap());
-    assert_eq!(promiscuous(), [true, false], "as long as the pinned program may be there");
+    assert_eq!(promiscuous(), [true, false], "as long as a pinned program may be attached");
     assert!(Bridge::remove_pin(&pin).unwrap());
 }
 
 #[test]
-fn what_cannot_be_a_bridge_is_refused_with_advice() {
+fn bridges_that_cannot_work_are_refused_with_advice() {
     let Some(testbed) = testbed() else { return };
     let wire = Wire::new(&testbed);
     let [left, right] = &wire.sides;
     let attach = |peer, ports| {
         wire.device.enter(|| Bridge::attach(left, Some(peer), ports, AttachMode::Auto, None)).unwrap_err()
     };
-    #[expect(clippy::reversed_empty_ranges, reason = "it is what is refused")]
+    #[expect(clippy::reversed_empty_ranges, reason = "an empty range must be refused")]
     let refused = attach(right, 2..=1);
     assert!(matches!(refused, XdpError::NoPorts { first: 2, last: 1 }), "{refused:?}");
     let refused = attach(left, 1..=2);

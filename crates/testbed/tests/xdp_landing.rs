@@ -1,6 +1,6 @@
-//! A device whose packets land in frames: passed on from there, kept there, and answered.
+//! A device whose packets land in the region's frames: it forwards them in place, keeps some, and answers those.
 
-#![allow(clippy::print_stderr, reason = "a skipped test says so")]
+#![allow(clippy::print_stderr, reason = "a skipped test reports why")]
 
 mod common;
 
@@ -17,15 +17,15 @@ use std::time::Instant;
 const FRAME: u64 = 2048;
 /// Ethernet, IPv4 and UDP headers.
 const HEADERS: usize = 42;
-/// Space for two sockets' chunks, those under way, and what is kept.
+/// Space for the chunks of two sockets, the packets under way, and the packets that the device keeps.
 const RUNS: u64 = 32;
-/// Of so many updates one is kept by the device for good.
+/// The device keeps one of so many updates.
 const KEEP_EVERY: u32 = 7;
 
-/// A region: free runs, and holds by frame.
+/// A region for the test: its memory, its free runs, and the number of holds of each frame.
 struct Region {
     memory: Memory,
-    /// What packets that land elsewhere are copied to; the kernel does not see it.
+    /// Memory that packets are copied to if they land outside the region. The kernel does not write to it.
     copy: Vec<u8>,
     free: Vec<u64>,
     lent: BTreeSet<u64>,
@@ -40,7 +40,7 @@ impl Region {
         Self { memory, copy: vec![0; bytes], free, lent: BTreeSet::new(), holds: BTreeMap::new() }
     }
 
-    /// A packet where it landed.
+    /// The bytes of a packet that has landed.
     fn packet(&self, at: Extent, in_region: bool) -> Vec<u8> {
         if in_region { self.memory.read(at.off, at.len()) } else { self.bytes(at).to_vec() }
     }
@@ -78,12 +78,12 @@ impl Frames for Region {
     }
 }
 
-/// One worker of a device: keeps some of what comes from the client and answers it, passes everything on.
+/// One worker of a device. It forwards every packet; of the client's packets, it keeps and answers some.
 struct Device {
     region: Region,
     landing: Landing,
     sockets: [Socket; 2],
-    ways: [Departures; 2],
+    departures: [Departures; 2],
     kept: Vec<(Extent, Vec<u8>)>,
     updates: u32,
 }
@@ -100,9 +100,9 @@ impl Device {
         for (bridge, socket) in bridges.iter().zip(&sockets) {
             bridge.set_socket(0, socket).unwrap();
         }
-        let ways = [0, 1].map(|side| memory.departures(0, side));
+        let departures = [0, 1].map(|side| memory.departures(0, side));
         let (landing, kept) = (memory.landing(0), Vec::new());
-        let mut device = Self { region, landing, sockets, ways, kept, updates: 0 };
+        let mut device = Self { region, landing, sockets, departures, kept, updates: 0 };
         device.fill();
         device
     }
@@ -119,15 +119,15 @@ impl Device {
             self.sockets[side].receive(64, &mut received);
             received.iter().for_each(|packet| self.take(side, packet));
         }
-        for (way, socket) in self.ways.iter_mut().zip(&mut self.sockets) {
-            way.kick(socket, &mut self.region).unwrap();
+        for (out, socket) in self.departures.iter_mut().zip(&mut self.sockets) {
+            out.kick(socket, &mut self.region).unwrap();
         }
         self.fill();
     }
 
     fn take(&mut self, side: usize, packet: &Received) {
         let landed = self.landing.land(packet, &mut self.region).expect("space");
-        self.send(1 - side, |way, socket, region| way.send_stored(landed, socket, region));
+        self.send(1 - side, |out, socket, region| out.send_stored(landed, socket, region));
         if side == 0 {
             self.updates += 1;
             if self.updates.is_multiple_of(KEEP_EVERY) {
@@ -138,9 +138,9 @@ impl Device {
     }
 
     fn send(&mut self, side: usize, queue: impl FnOnce(&mut Departures, &mut Socket, &mut Region) -> bool) {
-        let (way, socket) = (&mut self.ways[side], &mut self.sockets[side]);
-        assert!(way.has_room(socket, &mut self.region).unwrap());
-        assert!(queue(way, socket, &mut self.region));
+        let (out, socket) = (&mut self.departures[side], &mut self.sockets[side]);
+        assert!(out.has_room(socket, &mut self.region).unwrap());
+        assert!(queue(out, socket, &mut self.region));
     }
 
     /// Holds an update and answers it with its first four bytes.
@@ -151,16 +151,17 @@ impl Device {
         let port = u16::from(frame[34]) << 8 | u16::from(frame[35]);
         let mut answer = udp_headers((mac(0), mac(6)), (SERVER, PORT), (CLIENT, port), 4);
         answer.extend(&frame[HEADERS..HEADERS + 4]);
-        self.send(0, |way, socket, region| way.send_bytes(&answer, socket, region));
+        self.send(0, |out, socket, region| out.send_bytes(&answer, socket, region));
         self.kept.push((update, frame));
     }
 
-    /// What is kept has not changed; nothing else is held, and no run is lent.
-    fn end(mut self) {
+    /// Stops the device and checks that the packets it keeps have not changed, that no other frame is held, and that no
+    /// run is lent.
+    fn stop_and_check(mut self) {
         let in_region = self.landing.is_in_region();
         drop(self.sockets);
         self.landing.clear(&mut self.region);
-        self.ways.iter_mut().for_each(|way| way.clear(&mut self.region));
+        self.departures.iter_mut().for_each(|out| out.clear(&mut self.region));
         assert!(self.region.lent.is_empty());
         for (at, frame) in &self.kept {
             assert!(self.region.packet(*at, in_region) == *frame);
@@ -171,7 +172,7 @@ impl Device {
 }
 
 #[test]
-fn a_device_keeps_answers_and_passes_on_what_lands_in_its_frames() {
+fn a_device_keeps_answers_and_forwards_packets_that_land_in_its_frames() {
     const BATCHES: u32 = 300;
     const BATCH: u32 = 10;
 
@@ -180,7 +181,7 @@ fn a_device_keeps_answers_and_passes_on_what_lands_in_its_frames() {
         let wire = Wire::new(&testbed);
         let bridges = wire.bridges();
         let mut device = Device::new(&wire, &bridges, beside);
-        let [client, server] = wire.talkers();
+        let [client, server] = wire.udp_sockets();
         client.set_nonblocking(true).unwrap();
         server.set_nonblocking(true).unwrap();
         let (mut got, mut answers, started) = ([0; 2000], 0, Instant::now());
@@ -207,6 +208,6 @@ fn a_device_keeps_answers_and_passes_on_what_lands_in_its_frames() {
             }
         }
         assert_eq!((answers, device.kept.len()), (BATCHES * BATCH / KEEP_EVERY, answers as usize));
-        device.end();
+        device.stop_and_check();
     }
 }

@@ -1,9 +1,9 @@
-//! AF_XDP at its edges: large packets, full rings, the generic path, memory and privileges that do not do.
+//! Limits of AF_XDP: large packets, full rings, the generic path, unusable memory, missing privileges.
 
 #![allow(
     clippy::print_stderr,
     clippy::print_stdout,
-    reason = "a skipped test says so, and a child its state"
+    reason = "a skipped test reports why, and a child process its state"
 )]
 
 mod common;
@@ -36,7 +36,7 @@ fn send(pair: &Pair, payload: &[u8]) {
 }
 
 #[test]
-fn packets_larger_than_a_chunk_arrive_in_parts_that_say_so() {
+fn packets_larger_than_a_chunk_arrive_in_parts_that_are_marked() {
     let Some(testbed) = testbed() else { return };
     let pair = jumbo(&testbed, 9000);
     assert!(check_mtu(Chunk::Bytes2048, 0, pair.interface.mtu).is_err());
@@ -54,7 +54,7 @@ fn packets_larger_than_a_chunk_arrive_in_parts_that_say_so() {
             let part = receive(&mut socket, 1)[0];
             frame.extend(memory.read(part.addr, part.len));
             socket.fill([part.addr].into_iter());
-            assert_eq!(part.is_part, size + 42 > 1792, "{size}: also the last part is one");
+            assert_eq!(part.is_part, size + 42 > 1792, "{size}: the last part is marked, too");
             if frame.len() >= payload.len() + 42 {
                 break;
             }
@@ -82,7 +82,7 @@ fn one_chunk_of_4096_holds_a_packet_of_a_large_mtu() {
 }
 
 #[test]
-fn generic_path_steers_and_stamps_too() {
+fn the_generic_path_steers_and_stamps() {
     let Some(testbed) = testbed() else { return };
     let pair = Pair::new(&testbed, 1);
     let (memory, umem) = memory();
@@ -119,13 +119,13 @@ fn a_full_completion_ring_holds_packets_back_until_it_is_emptied() {
     queue(&mut socket);
     assert_eq!(socket.transmit_pending(), 0);
     queue(&mut socket);
-    assert_eq!(socket.transmit_pending(), RINGS.tx, "nobody took the first completions");
+    assert_eq!(socket.transmit_pending(), RINGS.tx, "the first completions have not been taken");
     assert_eq!(complete(&mut socket, 2 * RINGS.tx as usize).len(), 512);
     assert_eq!(socket.transmit_pending(), 0);
 }
 
 #[test]
-fn an_empty_fill_ring_drops_and_is_counted() {
+fn packets_that_find_the_fill_ring_empty_are_dropped_and_counted() {
     let Some(testbed) = testbed() else { return };
     let pair = Pair::new(&testbed, 1);
     let (_memory, umem) = memory();
@@ -140,11 +140,11 @@ fn an_empty_fill_ring_drops_and_is_counted() {
         assert!(started.elapsed() < PATIENCE, "{:?}", socket.statistics());
     }
     let statistics = socket.statistics().unwrap();
-    assert_eq!((statistics.fill_ring_empty, statistics.rx_dropped), (3, 0), "each is counted once");
+    assert_eq!((statistics.fill_ring_empty, statistics.rx_dropped), (3, 0), "each packet is counted once");
 }
 
 #[test]
-fn peers_look_for_an_own_address_and_find_us_asked() {
+fn the_socket_gets_a_peers_address_resolution_requests_for_an_own_address() {
     let Some(testbed) = testbed() else { return };
     let pair = Pair::new(&testbed, 1);
     let (memory, umem) = memory();
@@ -156,7 +156,8 @@ fn peers_look_for_an_own_address_and_find_us_asked() {
     steering.set_socket(0, &socket).unwrap();
     let joined =
         pair.xdp.command("ip").args(["maddr", "show", "dev", &pair.interface.name]).output().unwrap();
-    assert!(String::from_utf8_lossy(&joined.stdout).contains("33:33:ff:00:00:77"), "the device lets it in");
+    let joined = String::from_utf8_lossy(&joined.stdout);
+    assert!(joined.contains("33:33:ff:00:00:77"), "the device accepts the multicast group");
     let peer = pair.peer.enter(|| UdpSocket::bind((PEER_ADDRESS, 0))).unwrap();
     peer.send_to(b"?", (OWN_ADDRESS, PORT)).unwrap();
     let asked = receive(&mut socket, 1)[0];
@@ -198,7 +199,7 @@ fn a_mapping_of_an_ordinary_file_is_refused_with_advice() {
     }
 }
 
-/// Does nothing as a test; as the child of one, it says what it was refused.
+/// As a test, it does nothing. As the child process of a test, it checks what the kernel refuses, and reports it.
 #[test]
 fn child_without_privileges_asks_for_a_socket() {
     if std::env::var_os(CHILD).is_none() {
@@ -210,13 +211,13 @@ fn child_without_privileges_asks_for_a_socket() {
     let lo = Interface::find("lo").unwrap();
     let refused = Steering::attach(&lo, &ports([127, 0, 0, 1], &[1]), 1, AttachMode::Auto, None).unwrap_err();
     assert!(matches!(refused, XdpError::NoPrivilege { .. }), "{refused:?}");
-    println!("refused as it should be");
+    println!("refused as expected");
 }
 
 #[test]
 fn without_privileges_sockets_and_programs_are_refused_with_advice() {
     let Some(_testbed) = testbed() else { return };
-    // Copied to where an unprivileged user can run it.
+    // The program is copied to a place where an unprivileged user can run it.
     let program = std::env::temp_dir().join(format!("landfall-unprivileged-{}", std::process::id()));
     std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
     let mut command = Command::new(&program);
@@ -224,18 +225,22 @@ fn without_privileges_sockets_and_programs_are_refused_with_advice() {
     let output = command.env(CHILD, "1").uid(65534).gid(65534).stdin(Stdio::null()).output();
     std::fs::remove_file(&program).unwrap();
     let output = output.unwrap();
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(said.contains("refused as it should be"), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    let reported = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(
+        reported.contains("refused as expected"),
+        "{reported}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
 }
 
 #[test]
-fn mode_that_was_asked_for_is_the_one_that_is_used() {
+fn the_requested_mode_is_used() {
     let Some(testbed) = testbed() else { return };
     let pair = Pair::new(&testbed, 1);
     let (_memory, umem) = memory();
     let mut socket = pair.xdp.enter(|| Socket::open(&umem, &pair.interface, 0, RINGS, Mode::Copy)).unwrap();
     assert!(!socket.is_zero_copy());
-    assert!(socket.prefer_busy_poll(50), "root may");
+    assert!(socket.prefer_busy_poll(50), "root may set it");
     socket.wake_receive().unwrap();
     assert!(socket.descriptor() > 2);
 }

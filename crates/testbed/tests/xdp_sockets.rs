@@ -1,4 +1,4 @@
-//! AF_XDP sockets over veth, with a kernel peer.
+//! Tests of AF_XDP sockets over veth, with a kernel peer.
 
 mod common;
 
@@ -56,7 +56,7 @@ fn packets_of_several_pieces_at_odd_offsets_arrive_as_one_datagram() {
         let mut packet = vec![Piece { addr: SEND_FROM, len: headers.len() as u32 }];
         let part = payload.len().div_ceil(pieces);
         for (n, part) in (1u64..).zip(payload.chunks(part)) {
-            // The last piece ends exactly with its chunk; the others begin anywhere.
+            // The last piece ends exactly at the end of its chunk; the others begin at odd offsets.
             let at = SEND_FROM + n * CHUNK;
             let addr = if n == pieces as u64 { at + CHUNK - part.len() as u64 } else { at + 13 * n };
             memory.write(addr, part);
@@ -137,14 +137,14 @@ fn tcp_connection_attempt_of_a_kernel_peer_arrives() {
     socket.fill(chunks(0, 8));
     let steering = pair.steer(&own(OWN_ADDRESS));
     steering.set_socket(0, &socket).unwrap();
-    pair.introduce(OWN_ADDRESS.into());
+    pair.add_neighbour(OWN_ADDRESS.into());
     let to = SocketAddr::from((OWN_ADDRESS, PORT));
     let refused = pair.peer.enter(|| TcpStream::connect_timeout(&to, Duration::from_millis(50)));
-    assert!(refused.is_err(), "nobody answers");
+    assert!(refused.is_err(), "no host answers");
     let packet = receive(&mut socket, 1)[0];
     let bytes = memory.read(packet.addr, packet.len);
     assert_eq!((bytes[23], bytes[47] & 0x3f), (6, 2), "a SYN: {bytes:x?}");
-    // Not partial: the pseudo-header, the header and the options sum up to nothing.
+    // The checksum is complete: pseudo-header, header and options sum up to zero.
     let mut summed = bytes[26..].to_vec();
     summed.extend([0, 6, 0, (bytes.len() - 34) as u8]);
     assert_eq!(checksum(&summed), [0, 0]);
@@ -193,7 +193,7 @@ fn two_queues_share_one_area() {
         assert!(packets.iter().all(|packet| chunks.contains(&(packet.addr / CHUNK))), "own fill rings");
         assert!(packets.iter().all(|p| &memory.read(p.addr, p.len)[42..55] == b"to one of two"));
     }
-    // The second socket sends, too.
+    // The second socket can send, too.
     let headers = udp_headers(
         (pair.interface.mac, pair.peer_interface.mac),
         (XDP_ADDRESS, PORT),
@@ -210,7 +210,7 @@ fn two_queues_share_one_area() {
 fn packet_received_on_one_interface_leaves_on_another_from_the_same_chunk() {
     let Some(testbed) = testbed() else { return };
     let (left, mut right) = (Pair::new(&testbed, 1), Pair::new(&testbed, 1));
-    // Both links end in one host, as a device between them would have it.
+    // Both links end in one host, as at a device between client and server.
     let options = landfall_testbed::LinkOptions::between("10.9.1.1/24", "10.9.1.2/24");
     let (here, there) = testbed.link(&left.xdp, &right.peer, &options).unwrap();
     right.xdp = left.xdp.clone();
@@ -238,7 +238,7 @@ fn packet_received_on_one_interface_leaves_on_another_from_the_same_chunk() {
     let mut got = [0; 16];
     assert_eq!((receiver.recv(&mut got).unwrap(), &got[..7]), (7, &b"through"[..]));
     assert_eq!(complete(&mut to, 1), [packet.addr]);
-    assert_eq!(from.fill([packet.addr].into_iter()), 1, "by any address in the chunk");
+    assert_eq!(from.fill([packet.addr].into_iter()), 1, "any address in the chunk names it");
 }
 
 #[test]
@@ -250,7 +250,7 @@ fn a_queue_is_free_as_soon_as_its_socket_is_dropped() {
         let first = pair.open(&umem, 0);
         let second = pair.open(&umem, 1);
         drop(first);
-        // The UMEM lives on in the second socket, and the first queue can be taken again through it.
+        // The second socket keeps the UMEM alive, so that the first queue can be opened again with it.
         let first = pair.open(&umem, 0);
         drop((second, first));
     }
@@ -321,7 +321,7 @@ fn stamps_lie_between_sending_and_receiving() {
 }
 
 #[test]
-fn packets_of_others_stay_with_the_kernel() {
+fn packets_to_other_ports_go_to_the_kernel() {
     let Some(testbed) = testbed() else { return };
     let pair = Pair::new(&testbed, 1);
     let (_memory, umem) = memory();
@@ -334,12 +334,12 @@ fn packets_of_others_stay_with_the_kernel() {
     let peer = peer_socket(&pair);
     peer.send_to(b"kernel's", (XDP_ADDRESS, PORT + 1)).unwrap();
     assert_eq!(kernel.recv(&mut [0; 16]).unwrap(), 8);
-    // A datagram in fragments: only its first has ports, so the kernel gets all of them.
+    // Of a datagram in fragments, only the first fragment has ports. The kernel therefore gets all fragments.
     let whole = pair.xdp.enter(|| UdpSocket::bind((XDP_ADDRESS, PORT))).unwrap();
     whole.set_read_timeout(Some(PATIENCE)).unwrap();
     peer.send_to(&[7; 4000], (XDP_ADDRESS, PORT)).unwrap();
     assert_eq!(whole.recv(&mut [0; 5000]).unwrap(), 4000);
-    // Without a socket on the queue the packets that were ours are the kernel's again.
+    // Without a socket on the queue, the kernel gets the steered packets again.
     drop(socket);
     peer.send_to(b"again", (XDP_ADDRESS, PORT)).unwrap();
     assert_eq!(whole.recv(&mut [0; 16]).unwrap(), 5);

@@ -1,4 +1,4 @@
-//! The steering program's life: attaching, pinning, and what happens when its process dies.
+//! Lifecycle of the steering program: attach, pin, detach, and what happens when its process is killed.
 
 mod common;
 
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 const PORT: u16 = 7007;
-/// Set for a child process of a test: the interface, and the pin's path or nothing.
+/// Environment variables for the child process of a test: the interface, and the path of the pin or nothing.
 const CHILD_INTERFACE: &str = "LANDFALL_TEST_INTERFACE";
 const CHILD_PIN: &str = "LANDFALL_TEST_PIN";
 
@@ -20,7 +20,7 @@ fn attach(host: &Host, interface: &Interface, pin: Option<&Path>) -> Result<Stee
 
 /// True if a datagram from the peer's kernel to the steered port reaches the kernel.
 fn reaches_kernel(pair: &Pair) -> bool {
-    /// Long beside how far two datagrams in flight at once are apart, if they come over two cores.
+    /// Much longer than the time between two datagrams in flight at once, even if two cores process them.
     const STRAGGLER: Duration = Duration::from_millis(100);
 
     let kernel = pair.xdp.enter(|| UdpSocket::bind((XDP_ADDRESS, 0))).unwrap();
@@ -29,20 +29,20 @@ fn reaches_kernel(pair: &Pair) -> bool {
     steered.set_read_timeout(Some(STRAGGLER)).unwrap();
     let peer = pair.peer.enter(|| UdpSocket::bind((PEER_ADDRESS, 0))).unwrap();
     peer.send_to(b"?", (XDP_ADDRESS, PORT)).unwrap();
-    // Sent after the first, it passes in any case.
+    // This datagram is sent after the first, and the kernel gets it in any case.
     peer.send_to(b"passes", kernel.local_addr().unwrap()).unwrap();
     assert_eq!(kernel.recv(&mut [0; 8]).unwrap(), 6);
     steered.recv(&mut [0; 8]).is_ok()
 }
 
-/// Another process that steers until it is killed.
-fn steerer(pair: &Pair, pin: Option<&Path>) -> Killed {
+/// Starts a child process that steers until it is killed.
+fn start_steering_child(pair: &Pair, pin: Option<&Path>) -> Killed {
     Killed::start(&pair.xdp, "child_that_steers_until_it_is_killed", |command| {
         command.env(CHILD_INTERFACE, &pair.interface.name).env(CHILD_PIN, pin.unwrap_or(Path::new("")));
     })
 }
 
-/// Does nothing as a test; as the child of one it steers, says so, and waits.
+/// As a test, it does nothing. As the child process of a test, it attaches a program, reports it, and waits.
 #[test]
 fn child_that_steers_until_it_is_killed() {
     let Ok(name) = std::env::var(CHILD_INTERFACE) else { return };
@@ -54,7 +54,7 @@ fn child_that_steers_until_it_is_killed() {
     let rules = ports(XDP_ADDRESS, &[PORT]);
     let steering = Steering::attach(&interface, &rules, 1, AttachMode::Auto, pin.as_deref()).unwrap();
     steering.set_socket(0, &socket).unwrap();
-    say_ready_and_wait();
+    report_ready_and_wait();
 }
 
 #[test]
@@ -77,11 +77,11 @@ fn dropped_steering_leaves_the_interface_as_it_was() {
 }
 
 #[test]
-fn traffic_is_the_kernels_again_when_the_process_is_killed() {
+fn the_kernel_gets_the_traffic_again_when_the_process_is_killed() {
     let Some(testbed) = testbed() else { return };
     let pair = Pair::new(&testbed, 1);
     for _ in 0..2 {
-        let child = steerer(&pair, None);
+        let child = start_steering_child(&pair, None);
         assert!(!reaches_kernel(&pair));
         child.kill();
         assert!(reaches_kernel(&pair));
@@ -93,7 +93,7 @@ fn pinned_steering_outlives_its_process_and_is_replaced_by_the_next() {
     let Some(testbed) = testbed() else { return };
     let Some(folder) = BpfFolder::new("outlives") else { return };
     let (pair, pin) = (Pair::new(&testbed, 1), folder.pin("steering"));
-    let child = steerer(&pair, Some(&pin));
+    let child = start_steering_child(&pair, Some(&pin));
     assert!(!reaches_kernel(&pair) && pin.exists());
     let refused = attach(&pair.xdp, &pair.interface, Some(&pin));
     assert!(matches!(refused, Err(XdpError::PinInUse { .. })), "{refused:?}");
@@ -102,7 +102,7 @@ fn pinned_steering_outlives_its_process_and_is_replaced_by_the_next() {
     let refused = attach(&pair.xdp, &pair.interface, None);
     assert!(matches!(refused, Err(XdpError::AlreadyAttached { .. })), "{refused:?}");
     // The next process takes over.
-    let child = steerer(&pair, Some(&pin));
+    let child = start_steering_child(&pair, Some(&pin));
     assert!(!reaches_kernel(&pair));
     child.kill();
     assert!(Steering::remove_pin(&pin).unwrap() && !pin.exists());
@@ -122,7 +122,7 @@ fn a_pin_outside_a_bpf_file_system_is_refused_with_advice_and_nothing_stays_atta
 }
 
 #[test]
-fn loopback_takes_the_program_in_the_generic_path_only() {
+fn loopback_accepts_the_program_in_the_generic_path_only() {
     let Some(testbed) = testbed() else { return };
     let host = testbed.host("alone").unwrap();
     let lo = host.enter(|| Interface::find("lo")).unwrap();

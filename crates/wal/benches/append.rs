@@ -1,6 +1,6 @@
-//! What logging costs: a durable append of 1 KiB by reference, against a copy into a fresh buffer that is flushed.
+//! Cost of logging: a durable append of 1 KiB by reference, compared with a copy into a fresh buffer that is flushed.
 //!
-//! `cargo bench -p landfall-wal --bench append`. Runs on a region in `/dev/shm` where there is one.
+//! `cargo bench -p landfall-wal --bench append`. The region is in `/dev/shm` if that directory exists.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use landfall_heap::{NewRegion, Source, Writer, create};
@@ -12,9 +12,9 @@ use std::sync::Arc;
 const REGION_BYTES: u64 = 512 << 20;
 const ENTRY_BYTES: u32 = 1024;
 const BATCH: u64 = 64;
-/// Entries after which the log is trimmed.
+/// Number of appends after which the log is trimmed.
 const KEEP: u64 = 50_000;
-/// Bytes between two entries as they land: a command's frame around them.
+/// Distance of two entries as they land, bytes: the entry and the framing of its command.
 const FRAMED: u64 = ENTRY_BYTES as u64 + 48;
 
 struct Store {
@@ -38,7 +38,7 @@ impl Store {
         Self { path, logs, writer, run: None, appends: 0 }
     }
 
-    /// Where the next entry lands: a transport's run, as the kernel or the NIC would fill it.
+    /// Returns the place where the next entry lands: a transport's landing run, as the kernel or the NIC fills it.
     fn land(&mut self) -> Extent {
         let heap = Arc::clone(self.logs.heap());
         if self.run.is_none_or(|(_, used)| used + FRAMED > RUN_SIZE) {
@@ -52,7 +52,7 @@ impl Store {
         extent
     }
 
-    /// The bytes stay where they landed, or are copied to where the log wants them.
+    /// Appends an entry by reference to where it landed, or by a copy.
     fn append(&mut self, by_reference: bool) {
         let extent = self.land();
         let heap = Arc::clone(self.logs.heap());
@@ -92,7 +92,7 @@ fn bench(c: &mut Criterion) {
         let mut store = Store::new(name);
         group.bench_function(name, |b| b.iter(|| store.append(by_reference)));
     }
-    // What a log of one's own does at least: a copy into a fresh place, flushed, fenced a batch.
+    // The least that an application's own log does: copy each entry to a fresh place, flush it, fence once a batch.
     let mut store = Store::new("bare");
     let (media, mut dirty, mut at, mut count) =
         (Arc::clone(store.logs.heap().media()), Dirty::new(), 0, 0u64);

@@ -1,4 +1,4 @@
-//! A journal as a library: durable entries in a file, a device or shared memory, without a server.
+//! The log service as a library: a journal in a file, a device or shared memory, without a server.
 //!
 //! `cargo run -p landfall-wal --example journal -- /dev/shm/journal.region`
 #![allow(clippy::print_stdout, reason = "it is a command-line example")]
@@ -25,19 +25,19 @@ fn main() -> Result<(), Box<dyn Error>> {
     let appended =
         logs.append(&mut writer, LOG, &[Source::Bytes(b"begun"), Source::Bytes(b"ended")], now_ns())?;
     append_where_it_landed(&logs, &mut writer)?;
-    // What was appended may be told once it is durable: settling commits it.
+    // `settle` commits the batch: an append may be reported only once it is durable.
     let done = writer.settle(appended)?;
     println!("offsets {} and {} are durable", done.first, done.first + 1);
 
     mirror(&logs, &mut writer)?;
-    // A journal of the last thousand entries.
+    // The journal keeps its last thousand entries.
     let kept = Settings { retain_entries: 1000, ..Settings::default() };
     let set = logs.set_settings(&mut writer, LOG, kept, now_ns())?;
     writer.settle(set)?;
     logs.retain(&mut writer, now_ns() / 1_000_000)?;
     writer.commit_now()?;
     logs.sweep(usize::MAX);
-    // So that the next start need not look at the data of the last batch.
+    // The next start then need not verify the data of the last batch.
     logs.heap().mark_slabs(1)?;
     Ok(())
 }
@@ -58,7 +58,7 @@ fn now_ns() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
 }
 
-/// As a transport would: bytes lie in a run that the heap has lent, and the log refers to them there.
+/// Appends as a transport does: bytes land in a run that the heap has lent, and the log refers to them there.
 fn append_where_it_landed(logs: &Logs, writer: &mut Writer) -> Result<(), Box<dyn Error>> {
     let heap = logs.heap();
     let run = heap.take_landing_run().ok_or("no run to land in")?;
@@ -72,7 +72,7 @@ fn append_where_it_landed(logs: &Logs, writer: &mut Writer) -> Result<(), Box<dy
     Ok(())
 }
 
-/// Reads what is new since the last run, and keeps how far it has come.
+/// Reads the entries that are new since the last start, and stores the position.
 fn mirror(logs: &Logs, writer: &mut Writer) -> Result<(), WalError> {
     let mut next = match logs.position(LOG, CONSUMER) {
         Ok(position) => writer.settle(position)?,

@@ -1,4 +1,4 @@
-//! Appending: a record each that refers to where the bytes are.
+//! Appending to a log: each entry becomes a record that refers to the place where its bytes are.
 
 use crate::error::WalError;
 use crate::format::{check_log_name, entry_key};
@@ -10,28 +10,28 @@ use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Offsets go up to here: what is above marks a log that has ended.
+/// Highest offset of an entry. Values above it mark a deleted log.
 const OFFSET_MAX: u64 = u64::MAX - 2;
 
 /// Entries that were appended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Appended {
-    /// Offset of the first; the others follow.
+    /// Offset of the first entry; the other entries follow it without a gap.
     pub first: u64,
-    /// How many.
+    /// Number of entries.
     pub count: usize,
 }
 
 impl Logs {
-    /// Appends entries that count together or not at all, in this order, one behind the other.
+    /// Appends entries in the given order, at consecutive offsets. They count together or not at all.
     ///
-    /// Bytes that have landed are referred to where they are. Entries that other writers have appended
-    /// before and not made durable are among what the result rests on: nothing is acknowledged before
-    /// everything in front of it is durable.
+    /// Bytes that have landed are not copied: the records refer to them. The result also depends on the entries that
+    /// other writers have appended before and that are not durable yet: an append is acknowledged only when every
+    /// entry in front of it is durable.
     ///
     /// # Errors
-    /// [`WalError::BadName`], [`WalError::BadCount`], [`WalError::Wait`], [`WalError::Damaged`]; full, too
-    /// large, closed. No entry is appended then.
+    /// [`WalError::BadName`], [`WalError::BadCount`], [`WalError::Wait`], [`WalError::Damaged`]; the heap's errors for
+    /// a full region, a value that is too large and a closed region. No entry is appended when it fails.
     pub fn append(
         &self,
         writer: &mut Writer,
@@ -46,7 +46,7 @@ impl Logs {
         loop {
             let log = self.find_or_create(writer, name, arrival_ns)?;
             match self.append_to(writer, &log, values, arrival_ns) {
-                // Deleted since it was found: the name is free.
+                // The log was deleted after it was found. Its name is free, so a new log is created.
                 Err(WalError::NoLog) => {}
                 done => return done,
             }
@@ -67,7 +67,7 @@ impl Logs {
             return Err(WalError::Exhausted { what: "offset" });
         }
         if state.head_is_due {
-            // Before the first entry that takes the offset of one that never was acknowledged.
+            // The head must name the cut before a new entry takes the offset of an unacknowledged one.
             let change = HeadChange::of(&state);
             self.write_head(writer, log, &mut state, change, arrival_ns)?;
         }

@@ -1,4 +1,7 @@
-//! Heads and positions: small records of which the newest counts, and what outlives the older ones.
+//! Bounds: heads of logs and positions of consumers. They are small records of which the newest version counts.
+//!
+//! [`Bounds`] counts the stale versions on the medium. It keeps the tombstone of a deleted bound until no older version
+//! is left that recovery could take for current.
 
 use crate::format::ENDED;
 use landfall_heap::{
@@ -6,7 +9,7 @@ use landfall_heap::{
 };
 use std::collections::BTreeMap;
 
-/// A bound to write.
+/// The fields of a bound that is to be written.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bound<'a> {
     pub(crate) space: u8,
@@ -18,7 +21,7 @@ pub(crate) struct Bound<'a> {
 }
 
 impl Bound<'_> {
-    /// Appends it. It may be written when the region is full, as deletes may.
+    /// Appends the bound. Like a delete, it may be written when the region is full.
     pub(crate) fn append(&self, writer: &mut Writer, arrival_ns: u64) -> Result<SlotId, HeapError> {
         writer.append(&Entry {
             kind: Kind::Bound,
@@ -34,83 +37,83 @@ impl Bound<'_> {
     }
 }
 
-/// The record that says that a log, or a position, is no more.
+/// The record that says that a log or a position has been deleted.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Tomb {
+pub(crate) struct Tombstone {
     pub(crate) slot: SlotId,
     /// The log's number.
     pub(crate) number: u32,
     pub(crate) space: u8,
 }
 
-/// What is on the medium of heads and positions beside the current ones.
+/// Heads and positions on the medium that are not current, and the tombstones.
 #[derive(Debug, Default)]
 pub(crate) struct Bounds {
-    /// Records that are not current, by hash of their key. While there are any, the key's tomb stays.
+    /// Number of stale records, by hash of their key. The tombstone of a key stays while the number is above 0.
     pub(crate) stale: StaleCounts,
-    pub(crate) tombs: BTreeMap<u64, Tomb>,
+    pub(crate) tombstones: BTreeMap<u64, Tombstone>,
 }
 
 impl Bounds {
-    /// A new bound takes the place of `old`, or of a tomb.
+    /// Notes that a new bound supersedes `old`, or a tombstone.
     pub(crate) fn supersede(&mut self, writer: &mut Writer, hash: u64, old: Option<SlotId>) {
-        let tomb = self.tombs.remove(&hash).map(|tomb| tomb.slot);
-        for slot in old.into_iter().chain(tomb) {
+        let tombstone = self.tombstones.remove(&hash).map(|tombstone| tombstone.slot);
+        for slot in old.into_iter().chain(tombstone) {
             self.stale.add(hash, &mut NoInlineCounts);
             writer.supersede(slot);
         }
     }
 
-    /// The bound that says that something is no more is current from now on.
-    pub(crate) fn bury(&mut self, hash: u64, slot: SlotId, number: u32, space: u8) {
-        self.tombs.insert(hash, Tomb { slot, number, space });
+    /// Makes the tombstone in `slot` the current record of its key.
+    pub(crate) fn add_tombstone(&mut self, hash: u64, slot: SlotId, number: u32, space: u8) {
+        self.tombstones.insert(hash, Tombstone { slot, number, space });
     }
 
-    /// A copy of a bound is about to be made.
+    /// Notes that a copy of a bound is about to be made.
     pub(crate) fn announce_copy(&mut self, hash: u64) {
         self.stale.announce(hash, &mut NoInlineCounts);
     }
 
-    /// An announced copy was made.
+    /// Notes that an announced copy was made.
     pub(crate) fn settle_copy(&mut self, hash: u64) {
         self.stale.settle(hash);
     }
 
-    /// An announced copy was not made.
+    /// Notes that an announced copy was not made.
     pub(crate) fn withdraw_copy(&mut self, heap: &Heap, hash: u64) {
         if self.stale.withdraw(hash, &mut NoInlineCounts) {
-            self.retire_tomb(heap, hash);
+            self.retire_tombstone(heap, hash);
         }
     }
 
-    /// One record fewer is on the medium; a tomb that nothing needs any more is dropped.
+    /// Notes that a stale record has left the medium. With the last one of a key, its tombstone is retired.
     pub(crate) fn drop_stale(&mut self, heap: &Heap, hash: u64) {
         if self.stale.remove(hash, &mut NoInlineCounts) {
-            self.retire_tomb(heap, hash);
+            self.retire_tombstone(heap, hash);
         }
     }
 
-    fn retire_tomb(&mut self, heap: &Heap, hash: u64) {
-        if self.tombs.get(&hash).is_some_and(|tomb| heap.retire_tombstone(tomb.slot)) {
-            self.tombs.remove(&hash);
-            // Its own record is on the medium still.
+    fn retire_tombstone(&mut self, heap: &Heap, hash: u64) {
+        if self.tombstones.get(&hash).is_some_and(|tombstone| heap.retire_tombstone(tombstone.slot)) {
+            self.tombstones.remove(&hash);
+            // The tombstone's own record is still on the medium.
             self.stale.add(hash, &mut NoInlineCounts);
         }
     }
 
-    /// Nothing of a deleted log's positions counts any more: without their log they say nothing.
-    pub(crate) fn end_positions(&mut self, writer: &mut Writer, number: u32) {
-        self.tombs.retain(|_, tomb| {
-            let ends = tomb.space == spaces::LOG_POSITION && tomb.number == number;
-            if ends {
-                writer.supersede(tomb.slot);
+    /// Retires the tombstones of a deleted log's positions: recovery ignores positions whose log is deleted.
+    pub(crate) fn retire_positions(&mut self, writer: &mut Writer, number: u32) {
+        self.tombstones.retain(|_, tombstone| {
+            let is_of_log = tombstone.space == spaces::LOG_POSITION && tombstone.number == number;
+            if is_of_log {
+                writer.supersede(tombstone.slot);
             }
-            !ends
+            !is_of_log
         });
     }
 }
 
-/// True for the mark of a bound that says that something is no more.
+/// True for the mark of a bound that deletes what it names.
 pub(crate) fn is_end(mark: u64) -> bool {
     mark == ENDED
 }

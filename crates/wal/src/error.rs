@@ -1,4 +1,4 @@
-//! What can go wrong with logs.
+//! Errors of the log service.
 
 use landfall_heap::{Damage, HeapError, Until};
 
@@ -6,51 +6,51 @@ use landfall_heap::{Damage, HeapError, Until};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WalError {
-    /// Environment or corruption, from below.
+    /// Environment or corruption, as the heap reports it.
     #[error(transparent)]
     Heap(HeapError),
-    /// Not an error of anyone: wait, then execute again. Nothing was changed.
+    /// Not a fault: the caller waits, then executes the call again. Nothing was changed.
     #[error("wait, then execute again")]
     Wait(Until),
-    /// Misuse: a name that no log or consumer can have.
+    /// Misuse: the name is not one that a log or a consumer can have.
     #[error("a {what} has 1 to {max} bytes of letters, digits, '.', '_', ':' and '-'")]
     BadName {
         /// `log name` or `consumer name`.
         what: &'static str,
-        /// Longest, bytes.
+        /// Longest name, bytes.
         max: usize,
     },
-    /// Misuse: there is no such log.
+    /// Misuse: there is no log of this name.
     #[error("no such log: append to it first")]
     NoLog,
-    /// Misuse: there is no such consumer.
+    /// Misuse: the consumer has no position in the log.
     #[error("no such consumer: commit a position first")]
     NoConsumer,
-    /// Misuse: an offset that the log does not hold.
+    /// Misuse: the log has no entry at this offset.
     #[error("offset {offset} is not in the log: it holds {first} to before {next}")]
     OutOfRange {
-        /// Asked for.
+        /// Offset that was asked for.
         offset: u64,
         /// First offset that the log holds.
         first: u64,
-        /// The offset of the entry that comes next.
+        /// Offset of the entry that comes next.
         next: u64,
     },
-    /// Misuse: an append without entries, or with more than a group holds.
+    /// Misuse: an append has no entries, or more than a group holds.
     #[error("an append has 1 to {max} entries, not {count}")]
     BadCount {
-        /// Entries given.
+        /// Entries that were given.
         count: usize,
-        /// Most.
+        /// Most entries that one append takes.
         max: usize,
     },
-    /// Environment: every log number or offset has been used.
+    /// Environment: every log number, or every offset of the log, has been used.
     #[error("no {what} is left: start a new region")]
     Exhausted {
         /// `log number` or `offset`.
         what: &'static str,
     },
-    /// Corrupt: the entry, or what bounds its log, fails its checks.
+    /// Corrupt: the entry, or the head of its log, fails its checks.
     #[error("this is damaged ({what}) and is not served; trim past the entry, or delete the log")]
     Damaged {
         /// Which check failed.

@@ -1,14 +1,14 @@
-//! What log records hold. Byte tables: `docs/format/wal.md`.
+//! Keys and values of log records, to and from bytes. Byte tables: `docs/format/wal.md`.
 
 use crate::error::WalError;
 use landfall_heap::Damage;
 
-/// Longest name of a log, bytes: it lies in its record.
+/// Longest name of a log, bytes. The name must fit into the log's record.
 pub const NAME_BYTES_MAX: usize = 48;
-/// Longest name of a consumer, bytes: it lies in its record, behind the number of its log.
+/// Longest name of a consumer, bytes. The name must fit into the position's record, behind the number of the log.
 pub const CONSUMER_BYTES_MAX: usize = 44;
 
-/// Mark of a bound that ends what it bounds.
+/// Mark of a bound that deletes the log or the position that it names.
 pub(crate) const ENDED: u64 = u64::MAX;
 
 /// Bytes of an entry's key.
@@ -42,10 +42,10 @@ pub(crate) fn parse_position_key(key: &[u8]) -> Option<(u32, &str)> {
     Some((u32::from_le_bytes(*number), std::str::from_utf8(consumer).ok()?))
 }
 
-/// Checks a name and takes it as text.
+/// Checks a name and returns it as text.
 pub(crate) fn check_name<'a>(what: &'static str, name: &'a [u8], max: usize) -> Result<&'a str, WalError> {
     let is_good = |byte: &u8| byte.is_ascii_alphanumeric() || b"._:-".contains(byte);
-    // A path's `.` and `..` would not reach the server.
+    // HTTP clients resolve `.` and `..` in a path, so that such a name would not reach the server.
     let is_path = name.iter().all(|byte| *byte == b'.');
     let text = std::str::from_utf8(name).ok();
     text.filter(|_| (1..=max).contains(&name.len()) && name.iter().all(is_good) && !is_path)
@@ -57,19 +57,20 @@ pub(crate) fn check_log_name(name: &[u8]) -> Result<&str, WalError> {
     check_name("log name", name, NAME_BYTES_MAX)
 }
 
-/// How long a log keeps its entries. 0 everywhere: until they are trimmed. A log keeps at least what these ask
-/// for; what is beyond them goes soon after.
+/// How long a log keeps its entries. With 0 in every field, it keeps them until they are trimmed.
+///
+/// A log keeps at least the entries within these limits. Entries beyond a limit are deleted soon after.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// Bytes of entries to keep.
+    /// Bytes of entries to keep; 0 for no limit.
     pub retain_bytes: u64,
-    /// Entries to keep.
+    /// Number of entries to keep; 0 for no limit.
     pub retain_entries: u64,
-    /// Age up to which entries are kept, milliseconds.
+    /// Age up to which entries are kept, milliseconds; 0 for no limit.
     pub retain_ms: u64,
 }
 
-/// Entries at or above an offset that are older than a version never were acknowledged: see
+/// The cut of a log: an entry at or above `offset` with a sequence number below `seq` was never acknowledged. See
 /// `docs/format/wal.md`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Cut {
@@ -77,16 +78,16 @@ pub(crate) struct Cut {
     pub(crate) seq: u64,
 }
 
-/// What a log's head says beside its first offset.
+/// The value of a log's head: all fields but the first offset, which is the mark of the record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Head {
     pub(crate) settings: Settings,
     pub(crate) cut: Cut,
 }
 
-/// Tags of a head's fields, in this order.
+/// Tags of a head's fields, in the order of [`Head::fields`].
 const TAGS: [u8; 5] = [1, 2, 3, 4, 5];
-/// Bytes of a field: its tag, its value.
+/// Bytes of a field: one for its tag, eight for its value.
 const FIELD_BYTES: usize = 9;
 
 impl Head {
@@ -95,7 +96,7 @@ impl Head {
         [retain_bytes, retain_entries, retain_ms, self.cut.offset, self.cut.seq]
     }
 
-    /// The value of a head: a field for each that is not 0.
+    /// Encodes the head. Fields with the value 0 are left out.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         for (tag, value) in TAGS.into_iter().zip(self.fields()).filter(|(_, value)| *value != 0) {
@@ -105,17 +106,17 @@ impl Head {
         bytes
     }
 
-    /// Reads a head's value, trusting none of it.
+    /// Decodes a head. The bytes are not trusted: unknown tags, tags out of order and remaining bytes are damage.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, Damage> {
         let mut fields = [0; TAGS.len()];
-        let (chunks, rest) = bytes.as_chunks::<FIELD_BYTES>();
+        let (chunks, remainder) = bytes.as_chunks::<FIELD_BYTES>();
         let mut last = 0;
         for [tag, value @ ..] in chunks {
             let place = TAGS.iter().position(|known| known == tag).filter(|_| *tag > last);
             fields[place.ok_or(Damage::RecordFields)?] = u64::from_le_bytes(*value);
             last = *tag;
         }
-        if !rest.is_empty() {
+        if !remainder.is_empty() {
             return Err(Damage::RecordFields);
         }
         let [retain_bytes, retain_entries, retain_ms, offset, seq] = fields;
@@ -131,7 +132,7 @@ mod tests {
         bytes.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// Byte for byte as in `docs/format/wal.md`: what earlier versions wrote must be read by later ones.
+    /// The bytes are those of `docs/format/wal.md`: later versions must read what earlier versions wrote.
     #[test]
     fn keys_and_heads_are_frozen() {
         assert_eq!(hex(&entry_key(7, 0x0102_0304)), "070000000403020100000000");
@@ -143,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_encoded_is_read_back_and_nothing_else() {
+    fn encoded_keys_and_heads_decode_and_malformed_ones_are_damage() {
         assert_eq!(parse_entry_key(&entry_key(3, u64::MAX - 1)), Some((3, u64::MAX - 1)));
         assert_eq!(parse_entry_key(b"short"), None);
         assert_eq!(parse_position_key(&position_key(9, "a")), Some((9, "a")));

@@ -1,13 +1,13 @@
 //! Named logs in a persistent packet heap.
 //!
 //! Read [`Logs`] first. An append logs a *reference* to bytes where they landed, not a copy of them (PASTE, HotNets
-//! 2016). The crate does no I/O, reads no clock and starts no thread: `now` is an argument, and what must become
-//! durable goes out through the caller's [`landfall_heap::Writer`].
+//! 2016). The crate does no I/O, reads no clock and starts no thread: the caller passes the time as an argument, and
+//! records become durable through the caller's [`landfall_heap::Writer`].
 //!
-//! Two rules hold on every path. Calls return [`landfall_heap::Gated`] results, which a reply opens and then waits for.
-//! Readers are shown durable entries only.
+//! Two rules hold on every path. A call returns a [`landfall_heap::Gated`] result: a reply opens it, and then waits for
+//! the tickets that it depends on. Readers get durable entries only.
 //!
-//! Records, and the argument why they survive any crash: `docs/format/wal.md`.
+//! `docs/format/wal.md` defines the records and argues why they survive any crash.
 
 #![forbid(unsafe_code)]
 

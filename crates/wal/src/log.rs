@@ -1,4 +1,4 @@
-//! One log: where its entries are, and who waits for more.
+//! The state of one log in DRAM: the slots of its entries, its settings, its consumers and its watchers.
 
 use crate::error::WalError;
 use crate::format::{Cut, Settings};
@@ -17,16 +17,16 @@ pub(crate) struct Log {
     /// Hash of its head's key.
     pub(crate) hash: u64,
     pub(crate) state: Mutex<State>,
-    /// Who waits for the log to grow: a bit each.
+    /// Watchers that wait for the log to grow, one bit each.
     pub(crate) watchers: AtomicU64,
 }
 
 /// The newest entry of one writer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ByWriter {
-    /// What makes it durable.
+    /// The entry is durable once this ticket is.
     pub(crate) last: Ticket,
-    /// The log is on the writer's list of those that its commits make grow.
+    /// The log is on the writer's list of logs that its commits make grow.
     pub(crate) is_listed: bool,
 }
 
@@ -42,20 +42,20 @@ pub(crate) struct State {
     /// Offset of the first entry.
     pub(crate) first: u64,
     pub(crate) slots: Slots,
-    /// Entries below are known durable, and so is everything before them.
+    /// All entries below this offset are known to be durable.
     pub(crate) durable: u64,
     /// Entries that cannot be read, by offset.
     pub(crate) unreadable: BTreeMap<u64, SlotId>,
     pub(crate) head: SlotIdOrNone,
-    /// The head on the medium does not say yet what `cut` says.
+    /// The head on the medium does not hold the value of `cut` yet.
     pub(crate) head_is_due: bool,
     pub(crate) settings: Settings,
     pub(crate) cut: Cut,
     pub(crate) positions: BTreeMap<Box<str>, Position>,
     pub(crate) by_writer: SmallVec<[ByWriter; 2]>,
-    /// Deleted: whoever still has it looks it up again.
+    /// The log has been deleted. A caller that still holds it must look up its name again.
     pub(crate) ended: bool,
-    /// Its head cannot be read.
+    /// Which check the head fails, if it cannot be read.
     pub(crate) damaged: Option<Damage>,
     pub(crate) unreadable_head: Option<SlotId>,
 }
@@ -87,7 +87,7 @@ impl State {
         self.slots.get(usize::try_from(offset.checked_sub(self.first)?).ok()?)
     }
 
-    /// The slot of an entry, or of the record that says that it is lost.
+    /// The slot of an entry, or of the record that says that the entry is lost.
     pub(crate) fn entry_slot(&self, offset: u64) -> Option<SlotId> {
         self.unreadable.get(&offset).copied().or_else(|| self.slot(offset))
     }
@@ -100,7 +100,7 @@ impl State {
         self.slots.set((offset - self.first) as usize, slot);
     }
 
-    /// Offset up to which entries may be shown: these, and all before them, are durable.
+    /// Offset up to which entries may be read: all entries below it are durable.
     pub(crate) fn durable(&mut self, heap: &Heap) -> u64 {
         self.durable = self.durable.max(self.first);
         while self.slot(self.durable).is_some_and(|slot| heap.pending(slot).is_none()) {
@@ -109,7 +109,7 @@ impl State {
         self.durable
     }
 
-    /// Fails where nothing may be served.
+    /// Fails if the log may not be served, because it is damaged or deleted.
     pub(crate) fn check(&self) -> Result<(), WalError> {
         match self.damaged {
             Some(what) => Err(WalError::Damaged { what }),
@@ -118,13 +118,13 @@ impl State {
         }
     }
 
-    /// What must be durable before the newest entry counts: the newest entries of every writer, and the head.
+    /// The tickets that the newest entry depends on: those of the newest entry of every writer, and of the head.
     pub(crate) fn pending(&self, heap: &Heap) -> Tickets {
         let newest = self.by_writer.iter().map(|by| by.last);
         newest.filter(|ticket| !heap.is_durable(*ticket)).chain(heap.pending(self.head.0)).collect()
     }
 
-    /// Notes a writer's newest entry, or its last word; true if the log is to be put on the writer's list.
+    /// Notes the ticket of a writer's newest entry, or of its delete. True if the log must be put on the writer's list.
     pub(crate) fn note_writer(&mut self, last: Ticket) -> bool {
         match self.by_writer.iter_mut().find(|by| by.last.writer() == last.writer()) {
             Some(by) => {

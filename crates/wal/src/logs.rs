@@ -1,4 +1,5 @@
-//! All logs of a region.
+//! All logs of a region: find, create, configure, delete and watch them. [`Logs`] is the crate's main type; appending,
+//! reading, trimming and positions are in files of their own.
 
 use crate::bounds::{Bound, Bounds};
 use crate::error::WalError;
@@ -10,49 +11,50 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-/// Writers that a region has at most.
+/// Most writers that a region has.
 const WRITERS: usize = 256;
-/// Log numbers go up to here.
+/// Highest number of a log.
 const NUMBER_MAX: u32 = u32::MAX - 1;
 
 /// Counts for `INFO` and `/metrics`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WalStats {
-    /// Logs.
+    /// Number of logs.
     pub logs: u64,
-    /// Entries, those included that are not durable yet.
+    /// Number of entries, including those that are not durable yet.
     pub entries: u64,
-    /// Bytes of these.
+    /// Bytes of all entries.
     pub bytes: u64,
     /// Entries appended since the region was opened.
     pub appended: u64,
-    /// Entries read since then.
+    /// Entries read since the region was opened.
     pub read: u64,
-    /// Entries trimmed since then, by retention, too.
+    /// Entries trimmed since the region was opened, including those that retention trimmed.
     pub trimmed: u64,
-    /// DRAM that says where entries are, bytes.
+    /// DRAM of the index from offsets to slots, bytes.
     pub index_bytes: u64,
 }
 
-/// One log, as a list shows it.
+/// Description of one log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogStats {
-    /// Its name.
+    /// Name of the log.
     pub name: String,
     /// Offset of the first entry.
     pub first: u64,
-    /// Offset behind the last entry that is durable.
+    /// Offset behind the last durable entry.
     pub next: u64,
-    /// Bytes of its entries, those included that are not durable yet.
+    /// Bytes of its entries, including those that are not durable yet.
     pub bytes: u64,
-    /// Consumers with a position.
+    /// Number of consumers that have a position.
     pub consumers: u64,
 }
 
-/// Entries that no log holds any more, and what makes that durable.
+/// Entries that were trimmed or deleted. Their records may be dropped once `cause` is durable.
 #[derive(Debug)]
-pub(crate) struct Doomed {
+pub(crate) struct Retired {
     pub(crate) slots: Vec<SlotId>,
+    /// Ticket of the trim or of the delete.
     pub(crate) cause: Ticket,
 }
 
@@ -63,10 +65,10 @@ pub(crate) struct Counters {
     pub(crate) trimmed: AtomicU64,
 }
 
-/// Logs by name over one heap. Shared by all workers; each writes through its own [`Writer`].
+/// Logs by name over one heap. All workers share it; each writes through its own [`Writer`].
 ///
-/// Offsets of a log count from 0 and are never given twice, whatever is trimmed and whenever the machine
-/// stops. A log comes to be with the first append to it.
+/// Offsets of a log count from 0. No offset is given twice, also after trims and crashes. The first append to a name
+/// creates its log.
 #[derive(Debug)]
 pub struct Logs {
     pub(crate) heap: Arc<Heap>,
@@ -74,15 +76,16 @@ pub struct Logs {
     pub(crate) numbers: RwLock<BTreeMap<u32, Arc<Log>>>,
     pub(crate) next_number: AtomicU32,
     pub(crate) bounds: Mutex<Bounds>,
-    pub(crate) doomed: Mutex<VecDeque<Doomed>>,
-    /// Logs that the next commits of each writer will make grow.
+    /// Entries that [`Self::sweep`] has to free, oldest first.
+    pub(crate) retired: Mutex<VecDeque<Retired>>,
+    /// For each writer, the logs that its next commits make grow.
     pub(crate) growing: Box<[Growing]>,
     pub(crate) counters: Counters,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Growing {
-    /// The list holds something.
+    /// The list is not empty.
     pub(crate) any: AtomicBool,
     pub(crate) logs: Mutex<Vec<Arc<Log>>>,
 }
@@ -95,13 +98,13 @@ impl Logs {
             numbers: RwLock::default(),
             next_number: AtomicU32::new(next_number),
             bounds: Mutex::default(),
-            doomed: Mutex::default(),
+            retired: Mutex::default(),
             growing: (0..WRITERS).map(|_| Growing::default()).collect(),
             counters: Counters::default(),
         }
     }
 
-    /// The heap below.
+    /// The heap that holds the logs.
     pub fn heap(&self) -> &Arc<Heap> {
         &self.heap
     }
@@ -120,7 +123,7 @@ impl Logs {
         self.numbers.write().insert(log.number, Arc::clone(log));
     }
 
-    /// The log of a name that has been checked, made if there is none.
+    /// The log of a name that has been checked. The log is created if there is none.
     pub(crate) fn find_or_create(
         &self,
         writer: &mut Writer,
@@ -135,7 +138,7 @@ impl Logs {
 
     fn create(&self, writer: &mut Writer, name: &str, arrival_ns: u64) -> Result<Arc<Log>, WalError> {
         self.heap.check_room()?;
-        // Outside of locks that readers need: it writes the superblock, once in a region's life.
+        // This writes the superblock, once in a region's life. No lock that readers need may be held meanwhile.
         self.heap.require_features(FEATURE_LOGS)?;
         let mut names = self.names.write();
         if let Some(log) = names.get(name) {
@@ -157,7 +160,7 @@ impl Logs {
         Ok(log)
     }
 
-    /// Writes a new head of a log, with what `state` is to be.
+    /// Writes a new head of a log with the fields of `next`, and takes its settings and its cut over into `state`.
     pub(crate) fn write_head(
         &self,
         writer: &mut Writer,
@@ -184,15 +187,15 @@ impl Logs {
         Ok(head)
     }
 
-    /// Puts a log on the list of those that this writer's commits make grow.
+    /// Puts a log on the list of logs that this writer's commits make grow.
     pub(crate) fn list(&self, writer: u8, log: &Arc<Log>) {
         let growing = &self.growing[usize::from(writer)];
         growing.logs.lock().push(Arc::clone(log));
         growing.any.store(true, Ordering::Release);
     }
 
-    /// A commit of this writer has completed: who waits for logs that it has made grow, a bit each. They
-    /// wait no more.
+    /// To be called after each commit of a writer. Returns the watchers of the logs that the commit may have made grow,
+    /// one bit each, and removes them: who wants to wait on calls [`Self::watch`] again.
     pub fn after_commit(&self, writer: u8) -> u64 {
         let growing = &self.growing[usize::from(writer)];
         if !growing.any.load(Ordering::Acquire) {
@@ -217,8 +220,8 @@ impl Logs {
         by.is_listed
     }
 
-    /// Asks to be told, by [`Self::after_commit`], when the log grows: `watcher` is a number below 64. True if
-    /// an entry at `from` may be read already.
+    /// Registers a watcher that [`Self::after_commit`] returns when the log grows. `watcher` is a number below 64. True
+    /// if an entry at `from` can be read already.
     ///
     /// # Errors
     /// [`WalError::NoLog`], [`WalError::BadName`], [`WalError::Damaged`].
@@ -230,10 +233,10 @@ impl Logs {
         Ok(state.durable(&self.heap) > from)
     }
 
-    /// How long a log keeps its entries.
+    /// Returns how long a log keeps its entries.
     ///
     /// # Errors
-    /// As [`Self::watch`].
+    /// The errors of [`Self::watch`].
     pub fn settings(&self, name: &[u8]) -> Result<Gated<Settings>, WalError> {
         let log = self.find(name)?;
         let state = log.state.lock();
@@ -244,7 +247,7 @@ impl Logs {
     /// Changes how long a log keeps its entries.
     ///
     /// # Errors
-    /// As [`Self::watch`]; [`WalError::Wait`], closed.
+    /// The errors of [`Self::watch`]; [`WalError::Wait`], and the heap's error for a closed region.
     pub fn set_settings(
         &self,
         writer: &mut Writer,
@@ -260,10 +263,10 @@ impl Logs {
         Ok(writer.gate(()))
     }
 
-    /// Ends a log; its name may be used anew, with offsets from 0. `None` if there is none.
+    /// Deletes a log. Its name may be used for a new log, whose offsets count from 0. `None` if there is no such log.
     ///
     /// # Errors
-    /// [`WalError::BadName`], [`WalError::Wait`], closed.
+    /// [`WalError::BadName`], [`WalError::Wait`], and the heap's error for a closed region.
     pub fn delete(
         &self,
         writer: &mut Writer,
@@ -279,13 +282,13 @@ impl Logs {
         state.ended = true;
         state.unreadable_head.take().into_iter().for_each(|slot| writer.supersede(slot));
         let all = state.slots.len();
-        self.doom(writer, &mut state, all);
+        self.retire_entries(writer, &mut state, all);
         let mut bounds = self.bounds.lock();
-        bounds.bury(log.hash, head, log.number, spaces::LOG);
+        bounds.add_tombstone(log.hash, head, log.number, spaces::LOG);
         for position in std::mem::take(&mut state.positions).into_values() {
             writer.supersede(position.slot);
         }
-        bounds.end_positions(writer, log.number);
+        bounds.retire_positions(writer, log.number);
         drop(bounds);
         if state.note_writer(writer.ticket()) {
             self.list(writer.id(), &log);
@@ -295,10 +298,10 @@ impl Logs {
         Ok(Some(writer.gate(())))
     }
 
-    /// One log.
+    /// Describes one log.
     ///
     /// # Errors
-    /// As [`Self::watch`].
+    /// The errors of [`Self::watch`].
     pub fn stats_of(&self, name: &[u8]) -> Result<Gated<LogStats>, WalError> {
         let log = self.find(name)?;
         let mut state = log.state.lock();
@@ -317,7 +320,7 @@ impl Logs {
         Gated::new(stats, self.heap.pending(state.head.0))
     }
 
-    /// Up to `count` logs in order of their names, those after `after` only.
+    /// Describes up to `count` logs in order of their names, from the first name behind `after` on.
     pub fn logs(&self, after: Option<&str>, count: usize) -> Vec<Gated<LogStats>> {
         let names = self.names.read();
         let from = after.map_or(std::ops::Bound::Unbounded, std::ops::Bound::Excluded);
@@ -344,7 +347,7 @@ impl Logs {
     }
 }
 
-/// What a new head says.
+/// The fields of a new head.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HeadChange {
     pub(crate) first: u64,
@@ -353,7 +356,7 @@ pub(crate) struct HeadChange {
 }
 
 impl HeadChange {
-    /// What the head says now.
+    /// The fields of the current head.
     pub(crate) fn of(state: &State) -> Self {
         Self { first: state.first, settings: state.settings, cut: state.cut }
     }

@@ -1,4 +1,4 @@
-//! Saying durably that entries are lost, so that what comes behind them stays.
+//! Offline repair: record durably that entries are lost, so that recovery keeps the entries behind them.
 
 use crate::error::WalError;
 use crate::format::entry_key;
@@ -8,12 +8,12 @@ use landfall_heap::{Entry, Kind, SlotId, Source, Writer, spaces};
 use std::sync::Arc;
 
 impl Logs {
-    /// Writes for every entry that cannot be read, and for those of `damaged` (log numbers and offsets), a record
-    /// that says so: once they are durable, the slots that cannot be read may be cleared. Says in words which.
-    /// For offline repair.
+    /// Writes a record "lost" for every entry that cannot be read, and for every entry of `damaged` (log number,
+    /// offset). Once these records are durable, the slots that cannot be read may be cleared. Returns one line of text
+    /// for each lost entry. For offline repair.
     ///
     /// # Errors
-    /// Full, closed.
+    /// The heap's errors for a full and for a closed region.
     pub fn mark_lost(&self, writer: &mut Writer, damaged: &[(u32, u64)]) -> Result<Vec<String>, WalError> {
         let logs: Vec<Arc<Log>> = self.names.read().values().cloned().collect();
         let mut done = Vec::new();
@@ -66,7 +66,7 @@ impl Logs {
         Ok(())
     }
 
-    /// Number and offset of an entry, from the key of its record.
+    /// Log number and offset of an entry, from the key of its record. `None` for a record that is not an entry.
     pub fn entry_of(space: u8, key: &[u8]) -> Option<(u32, u64)> {
         (space == spaces::LOG).then(|| crate::format::parse_entry_key(key)).flatten()
     }

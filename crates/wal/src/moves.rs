@@ -1,4 +1,4 @@
-//! Logs as the owner of records that the compactor moves.
+//! The compactor's view of logs: [`Logs`] is the [`Owner`] of their records and follows them when they move.
 
 use crate::bounds::is_end;
 use crate::format::{parse_entry_key, parse_position_key};
@@ -12,8 +12,8 @@ enum What {
     Entry(Arc<Log>, u64),
     Head(Arc<Log>),
     Position(Arc<Log>, Box<str>),
-    /// The end of a log or of a position.
-    Tomb,
+    /// The tombstone of a log or of a position.
+    Tombstone,
 }
 
 impl Logs {
@@ -24,7 +24,7 @@ impl Logs {
             return Some(What::Entry(log()?, view.mark()));
         }
         if is_end(view.mark()) {
-            return Some(What::Tomb);
+            return Some(What::Tombstone);
         }
         match view.space() {
             spaces::LOG => Some(What::Head(log()?)),
@@ -38,15 +38,16 @@ impl Logs {
     }
 }
 
-/// The slot that a log holds of what a record is, to be changed.
-fn current(state: &mut State, what: &What, then: impl FnOnce(SlotId) -> Option<SlotId>) -> bool {
+/// Replaces the slot that a log holds for `what` by the result of `replace`, which gets the current slot. False if
+/// there is none, or `replace` returns `None`.
+fn replace_slot(state: &mut State, what: &What, replace: impl FnOnce(SlotId) -> Option<SlotId>) -> bool {
     let slot = match what {
         What::Entry(_, offset) => state.entry_slot(*offset),
         What::Head(_) => Some(state.head.0),
         What::Position(_, consumer) => state.positions.get(consumer).map(|known| known.slot),
-        What::Tomb => None,
+        What::Tombstone => None,
     };
-    let Some(new) = slot.and_then(then) else { return false };
+    let Some(new) = slot.and_then(replace) else { return false };
     match what {
         What::Entry(_, offset) => state.set_slot(*offset, new),
         What::Head(_) => state.head = SlotIdOrNone(new),
@@ -55,7 +56,7 @@ fn current(state: &mut State, what: &What, then: impl FnOnce(SlotId) -> Option<S
                 known.slot = new;
             }
         }
-        What::Tomb => {}
+        What::Tombstone => {}
     }
     true
 }
@@ -65,7 +66,7 @@ impl Owner for Logs {
         let Some(what) = self.what(slot) else { return false };
         let mut begin = |is_it: bool| {
             is_it.then(|| {
-                // The copy counts as stale until it takes over: a tomb written meanwhile must outlive it.
+                // The copy counts as stale until it takes over: a tombstone written meanwhile must outlive the copy.
                 if !matches!(what, What::Entry(..)) {
                     self.bounds.lock().announce_copy(name.hash);
                 }
@@ -75,11 +76,12 @@ impl Owner for Logs {
         };
         match &what {
             What::Entry(log, _) | What::Head(log) | What::Position(log, _) => {
-                current(&mut log.state.lock(), &what, |known| begin(known == slot))
+                replace_slot(&mut log.state.lock(), &what, |known| begin(known == slot))
             }
-            What::Tomb => {
+            What::Tombstone => {
                 let mut bounds = self.bounds.lock();
-                let is_it = bounds.tombs.get(&name.hash).is_some_and(|tomb| tomb.slot == slot);
+                let known = bounds.tombstones.get(&name.hash);
+                let is_it = known.is_some_and(|tombstone| tombstone.slot == slot);
                 if is_it {
                     bounds.announce_copy(name.hash);
                     hold();
@@ -90,17 +92,17 @@ impl Owner for Logs {
     }
 
     fn end_move(&self, name: Named, old: SlotId, new: SlotId) -> bool {
-        // Nothing was announced for an entry.
+        // No copy was announced for an entry; the call changes nothing then.
         self.bounds.lock().settle_copy(name.hash);
         let Some(what) = self.what(new) else { return false };
         match &what {
             What::Entry(log, _) | What::Head(log) | What::Position(log, _) => {
-                current(&mut log.state.lock(), &what, |known| (known == old).then_some(new))
+                replace_slot(&mut log.state.lock(), &what, |known| (known == old).then_some(new))
             }
-            What::Tomb => {
+            What::Tombstone => {
                 let mut bounds = self.bounds.lock();
-                let tomb = bounds.tombs.get_mut(&name.hash).filter(|tomb| tomb.slot == old);
-                tomb.map(|tomb| tomb.slot = new).is_some()
+                let known = bounds.tombstones.get_mut(&name.hash).filter(|tombstone| tombstone.slot == old);
+                known.map(|tombstone| tombstone.slot = new).is_some()
             }
         }
     }
@@ -115,7 +117,7 @@ impl Owner for Logs {
     }
 }
 
-/// True if key and fields of an entry say the same.
+/// True if the key of an entry's record agrees with the number and the offset in its fields.
 pub(crate) fn agrees(key: &[u8], number: u32, offset: u64) -> bool {
     parse_entry_key(key) == Some((number, offset))
 }

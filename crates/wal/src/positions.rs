@@ -1,4 +1,4 @@
-//! Positions of consumers: how far each has come in a log, kept durably.
+//! Positions of consumers: how far each consumer has read a log, stored durably.
 
 use crate::bounds::Bound;
 use crate::error::WalError;
@@ -8,11 +8,11 @@ use crate::logs::Logs;
 use landfall_heap::{Gated, SlotId, Tickets, Writer, spaces};
 
 impl Logs {
-    /// Keeps how far a consumer has come: `offset` is the entry that it reads next.
+    /// Stores how far a consumer has read: `offset` is that of the entry that the consumer reads next.
     ///
     /// # Errors
     /// [`WalError::OutOfRange`] beyond the last durable entry; [`WalError::NoLog`], [`WalError::BadName`],
-    /// [`WalError::Damaged`], [`WalError::Wait`], closed.
+    /// [`WalError::Damaged`], [`WalError::Wait`], and the heap's error for a closed region.
     pub fn commit_position(
         &self,
         writer: &mut Writer,
@@ -61,12 +61,12 @@ impl Logs {
         let mut bounds = self.bounds.lock();
         bounds.supersede(writer, hash, old);
         if mark == ENDED {
-            bounds.bury(hash, slot, number, space);
+            bounds.add_tombstone(hash, slot, number, space);
         }
         Ok(slot)
     }
 
-    /// How far a consumer has come.
+    /// Returns how far a consumer has read: the offset of the entry that it reads next.
     ///
     /// # Errors
     /// [`WalError::NoConsumer`], [`WalError::NoLog`], [`WalError::BadName`], [`WalError::Damaged`].
@@ -78,7 +78,7 @@ impl Logs {
         Ok(Gated::new(position.offset, self.heap.pending(position.slot)))
     }
 
-    /// Every consumer of a log with its position.
+    /// Returns every consumer of a log with its position.
     ///
     /// # Errors
     /// [`WalError::NoLog`], [`WalError::BadName`], [`WalError::Damaged`].
@@ -91,10 +91,10 @@ impl Logs {
         Ok(Gated::new(known, pending.collect::<Tickets>()))
     }
 
-    /// Forgets a consumer; `None` if there was none.
+    /// Deletes the position of a consumer; `None` if it has none.
     ///
     /// # Errors
-    /// As [`Self::commit_position`].
+    /// The errors of [`Self::commit_position`], except [`WalError::OutOfRange`].
     pub fn delete_position(
         &self,
         writer: &mut Writer,

@@ -1,4 +1,4 @@
-//! Reading: durable entries, checked, where they lie.
+//! Reading durable entries in place: each is checked against its checksum and is not copied.
 
 use crate::error::WalError;
 use crate::log::State;
@@ -6,24 +6,24 @@ use crate::logs::Logs;
 use landfall_heap::{Damage, Gated, Item, SlotId, Ticket};
 use std::sync::atomic::Ordering;
 
-/// Entries that one call reads at most: the log's lock is held meanwhile.
+/// Most entries that one call reads. The limit bounds how long the call holds the log's lock.
 const PAGE_ENTRIES_MAX: usize = 1024;
 
-/// How much a read returns at most.
+/// How much one read returns at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadLimit {
-    /// Entries.
+    /// Most entries.
     pub entries: usize,
-    /// Bytes of entries, but always one entry.
+    /// Most bytes of entries. A first entry that is larger is returned alone.
     pub bytes: u64,
 }
 
 /// Consecutive entries.
 #[derive(Debug)]
 pub struct Page<'h> {
-    /// Each with its offset; one that fails its checksum is not shown.
+    /// Each entry with its offset. For an entry that fails its checksum, the error stands in its place.
     pub entries: Vec<(u64, Result<Item<'h>, WalError>)>,
-    /// Where to go on.
+    /// Offset at which the next read continues.
     pub next: u64,
     /// Offset of the log's first entry.
     pub first: u64,
@@ -32,8 +32,8 @@ pub struct Page<'h> {
 }
 
 impl Logs {
-    /// Reads durable entries from `from` on. Right behind the last one there are none. Where the log begins may rest on a
-    /// trim that is not durable yet.
+    /// Reads durable entries from `from` on. Right behind the last entry, the page is empty. The result depends on the
+    /// ticket of the log's head, because the first offset may come from a trim that is not durable yet.
     ///
     /// # Errors
     /// [`WalError::NoLog`], [`WalError::OutOfRange`], [`WalError::BadName`], [`WalError::Damaged`].
@@ -43,7 +43,8 @@ impl Logs {
         Ok(Gated::new(page, pending))
     }
 
-    /// The same, not counted, with what it rests on.
+    /// Reads a page of durable entries, with the ticket of the head if the head is not durable yet. The entries are not
+    /// counted as read.
     pub(crate) fn page(
         &self,
         name: &[u8],
@@ -80,7 +81,7 @@ impl Logs {
     /// Reads one durable entry.
     ///
     /// # Errors
-    /// As [`Self::read`].
+    /// The errors of [`Self::read`].
     pub fn get(&self, name: &[u8], offset: u64) -> Result<Gated<Item<'_>>, WalError> {
         let (page, pending) = self.page(name, offset, ReadLimit { entries: 1, bytes: 0 })?;
         self.counters.read.fetch_add(page.entries.len() as u64, Ordering::Relaxed);
@@ -90,7 +91,7 @@ impl Logs {
         }
     }
 
-    /// Holds an entry under the lock of its log.
+    /// Takes a reference to the frames of an entry. The caller holds the lock of the entry's log.
     fn hold(&self, state: &State, offset: u64) -> Result<Item<'_>, WalError> {
         let slot = state.slot(offset).filter(|slot| *slot != SlotId::NONE);
         let slot = slot.ok_or(WalError::Damaged { what: Damage::RecordChecksum })?;
@@ -99,7 +100,7 @@ impl Logs {
     }
 }
 
-/// Turns an entry whose bytes fail their checksum into an error.
+/// Replaces an entry whose bytes fail their checksum by an error.
 fn check(item: &mut Result<Item<'_>, WalError>) -> Result<(), WalError> {
     if let Ok(held) = item
         && !held.verify()?

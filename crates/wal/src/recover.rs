@@ -1,11 +1,11 @@
-//! Opening: the heap's records become logs again.
+//! Recovery: rebuild the logs from the records of the heap.
 //!
-//! [`LogRecovery`] is a [`Tenant`] of a [`Region`]; [`LogRecovery::open`] follows it. [`LogRecovery::run`] opens a region that
-//! holds logs alone.
+//! [`LogRecovery`] is a [`Tenant`] of a [`Region`]. Once the region is open, [`LogRecovery::open`] returns the logs.
+//! [`LogRecovery::run`] opens a region that holds nothing but logs.
 
 mod settle;
 
-use crate::bounds::{Bounds, Tomb, is_end};
+use crate::bounds::{Bounds, Tombstone, is_end};
 use crate::error::WalError;
 use crate::format::{parse_entry_key, parse_position_key};
 use crate::log::{Log, SlotIdOrNone, State};
@@ -23,25 +23,26 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Lists that entries are gathered in; a slab's all go to one.
+/// Number of lists in which recovery gathers entries, so that threads share no lock. The entries of one slab all go to
+/// one list.
 const STRIPES: usize = 32;
-/// Records named to the visitor at once.
+/// Current records that one step of [`LogRecovery::current_some`] names.
 const VISITED_AT_ONCE: usize = 4096;
-/// Writer of heads for logs that have lost theirs; workers count from 0.
+/// Number of the writer that replaces lost heads. It is not the number of a worker: these count from 0.
 const RECOVERY_ID: u8 = 252;
 
 /// What recovery of logs found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recovered {
-    /// Logs.
+    /// Number of logs.
     pub logs: u64,
-    /// Entries.
+    /// Number of entries.
     pub entries: u64,
-    /// Entries that never were acknowledged: something before them is missing.
+    /// Entries that were never acknowledged, because an entry before them is missing.
     pub unacknowledged: u64,
     /// Entries that cannot be read.
     pub damaged: u64,
-    /// Notes for people.
+    /// Notes for the operator.
     pub notes: Vec<String>,
 }
 
@@ -53,11 +54,11 @@ struct EntryFound {
     offset: u64,
     seq: u64,
     slot: SlotId,
-    /// It says that the entry is lost.
+    /// The record says that the entry is lost.
     lost: bool,
 }
 
-/// The newest record of a head or position so far.
+/// The newest record of a head or position that has been found so far.
 #[derive(Clone, Debug)]
 struct BoundFound {
     slot: SlotId,
@@ -73,7 +74,7 @@ struct BoundFound {
 struct BoundsFound {
     newest: BTreeMap<u64, BoundFound>,
     stale: StaleCounts,
-    /// First offset of each log, by its number.
+    /// First offset of each log, by number of the log.
     firsts: BTreeMap<u32, u64>,
     number_max: u32,
 }
@@ -98,7 +99,7 @@ impl BoundsFound {
     }
 }
 
-/// Logs being opened.
+/// Recovery of the logs of one region.
 #[derive(Debug)]
 pub struct LogRecovery {
     bounds: Mutex<BoundsFound>,
@@ -196,7 +197,7 @@ impl Tenant for LogRecovery {
             settled.current.iter().skip(from).take(VISITED_AT_ONCE).copied().collect()
         };
         for slot in &some {
-            // What it refers to may be damaged: it stays, and is answered with an error when it is read.
+            // A record whose value is damaged is kept: a read of it returns an error.
             keeper.keep(*slot, &mut |_| Ok(true))?;
         }
         Ok(!some.is_empty())
@@ -221,20 +222,20 @@ impl Tenant for LogRecovery {
 }
 
 impl LogRecovery {
-    /// Ends recovery: the logs, once the heap is open.
+    /// Ends recovery and returns the logs. To be called once the heap is open.
     ///
     /// # Errors
-    /// The medium's.
+    /// The errors of the medium.
     pub fn open(&self, heap: &Arc<Heap>) -> Result<(Logs, Recovered), WalError> {
         let settled = std::mem::take(&mut *self.settled.lock());
         let logs = Logs::new(Arc::clone(heap), settled.number_max.saturating_add(1));
-        *logs.bounds.lock() = Bounds { stale: settled.stale, tombs: settled.tombs };
+        *logs.bounds.lock() = Bounds { stale: settled.stale, tombstones: settled.tombstones };
         let mut lost = Vec::new();
         for found in settled.logs {
             let unreadable = found.unreadable.values().chain(&found.unreadable_head);
             unreadable.for_each(|slot| heap.adopt_damaged(*slot));
             let needs_head = found.head == SlotId::NONE && found.damaged.is_none();
-            let log = Arc::new(revive(heap, found));
+            let log = Arc::new(restore_log(heap, found));
             logs.add(&log);
             if needs_head {
                 lost.push(log);
@@ -247,7 +248,7 @@ impl LogRecovery {
     /// Opens a region that holds logs and nothing else.
     ///
     /// # Errors
-    /// All the ways in which the region cannot be opened; [`HeapError::Foreign`] if something else is in it.
+    /// The errors of [`Region::run`]; [`HeapError::Foreign`] if the region holds records of another owner.
     pub fn run(media: Arc<dyn Media>) -> Result<(Logs, Recovered), WalError> {
         let recovery = Arc::new(Self::default());
         let (heap, _) = Region::run(media, vec![Arc::clone(&recovery) as Arc<dyn Tenant>])?;
@@ -255,8 +256,8 @@ impl LogRecovery {
     }
 }
 
-/// A log as it goes on.
-fn revive(heap: &Heap, found: LogFound) -> Log {
+/// Builds the log that takes appends and reads from what recovery found of it.
+fn restore_log(heap: &Heap, found: LogFound) -> Log {
     let mut slots = Slots::default();
     found.slots.iter().for_each(|(slot, len)| slots.push(*slot, u64::from(*len)));
     let mut cut = found.cut;
@@ -280,7 +281,7 @@ fn revive(heap: &Heap, found: LogFound) -> Log {
     Log::new(found.number, &found.name, hash, state)
 }
 
-/// Writes heads for logs that have lost theirs. Where there is no room for them, the next append does it.
+/// Writes heads for logs whose head is lost. If the region is full, the next append to the log writes its head.
 fn write_heads(logs: &Logs, lost: &[Arc<Log>]) -> Result<(), WalError> {
     if lost.is_empty() {
         return Ok(());
@@ -299,8 +300,8 @@ fn write_heads(logs: &Logs, lost: &[Arc<Log>]) -> Result<(), WalError> {
     Ok(writer.commit_now()?)
 }
 
-/// The tomb that a bound is, if something older is on the medium.
-fn tomb(found: &BoundFound, has_stale: bool) -> Option<Tomb> {
+/// The tombstone that a bound is. `None` if it is no tombstone, or no stale record is left that needs it.
+fn tombstone(found: &BoundFound, has_stale: bool) -> Option<Tombstone> {
     let is_needed = is_end(found.mark) && has_stale;
-    is_needed.then_some(Tomb { slot: found.slot, number: found.number, space: found.space })
+    is_needed.then_some(Tombstone { slot: found.slot, number: found.number, space: found.space })
 }

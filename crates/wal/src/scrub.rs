@@ -1,4 +1,4 @@
-//! Scrubbing: checking every entry against its checksum, within a budget.
+//! Scrubbing: check every entry against its checksum, step by step, with a limit for each step.
 
 use crate::error::WalError;
 use crate::logs::Logs;
@@ -6,10 +6,10 @@ use crate::read::ReadLimit;
 use landfall_heap::Damage;
 use std::ops::Bound;
 
-/// Bytes that one step checks at most, but always one entry.
+/// Most bytes that one step checks. A first entry that is larger is checked alone.
 const STEP_BYTES: u64 = 1 << 20;
 
-/// Where a scrub of logs stands.
+/// How far a scrub of logs has come.
 #[derive(Clone, Debug, Default)]
 pub struct LogScrub {
     log: Option<String>,
@@ -19,18 +19,18 @@ pub struct LogScrub {
 /// What a step has checked.
 #[derive(Clone, Debug, Default)]
 pub struct LogScrubbed {
-    /// Entries.
+    /// Entries that were checked.
     pub entries: u64,
-    /// Bytes of these.
+    /// Bytes of the entries that were read without an error.
     pub bytes: u64,
-    /// Log, offset and failed check of what is damaged.
+    /// Log, offset and failed check of each damaged entry.
     pub findings: Vec<(String, u64, Damage)>,
-    /// Every log has been checked; the scrub starts over.
+    /// Every log has been checked; the next step starts with the first log again.
     pub wrapped: bool,
 }
 
 impl Logs {
-    /// Checks some entries.
+    /// Checks the next entries, `entries_max` at most.
     pub fn scrub(&self, at: &mut LogScrub, entries_max: usize) -> LogScrubbed {
         let mut done = LogScrubbed::default();
         let name = match at.log.take().or_else(|| self.next_log(None)) {
@@ -55,11 +55,11 @@ impl Logs {
         self.names.read().range::<str, _>((from, Bound::Unbounded)).next().map(|(name, _)| name.to_string())
     }
 
-    /// True at the end of the log.
+    /// Checks the next entries of one log. True if the end of the log has been reached.
     fn scrub_log(&self, name: &str, at: &mut LogScrub, entries: usize, done: &mut LogScrubbed) -> bool {
         let limit = ReadLimit { entries, bytes: STEP_BYTES };
         let page = match self.page(name.as_bytes(), at.offset, limit) {
-            // What was in between is trimmed.
+            // The entries in between were trimmed.
             Err(WalError::OutOfRange { first, .. }) if first > at.offset => {
                 at.offset = first;
                 return false;

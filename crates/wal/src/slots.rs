@@ -1,4 +1,5 @@
-//! Where a log's entries are: four bytes each, in chunks, so that an append moves nothing.
+//! The slots of a log's entries: a queue of four bytes for each entry. It consists of chunks, so that an append never
+//! moves the slots before it.
 
 use landfall_heap::SlotId;
 use std::collections::VecDeque;
@@ -9,20 +10,21 @@ const CHUNK: usize = 4096;
 #[derive(Debug)]
 struct Chunk {
     slots: Vec<SlotId>,
-    /// Bytes of every entry before the chunk, since the queue began.
+    /// Bytes of all entries before the chunk, since the queue was created.
     start_bytes: u64,
 }
 
 /// Slots of consecutive offsets; [`SlotId::NONE`] for an entry that cannot be read.
 #[derive(Debug, Default)]
 pub(crate) struct Slots {
-    /// All full but the first, which may have lost its start, and the last.
+    /// Every chunk but the last is full. The first `skipped` slots of the first chunk have been taken out.
     chunks: VecDeque<Chunk>,
-    /// Entries that the first chunk has lost.
+    /// Slots at the start of the first chunk that have been taken out.
     skipped: usize,
     len: usize,
-    /// Bytes of every entry before the first, and of all of them, since the queue began.
+    /// Bytes of all entries before the first one, since the queue was created.
     first_bytes: u64,
+    /// Bytes of all entries that were pushed, since the queue was created.
     end_bytes: u64,
 }
 
@@ -62,7 +64,7 @@ impl Slots {
         }
     }
 
-    /// Takes the first `count` out. `bytes_of` is asked about the entries of one chunk at most.
+    /// Removes the first `count` slots and returns them. `bytes_of` is called for entries of one chunk at most.
     pub(crate) fn take_front(&mut self, count: usize, bytes_of: impl Fn(SlotId) -> u64) -> Vec<SlotId> {
         let count = count.min(self.len);
         self.first_bytes = self.bytes_before(count, bytes_of);
@@ -72,7 +74,7 @@ impl Slots {
             let until = front.slots.len().min(self.skipped + count - taken.len());
             taken.extend_from_slice(&front.slots[self.skipped..until]);
             self.skipped = until;
-            // A chunk that is not full yet is still pushed to.
+            // Only a full chunk is removed: the next pushes still go to one that is not full.
             if self.skipped == CHUNK {
                 self.chunks.pop_front();
                 self.skipped = 0;
@@ -82,7 +84,7 @@ impl Slots {
         taken
     }
 
-    /// Bytes of every entry before the one at `index`, since the queue began.
+    /// Bytes of all entries before the one at `index`, since the queue was created.
     fn bytes_before(&self, index: usize, bytes_of: impl Fn(SlotId) -> u64) -> u64 {
         let Some((chunk, at)) = self.place(index) else { return self.end_bytes };
         let chunk = &self.chunks[chunk];
@@ -94,7 +96,7 @@ impl Slots {
         self.chunks.iter().flat_map(|chunk| &chunk.slots).skip(self.skipped).copied()
     }
 
-    /// Bytes of DRAM.
+    /// DRAM of the chunks, bytes.
     pub(crate) fn memory_bytes(&self) -> u64 {
         self.chunks.iter().map(|chunk| chunk.slots.capacity() as u64 * 4 + 32).sum()
     }
@@ -105,7 +107,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Entries have as many bytes as their slots say.
+    /// The length of an entry in this test, derived from its slot.
     fn bytes_of(slot: SlotId) -> u64 {
         u64::from(slot.0 % 7)
     }
@@ -139,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn taking_many_asks_about_one_chunk_at_most() {
+    fn taking_many_slots_asks_for_the_bytes_of_one_chunk_at_most() {
         let mut slots = Slots::default();
         (1..50_000).for_each(|slot| slots.push(SlotId(slot), 1));
         let asked = std::cell::Cell::new(0);

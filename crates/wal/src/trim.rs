@@ -1,22 +1,22 @@
-//! Giving entries up: by hand, and by what a log is set to keep.
+//! Trimming: retire entries on request or by the retention settings of a log, and free them once that is durable.
 
 use crate::error::WalError;
 use crate::log::{Log, State};
-use crate::logs::{Doomed, HeadChange, Logs};
+use crate::logs::{HeadChange, Logs, Retired};
 use landfall_heap::{Gated, SlotId, Writer};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Entries that one step of retention looks at, in one log.
+/// Most entries of one log that one step of retention examines.
 const STEP_ENTRIES: u64 = 4096;
 
 impl Logs {
-    /// Gives up every entry below `before`; the log's first offset then. They are not shown from now on. [`Self::sweep`]
-    /// frees what they refer to once that is durable.
+    /// Trims every entry below `before` and returns the new first offset of the log. Reads do not return these entries
+    /// from now on. [`Self::sweep`] frees the bytes that they refer to once the trim is durable.
     ///
     /// # Errors
-    /// [`WalError::OutOfRange`] if `before` is beyond the last entry; [`WalError::NoLog`],
-    /// [`WalError::BadName`], [`WalError::Damaged`], [`WalError::Wait`], closed.
+    /// [`WalError::OutOfRange`] if `before` is beyond the last entry; [`WalError::NoLog`], [`WalError::BadName`],
+    /// [`WalError::Damaged`], [`WalError::Wait`], and the heap's error for a closed region.
     pub fn trim(
         &self,
         writer: &mut Writer,
@@ -49,13 +49,14 @@ impl Logs {
         let count = (before - state.first) as usize;
         let change = HeadChange { first: before, ..HeadChange::of(state) };
         self.write_head(writer, log, state, change, arrival_ns)?;
-        self.doom(writer, state, count);
+        self.retire_entries(writer, state, count);
         state.first = before;
         Ok(())
     }
 
-    /// Takes the first `count` entries out of a log, to be let go once what the writer has appended is durable.
-    pub(crate) fn doom(&self, writer: &mut Writer, state: &mut State, count: usize) {
+    /// Removes the first `count` entries from a log. [`Self::sweep`] frees them once the writer's current batch, which
+    /// holds the new head, is durable.
+    pub(crate) fn retire_entries(&self, writer: &mut Writer, state: &mut State, count: usize) {
         let mut slots = state.slots.take_front(count, |slot| self.bytes_of(slot));
         slots.retain(|slot| *slot != SlotId::NONE);
         let later = state.unreadable.split_off(&(state.first + count as u64));
@@ -63,7 +64,7 @@ impl Logs {
             writer.supersede(slot);
         }
         self.counters.trimmed.fetch_add(count as u64, Ordering::Relaxed);
-        self.doomed.lock().push_back(Doomed { slots, cause: writer.ticket() });
+        self.retired.lock().push_back(Retired { slots, cause: writer.ticket() });
     }
 
     /// Bytes of an entry; 0 for one that cannot be read.
@@ -73,50 +74,51 @@ impl Logs {
         view.map_or(0, |view| view.value_len() as u64)
     }
 
-    /// Lets go of up to `limit` entries that are given up, durably; how many it did. To be called now
-    /// and then: until then their bytes stay in use.
+    /// Frees up to `limit` entries whose trim or delete is durable, and returns how many it freed. The caller calls it
+    /// periodically: the bytes of retired entries stay in use until then.
     pub fn sweep(&self, limit: usize) -> usize {
         let mut done = 0;
-        let mut rounds = self.doomed.lock().len();
+        let mut rounds = self.retired.lock().len();
         while done < limit && rounds > 0 {
             rounds -= 1;
-            let Some(mut doomed) = self.doomed.lock().pop_front() else { break };
-            if self.heap.is_durable(doomed.cause) {
-                done += self.let_go(&mut doomed.slots, limit - done);
+            let Some(mut retired) = self.retired.lock().pop_front() else { break };
+            if self.heap.is_durable(retired.cause) {
+                done += self.free(&mut retired.slots, limit - done);
             }
-            if !doomed.slots.is_empty() {
-                self.doomed.lock().push_back(doomed);
+            if !retired.slots.is_empty() {
+                self.retired.lock().push_back(retired);
             }
         }
         done
     }
 
-    /// An entry on its way to the medium keeps its frames: what is being written must not change.
-    fn let_go(&self, slots: &mut Vec<SlotId>, limit: usize) -> usize {
-        let (mut gone, mut stays) = (0, Vec::new());
-        while gone < limit
+    /// Drops the records in `slots`, `limit` at most, and removes them from the list. A record that is not durable yet
+    /// keeps its frames and stays in the list: bytes that are being written must not change.
+    fn free(&self, slots: &mut Vec<SlotId>, limit: usize) -> usize {
+        let (mut freed, mut pending) = (0, Vec::new());
+        while freed < limit
             && let Some(slot) = slots.pop()
         {
             if self.heap.pending(slot).is_none() {
                 self.heap.drop_record(slot);
-                gone += 1;
+                freed += 1;
             } else {
-                stays.push(slot);
+                pending.push(slot);
             }
         }
-        slots.append(&mut stays);
-        gone
+        slots.append(&mut pending);
+        freed
     }
 
-    /// Entries that are given up and wait for [`Self::sweep`].
+    /// Number of retired entries that [`Self::sweep`] has not freed yet.
     pub fn unswept(&self) -> usize {
-        self.doomed.lock().iter().map(|doomed| doomed.slots.len()).sum()
+        self.retired.lock().iter().map(|retired| retired.slots.len()).sum()
     }
 
-    /// Trims logs to what they are set to keep, a step each; how many entries were trimmed.
+    /// Trims every log to its retention settings, one step for each log. Returns how many entries were trimmed.
     ///
     /// # Errors
-    /// [`WalError::Wait`], closed.
+    /// [`WalError::Wait`], and the heap's error for a closed region.
     pub fn retain(&self, writer: &mut Writer, now_ms: u64) -> Result<u64, WalError> {
         let logs: Vec<Arc<Log>> = self.names.read().values().cloned().collect();
         let mut trimmed = 0;
@@ -133,7 +135,7 @@ impl Logs {
         Ok(trimmed)
     }
 
-    /// The first offset that a log is to keep, looking at a limited number of durable entries.
+    /// The first offset that a log keeps. Only durable entries are trimmed, and [`STEP_ENTRIES`] of them at most.
     fn kept_from(&self, state: &mut State, now_ms: u64) -> u64 {
         let settings = state.settings;
         let end = state.durable(&self.heap).min(state.first + STEP_ENTRIES);
@@ -143,10 +145,10 @@ impl Logs {
             let len = view.map_or(0, |view| view.value_len() as u64);
             let age_ms = view.map_or(0, |view| now_ms.saturating_sub(view.arrival_ns() / 1_000_000));
             let exceeds = |limit: u64, now: u64| limit != 0 && now > limit;
-            let goes = exceeds(settings.retain_bytes, bytes)
+            let is_beyond_limit = exceeds(settings.retain_bytes, bytes)
                 || exceeds(settings.retain_entries, state.next() - offset)
                 || exceeds(settings.retain_ms, age_ms);
-            if !goes {
+            if !is_beyond_limit {
                 break;
             }
             bytes = bytes.saturating_sub(len);

@@ -1,4 +1,4 @@
-//! What logs promise, one promise a test.
+//! The promises of the log service. Each test states one promise.
 
 mod common;
 
@@ -77,7 +77,7 @@ fn trimmed_offsets_never_come_back_nor_are_given_again() {
     assert_eq!(logs.sweep(100), 0, "not before the trim is durable");
     writer.commit_now().unwrap();
     assert_eq!((logs.sweep(100), logs.unswept()), (5, 0));
-    assert!(live >= 15_000 && logs.heap().runs().live_bytes() == 0, "their bytes are free");
+    assert!(live >= 15_000 && logs.heap().runs().live_bytes() == 0, "the bytes of the entries are free");
     assert!(matches!(logs.get(b"a", 4), Err(WalError::OutOfRange { first: 5, next: 5, .. })));
     for _ in 0..2 {
         let (_, logs) = crash(&media);
@@ -180,11 +180,11 @@ fn an_entry_behind_one_that_was_lost_never_was() {
     append(&logs, &mut one, "a", b"lost");
     let behind = logs.append(&mut other, b"a", &[Source::Bytes(b"behind")], 1).unwrap();
     other.commit_now().unwrap();
-    assert!(behind.if_durable(logs.heap()).is_err(), "it waits for the other writer");
-    assert_eq!(all(&logs, "a").unwrap().1.len(), 1, "and is not shown before");
+    assert!(behind.if_durable(logs.heap()).is_err(), "the result depends on the other writer");
+    assert_eq!(all(&logs, "a").unwrap().1.len(), 1, "the entry is not read before");
     let (media, logs) = crash(&media);
     assert_eq!(all(&logs, "a").unwrap().1, [b"0"]);
-    // Its offset is given anew; it must not come back behind what takes the lost one's.
+    // A new entry takes the offset of the lost one. The old entry behind it must not come back.
     let mut writer = writer(&logs, 0);
     assert_eq!(append(&logs, &mut writer, "a", b"1"), 1);
     writer.commit_now().unwrap();
@@ -195,26 +195,26 @@ fn an_entry_behind_one_that_was_lost_never_was() {
 }
 
 #[test]
-fn readers_are_told_when_a_log_grows_whoever_makes_it_grow() {
+fn watchers_are_notified_when_a_log_grows_by_any_writer() {
     let logs = open(&region());
     let (mut one, mut other) = (writer(&logs, 0), writer(&logs, 1));
     append(&logs, &mut one, "a", b"0");
     one.commit_now().unwrap();
     assert_eq!(logs.after_commit(0), 0, "nobody waits");
-    assert!(logs.watch(b"a", 0, 5).unwrap(), "there already");
+    assert!(logs.watch(b"a", 0, 5).unwrap(), "the entry is durable already");
     assert!(!logs.watch(b"a", 1, 5).unwrap());
     append(&logs, &mut one, "a", b"1");
     append(&logs, &mut other, "a", b"2");
     other.commit_now().unwrap();
     assert_eq!(logs.after_commit(1), 1 << 5);
-    assert!(!logs.watch(b"a", 1, 5).unwrap(), "what is in front is not durable");
+    assert!(!logs.watch(b"a", 1, 5).unwrap(), "the entry in front is not durable");
     one.commit_now().unwrap();
     assert_eq!(logs.after_commit(0), 1 << 5);
     assert!(logs.watch(b"a", 2, 5).unwrap());
 }
 
 #[test]
-fn compaction_moves_entries_and_keeps_what_they_hold() {
+fn compaction_moves_entries_and_keeps_their_values() {
     let media = region();
     let logs = open(&media);
     let mut writer = writer(&logs, 0);
@@ -267,7 +267,7 @@ fn full_regions_refuse_appends_and_still_trim() {
 }
 
 #[test]
-fn damaged_entries_are_told_and_never_served() {
+fn damaged_entries_are_reported_and_never_served() {
     let media = region();
     let logs = open(&media);
     let mut writer = writer(&logs, 0);
@@ -294,7 +294,7 @@ fn damaged_entries_are_told_and_never_served() {
     writer.commit_now().unwrap();
     writer.commit_now().unwrap();
     let (_, logs) = crash(&media);
-    assert_eq!(all(&logs, "a").unwrap().0, 3, "trimmed, the damage is gone");
+    assert_eq!(all(&logs, "a").unwrap().0, 3, "the damaged entries are trimmed");
 }
 
 #[test]
@@ -312,7 +312,7 @@ fn names_and_counts_out_of_bounds_are_refused() {
 }
 
 #[test]
-fn logs_alone_refuse_a_region_with_other_records_and_leave_it_alone() {
+fn a_region_with_records_of_other_owners_is_refused_and_not_changed() {
     let media = region();
     let opened =
         landfall_heap::Opening::begin(Arc::clone(&media) as Arc<dyn Media>).unwrap().finish().unwrap();

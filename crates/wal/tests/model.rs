@@ -1,4 +1,5 @@
-//! Logs against a `VecDeque` each, without crashes but with restarts: offsets, contents, limits, positions.
+//! A model test: each log is compared with a `VecDeque`. It covers offsets, contents, limits, positions and clean
+//! restarts; crashes are the simulator's.
 
 mod common;
 
@@ -55,7 +56,7 @@ impl Model {
         self.first + self.entries.len() as u64
     }
 
-    /// How many entries a read returns.
+    /// Number of entries that a read returns.
     fn page(&self, from: u64, limit: ReadLimit) -> usize {
         let mut bytes = 0;
         let some = self.entries.iter().skip((from - self.first) as usize).take(limit.entries);
@@ -166,8 +167,8 @@ impl Pair {
         };
         if !(model.first..=model.next()).contains(&from) {
             let (first, next) = (model.first, model.next());
-            let told = matches!(page, Err(WalError::OutOfRange { first: f, next: n, .. }) if (f, n) == (first, next));
-            return assert!(told, "{page:?}");
+            let ok = matches!(page, Err(WalError::OutOfRange { first: f, next: n, .. }) if (f, n) == (first, next));
+            return assert!(ok, "{page:?}");
         }
         let page = page.expect("reads").ungated();
         assert_eq!(page.entries.len(), model.page(from, limit));

@@ -1,15 +1,15 @@
-//! What happens to a frame: decided from a seed, without a clock.
+//! Fault injection: decide from a seed what a middlebox does to each frame. The decision uses no clock.
 
 use std::time::Duration;
 
-/// Bytes that are never damaged or cut: the Ethernet header. The far end would not see such a frame at all.
+/// Bytes that are never damaged or cut: the Ethernet header. The far end would drop a frame with a damaged header.
 const HEADER_BYTES: usize = 14;
 
-/// How a middlebox treats frames, in each direction. Chances are per 10,000 frames. The default forwards
-/// everything at once.
+/// The faults that a middlebox injects, in each direction. Chances are per 10,000 frames. By default, it forwards all
+/// frames at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
-    /// What all chances are drawn from.
+    /// Seed of the generator from which all faults are drawn.
     pub seed: u64,
     /// Chance that a frame is lost.
     pub lose: u32,
@@ -17,44 +17,44 @@ pub struct Faults {
     pub duplicate: u32,
     /// Chance that a frame is held back by [`Faults::hold`], so that later ones overtake it.
     pub reorder: u32,
-    /// How long those are held back.
+    /// How long such a frame is held back.
     pub hold: Duration,
     /// Chance that one bit behind the Ethernet header is flipped.
     pub corrupt: u32,
     /// Chance that a frame is cut at some point behind the Ethernet header.
     pub truncate: u32,
-    /// How long each frame travels.
+    /// Delay of every frame.
     pub delay: Duration,
-    /// Bytes a second; 0 for no limit.
+    /// Rate limit, bytes a second; 0 for no limit.
     pub bytes_per_second: u64,
-    /// Frames of a direction that may wait; more are dropped. 0 for 1000.
+    /// Length of the queue of each direction, frames. Frames that find it full are dropped. 0 stands for 1000.
     pub queue_frames: usize,
 }
 
-/// What was done to the frames of one direction.
+/// Counts of what was done to the frames of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Frames that came in.
     pub received: u64,
-    /// Frames that went out, duplicates too.
+    /// Frames that went out, including duplicates.
     pub sent: u64,
-    /// Lost by chance.
+    /// Frames lost by chance.
     pub lost: u64,
-    /// Sent twice.
+    /// Frames sent twice.
     pub duplicated: u64,
-    /// Held back.
+    /// Frames held back.
     pub reordered: u64,
-    /// With a flipped bit.
+    /// Frames with a flipped bit.
     pub corrupted: u64,
-    /// Cut.
+    /// Frames that were cut.
     pub truncated: u64,
-    /// Dropped because the queue was full.
+    /// Frames dropped because the queue was full.
     pub overflowed: u64,
-    /// Not taken by the far interface.
+    /// Frames that the far interface refused.
     pub refused: u64,
 }
 
-/// Decides about the frames of one direction.
+/// Decides what happens to the frames of one direction.
 #[derive(Debug)]
 pub(super) struct Judge {
     seed: u64,
@@ -70,7 +70,7 @@ impl Judge {
     }
 
     pub(super) fn judge(&mut self, frame: &[u8], faults: &Faults, tally: &mut Tally) -> Verdict {
-        // A generator for each frame: its fate does not depend on what other frames were like.
+        // Each frame has a generator of its own, so that its fate does not depend on the other frames.
         let mut draws = Draws(mix(self.seed ^ mix(self.frames)));
         self.frames += 1;
         tally.received += 1;
@@ -81,7 +81,7 @@ impl Judge {
         if draws.chance(faults.duplicate, &mut tally.duplicated) {
             copies.push((faults.delay, frame.to_vec()));
         }
-        // A duplicate stays as it came: it can be told from its damaged twin.
+        // Only the first copy is changed, so that the receiver can tell the copies apart.
         let (delay, first) = &mut copies[0];
         if draws.chance(faults.reorder, &mut tally.reordered) {
             *delay += faults.hold;
@@ -98,7 +98,7 @@ impl Judge {
     }
 }
 
-/// A sequence of numbers (SplitMix64).
+/// A pseudo-random number generator (SplitMix64).
 struct Draws(u64);
 
 impl Draws {
@@ -108,7 +108,7 @@ impl Draws {
     }
 
     fn below(&mut self, limit: usize) -> usize {
-        // The remainder's bias is far below what any test could see.
+        // The bias of the remainder is too small for any test to notice.
         (self.next() % limit as u64) as usize
     }
 
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn tally_says_what_was_done_to_the_copies() {
+    fn the_tally_counts_what_was_done_to_the_copies() {
         let (verdicts, tally) = fates(&CHANCES, 10_000);
         let copies: Vec<_> = verdicts.iter().flatten().collect();
         assert_eq!(copies.len() as u64, tally.received - tally.lost + tally.duplicated);
@@ -178,13 +178,13 @@ mod tests {
         let damaged = copies.iter().filter(|(_, f)| f.iter().any(|byte| *byte != 0x55)).count();
         let held = copies.iter().filter(|(delay, _)| *delay == Duration::from_millis(6)).count();
         assert_eq!((cut as u64, held as u64), (tally.truncated, tally.reordered));
-        // A bit flipped behind the cut is not seen.
+        // A flipped bit behind the cut is not in the frame any more.
         assert!(damaged as u64 <= tally.corrupted && damaged > 0);
         assert!(copies.iter().all(|(_, f)| f[..HEADER_BYTES] == FRAME[..HEADER_BYTES]));
     }
 
     #[test]
-    fn nothing_is_done_by_default() {
+    fn frames_are_forwarded_unchanged_by_default() {
         let (verdicts, tally) = fates(&Faults::default(), 100);
         assert!(verdicts.iter().all(|verdict| *verdict == [(Duration::ZERO, FRAME.to_vec())]));
         assert_eq!(tally, Tally { received: 100, ..Tally::default() });

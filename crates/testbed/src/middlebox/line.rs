@@ -1,19 +1,19 @@
-//! Frames on their way, until they are due.
+//! The delay queue of one direction of a middlebox: it holds frames until they are due.
 
 use super::fate::{Faults, Tally};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Frames that may wait where the faults name no number.
+/// Length of the queue if the faults do not set one, frames.
 const QUEUE_FRAMES: usize = 1000;
 
-/// One direction's frames. Times are since the middlebox started.
+/// The queued frames of one direction. Times count from the start of the middlebox.
 #[derive(Debug, Default)]
 pub(super) struct Line {
-    /// By time and order of arrival.
+    /// Frames by due time, then by order of arrival.
     waiting: BTreeMap<(Duration, u64), Vec<u8>>,
     added: u64,
-    /// When the line has sent all that was added, at its rate.
+    /// When the line has sent all frames that were added, at its rate.
     free: Duration,
 }
 
@@ -74,12 +74,12 @@ mod tests {
         let (mut line, _) = line(&Faults::default(), &[MS, 3 * MS, MS, 2 * MS]);
         assert_eq!((line.next_due(), due(&mut line, Duration::ZERO)), (Some(MS), vec![]));
         assert_eq!(due(&mut line, MS), [0, 2]);
-        assert_eq!(due(&mut line, 5 * MS), [3, 1], "the one held back is overtaken");
+        assert_eq!(due(&mut line, 5 * MS), [3, 1], "the frame that was held back is overtaken");
         assert_eq!(line.next_due(), None);
     }
 
     #[test]
-    fn rate_spaces_frames() {
+    fn a_rate_limit_spaces_frames() {
         let faults = Faults { bytes_per_second: 100_000, ..Faults::default() };
         let (mut line, _) = line(&faults, &[Duration::ZERO; 3]);
         assert_eq!(due(&mut line, Duration::ZERO), []);
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn full_queue_drops_what_comes_last() {
+    fn a_full_queue_drops_the_newest_frames() {
         let faults = Faults { queue_frames: 2, ..Faults::default() };
         let (mut line, tally) = line(&faults, &[MS; 5]);
         assert_eq!((due(&mut line, MS), tally.overflowed), (vec![0, 1], 3));

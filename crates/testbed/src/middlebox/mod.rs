@@ -1,6 +1,7 @@
-//! A device between two hosts that loses, repeats, delays, reorders, damages and cuts frames.
+//! A middlebox between two hosts that loses, duplicates, delays, reorders, damages and cuts frames.
 //!
-//! [`fate`] decides, from a seed; [`line`] holds frames until they are due; the thread here moves them.
+//! [`fate`] decides from a seed what happens to a frame. [`line`] holds frames until they are due. The thread in this
+//! module receives and sends them.
 
 mod fate;
 mod line;
@@ -17,15 +18,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Longest frame that is moved, bytes.
+/// Longest frame that is forwarded, bytes.
 const FRAME_BYTES_MAX: usize = 1 << 16;
-/// Frames taken from one side before the other is looked at.
+/// Most frames that the thread takes from one side before it polls the other.
 const BATCH_FRAMES: usize = 64;
 
-/// A host of its own between two others, whose thread moves frames; it stops when this is dropped.
+/// A host between two others, with a thread that forwards frames. The thread stops when this value is dropped.
 ///
-/// What it does to the n-th frame of a direction depends on the seed, n and nothing else. VLAN tags are
-/// not kept.
+/// What happens to the n-th frame of a direction depends only on the seed and on n. VLAN tags are not kept.
 #[derive(Debug)]
 pub struct Middlebox {
     shared: Arc<Mutex<Shared>>,
@@ -42,7 +42,7 @@ struct Shared {
 }
 
 fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
-    // Plain numbers: whole after any panic.
+    // The state is plain numbers, which are consistent after any panic.
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -71,12 +71,12 @@ impl Middlebox {
         Ok(Self { shared, stop: Some(writer), thread: Some(thread), _host: host })
     }
 
-    /// What it has done so far to frames from the first host, and to those from the second.
+    /// The counts so far, for frames from the first host and for frames from the second.
     pub fn tallies(&self) -> [Tally; 2] {
         lock(&self.shared).tallies
     }
 
-    /// Treats frames that arrive from now on differently. The seed stays what it was.
+    /// Changes the faults for frames that arrive from now on. The seed does not change.
     pub fn set_faults(&self, faults: Faults) {
         lock(&self.shared).faults = faults;
     }
@@ -86,9 +86,9 @@ impl Drop for Middlebox {
     fn drop(&mut self) {
         self.stop = None;
         let ended = self.thread.take().map(JoinHandle::join);
-        let fine = matches!(ended, None | Some(Ok(Ok(()))));
-        // A panic here while another unwinds would hide the test's own.
-        assert!(fine || std::thread::panicking(), "the middlebox failed: {ended:?}");
+        let succeeded = matches!(ended, None | Some(Ok(Ok(()))));
+        // While the test's own panic unwinds, a second panic here would abort the process and hide the first.
+        assert!(succeeded || std::thread::panicking(), "the middlebox failed: {ended:?}");
     }
 }
 
@@ -117,19 +117,19 @@ impl Mover {
             self.deliver(0, now)?;
             self.deliver(1, now)?;
             let due = self.lines.iter().filter_map(Line::next_due).min();
-            let patience = if more { Some(Duration::ZERO) } else { due.map(|due| due.saturating_sub(now)) };
+            let timeout = if more { Some(Duration::ZERO) } else { due.map(|due| due.saturating_sub(now)) };
             let [a, b] = &self.sockets;
-            if sys::wait([a, b], self.stop.as_raw_fd(), patience)? {
+            if sys::wait([a, b], self.stop.as_raw_fd(), timeout)? {
                 return Ok(());
             }
         }
     }
 
-    /// Takes frames of a direction in; true if there may be more.
+    /// Receives up to a batch of frames of one direction. True if more frames may be waiting.
     fn take(&mut self, direction: usize, now: Duration) -> io::Result<bool> {
         for _ in 0..BATCH_FRAMES {
             let length = match self.sockets[direction].receive(&mut self.buffer) {
-                Err(error) if is_passing(&error) => return Ok(false),
+                Err(error) if is_transient(&error) => return Ok(false),
                 length => length?,
             };
             let mut shared = lock(&self.shared);
@@ -145,8 +145,8 @@ impl Mover {
     fn deliver(&mut self, direction: usize, now: Duration) -> io::Result<()> {
         while let Some(frame) = self.lines[direction].take_due(now) {
             match self.sockets[1 - direction].send(&frame) {
-                // Longer than the MTU, or the far end is down or busy: lost, as on a wire.
-                Err(error) if is_passing(&error) || is_refusal(&error) => {
+                // The frame is longer than the MTU, or the far end is down or busy: it is lost, as on a wire.
+                Err(error) if is_transient(&error) || is_refusal(&error) => {
                     lock(&self.shared).tallies[direction].refused += 1;
                 }
                 sent => {
@@ -159,10 +159,10 @@ impl Mover {
     }
 }
 
-/// `ENETDOWN` is reported once to a socket whose interface went down.
-fn is_passing(error: &io::Error) -> bool {
-    let passing = [libc::EAGAIN, libc::EINTR, libc::ENOBUFS, libc::ENETDOWN];
-    error.raw_os_error().is_some_and(|code| passing.contains(&code))
+/// True for errors after which the socket still works. The kernel reports `ENETDOWN` once when an interface goes down.
+fn is_transient(error: &io::Error) -> bool {
+    let transient = [libc::EAGAIN, libc::EINTR, libc::ENOBUFS, libc::ENETDOWN];
+    error.raw_os_error().is_some_and(|code| transient.contains(&code))
 }
 
 fn is_refusal(error: &io::Error) -> bool {

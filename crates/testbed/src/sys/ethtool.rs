@@ -1,4 +1,4 @@
-//! Offload settings, without the program `ethtool`.
+//! Offload settings of interfaces, by system calls instead of the program `ethtool`.
 
 use super::checked;
 use std::io;
@@ -7,7 +7,7 @@ use std::os::fd::AsRawFd;
 
 const SIOCETHTOOL: libc::Ioctl = 0x8946;
 
-/// What a kernel leaves to an interface, by the `ETHTOOL_S*` command that sets it (`linux/ethtool.h`).
+/// Work that a kernel offloads to an interface. The value is the `ETHTOOL_S*` command that sets it (`linux/ethtool.h`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Offload {
     TransmitChecksum = 0x17,
@@ -16,12 +16,12 @@ pub(crate) enum Offload {
     Receive = 0x2c,
 }
 
-/// `struct ifreq` of `linux/if.h`, with a pointer.
+/// `struct ifreq` of `linux/if.h`, with the pointer variant of its union.
 #[repr(C)]
 struct Request {
     name: [u8; 16],
     data: *mut Setting,
-    rest: [u64; 2],
+    padding: [u64; 2],
 }
 
 /// `struct ethtool_value`.
@@ -41,7 +41,7 @@ pub(crate) fn switch(interface: &str, offload: Offload, on: bool) -> io::Result<
     into.copy_from_slice(interface.as_bytes());
     let socket = UdpSocket::bind("127.0.0.1:0")?;
     let mut setting = Setting { command: offload as u32, value: on.into() };
-    let mut request = Request { name, data: &raw mut setting, rest: [0; 2] };
+    let mut request = Request { name, data: &raw mut setting, padding: [0; 2] };
     // SAFETY: the kernel reads one ifreq and the setting that it points at; both live until the call returns.
     checked(unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL, &raw mut request) }).map(drop)
 }

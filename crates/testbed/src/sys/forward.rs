@@ -1,17 +1,17 @@
-//! A program in the kernel's traffic control that passes frames on to another interface, or loses them.
+//! A BPF program in the kernel's traffic control that forwards frames to another interface, or drops them.
 
 use super::{checked, index_of};
 use std::io;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
 
-// Of linux/bpf.h.
+// Values of linux/bpf.h.
 const BPF_PROG_LOAD: libc::c_int = 5;
 const BPF_LINK_CREATE: libc::c_int = 28;
 const BPF_PROG_TYPE_SCHED_CLS: u32 = 3;
 const BPF_TCX_INGRESS: u32 = 46;
 const FUNC_GET_PRANDOM_U32: i32 = 7;
 const FUNC_REDIRECT: i32 = 23;
-/// Verdict: the frame is lost.
+/// Verdict: the frame is dropped.
 const TCX_DROP: i32 = 2;
 
 /// `struct bpf_insn`.
@@ -19,7 +19,7 @@ const TCX_DROP: i32 = 2;
 #[derive(Clone, Copy)]
 struct Instruction {
     code: u8,
-    /// Destination in the low half, source in the high one.
+    /// Destination register in the low half, source register in the high half.
     registers: u8,
     off: i16,
     imm: i32,
@@ -63,14 +63,14 @@ struct Link {
     revision: u64,
 }
 
-/// Passes frames that come in at one interface on to another, while it lives.
+/// Forwards frames that arrive on one interface to another, until this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Forwarder {
     _link: OwnedFd,
 }
 
 impl Forwarder {
-    /// Between two interfaces of the namespace that the thread is in; of 10,000 frames `lose` are lost.
+    /// Attaches the program between two interfaces of the calling thread's namespace. It drops `lose` of 10,000 frames.
     pub(crate) fn new(from: &str, to: &str, lose: u32) -> io::Result<Self> {
         let (from, to) = (index_of(from)?, index_of(to)?);
         let bound = (u64::from(lose.min(10_000)) << 32) / 10_000;
@@ -107,12 +107,12 @@ impl Forwarder {
     }
 }
 
-/// `bpf(2)` with the attributes `attr`, for commands that make a descriptor.
+/// `bpf(2)` with the attributes `attr`, for commands that return a new descriptor.
 fn call<T>(command: libc::c_int, attr: &mut T) -> io::Result<OwnedFd> {
     let (attr, bytes) = (std::ptr::from_mut(attr), size_of::<T>());
     // SAFETY: the kernel reads `bytes` bytes of `attr`; the addresses in it are of buffers that the caller borrows.
     let fd = checked(unsafe { libc::syscall(libc::SYS_bpf, command, attr, bytes) })?;
     let fd = RawFd::try_from(fd).map_err(io::Error::other)?;
-    // SAFETY: the command returned a new descriptor that belongs to nobody else.
+    // SAFETY: the command returned a new descriptor, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }

@@ -1,4 +1,4 @@
-//! Memory to receive packets into.
+//! Shared memory into which tests receive packets.
 
 use super::checked;
 use std::fs::File;
@@ -6,30 +6,30 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::ptr::NonNull;
 
-/// A shared mapping of a nameless file on tmpfs, zeroed: what a transport may have packets land in.
+/// A zeroed shared mapping of an anonymous file on tmpfs. Packets of a transport may land in it.
 ///
-/// Reads and writes are copies, each byte on its own: the kernel may be writing at the same time.
+/// Reads and writes copy byte by byte with volatile accesses, because the kernel may write at the same time.
 #[derive(Debug)]
 pub struct Memory {
     base: NonNull<u8>,
     bytes: usize,
 }
 
-// SAFETY: the mapping belongs to no thread, and all access goes through single volatile bytes.
+// SAFETY: the mapping belongs to no thread, and all accesses are volatile accesses of single bytes.
 unsafe impl Send for Memory {}
-// SAFETY: as above; concurrent writers of one byte leave one of their values.
+// SAFETY: all accesses are volatile accesses of single bytes; concurrent writers of a byte leave one of their values.
 unsafe impl Sync for Memory {}
 
 impl Memory {
     /// Maps `bytes` bytes, a multiple of the page size.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The error of the system call.
     pub fn new(bytes: usize) -> io::Result<Self> {
         // SAFETY: the name is NUL-terminated and static.
         let fd = unsafe { libc::memfd_create(c"testbed".as_ptr(), libc::MFD_CLOEXEC) };
         checked(fd)?;
-        // SAFETY: the descriptor was just made and belongs to nobody else.
+        // SAFETY: the descriptor is new, and nothing else owns it.
         let file = unsafe { File::from_raw_fd(fd) };
         file.set_len(bytes as u64)?;
         Self::map(&file, bytes)
@@ -38,7 +38,7 @@ impl Memory {
     /// Maps the first `bytes` bytes of `file`, shared.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The error of the system call.
     pub fn map(file: &File, bytes: usize) -> io::Result<Self> {
         let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
         // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
@@ -49,7 +49,7 @@ impl Memory {
         Ok(Self { base: NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?, bytes })
     }
 
-    /// Address and size, bytes.
+    /// Address of the mapping, and its size in bytes.
     pub fn area(&self) -> (usize, u64) {
         (self.base.as_ptr().expose_provenance(), self.bytes as u64)
     }
@@ -57,7 +57,7 @@ impl Memory {
     /// A copy of `len` bytes at `off`.
     ///
     /// # Panics
-    /// If they are not all inside.
+    /// If the range is not inside the mapping.
     pub fn read(&self, off: u64, len: u32) -> Vec<u8> {
         // SAFETY: `place` checked that the byte is inside the mapping.
         (off..off + u64::from(len)).map(|at| unsafe { self.place(at).read_volatile() }).collect()
@@ -66,7 +66,7 @@ impl Memory {
     /// Stores `bytes` at `off`.
     ///
     /// # Panics
-    /// If they do not fit there.
+    /// If the range is not inside the mapping.
     pub fn write(&self, off: u64, bytes: &[u8]) {
         for (at, byte) in (off..).zip(bytes) {
             // SAFETY: `place` checked that the byte is inside the mapping.

@@ -1,6 +1,6 @@
-//! Namespaces, offload settings, packet sockets, programs that forward, and shared memory.
+//! System calls of the testbed: namespaces, offload settings, packet sockets, forwarding programs, shared memory.
 //!
-//! Unsafe code is allowed here because std has none of these.
+//! Unsafe code is allowed here, because std has no functions for these.
 #![allow(unsafe_code)]
 
 mod ethtool;
@@ -29,7 +29,7 @@ fn index_of(interface: &str) -> io::Result<u32> {
     }
 }
 
-/// The result of a system call that returns -1 and sets `errno` on failure.
+/// Converts the result of a system call that returns -1 and sets `errno` on failure.
 fn checked(result: impl TryInto<usize>) -> io::Result<usize> {
     result.try_into().map_err(|_| io::Error::last_os_error())
 }

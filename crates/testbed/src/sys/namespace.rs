@@ -1,4 +1,4 @@
-//! Network namespaces held by descriptors.
+//! Network namespaces without names, which live as long as a descriptor refers to them.
 
 use super::checked;
 use std::fs::File;
@@ -7,15 +7,15 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// A new namespace without a name: a thread moves into it, opens it and ends.
+/// Creates a namespace without a name: a thread moves into a new one, opens it and ends.
 pub(crate) fn new_namespace() -> io::Result<OwnedFd> {
-    let make = || {
+    let create = || {
         // SAFETY: unshare takes no pointers; only this thread moves.
         checked(unsafe { libc::unshare(libc::CLONE_NEWNET) })?;
         File::open("/proc/thread-self/ns/net").map(OwnedFd::from)
     };
-    let made = std::thread::spawn(make).join();
-    made.unwrap_or_else(|_| Err(io::Error::other("the thread that makes a namespace panicked")))
+    let created = std::thread::spawn(create).join();
+    created.unwrap_or_else(|_| Err(io::Error::other("the thread that creates a namespace panicked")))
 }
 
 /// Moves the calling thread into a namespace.
@@ -24,7 +24,7 @@ pub(crate) fn enter(namespace: &OwnedFd) -> io::Result<()> {
     checked(unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) }).map(drop)
 }
 
-/// Has the command start inside a namespace.
+/// Makes the command start inside a namespace.
 pub(crate) fn run_inside(command: &mut Command, namespace: OwnedFd) {
     // SAFETY: between fork and exec the closure makes one system call and allocates nothing.
     unsafe { command.pre_exec(move || enter(&namespace)) };

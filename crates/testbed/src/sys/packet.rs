@@ -1,4 +1,4 @@
-//! Packet sockets: whole frames of an interface.
+//! Packet sockets, which receive and send whole frames of an interface.
 
 use super::{checked, index_of};
 use std::io;
@@ -14,10 +14,11 @@ const PACKET_IGNORE_OUTGOING: libc::c_int = 23;
 pub struct PacketSocket(OwnedFd);
 
 impl PacketSocket {
-    /// Opens one in the calling thread's namespace (see [`crate::Host::enter`]), with the interface promiscuous.
+    /// Opens a socket in the calling thread's namespace (see [`crate::Host::enter`]) and makes the interface
+    /// promiscuous.
     ///
     /// # Errors
-    /// What the kernel said: no such interface, no `CAP_NET_RAW`.
+    /// The error of the system call: there is no such interface, or the process lacks `CAP_NET_RAW`.
     pub fn open(interface: &str) -> io::Result<Self> {
         let index = index_of(interface)?.cast_signed();
         let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
@@ -25,7 +26,7 @@ impl PacketSocket {
         // SAFETY: socket takes no pointers.
         let fd = unsafe { libc::socket(libc::AF_PACKET, kind, 0) };
         checked(fd)?;
-        // SAFETY: the descriptor was just made and belongs to nobody else.
+        // SAFETY: the descriptor is new, and nothing else owns it.
         let socket = Self(unsafe { OwnedFd::from_raw_fd(fd) });
         let promiscuous = libc::packet_mreq {
             mr_ifindex: index,
@@ -64,10 +65,10 @@ impl PacketSocket {
         self.0.as_raw_fd()
     }
 
-    /// The next frame that arrived; its length, or `WouldBlock`.
+    /// Copies the next frame that has arrived into `into` and returns its length.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// `WouldBlock` if no frame has arrived; the error of the system call.
     pub fn receive(&self, into: &mut [u8]) -> io::Result<usize> {
         // SAFETY: the kernel writes at most `len` bytes into the slice.
         checked(unsafe { libc::recv(self.fd(), into.as_mut_ptr().cast(), into.len(), 0) })
@@ -76,15 +77,15 @@ impl PacketSocket {
     /// Sends one frame, Ethernet header first.
     ///
     /// # Errors
-    /// What the kernel said: `EMSGSIZE` for more than the MTU, `ENOBUFS` when the queue is full.
+    /// The error of the system call: `EMSGSIZE` for more than the MTU, `ENOBUFS` when the queue is full.
     pub fn send(&self, frame: &[u8]) -> io::Result<()> {
         // SAFETY: the kernel reads at most `len` bytes of the slice.
         checked(unsafe { libc::send(self.fd(), frame.as_ptr().cast(), frame.len(), 0) }).map(drop)
     }
 }
 
-/// Waits until one of the sockets has a frame, or `stop` is closed at its other end, or for `timeout`
-/// (`None`: for ever). Returns true if it was closed.
+/// Waits until one of the sockets has a frame, the other end of `stop` is closed, or `timeout` has passed (`None`: no
+/// timeout). Returns true if `stop` was closed.
 pub(crate) fn wait(sockets: [&PacketSocket; 2], stop: RawFd, timeout: Option<Duration>) -> io::Result<bool> {
     let watch = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
     let mut watched = [watch(sockets[0].fd()), watch(sockets[1].fd()), watch(stop)];

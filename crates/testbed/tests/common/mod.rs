@@ -1,10 +1,10 @@
-//! An AF_XDP host and a kernel host, joined.
+//! Helpers for the AF_XDP tests: a host with AF_XDP sockets that is linked to a host with only kernel sockets.
 
 #![allow(dead_code, reason = "each test uses its part")]
 #![allow(
     clippy::print_stderr,
     clippy::print_stdout,
-    reason = "a skipped test says so, and a child its state"
+    reason = "a skipped test reports why, and a child process its state"
 )]
 
 pub mod wire;
@@ -25,12 +25,12 @@ pub const CHUNKS: u64 = 512;
 pub const SEND_FROM: u64 = CHUNK * CHUNKS / 2;
 pub const XDP_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
 pub const PEER_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
-/// The XDP host's address that its kernel does not have.
+/// An address of the AF_XDP host that is not configured in its kernel.
 pub const OWN_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 77);
 pub const PATIENCE: Duration = Duration::from_secs(10);
 pub const RINGS: RingSizes = RingSizes { fill: 256, rx: 256, tx: 256, completion: 256 };
 
-/// What a test needs, or the reason why it must be skipped, printed.
+/// The testbed. If this machine lacks something that the tests need, prints the reason and returns `None`.
 pub fn testbed() -> Option<Testbed> {
     let testbed = Testbed::new().inspect_err(|reason| eprintln!("SKIP: {reason}")).ok()?;
     let memory = Memory::new(CHUNK as usize * 2).unwrap();
@@ -43,7 +43,7 @@ pub fn testbed() -> Option<Testbed> {
     }
 }
 
-/// Two hosts on one link: `xdp`, where AF_XDP sockets are opened, and `peer`, all kernel.
+/// Two hosts on one link: `xdp` opens AF_XDP sockets, `peer` has only kernel sockets.
 pub struct Pair {
     pub xdp: Host,
     pub peer: Host,
@@ -60,7 +60,7 @@ impl Pair {
         Self::of(xdp, peer, names)
     }
 
-    /// The same with a middlebox on the link.
+    /// Two hosts with a middlebox on the link between them.
     pub fn through(testbed: &Testbed, faults: Faults) -> (Self, Middlebox) {
         let (xdp, peer) = (testbed.host("xdp").unwrap(), testbed.host("peer").unwrap());
         let options = LinkOptions::between("10.9.0.1/24", "10.9.0.2/24");
@@ -83,8 +83,8 @@ impl Pair {
         self.xdp.enter(|| Steering::attach(&self.interface, rules, queues, AttachMode::Auto, None)).unwrap()
     }
 
-    /// Tells the peer's kernel where `address` lives, so that it need not ask.
-    pub fn introduce(&self, address: IpAddr) {
+    /// Enters the hardware address of `address` into the peer's neighbour table, so that the peer need not resolve it.
+    pub fn add_neighbour(&self, address: IpAddr) {
         let [a, b, c, d, e, f] = self.interface.mac;
         let line = format!(
             "neigh replace {address} lladdr {a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x} dev {}\n",
@@ -114,7 +114,7 @@ pub fn chunks(from: u64, to: u64) -> impl Iterator<Item = u64> {
     (from..to).map(|n| n * CHUNK)
 }
 
-/// Receives until `count` descriptors are there.
+/// Receives until `count` descriptors have arrived.
 pub fn receive(socket: &mut Socket, count: usize) -> Vec<Received> {
     let (mut received, started) = (Vec::new(), Instant::now());
     while received.len() < count {
@@ -128,7 +128,7 @@ pub fn receive(socket: &mut Socket, count: usize) -> Vec<Received> {
     received
 }
 
-/// Takes completions until `count` were reported.
+/// Takes completions until `count` have been reported.
 pub fn complete(socket: &mut Socket, count: usize) -> Vec<u64> {
     let (mut done, started) = (Vec::new(), Instant::now());
     while done.len() < count {
@@ -140,7 +140,7 @@ pub fn complete(socket: &mut Socket, count: usize) -> Vec<u64> {
     done
 }
 
-/// Ethernet, IPv4 and UDP headers for `payload`; without a UDP checksum, which IPv4 allows.
+/// Ethernet, IPv4 and UDP headers for a payload of `payload` bytes. They have no UDP checksum, which IPv4 allows.
 pub fn udp_headers(
     macs: ([u8; 6], [u8; 6]),
     from: (Ipv4Addr, u16),
@@ -207,14 +207,14 @@ impl Drop for BpfFolder {
     }
 }
 
-/// What a child says when it has done what the test waits for.
+/// The line that a child process prints when it is set up.
 const READY: &str = "ready to be killed";
 
-/// Another process, made from a test of this program, that lives until it is killed.
+/// A child process that runs a test of this program until it is killed.
 pub struct Killed(Child);
 
 impl Killed {
-    /// Starts the test `name` inside `host` and waits until it says that it is ready.
+    /// Starts the test `name` inside `host` and waits until the child has printed [`READY`].
     pub fn start(host: &Host, name: &str, prepare: impl FnOnce(&mut Command)) -> Self {
         let program = std::env::current_exe().unwrap();
         let mut command = host.command(program.to_str().unwrap());
@@ -241,8 +241,8 @@ impl Drop for Killed {
     }
 }
 
-/// The end of a child's test.
-pub fn say_ready_and_wait() -> ! {
+/// Reports that the child is set up, and waits until the child is killed.
+pub fn report_ready_and_wait() -> ! {
     println!("{READY}");
     loop {
         std::thread::park();

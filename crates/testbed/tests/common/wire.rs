@@ -1,4 +1,4 @@
-//! A device on the wire: client, device and server in a row.
+//! Three hosts for the tests of a device on the wire: client, device and server in a row.
 
 use super::PATIENCE;
 use landfall_testbed::{Host, LinkOptions, Testbed};
@@ -20,14 +20,14 @@ pub struct Wire {
     pub server: Host,
     /// The device's interfaces, towards the client and towards the server.
     pub sides: [Interface; 2],
-    /// The client's and the server's.
+    /// The client's interface and the server's.
     pub ends: [Interface; 2],
 }
 
 impl Wire {
     pub fn new(testbed: &Testbed) -> Self {
         let [client, device, server] = ["client", "device", "server"].map(|name| testbed.host(name).unwrap());
-        // The device's own kernel has nothing to say.
+        // The device's kernel must send nothing of its own.
         device.disable_ipv6().unwrap();
         let (left, left_end) = join(testbed, &device, &client, [CLIENT.to_string().as_str(), CLIENT6]);
         let (right, right_end) = join(testbed, &device, &server, [SERVER.to_string().as_str(), SERVER6]);
@@ -51,13 +51,13 @@ impl Wire {
         socket
     }
 
-    /// Sockets of the client and, on a port of PMNet, of the server.
-    pub fn talkers(&self) -> [UdpSocket; 2] {
+    /// A UDP socket of the client, and one of the server on a port of PMNet.
+    pub fn udp_sockets(&self) -> [UdpSocket; 2] {
         [self.udp(&self.client, (CLIENT, 40_000)), self.udp(&self.server, (SERVER, PORT))]
     }
 }
 
-/// The device's interface and the other's, which has the addresses.
+/// Links the device to another host, which gets the addresses. Returns the interface of each.
 fn join(testbed: &Testbed, device: &Host, end: &Host, addresses: [&str; 2]) -> (Interface, Interface) {
     let addresses = [format!("{}/24", addresses[0]), format!("{}/64", addresses[1])].to_vec();
     let addresses = [Vec::new(), addresses];

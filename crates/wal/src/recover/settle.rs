@@ -1,13 +1,14 @@
-//! Deciding what is current, once every record has been read. The rules: `docs/format/wal.md`.
+//! The second step of recovery: decide which records are current, once every record has been read. The rules are in
+//! `docs/format/wal.md`.
 
-use super::{BoundFound, BoundsFound, EntryFound, Recovered, tomb};
-use crate::bounds::{Tomb, is_end};
+use super::{BoundFound, BoundsFound, EntryFound, Recovered, tombstone};
+use crate::bounds::{Tombstone, is_end};
 use crate::format::{Cut, Head, Settings, parse_entry_key, parse_position_key};
 use crate::log::Position;
 use landfall_heap::{Damage, DamagedSlot, Heap, HeapError, NoInlineCounts, SlotId, StaleCounts, spaces};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A log that was found.
+/// A log that recovery has found.
 #[derive(Debug)]
 pub(super) struct LogFound {
     pub(super) number: u32,
@@ -16,9 +17,9 @@ pub(super) struct LogFound {
     pub(super) first: u64,
     pub(super) settings: Settings,
     pub(super) cut: Cut,
-    /// Entries from here on never were acknowledged, and the head does not say so yet.
+    /// Entries from this offset on were never acknowledged, and the head on the medium does not say so yet.
     pub(super) cut_at: Option<u64>,
-    /// Of each entry, its bytes with it.
+    /// Slot and length in bytes of each entry.
     pub(super) slots: Vec<(SlotId, u32)>,
     pub(super) unreadable: BTreeMap<u64, SlotId>,
     pub(super) positions: BTreeMap<Box<str>, Position>,
@@ -27,26 +28,26 @@ pub(super) struct LogFound {
     pub(super) unreadable_head: Option<SlotId>,
 }
 
-/// Everything that is current.
+/// All records that are current.
 #[derive(Debug, Default)]
 pub(super) struct Settled {
     pub(super) logs: Vec<LogFound>,
     pub(super) stale: StaleCounts,
-    pub(super) tombs: BTreeMap<u64, Tomb>,
+    pub(super) tombstones: BTreeMap<u64, Tombstone>,
     /// Slots of current records.
     pub(super) current: Vec<SlotId>,
     pub(super) number_max: u32,
     pub(super) report: Recovered,
 }
 
-/// Slots that cannot be read, by what can be told of them.
+/// Slots that cannot be read, by what is known of them.
 #[derive(Debug, Default)]
 struct Unreadable {
-    /// Entries by number and offset.
+    /// Entries, by log number and offset.
     entries: BTreeMap<(u32, u64), SlotId>,
     /// Heads, by the name of their log.
     heads: BTreeMap<String, (SlotId, Damage)>,
-    /// Others: each may be an entry.
+    /// Number of slots of which nothing is known. Each may have been an entry.
     unnamed: u64,
 }
 
@@ -72,7 +73,7 @@ impl Unreadable {
     }
 }
 
-/// True for a key that is no name.
+/// True for a key that is not the name of a log.
 fn is_binary(key: &[u8]) -> bool {
     crate::format::check_log_name(key).is_err()
 }
@@ -104,14 +105,14 @@ pub(super) fn settle(
         settled.current.extend(Some(log.head).filter(|head| *head != SlotId::NONE));
         settled.current.extend(log.positions.values().map(|position| position.slot));
     }
-    settled.current.extend(settled.tombs.values().map(|tomb| tomb.slot));
-    // In order of slots: records are read fastest where they lie one after the other.
+    settled.current.extend(settled.tombstones.values().map(|tombstone| tombstone.slot));
+    // Sorted by slot, because consecutive records are read fastest.
     settled.current.sort_unstable();
     Ok(settled)
 }
 
 impl Settled {
-    /// Sorts heads, positions and tombs out; positions by the number of their log.
+    /// Sorts bounds into heads, positions and tombstones. Returns the positions, by the number of their log.
     fn take_bounds(
         &mut self,
         newest: BTreeMap<u64, BoundFound>,
@@ -126,7 +127,7 @@ impl Settled {
                 continue;
             }
             if bound.space == spaces::LOG_POSITION && !live.contains(&bound.number) {
-                // Without its log it says nothing, and neither do older ones.
+                // The position's log is deleted: neither this record nor an older one counts.
                 self.stale.forget(hash);
                 continue;
             }
@@ -137,11 +138,11 @@ impl Settled {
                 }
                 continue;
             }
-            match tomb(&bound, self.stale.has(hash, &NoInlineCounts)) {
-                Some(tomb) => {
-                    self.tombs.insert(hash, tomb);
+            match tombstone(&bound, self.stale.has(hash, &NoInlineCounts)) {
+                Some(tombstone) => {
+                    self.tombstones.insert(hash, tombstone);
                 }
-                // It has done its work; its own record is on the medium still.
+                // No stale record needs the tombstone any more. Its own record is still on the medium.
                 None => self.stale.add(hash, &mut NoInlineCounts),
             }
         }
@@ -152,7 +153,7 @@ impl Settled {
                 self.logs.push(LogFound::new(self.number_max, name.clone()));
                 self.logs.len() - 1
             });
-            // An older head must not pass for one that cannot be read: what was trimmed would come back.
+            // An older head must not stand in for one that cannot be read: trimmed entries would come back.
             (self.logs[at].damaged, self.logs[at].unreadable_head) = (Some(*what), Some(*slot));
             self.report.notes.push(format!("log {name}: its head is damaged ({what}); it is not served"));
         }
@@ -176,8 +177,8 @@ impl Settled {
         });
     }
 
-    /// Entries without a head were never acknowledged, or their log was deleted, unless a head has been lost to
-    /// damage: then they are kept under a name that says so.
+    /// Keeps entries whose log has no head under the name `lost:NUMBER`, if a head cannot be read. If all heads can be
+    /// read, entries without a head were never acknowledged or their log was deleted, and they are not kept.
     fn add_lost(&mut self, entries: &[EntryFound], unreadable: &Unreadable, heads: &BTreeMap<u32, u64>) {
         if unreadable.heads.is_empty() {
             return;
@@ -195,7 +196,7 @@ impl Settled {
 }
 
 impl LogFound {
-    /// A log of which nothing but the name is known.
+    /// A log of which only number and name are known.
     fn new(number: u32, name: String) -> Self {
         Self {
             number,
@@ -213,8 +214,8 @@ impl LogFound {
         }
     }
 
-    /// Takes the entries that count: from the first offset on, without a gap. How many were never
-    /// acknowledged, because something before them is missing.
+    /// Takes the entries that count: those from the first offset up to the first gap. Returns how many entries are
+    /// behind a gap and were therefore never acknowledged.
     fn take_entries(
         &mut self,
         heap: &Heap,
@@ -225,20 +226,20 @@ impl LogFound {
         let counts = |entry: &&EntryFound| entry.offset < self.cut.offset || entry.seq >= self.cut.seq;
         let known: Vec<EntryFound> = entries[from..].iter().filter(counts).copied().collect();
         let mut void = 0;
-        for same in known.chunk_by(|a, b| a.offset == b.offset) {
-            let offset = same[0].offset;
+        for versions in known.chunk_by(|a, b| a.offset == b.offset) {
+            let offset = versions[0].offset;
             if self.cut_at.is_some() || !self.fill_gap(offset, unreadable) {
                 self.cut_at.get_or_insert(self.first + self.slots.len() as u64);
                 void += 1;
                 continue;
             }
-            let entry = newest(heap, same)?;
+            let entry = newest(heap, versions)?;
             if entry.lost {
                 self.unreadable.insert(offset, entry.slot);
             }
             self.slots.push((if entry.lost { SlotId::NONE } else { entry.slot }, entry.len));
         }
-        // What cannot be read at the end may have been acknowledged.
+        // Unreadable entries at the end of the log may have been acknowledged, so they count.
         while self.cut_at.is_none() && self.take_unreadable(unreadable) {}
         Ok(void)
     }
@@ -247,13 +248,13 @@ impl LogFound {
         self.first + self.slots.len() as u64
     }
 
-    /// Closes the gap before `offset` with entries that cannot be read; false if something is missing.
+    /// Fills the gap before `offset` with entries that cannot be read. False if entries are missing all the same.
     fn fill_gap(&mut self, offset: u64, unreadable: &mut Unreadable) -> bool {
         while self.next() < offset {
             if self.take_unreadable(unreadable) {
                 continue;
             }
-            // A slot that nobody can name may have been this entry.
+            // An unreadable slot of which nothing is known may have been this entry.
             if offset - self.next() > unreadable.unnamed {
                 return false;
             }
@@ -263,7 +264,7 @@ impl LogFound {
         true
     }
 
-    /// Takes the next entry if it is one that cannot be read.
+    /// Takes the next entry if its slot cannot be read. False if the next entry is not such a slot.
     fn take_unreadable(&mut self, unreadable: &mut Unreadable) -> bool {
         let next = self.next();
         let Some(slot) = unreadable.entries.remove(&(self.number, next)) else { return false };
@@ -273,14 +274,14 @@ impl LogFound {
     }
 }
 
-/// Of several records of one entry the highest version and revision.
-fn newest(heap: &Heap, same: &[EntryFound]) -> Result<EntryFound, HeapError> {
-    let [first, rest @ ..] = same else { unreachable!("a chunk is not empty") };
+/// Of several records of one entry, the one with the highest version and revision.
+fn newest(heap: &Heap, versions: &[EntryFound]) -> Result<EntryFound, HeapError> {
+    let [first, others @ ..] = versions else { unreachable!("a chunk is not empty") };
     let (mut newest, mut version) = (*first, (first.seq, 0));
-    if !rest.is_empty() {
+    if !others.is_empty() {
         version.1 = heap.record(first.slot)?.rev();
     }
-    for entry in rest {
+    for entry in others {
         let of_entry = (entry.seq, heap.record(entry.slot)?.rev());
         if of_entry > version {
             (newest, version) = (*entry, of_entry);

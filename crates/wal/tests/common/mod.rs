@@ -1,4 +1,4 @@
-//! Regions in memory for the tests.
+//! Helpers for the tests: regions in memory, crashes, reads of whole logs.
 #![allow(dead_code, unreachable_pub, reason = "each test program uses its part")]
 
 use landfall_heap::{NewRegion, Source, Writer, create};
@@ -23,7 +23,7 @@ pub fn open(media: &Arc<SimMedia>) -> Logs {
     logs
 }
 
-/// What a crash that loses everything pending leaves, opened.
+/// Simulates a crash that loses all stores that are not durable, and opens the region again.
 pub fn crash(media: &Arc<SimMedia>) -> (Arc<SimMedia>, Logs) {
     let media = SimMedia::from_image(media.crash_state().durable_image(), SimOptions::default());
     let logs = open(&media);
@@ -38,7 +38,7 @@ pub fn append(logs: &Logs, writer: &mut Writer, log: &str, value: &[u8]) -> u64 
     logs.append(writer, log.as_bytes(), &[Source::Bytes(value)], 1).expect("there is room").ungated().first
 }
 
-/// Everything durable: the first offset, and the entries.
+/// The first offset of a log, and all its durable entries.
 pub fn all(logs: &Logs, log: &str) -> Result<(u64, Vec<Vec<u8>>), WalError> {
     let first = logs.stats_of(log.as_bytes())?.ungated().first;
     let mut entries = Vec::new();
