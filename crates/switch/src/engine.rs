@@ -1,4 +1,7 @@
-//! What all devices share: the region, the log's background work, fences that are device I/O, the clocks.
+//! The part that all devices share: the region, background work of the log, fences on a thread of their own, the
+//! clocks.
+//!
+//! An [`Engine`] owns the [`Device`] state machine; a [`Driver`] moves packets between the engine and a network.
 
 use crate::error::SwitchError;
 use crate::status::Status;
@@ -18,32 +21,34 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Pause between looks at what background work there is.
+/// Pause of the background thread when it finds no work.
 const KEEP_PAUSE: Duration = Duration::from_millis(2);
-/// How long it runs at a time where it shares a core with a driver that never waits: for so long nobody is answered.
+/// Scheduling slice of the background thread. It may share a core with a driver that busy-polls, and no client gets an
+/// answer while it runs there.
 const KEEP_SLICE: Duration = Duration::from_micros(100);
-/// How long a driver runs at a time where others want its core, servers above all: whom it makes wait is a client, and what they do
-/// is done behind the clients' backs. One that wakes goes before those who may run for longer.
+/// Scheduling slice of a driver that shares its core with other threads, servers above all. Clients wait for the
+/// driver, but not for what the other threads do. The scheduler lets a thread with a short slice run first when it
+/// wakes.
 const DRIVE_SLICE: Duration = Duration::from_micros(100);
-/// How often counts are shown.
+/// How often counts are published.
 const PUBLISH_EVERY: Duration = Duration::from_millis(100);
-/// How often watermarks are moved all the way.
+/// Number of background rounds after which all watermarks are brought up to date.
 const MARK_EVERY: u32 = 500;
 
-/// Where a device keeps its log.
+/// Where a device stores its log.
 #[derive(Clone, Debug)]
 pub struct RegionConfig {
     /// Directory of the region, or a DAX device.
     pub dir: PathBuf,
-    /// Bytes of the region; an existing smaller one grows.
+    /// Length of the region, bytes. An existing region that is smaller grows.
     pub capacity: u64,
-    /// Medium that it must be on.
+    /// Medium that the region must be on.
     pub media: MediaRequest,
-    /// Flush instruction; `None`: the best there is.
+    /// Flush instruction; `None` for the best that the processor has.
     pub flush: Option<FlushInstruction>,
 }
 
-/// The clocks of a device.
+/// The clocks of a device: time since its start, and Unix time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock(std::time::Instant);
 
@@ -63,21 +68,22 @@ impl Clock {
     }
 }
 
-/// A device with its region.
+/// A device with its region and its background threads.
 pub(crate) struct Engine {
     pub(crate) device: Device,
     pub(crate) clock: Clock,
     pub(crate) status: Arc<Status>,
-    /// Seals what is sent, and opens what arrives.
+    /// Seals packets that are sent, and opens packets that arrive.
     pub(crate) guard: Guard,
     committer: Option<Committer>,
     keeper: Option<KeeperThread>,
-    complained: bool,
+    /// The failure of the log has been reported.
+    reported: bool,
 }
 
 impl Engine {
-    /// Opens the region and the log in it. `waker` ends the driver's wait when a fence is done; `key` is what the device shares
-    /// with its clients and servers, if anything.
+    /// Opens the region and the log in it. `waker` ends the driver's wait when a fence is done. `key` is the key that
+    /// the device shares with its clients and servers, if any.
     pub(crate) fn open(
         region: &RegionConfig,
         limits: Limits,
@@ -99,10 +105,10 @@ impl Engine {
         let device = Device::new(DeviceConfig { incarnation, ..config }, log, clock.now());
         let sender = u64::from_le_bytes(random()?);
         let guard = Guard::of(key, || sender);
-        Ok(Self { device, clock, status, guard, committer, keeper: Some(keeper), complained: false })
+        Ok(Self { device, clock, status, guard, committer, keeper: Some(keeper), reported: false })
     }
 
-    /// A packet that is about to be sent: sealed where there is a key, and copied only then.
+    /// Seals a packet that is about to be sent. Without a key, returns the packet as it is; only sealing needs a copy.
     pub(crate) fn seal<'a>(&mut self, ends: Ends, packet: impl Into<Cow<'a, [u8]>>) -> Cow<'a, [u8]> {
         let packet = packet.into();
         if !self.guard.is_keyed() {
@@ -113,7 +119,8 @@ impl Engine {
         bytes.into()
     }
 
-    /// Makes what was logged durable, or begins to: then [`Self::collect`] is called when the waker says so.
+    /// Makes appended updates durable, if any wait for it. If fences run on a thread of their own, starts one; the
+    /// caller calls [`Self::collect`] when the waker is set.
     pub(crate) fn commit(&mut self) {
         if !self.device.wants_commit() {
             return;
@@ -129,7 +136,7 @@ impl Engine {
         }
     }
 
-    /// Takes the end of a fence, if it has ended, and begins the next.
+    /// If a fence has ended, takes its result and starts the next.
     pub(crate) fn collect(&mut self) {
         if let Some(outcome) = self.committer.as_ref().and_then(Committer::collect) {
             self.finish(outcome);
@@ -137,20 +144,20 @@ impl Engine {
         }
     }
 
-    /// Whether another thread of this device waits for a fence.
+    /// True while the committer thread of this device executes a fence.
     pub(crate) fn is_fencing(&self) -> bool {
         self.committer.is_some() && self.device.log().is_committing()
     }
 
     fn finish(&mut self, outcome: Result<(), MediaError>) {
         if let Err(error) = self.device.finish_commit(outcome)
-            && !std::mem::replace(&mut self.complained, true)
+            && !std::mem::replace(&mut self.reported, true)
         {
-            tracing::error!(%error, "the log takes no more updates: they are forwarded, and acknowledged by nobody here; replace the medium and start again");
+            tracing::error!(%error, "the log takes no more updates: this device forwards them and does not acknowledge them; replace the medium and start again");
         }
     }
 
-    /// Makes what was logged durable, and does what is due.
+    /// Makes appended updates durable, and handles timeouts that are due.
     pub(crate) fn keep_up(&mut self) {
         self.commit();
         let now = self.clock.now();
@@ -159,13 +166,13 @@ impl Engine {
         }
     }
 
-    /// How long nothing is due, at most `most`.
+    /// Time until the next timeout is due, at most `most`.
     pub(crate) fn until_due(&self, most: Duration) -> Duration {
         let now = self.clock.now();
         self.device.next_timeout().map_or(most, |due| due.since(now))
     }
 
-    /// Serves the counts, if that is wanted; where.
+    /// Serves the counts over HTTP if `address` is given. Returns the address that was bound.
     pub(crate) fn serve_metrics(
         &self,
         address: Option<SocketAddr>,
@@ -174,12 +181,12 @@ impl Engine {
         address.map(|address| crate::metrics::serve(address, move || status.metrics())).transpose()
     }
 
-    /// Brings the counts that others read up to date.
+    /// Updates the counts that other threads read.
     fn publish(&self, passed: u64) {
         self.status.publish(&self.device, passed);
     }
 
-    /// Ends background work and leaves the region with every watermark moved.
+    /// Stops the background threads and brings all watermarks of the region up to date.
     pub(crate) fn stop(mut self) {
         drop(self.committer.take());
         if self.device.log().has_pending() && !self.device.log().is_committing() {
@@ -191,20 +198,20 @@ impl Engine {
     }
 }
 
-/// What moves packets for an engine.
+/// Moves packets between an engine and a network.
 pub(crate) trait Driver {
-    /// Its engine.
+    /// The engine that the driver serves.
     fn engine(&self) -> &Engine;
 
-    /// PMNet's packets that went on without coming here.
+    /// Number of PMNet packets that the kernel forwarded without passing them to this process.
     fn passed(&self) -> u64 {
         0
     }
 
-    /// Does all there is to do; waits if there was nothing.
+    /// Receives, handles and sends one batch of packets. Waits if there was nothing to do.
     fn round(&mut self) -> Result<(), SwitchError>;
 
-    /// Rounds until told to stop.
+    /// Runs rounds until `stop` is set.
     fn rounds(&mut self, stop: &AtomicBool) -> Result<(), SwitchError> {
         prefer_slices_of(DRIVE_SLICE);
         let mut published = std::time::Instant::now();
@@ -234,12 +241,12 @@ fn report(recovered: &Recovered, took: Duration) {
     if recovered.damaged > 0 {
         tracing::error!(
             slots = recovered.damaged,
-            "records of the log cannot be read: updates that were acknowledged may be lost here; other devices of the chain have them"
+            "records of the log cannot be read: this device may have lost acknowledged updates; other devices of the chain have them"
         );
     }
 }
 
-/// Waits for fences in the driver's place.
+/// Executes fences on a thread of its own, so that the driver does not block.
 struct Committer {
     jobs: Option<SyncSender<Dirty>>,
     done: Receiver<Result<(), MediaError>>,
@@ -249,12 +256,12 @@ struct Committer {
 impl Committer {
     fn start(log: &Log, waker: Waker) -> Result<Self, SwitchError> {
         let (jobs, to_do) = sync_channel::<Dirty>(1);
-        let (told, done) = sync_channel(1);
+        let (report, done) = sync_channel(1);
         let media: Arc<dyn Media> = Arc::clone(log.heap().media());
         let work = move || {
             for mut dirty in to_do {
                 let outcome = media.fence(&mut dirty, Site::Commit);
-                if told.send(outcome).is_err() {
+                if report.send(outcome).is_err() {
                     break;
                 }
                 waker.wake();
@@ -267,7 +274,7 @@ impl Committer {
 
     fn begin(&self, dirty: Dirty) {
         if let Some(jobs) = &self.jobs {
-            // One at a time: there is room, and the thread lives as long as this.
+            // There is one fence at a time, so that the channel has room; the thread lives as long as `self`.
             let _ = jobs.send(dirty);
         }
     }
@@ -286,7 +293,7 @@ impl Drop for Committer {
     }
 }
 
-/// The log's background work on a thread of its own.
+/// Background work of the log, on a thread of its own.
 struct KeeperThread {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<Keeper>,
@@ -298,7 +305,7 @@ impl KeeperThread {
         let stopping = Arc::clone(&stop);
         let work = move || {
             prefer_slices_of(KEEP_SLICE);
-            let (mut complained, mut rounds) = (false, 0_u32);
+            let (mut reported, mut rounds) = (false, 0_u32);
             while !stopping.load(Ordering::Relaxed) {
                 rounds = rounds.wrapping_add(1);
                 let marked =
@@ -306,7 +313,7 @@ impl KeeperThread {
                 match marked.and_then(|()| keeper.step()) {
                     Ok(kept) if kept.busy => continue,
                     Ok(_) => {}
-                    Err(error) if !std::mem::replace(&mut complained, true) => {
+                    Err(error) if !std::mem::replace(&mut reported, true) => {
                         tracing::error!(%error, "background work of the log failed");
                     }
                     Err(_) => {}
@@ -323,7 +330,7 @@ impl KeeperThread {
         self.stop.store(true, Ordering::Relaxed);
         let left = self.thread.join().map(|keeper| keeper.store_watermarks());
         if !matches!(left, Ok(Ok(()))) {
-            tracing::warn!("watermarks were not written; the next start will look at more data");
+            tracing::warn!("watermarks were not written; the next start will verify more data");
         }
     }
 }

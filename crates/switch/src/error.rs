@@ -1,4 +1,4 @@
-//! Why a device cannot start, or go on.
+//! Errors that keep a device from starting, or end it.
 
 use landfall_pmnet::LogError;
 use landfall_server::store::StoreError;
@@ -15,47 +15,47 @@ pub enum SwitchError {
     /// The log cannot be opened, or its medium has failed.
     #[error("the log: {0}")]
     Log(#[from] LogError),
-    /// Environment: an address cannot be listened on.
+    /// Environment: the address cannot be bound.
     #[error("cannot listen on {address}: {source}; choose another --listen")]
     Listen {
-        /// Which.
+        /// The address.
         address: SocketAddr,
-        /// Why.
+        /// The error of the system.
         source: io::Error,
     },
-    /// Environment: a client's port is taken.
+    /// Environment: another program uses the port of a client that the log knows.
     #[error(
-        "updates of client {client} are in the log, and were sent on from port {port}, which cannot be had again: {source}; \
-         end the program that has the port, and start again"
+        "updates of client {client} are in the log, and were forwarded from port {port}, which cannot be bound again: \
+         {source}; end the program that uses the port, and start again"
     )]
     PortTaken {
         /// The client.
         client: SocketAddr,
-        /// The port.
+        /// The port that the relay used for the client.
         port: u16,
-        /// Why.
+        /// The error of the system.
         source: io::Error,
     },
-    /// Misuse: a packet's addresses must be of one kind.
+    /// Misuse: the addresses of clients and server are of two families.
     #[error("clients' address {listen} and the server's {server} must both be IPv4, or both IPv6")]
     Families {
-        /// The one.
+        /// Address for clients.
         listen: SocketAddr,
-        /// The other.
+        /// Address of the server.
         server: SocketAddr,
     },
-    /// AF_XDP.
+    /// AF_XDP failed.
     #[error(transparent)]
     Xdp(#[from] landfall_xdp::XdpError),
-    /// The memory that packets land in.
+    /// The memory that packets land in cannot be used.
     #[error(transparent)]
     Packets(#[from] landfall_packets::PacketsError),
-    /// Environment: something that the system refused.
+    /// Environment: a system call failed.
     #[error("{what}: {source}")]
     System {
-        /// What was being done.
+        /// What the call was for.
         what: &'static str,
-        /// Why it failed.
+        /// The error of the system.
         source: io::Error,
     },
 }

@@ -1,11 +1,11 @@
-//! The heap as a source of memory to land packets in.
+//! The heap as the source of the memory that packets land in.
 
 use landfall_heap::Heap;
 use landfall_media::Extent;
 use landfall_sockets::Frames;
 use std::sync::Arc;
 
-/// Lends free runs of the heap.
+/// Lends free runs of the heap to a transport.
 #[derive(Clone, Debug)]
 pub(crate) struct HeapFrames(pub(crate) Arc<Heap>);
 
@@ -27,7 +27,7 @@ impl Frames for HeapFrames {
     }
 
     fn bytes(&self, extent: Extent) -> &[u8] {
-        // What is held is in memory; an error could only be of an extent that no run has.
+        // Held bytes are in memory: only an extent outside the region could be an error.
         self.0.media().bytes(extent).unwrap_or_default()
     }
 

@@ -1,8 +1,8 @@
-//! PMNet devices: they carry packets between a [`landfall_pmnet::device::Device`] and a network.
+//! PMNet devices: processes that connect the state machine [`landfall_pmnet::device::Device`] to a network.
 //!
-//! - [`relay`]: kernel sockets, no privilege. Clients send to the relay, which has one socket towards the server for
-//!   each client.
-//! - [`wire`]: AF_XDP, between two interfaces, or as a server's own network card.
+//! - [`relay`] uses kernel sockets and needs no privilege. Clients send to the relay, which has one socket towards the
+//!   server for each client.
+//! - [`wire`] uses AF_XDP, either between two interfaces or as the network card of a server.
 
 mod engine;
 mod error;

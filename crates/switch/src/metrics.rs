@@ -1,4 +1,4 @@
-//! Counts for whoever asks: Prometheus text over HTTP.
+//! Metrics: the Prometheus text format, and an HTTP server for it.
 
 use crate::error::SwitchError;
 use std::fmt::{Display, Write as _};
@@ -6,17 +6,17 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
-/// Longest that a client may take.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// Bytes of a request's head that are read at most.
+/// Longest time that one read from or write to an HTTP client may take.
+const IO_TIMEOUT: Duration = Duration::from_secs(5);
+/// Most bytes of a request's head that are read.
 const HEAD_BYTES_MAX: u64 = 8192;
 
-/// What a metric is.
+/// Type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// It only grows.
+    /// A value that only grows.
     Counter,
-    /// It goes up and down.
+    /// A value that goes up and down.
     Gauge,
 }
 
@@ -28,17 +28,17 @@ pub struct Text {
 }
 
 impl Text {
-    /// An empty page; names begin with `prefix` and an underscore.
+    /// Creates an empty page. The names of its metrics begin with `prefix` and an underscore.
     pub fn new(prefix: &'static str) -> Self {
         Self { prefix, text: String::new() }
     }
 
-    /// Metrics that only grow: name, help, value.
+    /// Adds counters, each with name, help text and value.
     pub fn counters<const N: usize>(&mut self, all: [(&str, &str, u64); N]) {
         all.into_iter().for_each(|(name, help, value)| self.one(Kind::Counter, name, help, value));
     }
 
-    /// A metric that goes up and down.
+    /// Adds a gauge.
     pub fn gauge(&mut self, name: &str, help: &str, value: u64) {
         self.one(Kind::Gauge, name, help, value);
     }
@@ -48,7 +48,7 @@ impl Text {
         let _ = writeln!(self.text, "{}_{name} {value}", self.prefix);
     }
 
-    /// A metric with a value for each of some labels.
+    /// Adds a metric that has one value for each set of labels.
     pub fn series<V: Display>(
         &mut self,
         kind: Kind,
@@ -78,8 +78,8 @@ impl From<Text> for String {
     }
 }
 
-/// Answers `GET /metrics` on `address` with what `text` says then, on a thread of its own, until the process ends. Returns
-/// where.
+/// Answers `GET /metrics` on `address` with the result of `text`, on a thread of its own, until the process ends.
+/// Returns the address that was bound.
 ///
 /// # Errors
 /// [`SwitchError::Listen`].
@@ -92,7 +92,7 @@ pub fn serve(
     let local = listener.local_addr().map_err(failed)?;
     let work = move || {
         for stream in listener.incoming().flatten() {
-            // One at a time: they are few, and a slow one is given up.
+            // Requests are answered one at a time: they are few, and a slow client runs into the timeout.
             let _ = answer(&stream, &text);
         }
     };
@@ -102,8 +102,8 @@ pub fn serve(
 }
 
 fn answer(stream: &TcpStream, text: impl Fn() -> String) -> std::io::Result<()> {
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(IO_TIMEOUT))?;
+    stream.set_write_timeout(Some(IO_TIMEOUT))?;
     let mut head = BufReader::new(Read::take(stream, HEAD_BYTES_MAX));
     let mut request = String::new();
     head.read_line(&mut request)?;
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_is_what_prometheus_reads() {
+    fn a_page_has_the_prometheus_text_format() {
         let mut text = Text::new("some");
         text.counters([("packets_total", "Packets", 3)]);
         text.gauge("entries", "Entries", 4);
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_of_the_moment_is_served_and_nothing_else() {
+    fn the_current_page_is_served_and_other_paths_are_not_found() {
         let address = serve(([127, 0, 0, 1], 0).into(), || "now\n".into()).unwrap();
         for (path, status, body) in
             [("/metrics", "200 OK", "now\n"), ("/other", "404 Not Found", "only /metrics is here\n")]

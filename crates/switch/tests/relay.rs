@@ -1,4 +1,4 @@
-//! The relay between a client and a server that speak packets by hand.
+//! Tests of the relay. Client and server are plain sockets that send hand-made packets.
 
 use landfall_media::{MediaRequest, RUN_SIZE};
 use landfall_pmnet::device::DeviceConfig;
@@ -123,7 +123,7 @@ fn a_restarted_relay_sends_what_was_not_confirmed_from_the_same_port() {
         assert_eq!(Packet::parse(&bytes).unwrap().header.seq, seq);
     }
     drop(relay);
-    // What it had sent again before.
+    // Packets that the first relay has sent again are discarded.
     server.set_nonblocking(true).unwrap();
     while server.recv(&mut [0; 100]).is_ok() {}
     server.set_nonblocking(false).unwrap();
@@ -140,7 +140,7 @@ fn a_restarted_relay_sends_what_was_not_confirmed_from_the_same_port() {
 }
 
 #[test]
-fn what_the_server_misses_comes_from_the_log() {
+fn updates_that_the_server_misses_come_from_the_log() {
     let dir = tempfile::tempdir().unwrap();
     let (client, server) = (host(), host());
     let relay = start(&config(dir.path(), server.local_addr().unwrap(), 21_200));
@@ -150,7 +150,7 @@ fn what_the_server_misses_comes_from_the_log() {
     let ask = |seq| Packet::new(7, seq, Body::Retransmit { count: 1 }).to_bytes();
     server.send_to(&ask(1), from).unwrap();
     assert_eq!(receive(&server).0, update(1));
-    // What is not there is asked of the client.
+    // The relay forwards the request to the client if the update is not in its log.
     server.send_to(&ask(2), from).unwrap();
     assert_eq!(receive(&client).0, ask(2));
 }
@@ -171,7 +171,7 @@ fn long_and_foreign_packets_are_forwarded_both_ways_and_not_acknowledged() {
     eventually("nothing logged", || relay.metric("packets_total") >= 5 && relay.metric("logged_total") == 0);
 }
 
-/// A session that begins and ends; false if the client gets no answer.
+/// Begins a session and ends it. False if the client gets no answer.
 fn short_session(relay: SocketAddr, server: &UdpSocket) -> bool {
     let client = UdpSocket::bind("127.0.0.1:0").unwrap();
     client.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
@@ -192,7 +192,7 @@ fn short_session(relay: SocketAddr, server: &UdpSocket) -> bool {
 }
 
 #[test]
-fn ports_of_sessions_that_have_ended_are_given_to_others() {
+fn ports_of_sessions_that_have_ended_are_reused() {
     let dir = tempfile::tempdir().unwrap();
     let server = host();
     server.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
@@ -206,14 +206,14 @@ fn ports_of_sessions_that_have_ended_are_given_to_others() {
             assert!(begun.elapsed() < Duration::from_secs(20), "client {number} gets no port");
         }
     }
-    eventually("all ports are given back", || relay.metric("paths") == 0);
+    eventually("all ports are released", || relay.metric("paths") == 0);
     assert!(relay.metric("paths_closed_total") >= 200);
     drop(relay);
     start(&config);
 }
 
-/// A server that takes sessions and refuses updates of those that it does not know, until told to stop.
-fn refuse_strangers(server: UdpSocket, stop: Arc<AtomicBool>) -> JoinHandle<()> {
+/// Runs a server that accepts sessions and refuses updates of unknown sessions, until `stop` is set.
+fn refuse_unknown_sessions(server: UdpSocket, stop: Arc<AtomicBool>) -> JoinHandle<()> {
     std::thread::spawn(move || {
         server.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
         let mut bytes = [0; 100];
@@ -234,15 +234,16 @@ fn refuse_strangers(server: UdpSocket, stop: Arc<AtomicBool>) -> JoinHandle<()> 
 }
 
 #[test]
-fn updates_of_sessions_that_no_server_knows_leave_ports_for_new_clients() {
+fn unknown_sessions_leave_ports_for_new_clients() {
     let dir = tempfile::tempdir().unwrap();
     let server = host();
     let mut config = config(dir.path(), server.local_addr().unwrap(), 23_800);
     config.paths.settle = Duration::from_millis(50);
     let relay = start(&config);
     let stop = Arc::new(AtomicBool::new(false));
-    let refusing = refuse_strangers(server, Arc::clone(&stop));
-    // Ten times as many as there are ports. They stay open: the kernel would give a port again that is free.
+    let refusing = refuse_unknown_sessions(server, Arc::clone(&stop));
+    // There are ten times as many strangers as ports. Their sockets stay open, so that the kernel does not reuse their
+    // ports.
     let strangers: Vec<UdpSocket> = (0..210).map(|_| host()).collect();
     for stranger in &strangers {
         stranger.send_to(&update(5), relay.address).unwrap();
@@ -250,7 +251,7 @@ fn updates_of_sessions_that_no_server_knows_leave_ports_for_new_clients() {
     eventually("junk has arrived", || {
         relay.metric("paths_opened_total") + relay.metric("paths_refused_total") >= 210
     });
-    // As many clients as there are ports: those of the junk give way.
+    // There are as many clients as ports: the relay closes the paths of the strangers.
     for number in 0..21 {
         let client = host();
         client.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
@@ -266,16 +267,16 @@ fn updates_of_sessions_that_no_server_knows_leave_ports_for_new_clients() {
     }
     assert!(relay.metric("paths_gave_way_total") > 0);
     assert_eq!(relay.metric("paths"), 21);
-    // And no junk takes one of theirs.
+    // A stranger gets no port of a client.
     let before = relay.metric("paths_refused_total");
     host().send_to(&update(5), relay.address).unwrap();
-    eventually("junk is turned away", || relay.metric("paths_refused_total") == before + 1);
+    eventually("junk is refused", || relay.metric("paths_refused_total") == before + 1);
     stop.store(true, Ordering::Relaxed);
     refusing.join().unwrap();
 }
 
 #[test]
-fn junk_gets_no_port_and_a_session_that_cannot_be_is_refused() {
+fn junk_gets_no_port_and_a_packet_of_an_unknown_session_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let (client, server) = (host(), host());
     let relay = start(&config(dir.path(), server.local_addr().unwrap(), 21_500));
@@ -304,8 +305,8 @@ fn an_ipv4_client_of_a_relay_for_both_families_keeps_its_port_after_a_restart() 
         let relay = start(&config);
         client.send_to(&update(seq), ("127.0.0.1", relay.address.port())).unwrap();
         let (bytes, _) = receive(&client);
-        assert_eq!(Packet::parse(&bytes).unwrap().header.kind, kind::PMNET_ACK, "it reaches the client");
-        // What the log has from before the restart comes from there, too.
+        assert_eq!(Packet::parse(&bytes).unwrap().header.kind, kind::PMNET_ACK, "the client gets an answer");
+        // Updates that were logged before the restart come from that port, too.
         let mut arrived = Vec::new();
         while arrived != update(seq) {
             let (bytes, from) = receive(&server);

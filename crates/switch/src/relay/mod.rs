@@ -1,7 +1,8 @@
-//! A device over kernel sockets: clients send to the relay, the relay to the server. No privilege.
+//! A device over kernel sockets: clients send to the relay, and the relay sends to the server. It needs no privilege.
 //!
-//! The server knows each client by a port of the relay's, which is remembered durably: a client is the same to the server
-//! after a restart. The kernel copies each packet once, into the region.
+//! The relay sends the packets of each client from a port of its own, the client's *path*. Paths are stored durably, so
+//! that the server sees each client under one port also after a restart of the relay. The kernel copies each packet
+//! once, into the region.
 
 mod upstream;
 
@@ -29,54 +30,54 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use upstream::Upstreams;
 
-/// Datagrams taken from a socket at a time.
+/// Most datagrams that one call receives.
 const BATCH: usize = 32;
-/// Bytes of the memory that a datagram lands in: a frame.
+/// Length of the memory that a datagram lands in, bytes: one frame.
 const CHUNK_BYTES: u64 = 2048;
-/// Paths that are given back between two looks for packets.
+/// Most paths that one round closes.
 const CLOSED_MAX: usize = 64;
-/// Pause between two looks at all paths for one to give up.
-const PRESSED_EVERY: Duration = Duration::from_secs(1);
-/// Longest wait, so that a stop is noticed and counts are shown.
+/// Shortest time between two scans of all paths for a silent one.
+const SCAN_PATHS_EVERY: Duration = Duration::from_secs(1);
+/// Longest wait, so that the relay notices a stop and publishes its counts.
 const WAIT_MAX: Duration = Duration::from_millis(100);
-/// Name of the clients' socket with the poller; upstream sockets count from 1.
+/// Token of the clients' socket with the poller. The tokens of upstream sockets count from 1.
 const FRONT: u64 = u64::MAX;
-/// Bytes that a socket's buffer should hold.
+/// Requested size of a socket's buffers, bytes.
 const SOCKET_BYTES: usize = 4 << 20;
 
-/// What a relay is told.
+/// Settings of a relay.
 #[derive(Clone, Debug)]
 pub struct RelayConfig {
-    /// Where clients send to.
+    /// Address that clients send to.
     pub listen: SocketAddr,
-    /// The server.
+    /// Address of the server.
     pub server: SocketAddr,
-    /// Ports to send clients' packets on from, one each.
+    /// Ports from which the relay sends to the server, one for each client.
     pub upstream_ports: RangeInclusive<u16>,
-    /// When they are given back.
+    /// Limits of the paths, and the times after which the relay closes them.
     pub paths: PathLimits,
-    /// How long to look for packets before waiting; `Duration::MAX`: never wait.
+    /// How long to busy-poll for packets before the relay blocks; `Duration::MAX`: never block.
     pub spin: Duration,
-    /// The region.
+    /// The region of the log.
     pub region: RegionConfig,
-    /// The log's bounds.
+    /// Bounds of the log.
     pub limits: Limits,
-    /// The device.
+    /// Settings of the device's state machine.
     pub device: DeviceConfig,
-    /// What it shares with clients and server, if anything.
+    /// Key that the relay shares with clients and server, if any.
     pub key: Option<Key>,
-    /// Where `/metrics` is served.
+    /// Address at which to serve `/metrics`, if any.
     pub metrics: Option<SocketAddr>,
 }
 
-/// A relay that is about to run.
+/// A relay with its log and its sockets open. [`Relay::run`] runs it.
 pub struct Relay {
     engine: Engine,
     front: Front,
     upstreams: Upstreams,
     paths: Paths,
-    /// When no port was left, last.
-    pressed_at: Option<Instant>,
+    /// When all paths were scanned for a silent one last.
+    scanned_at: Option<Instant>,
     poller: Poller,
     waker: Waker,
     pool: Pool,
@@ -89,10 +90,10 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// Opens the log and the sockets; what is in the log can be sent on from the ports of before.
+    /// Opens the log and the sockets. Each client in the log gets the port again that it had before.
     ///
     /// # Errors
-    /// [`SwitchError`] says what is wrong and what to do.
+    /// [`SwitchError`] says what is wrong and what the operator can do.
     pub fn open(config: &RelayConfig) -> Result<Self, SwitchError> {
         if config.listen.is_ipv4() != config.server.is_ipv4() {
             return Err(SwitchError::Families { listen: config.listen, server: config.server });
@@ -125,7 +126,7 @@ impl Relay {
             front: Front { socket: front, port: address.port(), is_ipv6: config.server.is_ipv6() },
             upstreams,
             paths,
-            pressed_at: None,
+            scanned_at: None,
             poller,
             waker,
             pool: Pool::new(CHUNK_BYTES, BATCH as u32),
@@ -138,15 +139,15 @@ impl Relay {
         })
     }
 
-    /// Where clients send to.
+    /// The address that clients send to, as bound.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error of the system call.
     pub fn address(&self) -> std::io::Result<SocketAddr> {
         self.front.socket.local_addr()
     }
 
-    /// Where counts are served.
+    /// The address at which `/metrics` is served, as bound.
     pub fn metrics(&self) -> Option<SocketAddr> {
         self.metrics
     }
@@ -156,7 +157,7 @@ impl Relay {
         Arc::clone(&self.engine.status)
     }
 
-    /// Runs until told to stop.
+    /// Runs until `stop` is set.
     ///
     /// # Errors
     /// [`SwitchError::System`].
@@ -167,7 +168,7 @@ impl Relay {
         outcome
     }
 
-    /// Names of the sockets that have something.
+    /// Waits for packets or for the next timeout. Returns the tokens of the sockets that are readable.
     fn wait(&mut self) -> Result<Vec<u64>, SwitchError> {
         let due = self.engine.until_due(WAIT_MAX);
         let Self { rest, poller, .. } = self;
@@ -178,7 +179,8 @@ impl Relay {
         rest.until(due, wait, |ready: &Vec<u64>| !ready.is_empty())
     }
 
-    /// Chunks to receive into. Fewer where there is no landing space: packets then wait in the socket.
+    /// Takes chunks to receive into. There are fewer than a batch if landing space is short: packets then wait in the
+    /// socket's buffer.
     fn take_chunks(&mut self) {
         while self.chunks.len() < BATCH
             && let Some(chunk) = self.pool.take(&mut self.frames)
@@ -187,7 +189,7 @@ impl Relay {
         }
     }
 
-    /// Receives a batch; each datagram's chunk, source and length.
+    /// Receives a batch. Returns the index, chunk, source and length of each datagram.
     fn receive(&mut self, socket: i32) -> Result<Vec<(usize, u64, SocketAddr, usize)>, SwitchError> {
         self.take_chunks();
         let got = self.receiver.receive(socket, &self.chunks).map_err(SwitchError::system("receiving"))?;
@@ -203,7 +205,7 @@ impl Relay {
 
     fn receive_from_clients(&mut self) -> Result<(), SwitchError> {
         for (index, chunk, from, len) in self.receive(self.front.socket.as_raw_fd())? {
-            // As the log has it, which knows one form of an address.
+            // The log stores addresses in one form only.
             let client = canonical(from);
             let held = self.hold(chunk, len);
             let ends = Ends::to_server(client, self.front.port);
@@ -218,7 +220,7 @@ impl Relay {
             } else {
                 self.engine.status.dropped(1);
             }
-            self.let_go(chunk, held);
+            self.release_chunk(chunk, held);
         }
         Ok(())
     }
@@ -239,7 +241,7 @@ impl Relay {
                 }
                 None => self.engine.status.dropped(1),
             }
-            self.let_go(chunk, held);
+            self.release_chunk(chunk, held);
         }
         Ok(())
     }
@@ -250,7 +252,8 @@ impl Relay {
         packet
     }
 
-    /// What of a packet is in front of its seal, and its length. `None` if the seal does not fit.
+    /// Verifies the seal of a packet. Returns the extent and the length of the bytes in front of the seal, or `None` if
+    /// the seal is wrong.
     fn unseal(&mut self, ends: Ends, packet: Extent, index: usize, len: usize) -> Option<(Extent, usize)> {
         if !self.engine.guard.is_keyed() {
             return Some((packet, len));
@@ -268,12 +271,12 @@ impl Relay {
         }
     }
 
-    fn let_go(&mut self, chunk: u64, packet: Extent) {
+    fn release_chunk(&mut self, chunk: u64, packet: Extent) {
         self.frames.release(packet);
         self.pool.landed(chunk, &mut self.frames);
     }
 
-    /// A packet that is longer than a frame is no update that could be logged.
+    /// Passes a packet to the device. A packet that is longer than a frame cannot be logged, so it is only counted.
     fn handle(
         &mut self,
         side: Side,
@@ -291,7 +294,7 @@ impl Relay {
         self.engine.device.handle(&arrival, self.engine.clock.now())
     }
 
-    /// Whether a client has a path, or its packet gets it one.
+    /// True if a client has a path, or if its packet opens one.
     fn admit(&mut self, client: SocketAddr, packet: Extent, index: usize, len: usize) -> bool {
         if self.upstreams.has(&client) {
             self.paths.client_sent(&client, self.engine.clock.now());
@@ -310,7 +313,7 @@ impl Relay {
         false
     }
 
-    /// A client's way to the server; false if there is no port left for it.
+    /// Opens a path for a client. False if there is no port or no room for it.
     fn open_path(&mut self, client: SocketAddr, opening: Opening) -> bool {
         let is_open = self.try_path(client, opening);
         let open = self.paths.len() as u64;
@@ -323,38 +326,37 @@ impl Relay {
     }
 
     fn try_path(&mut self, client: SocketAddr, opening: Opening) -> bool {
-        if !self.paths.has_room(opening) && !self.give_way() {
-            self.upstreams.complain(&std::io::Error::other(
-                "updates of sessions that no server has taken have their share of the ports",
+        if !self.paths.has_room(opening) && !self.evict_unconfirmed() {
+            self.upstreams.warn_no_path(&std::io::Error::other(
+                "clients whose sessions no server has confirmed use all ports that they may have",
             ));
             return false;
         }
         let mut opened = self.upstreams.open(client, &mut self.poller);
-        if opened.is_err() && self.make_room(opening) {
+        if opened.is_err() && self.evict_for(opening) {
             opened = self.upstreams.open(client, &mut self.poller);
         }
         let (flow, port) = match opened {
             Ok(opened) => opened,
             Err(error) => {
-                self.upstreams.complain(&error);
+                self.upstreams.warn_no_path(&error);
                 return false;
             }
         };
-        // Durable before anything is sent on from there.
+        // The path must be durable before a packet leaves from its port.
         let log = self.engine.device.log_mut();
-        let remembered =
-            log.set_path(flow, port, Clock::unix_ns()).is_ok_and(|there_was_room| there_was_room);
-        if !remembered || !self.settle() {
+        let is_stored = log.set_path(flow, port, Clock::unix_ns()).is_ok_and(|had_room| had_room);
+        if !is_stored || !self.settle() {
             self.upstreams.close(&client);
             self.upstreams
-                .complain(&std::io::Error::other("the log has no room for the ports of more clients"));
+                .warn_no_path(&std::io::Error::other("the log has no room for the ports of more clients"));
             return false;
         }
         self.paths.opened(client, opening, self.engine.clock.now());
         true
     }
 
-    /// Paths that are of no use any more are given back.
+    /// Closes paths that have expired.
     fn close_paths(&mut self) {
         let (now, server) = (self.engine.clock.now(), self.server);
         for _ in 0..CLOSED_MAX {
@@ -368,14 +370,14 @@ impl Relay {
         }
     }
 
-    /// A path for a client ends, as no port is left: one that no server has spoken for, or, if the client begins a session, one that has
-    /// been silent for long.
-    fn make_room(&mut self, opening: Opening) -> bool {
-        self.give_way() || (opening == Opening::SessionStart && self.give_up_path())
+    /// Closes a path because no port is free: one that no server has confirmed, or, if the new client begins a session,
+    /// one that has been silent for long. False if there is no such path.
+    fn evict_for(&mut self, opening: Opening) -> bool {
+        self.evict_unconfirmed() || (opening == Opening::SessionStart && self.evict_silent())
     }
 
-    /// The oldest path that no server has spoken for, and whose client is silent.
-    fn give_way(&mut self) -> bool {
+    /// Closes the oldest path that no server has confirmed and whose client is silent. False if there is none.
+    fn evict_unconfirmed(&mut self) -> bool {
         let (now, server) = (self.engine.clock.now(), self.server);
         let log = self.engine.device.log();
         let oldest =
@@ -385,13 +387,14 @@ impl Relay {
         is_there
     }
 
-    /// The path that has been silent for longest, if that is long. Looks at all paths: at most once a second.
-    fn give_up_path(&mut self) -> bool {
+    /// Closes the path that has been silent for longest, if it is silent for long enough. The scan visits all paths, so
+    /// that it runs once a second at most.
+    fn evict_silent(&mut self) -> bool {
         let (now, server) = (self.engine.clock.now(), self.server);
-        if self.pressed_at.is_some_and(|last| now.since(last) < PRESSED_EVERY) {
+        if self.scanned_at.is_some_and(|last| now.since(last) < SCAN_PATHS_EVERY) {
             return false;
         }
-        self.pressed_at = Some(now);
+        self.scanned_at = Some(now);
         let log = self.engine.device.log();
         let silent = self.paths.evict_idle(now, |client| log.has_entries(&Flow { client: *client, server }));
         silent.map(|client| self.close_path(client)).is_some()
@@ -404,7 +407,7 @@ impl Relay {
         self.engine.status.count_paths(|counts| (counts.open, counts.closed) = (open, counts.closed + 1));
     }
 
-    /// Waits until everything appended is durable.
+    /// Blocks until all appended records are durable. False if the medium has failed.
     fn settle(&mut self) -> bool {
         while self.engine.device.log().is_committing() {
             std::thread::yield_now();
@@ -413,7 +416,7 @@ impl Relay {
         self.engine.device.commit().is_ok()
     }
 
-    /// Sends what the device wants sent.
+    /// Sends the packets that the device has queued.
     fn act(&mut self) {
         while let Some(action) = self.engine.device.poll_action() {
             match action {
@@ -432,7 +435,7 @@ impl Relay {
     }
 }
 
-/// A datagram, with what of it did not fit its chunk.
+/// A whole datagram: the bytes in its chunk and those that did not fit into the chunk.
 fn whole<'a>(
     frames: &'a HeapFrames,
     receiver: &'a Receiver,
@@ -442,7 +445,7 @@ fn whole<'a>(
     let bytes = frames.bytes(packet);
     match receiver.spilled(index, len) {
         [] => bytes.into(),
-        rest => [bytes, rest].concat().into(),
+        spilled => [bytes, spilled].concat().into(),
     }
 }
 
@@ -450,7 +453,7 @@ fn whole<'a>(
 struct Front {
     socket: UdpSocket,
     port: u16,
-    /// It shows IPv4 clients as IPv6 addresses, and sends to them as such.
+    /// The socket is IPv6: the kernel maps the addresses of IPv4 clients to IPv6 addresses.
     is_ipv6: bool,
 }
 
@@ -468,7 +471,7 @@ impl Front {
     }
 }
 
-/// A socket for both families shows IPv4 clients as IPv6 addresses.
+/// Converts an IPv4 address that a socket for both families has mapped to IPv6 back to IPv4.
 fn canonical(address: SocketAddr) -> SocketAddr {
     match address.ip().to_canonical() {
         IpAddr::V4(ip) => SocketAddr::new(ip.into(), address.port()),
@@ -481,7 +484,7 @@ impl Driver for Relay {
         &self.engine
     }
 
-    /// Waits for something, and does all there is to do.
+    /// Waits for packets, handles a batch from each readable socket, commits and sends.
     fn round(&mut self) -> Result<(), SwitchError> {
         let ready = self.wait()?;
         for name in ready {
@@ -508,14 +511,14 @@ impl std::fmt::Debug for Relay {
     }
 }
 
-/// A socket that does not wait.
+/// A non-blocking UDP socket.
 fn socket(address: SocketAddr) -> std::io::Result<UdpSocket> {
     let kind = socket2::Socket::new(
         socket2::Domain::for_address(address),
         socket2::Type::DGRAM.nonblocking().cloexec(),
         None,
     )?;
-    // Best effort: the kernel grants what its limits allow.
+    // Best effort: the kernel limits the sizes.
     let _ = kind.set_recv_buffer_size(SOCKET_BYTES);
     let _ = kind.set_send_buffer_size(SOCKET_BYTES);
     kind.bind(&address.into())?;

@@ -1,4 +1,4 @@
-//! Sockets towards the server, one for each client.
+//! The relay's sockets towards the server, one for each client.
 
 use super::socket;
 use crate::engine::Engine;
@@ -14,58 +14,59 @@ use std::ops::RangeInclusive;
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::{Duration, Instant};
 
-/// Pause between two complaints.
-const COMPLAIN_EVERY: Duration = Duration::from_secs(60);
+/// Shortest time between two warnings.
+const WARN_EVERY: Duration = Duration::from_secs(60);
 
-/// One client's.
+/// The socket towards the server for one client.
 struct Upstream {
     client: SocketAddr,
     socket: UdpSocket,
-    /// Its own address, towards the server.
+    /// The address that the socket is bound to.
     local: SocketAddr,
 }
 
 impl Upstream {
-    /// False if it could not be sent.
+    /// Sends a packet to the server. False if that failed.
     fn send(&self, bytes: &[u8]) -> bool {
         match self.socket.send(bytes) {
-            // The server's port was closed when the packet before arrived.
+            // The error is about the packet before: the server's port was closed when it arrived.
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => self.socket.send(bytes).is_ok(),
             sent => sent.is_ok(),
         }
     }
 }
 
-/// All of them.
+/// The sockets of all clients.
 pub(super) struct Upstreams {
     server: SocketAddr,
     ports: RangeInclusive<u16>,
     next_port: u16,
     all: Vec<Option<Upstream>>,
     by_client: BTreeMap<SocketAddr, usize>,
-    complained: Option<Instant>,
+    warned: Option<Instant>,
 }
 
 impl Upstreams {
     pub(super) fn new(server: SocketAddr, ports: RangeInclusive<u16>) -> Self {
         let next_port = *ports.start();
-        Self { server, ports, next_port, all: Vec::new(), by_client: BTreeMap::new(), complained: None }
+        Self { server, ports, next_port, all: Vec::new(), by_client: BTreeMap::new(), warned: None }
     }
 
     pub(super) fn has(&self, client: &SocketAddr) -> bool {
         self.by_client.contains_key(client)
     }
 
-    /// The descriptor of a socket, its client, and its own address.
+    /// Descriptor, client and local address of the socket at `index`.
     pub(super) fn at(&self, index: usize) -> Option<(RawFd, SocketAddr, SocketAddr)> {
         let upstream = self.all.get(index)?.as_ref()?;
         Some((upstream.socket.as_raw_fd(), upstream.client, upstream.local))
     }
 
-    /// A socket for a client from before, on the port of before. False if it is another server's client.
+    /// Opens a socket for a client of the log, on the port that it had before. False if the client belongs to another
+    /// server.
     pub(super) fn reopen(&mut self, flow: Flow, port: u16, poller: &mut Poller) -> Result<bool, SwitchError> {
         if flow.server != self.server {
-            tracing::warn!(client = %flow.client, server = %flow.server, "the log knows a client of another server: its updates wait until the relay is started for that one");
+            tracing::warn!(client = %flow.client, server = %flow.server, "the log knows a client of another server: its updates wait until the relay is started for that server");
             return Ok(false);
         }
         let socket = self.connect(port);
@@ -74,7 +75,7 @@ impl Upstreams {
         Ok(true)
     }
 
-    /// A socket for a new client, and the port that it got.
+    /// Opens a socket for a new client, on the next free port.
     pub(super) fn open(&mut self, client: SocketAddr, poller: &mut Poller) -> io::Result<(Flow, u16)> {
         for _ in self.ports.clone() {
             let port = self.next_port;
@@ -121,7 +122,7 @@ impl Upstreams {
         }
     }
 
-    /// Sends in a client's name.
+    /// Sends a packet from a client's port. A packet that cannot be sent is counted as dropped.
     pub(super) fn send<'a>(
         &self,
         engine: &mut Engine,
@@ -138,9 +139,10 @@ impl Upstreams {
         }
     }
 
-    pub(super) fn complain(&mut self, error: &io::Error) {
-        if self.complained.is_none_or(|since| since.elapsed() >= COMPLAIN_EVERY) {
-            self.complained = Some(Instant::now());
+    /// Logs that a client gets no path, once a minute at most.
+    pub(super) fn warn_no_path(&mut self, error: &io::Error) {
+        if self.warned.is_none_or(|since| since.elapsed() >= WARN_EVERY) {
+            self.warned = Some(Instant::now());
             tracing::error!(%error, "clients are not served: give the relay more --upstream-ports, or a shorter --path-idle");
         }
     }

@@ -1,4 +1,4 @@
-//! Datagrams received straight into the region.
+//! Receiving datagrams directly into the region.
 
 use socket2::{SockAddr, SockAddrStorage};
 use std::io;
@@ -6,15 +6,15 @@ use std::mem;
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
 
-/// Bytes of a datagram that go beside the region when it is longer than its chunk.
+/// Size of the buffer beside the region for the bytes of a datagram that do not fit into its chunk.
 const SPILL_BYTES: usize = 1 << 16;
 
 /// A datagram that has been received.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Datagram {
-    /// Where it came from.
+    /// Source address.
     pub(crate) from: SocketAddr,
-    /// Its length, bytes: what is beyond the chunk is in the spill.
+    /// Length, bytes. Bytes beyond the chunk are in the spill buffer.
     pub(crate) len: usize,
 }
 
@@ -29,12 +29,12 @@ pub(crate) struct Receiver {
     chunk_bytes: usize,
 }
 
-// SAFETY: the pointers inside are set anew by each call, to memory of the value's own or of the region.
+// SAFETY: each call sets the pointers inside anew, to memory that the value owns or to the region.
 unsafe impl Send for Receiver {}
 
 impl Receiver {
-    /// For up to `max` datagrams at once, each into a chunk of `chunk_bytes` of the region whose image is at `image`
-    /// (address, bytes), which stays mapped for as long as the value lives.
+    /// Creates a receiver for up to `max` datagrams at once, each into a chunk of `chunk_bytes`. `image` is the address
+    /// and the length in bytes of the region's image, which must stay mapped for as long as the value lives.
     pub(crate) fn new(max: usize, chunk_bytes: usize, image: (usize, u64)) -> Self {
         let empty = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
         // SAFETY: all-zero bytes are a valid `mmsghdr` and a valid `sockaddr_storage`.
@@ -50,11 +50,11 @@ impl Receiver {
         }
     }
 
-    /// Receives into `chunks`, region offsets of memory that was lent to the caller and that nobody holds; does not wait.
-    /// Returns how many came.
+    /// Receives into `chunks` without blocking. The chunks are region offsets of memory that was lent to the caller and
+    /// that has no holds. Returns the number of datagrams.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error of the system call.
     pub(crate) fn receive(&mut self, socket: RawFd, chunks: &[u64]) -> io::Result<usize> {
         let count = chunks.len().min(self.headers.len());
         for (index, chunk) in chunks.iter().take(count).enumerate() {
@@ -73,14 +73,15 @@ impl Receiver {
         }
         let flags = libc::MSG_DONTWAIT;
         let headers = self.headers.as_mut_ptr();
-        // SAFETY: `count` headers, each with an address buffer and two vectors of writable memory: the spill is ours; the chunk
-        // lies in the image, and the heap has lent its run to the caller for the kernel to write. No timeout: it does not wait.
+        // SAFETY: there are `count` headers, each with an address buffer and two vectors of writable memory: `self`
+        // owns the spill buffer; the chunk lies in the image, and the heap has lent its run to the caller for the
+        // kernel to write. There is no timeout, because the call does not block.
         let got = unsafe { libc::recvmmsg(socket, headers, count as u32, flags, std::ptr::null_mut()) };
         match usize::try_from(got) {
             Ok(got) => Ok(got),
             Err(_) => match io::Error::last_os_error() {
                 error if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
-                // An earlier send met a closed port: the socket has told, and goes on.
+                // An earlier send met a closed port. The error is reported once, and the socket still works.
                 error if error.kind() == io::ErrorKind::ConnectionRefused => Ok(0),
                 error if error.kind() == io::ErrorKind::Interrupted => Ok(0),
                 error => Err(error),
@@ -88,11 +89,11 @@ impl Receiver {
         }
     }
 
-    /// The datagram at `index` of the last call, if its source is an internet address.
+    /// The datagram at `index` of the last call. `None` if its source is not an internet address.
     pub(crate) fn datagram(&self, index: usize) -> Option<Datagram> {
         let header = &self.headers[index];
         let storage = self.addresses[index];
-        // SAFETY: both are the kernel's `sockaddr_storage`, of which it has written an address of this length.
+        // SAFETY: both types are the kernel's `sockaddr_storage`, and the kernel has written an address of this length.
         let from = unsafe {
             SockAddr::new(
                 mem::transmute::<libc::sockaddr_storage, SockAddrStorage>(storage),
@@ -102,7 +103,7 @@ impl Receiver {
         Some(Datagram { from: from.as_socket()?, len: header.msg_len as usize })
     }
 
-    /// What of a datagram of `len` bytes did not fit its chunk.
+    /// The bytes of a datagram of `len` bytes that did not fit into its chunk.
     pub(crate) fn spilled(&self, index: usize, len: usize) -> &[u8] {
         let beyond = len.saturating_sub(self.chunk_bytes);
         &self.spill[index][..beyond.min(SPILL_BYTES)]

@@ -1,4 +1,4 @@
-//! System calls that need raw memory.
+//! System calls for which std has no functions: batched receives, packet sockets, TUN interfaces.
 
 #![allow(unsafe_code)]
 

@@ -1,11 +1,11 @@
-//! A packet socket that sees what this host sends from PMNet's ports.
+//! A packet socket that receives copies of the packets that this host sends from PMNet's ports.
 
 use landfall_pmnet::PORTS;
 use std::io;
 use std::mem;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
-/// Packets that this host sends on one interface from PMNet's ports, as copies.
+/// Receives copies of the packets that this host sends from PMNet's ports on one interface.
 pub(crate) struct Sniffer {
     socket: OwnedFd,
 }
@@ -57,16 +57,16 @@ fn filter() -> [libc::sock_filter; 17] {
 }
 
 impl Sniffer {
-    /// Sees what the host sends on the interface of this number.
+    /// Opens the socket on the interface with the index `interface`.
     ///
     /// # Errors
-    /// What the kernel says; without privilege, that.
+    /// The error of the system call, for example that the process lacks `CAP_NET_RAW`.
     pub(crate) fn open(interface: u32) -> io::Result<Self> {
         let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-        // SAFETY: no pointers. Protocol 0 receives nothing until it is bound.
+        // SAFETY: socket takes no pointers. A socket of protocol 0 receives nothing until it is bound.
         let socket = unsafe { libc::socket(libc::AF_PACKET, kind, 0) };
         checked(socket)?;
-        // SAFETY: just made, and nobody else's.
+        // SAFETY: the descriptor is new, and nothing else owns it.
         let socket = unsafe { OwnedFd::from_raw_fd(socket) };
         let mut filter = filter();
         let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
@@ -92,12 +92,12 @@ impl Sniffer {
         Ok(Self { socket })
     }
 
-    /// The next packet, from its Ethernet header on; 0 if there is none.
+    /// Copies the next packet, from its Ethernet header on, and returns its length; 0 if there is none.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error of the system call.
     pub(crate) fn receive(&self, into: &mut [u8]) -> io::Result<usize> {
-        // SAFETY: the buffer is ours until the call returns.
+        // SAFETY: the buffer is borrowed until the call returns.
         let got = unsafe { libc::recv(self.socket.as_raw_fd(), into.as_mut_ptr().cast(), into.len(), 0) };
         match usize::try_from(got) {
             Ok(got) => Ok(got),

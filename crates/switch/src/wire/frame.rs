@@ -1,4 +1,4 @@
-//! Ethernet frames with PMNet's datagrams in them: taken apart and checked, and made.
+//! Ethernet frames that carry UDP datagrams: parse and verify them, and build them.
 
 use crate::engine::Clock;
 use landfall_media::{Extent, Sum};
@@ -15,7 +15,7 @@ use std::net::{IpAddr, SocketAddr};
 pub(super) const ETHERNET_BYTES: usize = 14;
 /// Bytes of a UDP header.
 const UDP_BYTES: usize = 8;
-/// Time to live of what is made here (RFC 1700's default).
+/// Time to live of packets that are built here (RFC 1700's default).
 const HOP_LIMIT: u8 = 64;
 
 /// A hardware address.
@@ -24,41 +24,43 @@ pub(super) type Mac = [u8; 6];
 /// A datagram in its frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Frame<'a> {
-    /// Who has sent the frame.
+    /// Hardware address of the sender.
     pub(super) source: Mac,
-    /// To whom.
+    /// Hardware address of the receiver.
     pub(super) destination: Mac,
     /// Source address and port.
     pub(super) from: SocketAddr,
     /// Destination address and port.
     pub(super) to: SocketAddr,
-    /// The datagram's bytes.
+    /// The datagram's payload.
     pub(super) payload: &'a [u8],
-    /// Where they begin in the frame.
+    /// Offset of the payload in the frame, bytes.
     pub(super) payload_at: usize,
 }
 
-/// Why a frame is none that is looked at.
+/// Why the device does not handle a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unfit {
-    /// Not a whole UDP datagram over IP: to be passed on as it is.
+    /// The frame does not hold a whole UDP datagram over IP. It is forwarded unchanged.
     Foreign,
-    /// A checksum is wrong: to be dropped.
+    /// A checksum is wrong. The frame is dropped.
     Checksum,
 }
 
 impl<'a> Frame<'a> {
-    /// Takes a frame apart and checks every checksum. A datagram over IPv4 may have none.
+    /// Parses a frame and verifies every checksum. A datagram over IPv4 may have none.
     pub(super) fn parse(bytes: &'a [u8]) -> Result<Self, Unfit> {
         Self::read(bytes, true)
     }
 
-    /// The same of a frame of this host's own, whose UDP checksum its interface may still have to fill in.
+    /// Parses a frame that this host sends. The UDP checksum is not verified, because the interface may have to fill it
+    /// in.
     pub(super) fn parse_own(bytes: &'a [u8]) -> Result<Self, Unfit> {
         Self::read(bytes, false)
     }
 
-    /// The datagram as it arrives now at a side of a device; its frame lies in `packet`, if anywhere.
+    /// The datagram as an arrival at a side of the device. `packet` is the extent of its frame, or empty if the frame
+    /// is not in the region.
     pub(super) fn arrival(&self, side: Side, packet: Extent) -> Arrival<'a> {
         Arrival {
             side,
@@ -71,7 +73,7 @@ impl<'a> Frame<'a> {
         }
     }
 
-    fn read(bytes: &'a [u8], checks: bool) -> Result<Self, Unfit> {
+    fn read(bytes: &'a [u8], verifies_udp: bool) -> Result<Self, Unfit> {
         let ethernet = EthernetFrame::new_checked(bytes).map_err(|_| Unfit::Foreign)?;
         let packet = &bytes[ETHERNET_BYTES..];
         let (from, to, udp_at, end) = match ethernet.ethertype() {
@@ -83,7 +85,7 @@ impl<'a> Frame<'a> {
         let udp = UdpPacket::new_checked(datagram).map_err(|_| Unfit::Foreign)?;
         let datagram = &datagram[..usize::from(udp.len())];
         let has_none = udp.checksum() == 0 && from.is_ipv4();
-        if checks
+        if verifies_udp
             && !has_none
             && !pseudo_sum(from, to, IpProtocol::Udp.into(), datagram.len()).plus(Sum::of(datagram)).is_zero()
         {
@@ -100,7 +102,7 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// Source, destination, and where the UDP header and the packet end.
+/// Source, destination, offset of the UDP header, and end of the packet.
 type Place = (IpAddr, IpAddr, usize, usize);
 
 fn parse_v4(bytes: &[u8]) -> Result<Place, Unfit> {
@@ -124,7 +126,7 @@ fn parse_v6(bytes: &[u8]) -> Result<Place, Unfit> {
     Ok((packet.src_addr().into(), packet.dst_addr().into(), packet.header_len(), packet.total_len()))
 }
 
-/// A frame with a datagram; `None` where the addresses are of two kinds.
+/// Builds a frame with a datagram. `None` if the addresses are of two families.
 pub(super) fn make(
     (source, destination): (Mac, Mac),
     from: SocketAddr,
@@ -171,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_made_is_taken_apart_again() {
+    fn a_frame_that_was_built_is_parsed_again() {
         for (from, to) in [("10.0.0.1:51000", "10.0.0.2:7"), ("[fd00::1]:9", "[fd00::2]:52000")] {
             for payload in [&b""[..], b"x", b"a longer payload, of an odd length"] {
                 let bytes = frame(from, to, payload);
@@ -184,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flipped_bit_behind_the_ethernet_header_is_noticed() {
+    fn a_flipped_bit_behind_the_ethernet_header_is_detected() {
         let bytes = frame("10.0.0.1:51000", "10.0.0.2:7", b"request");
         for at in ETHERNET_BYTES..bytes.len() {
             for bit in 0..8 {
@@ -204,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_padded_to_the_least_length_lose_their_padding() {
+    fn the_padding_of_short_frames_is_not_part_of_the_payload() {
         let mut bytes = frame("10.0.0.1:51000", "10.0.0.2:7", b"x");
         bytes.resize(60, 0);
         assert_eq!(Frame::parse(&bytes).unwrap().payload, b"x");

@@ -1,7 +1,9 @@
-//! A device on the wire, over AF_XDP: between two interfaces ([`Wire`]), or as a server's own network card ([`Nic`]). PMNet's packets come here, everything else is forwarded in the
-//! kernel. Packets land in frames of the region; what is logged stays where it landed, and the same frame is forwarded.
+//! A device on the wire, over AF_XDP: between two interfaces ([`Wire`]), or as a server's network card ([`Nic`]).
 //!
-//! A device has no address: it forwards frames as they are, and answers in the name of who was asked.
+//! PMNet's packets come to this process, and the kernel forwards all other packets. Packets land in frames of the
+//! region. An update is logged in the frame it landed in, and is forwarded from that frame.
+//!
+//! A device has no address of its own. It forwards frames unchanged, and its answers carry the address that was asked.
 
 mod frame;
 mod neighbours;
@@ -29,21 +31,22 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// Packets taken from a queue at a time.
+/// Most packets that one call takes from a queue.
 const BATCH: u32 = 64;
-/// Looks for packets between two rounds of one who never waits: a microsecond or so.
-const LOOKS: u32 = 100;
-/// How long what a server sends may lie there after a client has sent something. Without a read cache what comes from servers
-/// confirms updates, mostly: nobody waits for that, and often it can be taken together with the next update.
+/// Number of polls of the rings between two rounds of a device that never blocks: about a microsecond.
+const POLLS: u32 = 100;
+/// How long packets from servers may wait after a client has sent a packet. Without a read cache, most packets from
+/// servers confirm updates. No client waits for them, and often one round can handle them together with the next
+/// update.
 const SERVER_MAY_WAIT: Duration = Duration::from_millis(1);
-/// Longest wait, so that a stop is noticed and counts are shown.
+/// Longest wait, so that the device notices a stop and publishes its counts.
 const WAIT_MAX: Duration = Duration::from_millis(100);
-/// The clients' side, where there is one thing for each.
+/// Index of the clients' side in arrays with one element for each side.
 const CLIENTS: usize = at(Side::Clients);
-/// The server's side.
+/// Index of the server's side in arrays with one element for each side.
 const SERVER: usize = at(Side::Server);
 
-/// Place of a side where there is one thing for each.
+/// Index of a side in arrays with one element for each side.
 const fn at(side: Side) -> usize {
     match side {
         Side::Clients => 0,
@@ -51,41 +54,41 @@ const fn at(side: Side) -> usize {
     }
 }
 
-/// What a device on the wire is told.
+/// Settings of a device on the wire.
 #[derive(Clone, Debug)]
 pub struct WireConfig {
     /// Interface towards the clients.
     pub clients: String,
     /// Interface towards the server.
     pub server: String,
-    /// How long to look for packets before waiting; `Duration::MAX`: never wait.
+    /// How long to busy-poll for packets before the device blocks; `Duration::MAX`: never block.
     pub spin: Duration,
-    /// Who copies packets.
+    /// Whether the kernel copies packets, or the interface writes them in place.
     pub mode: Mode,
-    /// Folder of a BPF file system to pin the programs in, so that the wire is whole while no device runs.
+    /// Folder of a BPF file system in which the programs are pinned, so that packets pass while no device runs.
     pub pin: Option<PathBuf>,
-    /// Updates are sent on before they are logged: the other devices of a chain work on them meanwhile.
+    /// Forward updates before they are logged, so that all devices of a chain log them at the same time.
     pub forwards_first: bool,
-    /// The region.
+    /// The region of the log.
     pub region: RegionConfig,
-    /// The log's bounds.
+    /// Bounds of the log.
     pub limits: Limits,
-    /// The device.
+    /// Settings of the device's state machine.
     pub device: DeviceConfig,
-    /// What it shares with clients and servers, if anything.
+    /// Key that the device shares with clients and servers, if any.
     pub key: Option<Key>,
-    /// Where `/metrics` is served.
+    /// Address at which to serve `/metrics`, if any.
     pub metrics: Option<SocketAddr>,
 }
 
-/// One queue on both sides.
+/// The sockets of one queue number on both sides.
 struct Lane {
     sockets: [Socket; 2],
     departures: [Departures; 2],
     landing: Landing,
 }
 
-/// A device on the wire that is about to run.
+/// A device on the wire with its log and its sockets open. [`Wire::run`] runs it.
 pub struct Wire {
     lanes: Vec<Lane>,
     /// Dropped after the sockets.
@@ -93,9 +96,9 @@ pub struct Wire {
     _memory: LandingMemory,
     station: Station,
     poller: Poller,
-    /// Looks at the clients' side only; where a server may wait.
+    /// Polls the clients' side only. `None` if packets from servers must not wait.
     clients_poller: Option<Poller>,
-    /// Clients have sent something since the last look at what servers have sent.
+    /// Packets from clients have arrived since the last poll of both sides.
     clients_sent: bool,
     waker: Waker,
     rest: Rest,
@@ -107,10 +110,10 @@ pub struct Wire {
 }
 
 impl Wire {
-    /// Opens the log, lays its region under both interfaces and attaches the bridge programs.
+    /// Opens the log, registers its region as packet memory of both interfaces, and attaches the bridge programs.
     ///
     /// # Errors
-    /// [`SwitchError`] says what is wrong and what to do.
+    /// [`SwitchError`] says what is wrong and what the operator can do.
     pub fn open(config: &WireConfig) -> Result<Self, SwitchError> {
         let sides = [Interface::find(&config.clients)?, Interface::find(&config.server)?];
         let waker = Waker::new().map_err(SwitchError::system("making an eventfd"))?;
@@ -155,12 +158,12 @@ impl Wire {
         })
     }
 
-    /// One line for people: how it runs here.
+    /// One line for the operator: the interfaces, where the programs run, and where packets land.
     pub fn reason(&self) -> &str {
         &self.reason
     }
 
-    /// Where counts are served.
+    /// The address at which `/metrics` is served, as bound.
     pub fn metrics(&self) -> Option<SocketAddr> {
         self.metrics
     }
@@ -170,7 +173,7 @@ impl Wire {
         Arc::clone(&self.station.engine.status)
     }
 
-    /// Runs until told to stop.
+    /// Runs until `stop` is set.
     ///
     /// # Errors
     /// [`SwitchError::Xdp`], [`SwitchError::System`].
@@ -208,7 +211,7 @@ impl Wire {
         Ok(any)
     }
 
-    /// Sends what the device wants sent.
+    /// Sends the packets that the device has queued. True if there were any.
     fn act(&mut self) -> Result<bool, SwitchError> {
         let lane = &mut self.lanes[0];
         let mut any = false;
@@ -227,7 +230,7 @@ impl Wire {
         Ok(any)
     }
 
-    /// Has everything queued for a side sent.
+    /// Makes the kernel send the packets that are queued for a side.
     fn kick(&mut self, side: usize) -> Result<(), SwitchError> {
         for lane in &mut self.lanes {
             lane.departures[side].kick(&mut lane.sockets[side], &mut self.station.frames)?;
@@ -235,7 +238,7 @@ impl Wire {
         Ok(())
     }
 
-    /// Has everything queued sent, acknowledgements first, and lends chunks again.
+    /// Makes the kernel send all queued packets, acknowledgements first, and refills the fill rings.
     fn settle(&mut self) -> Result<(), SwitchError> {
         self.kick(CLIENTS)?;
         self.kick(SERVER)?;
@@ -253,7 +256,7 @@ impl Wire {
     }
 }
 
-/// Looks for a while, then waits for the kernel to say that there is something.
+/// Busy-polls for a while, then blocks until the kernel reports packets or a timeout is due.
 fn wait(
     rest: &mut Rest,
     poller: &mut Poller,
@@ -266,24 +269,25 @@ fn wait(
         return Ok(());
     }
     if rest.is_endless() && engine.is_fencing() {
-        // The thread that fences may have no core but this one.
+        // This core may be the only one on which the fencing thread can run.
         std::thread::yield_now();
         return Ok(());
     }
     if rest.is_endless() {
-        // Reading the clock and looking for what is due takes longer than a look at the rings. No pause in between: a
-        // hypervisor may take the core away from those who pause.
-        let _ = (0..LOOKS).any(|_| has_received());
+        // Several polls of the rings for each check of the clock and the timeouts, which takes longer than a poll.
+        // There is no pause instruction in between, because a hypervisor may take the core away from a thread that
+        // pauses.
+        let _ = (0..POLLS).any(|_| has_received());
         return Ok(());
     }
-    let look_or_wait = |most: Duration| {
+    let poll_or_block = |most: Duration| {
         if most.is_zero() {
             return Ok(has_received());
         }
         poller.wait(Some(most)).map_err(SwitchError::system("waiting for packets"))?;
         Ok(poller.ready().next().is_some())
     };
-    rest.until(due, look_or_wait, |there| *there).map(drop)
+    rest.until(due, poll_or_block, |is_ready| *is_ready).map(drop)
 }
 
 fn new_poller(waker: &Waker) -> Result<Poller, SwitchError> {
@@ -345,7 +349,7 @@ impl Driver for Wire {
         self.bridges.iter().map(Bridge::others).sum()
     }
 
-    /// Takes what has arrived on every queue and does all there is to do; waits if there was nothing.
+    /// Handles a batch of packets from every queue, commits and sends. Waits if there was nothing to do.
     fn round(&mut self) -> Result<(), SwitchError> {
         let mut any = self.take()?;
         if self.waker.take() {

@@ -1,7 +1,7 @@
-//! Which hardware address an internet address has on each side: learnt from what passes.
+//! The neighbour table: which hardware address an internet address has on each side. It is learnt from packets.
 //!
-//! Each side is learnt by itself: what comes in at the clients' side in a server's name changes nothing about where the server's
-//! packets go.
+//! Each side is learnt separately. A packet that arrives on the clients' side with a server's source address does not
+//! change the destination of packets to that server.
 
 use super::frame::{Frame, Mac};
 use landfall_pmnet::Flow;
@@ -9,19 +9,19 @@ use landfall_pmnet::device::Side;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-/// Addresses that are remembered of a side; beyond, all of the side are learnt anew.
+/// Most addresses of one side. When the table of a side is full, it is cleared and learnt anew.
 const NEIGHBOURS_MAX: usize = 4096;
 
 /// The addresses of one side.
 #[derive(Debug, Default)]
 struct OneSide {
     known: BTreeMap<IpAddr, Mac>,
-    /// What was learnt last: runs of packets come from one host.
+    /// The pair that was learnt last, because consecutive packets often come from one host.
     last: Option<(IpAddr, Mac)>,
 }
 
 impl OneSide {
-    /// Something has come from there.
+    /// Learns the source of a packet.
     fn note(&mut self, address: IpAddr, mac: Mac) {
         if self.last != Some((address, mac)) {
             self.last = Some((address, mac));
@@ -29,7 +29,7 @@ impl OneSide {
         }
     }
 
-    /// Counts until something has come from there.
+    /// Learns the destination of a packet. It holds until a packet from that address arrives.
     fn guess(&mut self, address: IpAddr, mac: Mac) {
         if !self.known.contains_key(&address) {
             self.put(address, mac);
@@ -44,7 +44,7 @@ impl OneSide {
     }
 }
 
-/// All that are known.
+/// The addresses of both sides.
 #[derive(Debug, Default)]
 pub(super) struct Neighbours {
     clients: OneSide,
@@ -59,13 +59,13 @@ impl Neighbours {
         }
     }
 
-    /// A frame has come in on `side`. It names both ends.
+    /// Learns both ends of a frame that has arrived on `side`.
     pub(super) fn learn(&mut self, frame: &Frame<'_>, side: Side) {
         self.at(side).note(frame.from.ip(), frame.source);
         self.at(side.across()).guess(frame.to.ip(), frame.destination);
     }
 
-    /// A frame of the log, which came from the clients' side once.
+    /// Learns both ends of a frame in the log, which arrived on the clients' side in the past.
     pub(super) fn recall(&mut self, flow: Flow, (source, destination): (Mac, Mac)) {
         self.clients.guess(flow.client.ip(), source);
         self.servers.guess(flow.server.ip(), destination);
@@ -100,7 +100,7 @@ mod tests {
         let server: IpAddr = "10.0.0.2".parse().unwrap();
         let mut neighbours = Neighbours::default();
         pass(&mut neighbours, Side::Clients, (1, 3), (CLIENT, SERVER));
-        assert_eq!(neighbours.find(Side::Server, &server), Some([3; 6]), "it goes where clients send it");
+        assert_eq!(neighbours.find(Side::Server, &server), Some([3; 6]), "the destination that clients use");
         pass(&mut neighbours, Side::Server, (2, 1), (SERVER, CLIENT));
         assert_eq!(neighbours.find(Side::Server, &server), Some([2; 6]));
         pass(&mut neighbours, Side::Clients, (9, 1), (SERVER, CLIENT));

@@ -1,11 +1,12 @@
 //! A device as the server's network card, on one interface of the server's own host (§VI-A4, PMNet-NIC).
 //!
-//! PMNet's packets from clients come here over AF_XDP; what is to go on is handed to this host's kernel through a TUN interface,
-//! as if it had just arrived. What the server sends leaves by itself, and is seen as a copy.
+//! PMNet's packets from clients come to this process over AF_XDP. The device delivers those that it forwards to this
+//! host's kernel through a TUN interface, as if they had just arrived. The kernel sends the server's packets itself,
+//! and the device receives copies of them.
 
 use super::frame::{self, ETHERNET_BYTES, Frame};
 use super::neighbours::Neighbours;
-use super::station::{again, show, take};
+use super::station::{handle_datagram, handle_frame, stored_frame};
 use super::steering::wanted;
 use super::{BATCH, CLIENTS, WAIT_MAX, WireConfig, new_poller, wait};
 use crate::engine::{Driver, Engine};
@@ -24,25 +25,25 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// Bytes of the longest frame that is seen on its way out.
+/// Length of the longest outgoing frame that is copied, bytes.
 const FRAME_BYTES_MAX: usize = 1 << 16;
 
-/// What a device as a network card is told.
+/// Settings of a device that is a network card.
 #[derive(Clone, Debug)]
 pub struct NicConfig {
     /// The server's interface.
     pub interface: String,
-    /// Everything else; its interfaces do not count.
+    /// All other settings. The interfaces in them are not used.
     pub wire: WireConfig,
 }
 
-/// A packet from a client that goes on to the server. Its chunk is not lent again before that.
-struct GoingOn {
+/// A packet from a client that will be delivered to the server. Its chunk is not lent again before that.
+struct ToDeliver {
     lane: usize,
     at: Extent,
 }
 
-/// A device as the server's network card that is about to run.
+/// A device as the server's network card, with its log and its sockets open. [`Nic::run`] runs it.
 pub struct Nic {
     engine: Engine,
     lanes: Vec<(Socket, Departures, Landing)>,
@@ -56,18 +57,18 @@ pub struct Nic {
     waker: Waker,
     rest: Rest,
     received: Vec<Received>,
-    /// Goes on to the server at the end of the round.
-    going_on: Vec<GoingOn>,
+    /// Packets that are delivered to the server at the end of the round.
+    to_deliver: Vec<ToDeliver>,
     outgoing: Vec<u8>,
     reason: String,
     metrics: Option<SocketAddr>,
 }
 
 impl Nic {
-    /// Opens the log, lays its region under the interface, and attaches the program.
+    /// Opens the log, registers its region as packet memory of the interface, and attaches the program.
     ///
     /// # Errors
-    /// [`SwitchError`] says what is wrong and what to do.
+    /// [`SwitchError`] says what is wrong and what the operator can do.
     pub fn open(config: &NicConfig) -> Result<Self, SwitchError> {
         let NicConfig { interface, wire } = config;
         let interface = Interface::find(interface)?;
@@ -83,9 +84,9 @@ impl Nic {
         let wanted = wanted(wire.device.sees_bypasses());
         let bridge = Bridge::attach(&interface, None, wanted, AttachMode::Auto, pin.as_deref())?;
         let tun = Tun::open(interface.mtu)
-            .map_err(SwitchError::system("making a TUN interface to hand packets to the kernel"))?;
+            .map_err(SwitchError::system("creating a TUN interface to deliver packets to the kernel"))?;
         let sniffer = Sniffer::open(interface.index)
-            .map_err(SwitchError::system("opening a packet socket to see what the server sends"))?;
+            .map_err(SwitchError::system("opening a packet socket for copies of the server's packets"))?;
         let mut lanes = Vec::new();
         for queue in 0..queues {
             let socket = memory.open(&interface, queue, wire.mode)?;
@@ -110,19 +111,19 @@ impl Nic {
             waker,
             rest: Rest::new(wire.spin),
             received: Vec::new(),
-            going_on: Vec::new(),
+            to_deliver: Vec::new(),
             outgoing: vec![0; FRAME_BYTES_MAX],
             reason: format!("the network card {} ({place}) of this host", interface.name),
             metrics,
         })
     }
 
-    /// One line for people: how it runs here.
+    /// One line for the operator: the interface, and where the program runs.
     pub fn reason(&self) -> &str {
         &self.reason
     }
 
-    /// Where counts are served.
+    /// The address at which `/metrics` is served, as bound.
     pub fn metrics(&self) -> Option<SocketAddr> {
         self.metrics
     }
@@ -132,7 +133,7 @@ impl Nic {
         Arc::clone(&self.engine.status)
     }
 
-    /// Runs until told to stop.
+    /// Runs until `stop` is set.
     ///
     /// # Errors
     /// [`SwitchError::Xdp`], [`SwitchError::System`].
@@ -163,7 +164,7 @@ impl Nic {
         Ok(any)
     }
 
-    /// A packet from a client: it is looked at, and goes on at the end of the round or is kept.
+    /// Handles a packet from a client. It is delivered at the end of the round unless the device keeps it.
     fn pass(&mut self, lane: usize, packet: &Received) {
         let frames = &mut self.frames;
         let landing = &mut self.lanes[lane].2;
@@ -172,15 +173,16 @@ impl Nic {
             return self.engine.status.dropped(1);
         }
         let Some(at) = landing.land(packet, frames) else { return self.engine.status.dropped(1) };
-        let shown = show(&mut self.engine, &mut self.neighbours, &self.frames, at, Side::Clients);
-        if shown == Some(Verdict::Forward) {
-            self.going_on.push(GoingOn { lane, at });
+        let verdict = handle_frame(&mut self.engine, &mut self.neighbours, &self.frames, at, Side::Clients);
+        if verdict == Some(Verdict::Forward) {
+            self.to_deliver.push(ToDeliver { lane, at });
         } else {
             self.lanes[lane].2.done(at.off, &mut self.frames);
         }
     }
 
-    /// What the server has sent is on its way already: it tells what it confirms and what it misses.
+    /// Handles copies of the packets that the server has sent. They name the updates that the server confirms and those
+    /// that it misses.
     fn take_from_server(&mut self) -> Result<bool, SwitchError> {
         let mut bytes = std::mem::take(&mut self.outgoing);
         let mut any = false;
@@ -188,35 +190,36 @@ impl Nic {
             let got = self
                 .sniffer
                 .receive(&mut bytes)
-                .map_err(SwitchError::system("seeing what the server sends"))?;
+                .map_err(SwitchError::system("receiving copies of the server's packets"))?;
             if got == 0 {
                 break;
             }
             any = true;
             let Ok(frame) = Frame::parse_own(&bytes[..got]) else { continue };
-            // Nothing of the server's side is logged: the packet need not lie in the region.
-            take(&mut self.engine, &frame, Extent::default(), Side::Server);
+            // Packets from the server are not logged, so that the packet need not lie in the region.
+            handle_datagram(&mut self.engine, &frame, Extent::default(), Side::Server);
         }
         self.outgoing = bytes;
         Ok(any)
     }
 
-    /// Has everything queued sent, acknowledgements above all, and then hands to the kernel what goes on: the host's whole receive
-    /// path runs in that call, and wakes a server that may take this core. What is made here for the server goes behind that.
+    /// Makes the kernel send all queued packets, acknowledgements above all, and then delivers packets to the server.
+    /// The delivery comes last, because the host's whole receive path runs in that call and wakes a server that may
+    /// take this core. Packets that the device itself sends to the server must follow those of the clients.
     fn settle(&mut self) -> Result<(), SwitchError> {
         for (socket, departures, _) in &mut self.lanes {
             departures.kick(socket, &mut self.frames)?;
         }
-        let (frames, mut going_on) = (self.frames.clone(), std::mem::take(&mut self.going_on));
-        for GoingOn { lane, at } in going_on.drain(..) {
+        let (frames, mut to_deliver) = (self.frames.clone(), std::mem::take(&mut self.to_deliver));
+        for ToDeliver { lane, at } in to_deliver.drain(..) {
             self.deliver(frames.bytes(at));
             self.lanes[lane].2.done(at.off, &mut self.frames);
         }
-        self.going_on = going_on;
+        self.to_deliver = to_deliver;
         Ok(())
     }
 
-    /// Hands a frame's packet to this host's kernel.
+    /// Delivers the IP packet of a frame to this host's kernel.
     fn deliver(&mut self, frame: &[u8]) {
         let packet = frame.get(ETHERNET_BYTES..).unwrap_or_default();
         if packet.is_empty() || self.tun.deliver(packet).is_err() {
@@ -224,7 +227,8 @@ impl Nic {
         }
     }
 
-    /// Sends what the device wants sent: to clients by the interface, to the server through the kernel.
+    /// Sends the packets that the device has queued: to clients through the interface, to the server through the
+    /// kernel. True if there were any.
     fn act(&mut self) -> Result<bool, SwitchError> {
         let mut any = false;
         while let Some(action) = self.engine.device.poll_action() {
@@ -244,8 +248,8 @@ impl Nic {
                 }
                 Action::Logged { identity, stored } => {
                     self.settle()?;
-                    match again(&mut self.engine, &identity, &stored) {
-                        Some(again) => self.deliver(&again.bytes),
+                    match stored_frame(&mut self.engine, &identity, &stored) {
+                        Some(frame) => self.deliver(&frame.bytes),
                         None => self.engine.status.dropped(1),
                     }
                     self.engine.device.sent(&stored);

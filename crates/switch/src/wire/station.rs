@@ -1,4 +1,4 @@
-//! What a device on the wire does with one packet, whichever queue it came from.
+//! How a device on the wire handles one packet, from whichever queue it came.
 
 use super::frame::{self, ETHERNET_BYTES, Frame, Mac, Unfit};
 use super::neighbours::Neighbours;
@@ -19,27 +19,28 @@ use std::net::SocketAddr;
 #[derive(Clone, Copy)]
 pub(super) struct Landed {
     at: Extent,
-    /// It has been sent on.
+    /// The packet has been forwarded.
     sent: bool,
 }
 
-/// What does not depend on the lane.
+/// The part of a device that all lanes share.
 pub(super) struct Station {
     pub(super) engine: Engine,
     pub(super) frames: HeapFrames,
     neighbours: Neighbours,
-    complained: bool,
+    /// Wrong checksums have been reported.
+    warned: bool,
 }
 
 impl Station {
     pub(super) fn new(engine: Engine, frames: HeapFrames) -> Self {
-        Self { engine, frames, neighbours: Neighbours::default(), complained: false }
+        Self { engine, frames, neighbours: Neighbours::default(), warned: false }
     }
 
-    /// A packet has come in.
+    /// Takes a packet that has arrived into landing memory. `None` if it was dropped.
     pub(super) fn land(&mut self, lane: &mut Lane, packet: &Received) -> Option<Landed> {
         let at = if packet.is_part {
-            // A part of a packet that is longer than a chunk: the interfaces' MTU forbids it.
+            // The packet is longer than a chunk, which the interfaces' MTU does not allow.
             lane.landing.discard(packet, &mut self.frames);
             None
         } else {
@@ -51,7 +52,7 @@ impl Station {
         at.map(|at| Landed { at, sent: false })
     }
 
-    /// Sends the updates among what clients have sent on, before anything else is done with them.
+    /// Forwards the updates among the packets of clients before they are handled.
     pub(super) fn forward_updates(
         &mut self,
         lane: &mut Lane,
@@ -68,33 +69,33 @@ impl Station {
         Ok(lane.departures[SERVER].kick(&mut lane.sockets[SERVER], &mut self.frames)?)
     }
 
-    /// A packet that came in on `side` is looked at, and passed on or kept.
+    /// Handles a packet that arrived on `side`, and forwards it unless the device keeps it or it has been forwarded.
     pub(super) fn pass(&mut self, lane: &mut Lane, landed: Landed, side: Side) -> Result<(), SwitchError> {
         let Landed { at, sent } = landed;
-        if self.look(at, side) == Verdict::Forward && !sent {
+        if self.handle(at, side) == Verdict::Forward && !sent {
             self.forward(lane, at, side.across())?;
         }
         lane.landing.done(at.off, &mut self.frames);
         Ok(())
     }
 
-    fn look(&mut self, at: Extent, side: Side) -> Verdict {
-        let shown = show(&mut self.engine, &mut self.neighbours, &self.frames, at, side);
-        shown.unwrap_or_else(|| {
-            self.complain();
+    fn handle(&mut self, at: Extent, side: Side) -> Verdict {
+        let verdict = handle_frame(&mut self.engine, &mut self.neighbours, &self.frames, at, side);
+        verdict.unwrap_or_else(|| {
+            self.warn_checksums();
             Verdict::Taken
         })
     }
 
-    fn complain(&mut self) {
-        if !std::mem::replace(&mut self.complained, true) {
+    fn warn_checksums(&mut self) {
+        if !std::mem::replace(&mut self.warned, true) {
             tracing::warn!(
-                "packets with wrong checksums are dropped; between virtual interfaces nobody fills them in: switch that off at the ends (ethtool -K INTERFACE tx off)"
+                "packets with wrong checksums are dropped; virtual interfaces do not compute them for each other: switch checksum offload off at both ends (ethtool -K INTERFACE tx off)"
             );
         }
     }
 
-    /// Sends a frame of the region on.
+    /// Forwards a frame of the region. A frame for which there is no room is dropped and counted.
     fn forward(&mut self, lane: &mut Lane, frame: Extent, towards: Side) -> Result<(), SwitchError> {
         let (departures, socket) = (&mut lane.departures[at(towards)], &mut lane.sockets[at(towards)]);
         if !departures.has_room(socket, &mut self.frames)?
@@ -105,7 +106,7 @@ impl Station {
         Ok(())
     }
 
-    /// Sends a datagram made here.
+    /// Sends a datagram that the device has built.
     pub(super) fn send(
         &mut self,
         lane: &mut Lane,
@@ -135,14 +136,15 @@ impl Station {
         Ok(())
     }
 
-    /// Sends the frame of an update to its server again.
+    /// Sends the frame of a logged update to its server again.
     pub(super) fn send_again(
         &mut self,
         lane: &mut Lane,
         identity: &Identity,
         stored: &Stored,
     ) -> Result<(), SwitchError> {
-        let Some(Again { bytes, macs, is_whole }) = again(&mut self.engine, identity, stored) else {
+        let Some(StoredFrame { bytes, macs, is_whole }) = stored_frame(&mut self.engine, identity, stored)
+        else {
             self.engine.status.dropped(1);
             return Ok(());
         };
@@ -154,33 +156,33 @@ impl Station {
     }
 }
 
-/// An update of the log, as it is to be sent.
-pub(super) struct Again {
-    /// Its frame.
+/// The frame of a logged update.
+pub(super) struct StoredFrame {
+    /// The frame to send.
     pub(super) bytes: Vec<u8>,
     macs: (Mac, Mac),
-    /// It is the frame that was received.
+    /// The bytes are the frame as it was received.
     is_whole: bool,
 }
 
-/// The frame of an update; made anew where it has been stored without its seal, or needs one. `None` for what a relay has logged,
-/// without headers.
-pub(super) fn again(engine: &mut Engine, identity: &Identity, stored: &Stored) -> Option<Again> {
+/// The frame of a logged update. It is built anew if the frame was stored without its seal, or needs one. `None` for an
+/// update that a relay has logged, because it has no headers.
+pub(super) fn stored_frame(engine: &mut Engine, identity: &Identity, stored: &Stored) -> Option<StoredFrame> {
     let bytes = engine.device.log().bytes_of(stored).ok()?;
-    let (destination, rest) = bytes.split_first_chunk::<6>()?;
-    let macs = (*rest.first_chunk::<6>()?, *destination);
+    let (destination, tail) = bytes.split_first_chunk::<6>()?;
+    let macs = (*tail.first_chunk::<6>()?, *destination);
     if !engine.guard.is_keyed() && Frame::parse(&bytes).is_ok() {
-        return Some(Again { bytes, macs, is_whole: true });
+        return Some(StoredFrame { bytes, macs, is_whole: true });
     }
     let payload = bytes.get(stored.header_at..).filter(|_| stored.header_at > ETHERNET_BYTES)?;
     let (from, to) = (identity.flow.client, identity.flow.server);
     let payload = engine.seal(Ends::of(Side::Server, from, to), payload);
-    Some(Again { bytes: frame::make(macs, from, to, &payload)?, macs, is_whole: false })
+    Some(StoredFrame { bytes: frame::make(macs, from, to, &payload)?, macs, is_whole: false })
 }
 
-/// Shows a packet that lies in `at`, and came in on `side`, to the device. `None`: its checksum is wrong, so that it is dropped, and
-/// counted.
-pub(super) fn show(
+/// Passes the packet in `at`, which arrived on `side`, to the device. `None` if a checksum is wrong: the packet is
+/// dropped and counted.
+pub(super) fn handle_frame(
     engine: &mut Engine,
     neighbours: &mut Neighbours,
     frames: &HeapFrames,
@@ -196,12 +198,12 @@ pub(super) fn show(
         }
     };
     neighbours.learn(&frame, side);
-    Some(take(engine, &frame, at, side))
+    Some(handle_datagram(engine, &frame, at, side))
 }
 
-/// Shows a datagram to the device, without its seal, if that fits. Otherwise it is sent on: it is for hosts to drop it, and other
-/// services may use the ports.
-pub(super) fn take(engine: &mut Engine, frame: &Frame<'_>, at: Extent, side: Side) -> Verdict {
+/// Verifies the seal of a datagram and passes the datagram without its seal to the device. A datagram with a wrong seal
+/// is forwarded: hosts drop it, and other services may use the ports.
+pub(super) fn handle_datagram(engine: &mut Engine, frame: &Frame<'_>, at: Extent, side: Side) -> Verdict {
     let ends = Ends::of(side.across(), frame.from, frame.to);
     let Ok(payload) = engine.guard.open(ends, Clock::unix_ns(), frame.payload) else {
         engine.device.count_unauthentic();

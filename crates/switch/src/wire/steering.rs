@@ -1,4 +1,5 @@
-//! What the bridge programs take out of the stream: the match-action table, as the kernel is told it.
+//! Which packets the bridge programs redirect to the process: the match-action table, in the form that the kernel
+//! takes.
 
 use super::WireConfig;
 use landfall_pmnet::device::table::{Delivery, Row, TABLE};
@@ -7,13 +8,14 @@ use landfall_xdp::{Bits, Bridge, Kind, Wanted};
 use std::time::Duration;
 
 impl WireConfig {
-    /// Whether what a server sends is urgent for nobody.
+    /// True if packets from servers may wait: no client waits for them, and the device blocks when it is idle.
     pub(super) fn servers_may_wait(&self) -> bool {
         !self.device.sees_bypasses() && self.spin != Duration::MAX
     }
 
-    /// What comes to the process of a device between two interfaces. One that never waits is awake in any case, and passes
-    /// packets on sooner than the kernel does on the core that received them.
+    /// The packets that the bridges of a device between two interfaces redirect to the process. A device that never
+    /// blocks gets all packets on PMNet's ports: it forwards them sooner than the kernel does on the core that received
+    /// them.
     pub(super) fn wanted(&self) -> Wanted {
         match self.spin {
             Duration::MAX => Bridge::PMNET_PORTS.into(),
@@ -22,9 +24,9 @@ impl WireConfig {
     }
 }
 
-/// What comes to the process where the rest goes on in the kernel, as the table says that it may.
+/// The packets that must come to the process according to the table. The kernel forwards the others.
 pub(super) fn wanted(sees_bypasses: bool) -> Wanted {
-    /// Where the highest bit of a little-endian `seq_no` lies.
+    /// Position of the highest bit of a little-endian `seq_no`.
     const HIGHEST: Bits = Bits { at: 7, mask: (FIRST_BYPASS >> 24) as u8 };
     let kind = |row: &Row| {
         let zero = match row.delivery(sees_bypasses) {
@@ -44,7 +46,7 @@ mod tests {
     use landfall_pmnet::wire::Header;
 
     #[test]
-    fn the_kernel_takes_out_of_the_stream_what_the_table_says() {
+    fn the_kernel_redirects_the_packets_that_the_table_names() {
         for sees_bypasses in [false, true] {
             let kinds = wanted(sees_bypasses).kinds.unwrap();
             let is_wanted = |payload: &[u8]| {
