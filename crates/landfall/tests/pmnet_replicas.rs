@@ -1,5 +1,5 @@
-//! PMNet in front of a Redis with replicas, and over connections that break around `EXEC`: the paper's "Server replication
-//! system fails before sending server-ACK" (section IV-E), with real processes on loopback.
+//! PMNet in front of a Redis with replicas, and over connections that break around `EXEC`: the paper's "Server
+//! replication system fails before sending server-ACK" (section IV-E), with real processes on loopback.
 
 mod common;
 mod deployment;
@@ -15,7 +15,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(60);
-const SHORTAGE: &str = "too few replicas have what was committed";
+const SHORTAGE: &str = "too few replicas have the last commit";
 
 fn anywhere() -> SocketAddr {
     ([127, 0, 0, 1], 0).into()
@@ -107,7 +107,7 @@ fn while_a_replica_is_away_updates_are_acknowledged_and_stay_in_the_log_until_it
         assert_eq!(store.list("list"), ["before", "meanwhile"]);
     }
     let log = net.log("server");
-    assert!(log.contains("enough replicas have what was committed again"), "{log}");
+    assert!(log.contains("enough replicas have the last commit again"), "{log}");
 }
 
 #[test]

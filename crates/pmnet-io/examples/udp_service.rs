@@ -1,5 +1,5 @@
-//! A service over UDP made durable: named counters. Updates (`add NAME N`) are acknowledged by the network's devices, or
-//! by the server where there are none; queries (`get NAME`) are answered by the server.
+//! A durable service over UDP: named counters. The devices of the network acknowledge updates (`add NAME N`); without
+//! devices, the server does. The server answers queries (`get NAME`).
 //!
 //! ```text
 //! cargo run -p landfall-pmnet-io --example udp_service -- serve 127.0.0.1:51001 counters.journal
@@ -56,7 +56,7 @@ impl Service for Counters {
     }
 }
 
-#[expect(clippy::print_stdout, reason = "an example shows its results")]
+#[expect(clippy::print_stdout, reason = "a command-line example prints its results")]
 fn main() -> Result<(), Box<dyn Error>> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();

@@ -1,4 +1,4 @@
-//! What the table says of commands, held against a real server.
+//! Compares the table of commands with a real server.
 
 mod common;
 
@@ -59,7 +59,7 @@ fn every_command_of_the_server_has_a_class_that_agrees_with_its_flags() {
     }
 }
 
-/// A request of a row: its name, and arguments that fit most commands.
+/// A request for a row: its name, and arguments that most commands accept.
 fn request_of(name: &str) -> Vec<u8> {
     let words = name.split('|').chain(["k", "v", "w"]);
     let words: Vec<&str> = words.collect();
@@ -70,9 +70,9 @@ fn request_of(name: &str) -> Vec<u8> {
     bytes
 }
 
-/// What the table calls a read and the read cache does not, and why.
+/// Commands that the table classes as reads and the read cache does not, and why.
 const CAUTIOUS: &[(&str, &str)] = &[("pfcount", "it may write the count that it has computed into its key")];
-/// What the table calls a change and the read cache does not, and why.
+/// Commands that the table classes as changes and the read cache does not, and why.
 const HARMLESS: &[(&str, &str)] = &[("publish", "it changes no key"), ("spublish", "it changes no key")];
 
 #[test]
@@ -88,13 +88,13 @@ fn the_read_cache_and_the_table_agree_on_which_commands_change_keys() {
         assert_eq!(effect == Effect::None, changes_nothing, "{}", row.name);
         match class(&words) {
             Class::Bypass(Why::Read) if !is_in(CAUTIOUS, row.name) => {
-                assert!(changes_nothing, "{} reads, and costs the cache {query:?}", row.name);
+                assert!(changes_nothing, "{} is a read, and the cache handles it as {query:?}", row.name);
             }
             Class::Bypass(why) if why.changes() && !is_in(HARMLESS, row.name) => {
-                assert!(!changes_nothing, "{} may change keys, and the cache overlooks it", row.name);
+                assert!(!changes_nothing, "{} may change keys, and the cache ignores it", row.name);
             }
             Class::Early(_) | Class::Typed(_) => {
-                assert!(!changes_nothing, "{} changes keys, and the cache overlooks it", row.name);
+                assert!(!changes_nothing, "{} changes keys, and the cache ignores it", row.name);
             }
             _ => {}
         }
@@ -102,7 +102,7 @@ fn the_read_cache_and_the_table_agree_on_which_commands_change_keys() {
     assert_eq!(codec.bypass(&request_of("hello")), Query::None, "side-cars put it in front of reads");
 }
 
-/// Every form that is early, with `k` for its key.
+/// Every early form, with the key `k`.
 const EARLY: &[&[&str]] = &[
     &["SET", "k", "v"],
     &["SET", "k", ""],
@@ -132,7 +132,7 @@ const TYPED: &[&[&str]] = &[
     &["PFMERGE", "k", "missing"],
 ];
 
-/// Ways in which the key may be there.
+/// States that the key may be in.
 const STATES: &[&[&str]] = &[
     &["DEL", "k"],
     &["SET", "k", "old"],
@@ -186,7 +186,7 @@ fn typed_commands_reply_their_constant_unless_the_key_holds_another_type() {
 fn commands_of_a_constant_reply_are_early_or_there_is_a_reason() {
     let Some(redis) = Redis::start() else { return };
     let mut client = redis.client();
-    // Each replies +OK to success, and is not early: rare, and awaited; or its success depends on what is there.
+    // Each of these replies +OK to success and is not early: it is rare and waited for, or depends on the key's state.
     for form in [&["FLUSHALL"][..], &["RENAME", "k", "l"], &["LSET", "k", "0", "v"], &["XSETID", "k", "1-1"]]
     {
         assert!(matches!(class(form), Class::Bypass(_)), "{form:?}");

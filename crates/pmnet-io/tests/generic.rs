@@ -1,4 +1,4 @@
-//! A service made durable, with clients over UDP, and restarts.
+//! Tests of a durable service with clients over UDP and restarts.
 
 use landfall_pmnet_io::generic::{Durable, Service};
 use landfall_pmnet_io::runtime::{Published, ServerOptions, ServerReport, Session, SessionOptions, serve};
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// Remembers everything, in order.
+/// A service whose state is the concatenation of all updates.
 #[derive(Default)]
 struct Log(Vec<u8>);
 
@@ -43,10 +43,10 @@ impl Running {
     fn start(listen: SocketAddr, path: &Path) -> Self {
         let report = Arc::new(Published::<ServerReport>::default());
         let stop = Arc::new(AtomicBool::new(false));
-        let (theirs, told, path) = (stop.clone(), report.clone(), PathBuf::from(path));
+        let (stopping, published, path) = (stop.clone(), report.clone(), PathBuf::from(path));
         let thread = thread::spawn(move || {
             let mut service = Durable::new(Log::default(), path);
-            serve(ServerOptions::new(listen), &mut service, told, &theirs).unwrap();
+            serve(ServerOptions::new(listen), &mut service, published, &stopping).unwrap();
         });
         let began = Instant::now();
         while report.get().listens.is_none() {
@@ -98,7 +98,7 @@ fn many_updates_under_way_are_applied_in_order() {
     let running = Running::start("127.0.0.1:0".parse().unwrap(), &dir.path().join("journal"));
     let mut session = Session::start(SessionOptions::new(running.address)).unwrap();
     let mut expected = Vec::new();
-    // Longer than a packet, so that fragments take part.
+    // Some requests are longer than a packet, so that they are sent in fragments.
     let sent: Vec<_> = (0_u8..100)
         .map(|n| {
             let request = vec![n; 100 * usize::from(n) + 1];

@@ -1,6 +1,6 @@
-//! A real server that comes back older than what it had confirmed.
+//! Tests of a real server that has lost confirmed updates.
 
-#![allow(clippy::print_stderr, reason = "says what it skips")]
+#![allow(clippy::print_stderr, reason = "a skipped test reports why")]
 
 mod common;
 
@@ -10,7 +10,7 @@ use landfall_pmnet_io::redis::server::{self, ServerSideConfig};
 use std::sync::Arc;
 
 #[test]
-fn a_redis_that_comes_back_older_than_it_confirmed_has_the_session_refused_loudly_until_it_is_reconciled() {
+fn a_session_whose_confirmed_updates_redis_has_lost_is_refused_until_it_is_reconciled() {
     for restarts in [false, true] {
         let Some(mut redis) = Redis::start() else { return };
         let mut pair = Sidecars::start(redis.address);
@@ -29,15 +29,16 @@ fn a_redis_that_comes_back_older_than_it_confirmed_has_the_session_refused_loudl
         if restarts {
             pair.start_server();
         }
-        // A side-car that has just started learns of it from the client, which it asks first: a read may be faster.
-        let told =
-            until("the refusal", || Some(client.call(&["GET", "k"])).filter(|told| told.starts_with('-')));
-        assert!(told.starts_with("-LANDFALL the server refuses the session (Behind)"), "{restarts} {told}");
+        // A side-car that has just started learns of the loss from the client, which it asks first. A read may be
+        // faster.
+        let reply =
+            until("the refusal", || Some(client.call(&["GET", "k"])).filter(|reply| reply.starts_with('-')));
+        assert!(reply.starts_with("-LANDFALL the server refuses the session (Behind)"), "{restarts} {reply}");
         until("the session to be noted", || (pair.reports.redis.get().behind > 0).then_some(()));
         let lost = behind(&pair.config).unwrap();
         assert_eq!(lost.len(), 1, "{lost:?}");
-        assert_eq!((lost[0].first, lost[0].last), (2, 3), "what is lost has a name");
-        assert_eq!(pair.client().call(&["GET", "k"]), "$1\r\n1\r\n", "other sessions go on");
+        assert_eq!((lost[0].first, lost[0].last), (2, 3), "the lost updates are named");
+        assert_eq!(pair.client().call(&["GET", "k"]), "$1\r\n1\r\n", "other sessions continue");
         pair.stop_server();
         assert_eq!(give_up_lost(&pair.config).unwrap(), lost);
         pair.start_server();
@@ -47,7 +48,7 @@ fn a_redis_that_comes_back_older_than_it_confirmed_has_the_session_refused_loudl
 }
 
 #[test]
-fn a_redis_that_may_lose_what_it_confirms_is_refused_unless_that_is_accepted() {
+fn a_redis_that_may_lose_confirmed_updates_is_refused_unless_that_is_accepted() {
     let Some(redis) = Redis::start() else { return };
     for (setting, value) in [("appendfsync", "everysec"), ("appendonly", "no")] {
         redis.client().call(&["CONFIG", "SET", setting, value]);
@@ -60,7 +61,7 @@ fn a_redis_that_may_lose_what_it_confirms_is_refused_unless_that_is_accepted() {
     let mut config = ServerSideConfig::new(anywhere(), redis.address);
     config.accept_data_loss = true;
     let reports: Arc<server::ServerSideReports> = Arc::default();
-    let theirs = reports.clone();
-    let _running = Running::start(move |stop| server::run(config, theirs, stop).unwrap());
+    let published = reports.clone();
+    let _running = Running::start(move |stop| server::run(config, published, stop).unwrap());
     until("its start", || (reports.redis.get().connections > 0).then_some(()));
 }

@@ -1,6 +1,6 @@
-//! Both side-cars in front of a real server.
+//! Tests of both side-cars in front of a real server.
 
-#![allow(clippy::print_stderr, reason = "says what it skips")]
+#![allow(clippy::print_stderr, reason = "a skipped test reports why")]
 
 mod common;
 
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 #[test]
-fn clients_get_what_the_server_would_say() {
+fn clients_get_the_replies_that_the_server_would_send() {
     let Some(redis) = Redis::start() else { return };
     let pair = Pair::start(redis.address);
     let (mut ours, mut theirs) = (pair.client(), redis.client());
@@ -50,12 +50,12 @@ fn clients_get_what_the_server_would_say() {
     assert_eq!(
         (early.early, early.complete_by_server),
         (1, 1),
-        "one command was early, and no device is there"
+        "one command was early, and there is no device"
     );
 }
 
 #[test]
-fn what_clients_say_first_is_understood() {
+fn the_first_commands_of_client_libraries_are_answered() {
     let Some(redis) = Redis::start() else { return };
     let pair = Pair::start(redis.address);
     let mut client = pair.client();
@@ -120,7 +120,7 @@ fn transactions_are_executed_as_one() {
 }
 
 #[test]
-fn commands_that_wait_get_what_comes_later() {
+fn blocking_commands_get_entries_that_arrive_later() {
     let Some(redis) = Redis::start() else { return };
     let pair = Pair::start(redis.address);
     let (mut client, mut other) = (pair.client(), pair.client());
@@ -135,7 +135,7 @@ fn commands_that_wait_get_what_comes_later() {
 }
 
 #[test]
-fn a_server_side_car_that_restarts_goes_on_where_it_was() {
+fn a_restarted_server_side_car_continues_its_sessions() {
     let Some(redis) = Redis::start() else { return };
     let mut pair = Pair::start(redis.address);
     let mut client = pair.client();
@@ -166,20 +166,20 @@ fn flushed_rows_are_written_again() {
 }
 
 #[test]
-fn a_row_that_something_else_has_changed_is_noticed_and_written_again() {
+fn a_row_that_another_program_has_changed_is_detected_and_written_again() {
     let Some(redis) = Redis::start() else { return };
     let pair = Pair::start(redis.address);
     let (mut ours, mut theirs) = (pair.client(), redis.client());
     let key = "landfall:pmnet:row:0";
-    for (noticed, meddle) in (0..).zip([&["DEL", key][..], &["SET", key, "else"]]) {
+    for (detected, change) in (0..).zip([&["DEL", key][..], &["SET", key, "else"]]) {
         ours.call(&["SET", "k", "v"]);
         ours.call(&["GET", "k"]);
-        assert_eq!(pair.reports.redis.get().foreign_rows, noticed);
-        theirs.call(meddle);
+        assert_eq!(pair.reports.redis.get().foreign_rows, detected);
+        theirs.call(change);
         ours.call(&["SET", "k", "w"]);
         assert_eq!(ours.call(&["GET", "k"]), "$1\r\nw\r\n");
-        let is_noticed = || pair.reports.redis.get().foreign_rows == noticed + 1;
-        until("the row to be noticed", || is_noticed().then_some(()));
+        let is_detected = || pair.reports.redis.get().foreign_rows == detected + 1;
+        until("the change to be detected", || is_detected().then_some(()));
     }
 }
 
@@ -189,14 +189,14 @@ fn a_second_side_car_on_the_same_keys_takes_over_and_the_first_commits_nothing_m
     let reports = Arc::new(ServerSideReports::default());
     let first = ServerSideConfig::new(anywhere(), redis.address);
     let stop = Arc::new(AtomicBool::new(false));
-    let (theirs, their_stop) = (reports.clone(), stop.clone());
-    let thread = std::thread::spawn(move || server::run(first, theirs, their_stop));
+    let (published, stopping) = (reports.clone(), stop.clone());
+    let thread = std::thread::spawn(move || server::run(first, published, stopping));
     let listens = until("the first start", || reports.network.get().listens);
     let mut config = SidecarConfig::new(anywhere(), listens);
     config.client.give_up = Duration::from_secs(1);
     let report = Arc::new(Published::default());
-    let told = report.clone();
-    let _client = Running::start(move |stop| client::run(config, told, stop).unwrap());
+    let published = report.clone();
+    let _client = Running::start(move |stop| client::run(config, published, stop).unwrap());
     let address = until("the client's start", || report.get().listens);
     let mut client = Client::connect(address);
     assert_eq!(client.call(&["INCR", "n"]), ":1\r\n");
@@ -215,7 +215,7 @@ fn acknowledged_commands_that_the_server_rejects_are_kept() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let path = file.path().to_owned();
     let mut admin = redis.client();
-    // A user that may write everything but this.
+    // A user that may write only some keys.
     let acl = ["ACL", "SETUSER", "car", "on", ">pw", "+@all", "~landfall:*", "~ok:*"];
     assert_eq!(admin.call(&acl), "+OK\r\n");
     let pair = Pair::start_with(
@@ -233,8 +233,12 @@ fn acknowledged_commands_that_the_server_rejects_are_kept() {
         assert_eq!(client.call(&["SET", "secret", &n.to_string()]), "+OK\r\n", "acknowledged early");
     }
     assert_eq!(client.call(&["SET", "ok:2", "v"]), "+OK\r\n");
-    assert_eq!(client.call(&["HMSET", "ok:2", "f", "v"]), "+OK\r\n", "typed, and early as was asked for");
-    assert_eq!(client.call(&["GET", "ok:1"]), "$1\r\nv\r\n", "the rest goes on");
+    assert_eq!(
+        client.call(&["HMSET", "ok:2", "f", "v"]),
+        "+OK\r\n",
+        "typed, and early because the side-car is set so"
+    );
+    assert_eq!(client.call(&["GET", "ok:1"]), "$1\r\nv\r\n", "other commands are executed");
     let kept = server::rejected(&pair.config).unwrap();
     let shown: Vec<String> = kept.iter().map(|one| one.command()).collect();
     assert_eq!(shown, ["SET secret 2", "SET secret 3", "HMSET ok:2 f v"], "the latest three");
@@ -246,14 +250,14 @@ fn acknowledged_commands_that_the_server_rejects_are_kept() {
 }
 
 #[test]
-fn updates_wait_while_the_server_has_no_memory_and_bypasses_are_told() {
+fn updates_wait_while_the_server_has_no_memory_and_bypasses_get_its_error() {
     let Some(redis) = Redis::start() else { return };
     let pair = Pair::start(redis.address);
     let (mut client, mut admin) = (pair.client(), redis.client());
     assert_eq!(client.call(&["SET", "k", "old"]), "+OK\r\n");
     assert_eq!(admin.call(&["CONFIG", "SET", "maxmemory", "1"]), "+OK\r\n");
-    let told = client.call(&["APPEND", "k", "x"]);
-    assert!(told.starts_with("-OOM"), "{told}");
+    let reply = client.call(&["APPEND", "k", "x"]);
+    assert!(reply.starts_with("-OOM"), "{reply}");
     client.send(&["SET", "k", "new"]);
     std::thread::sleep(Duration::from_millis(300));
     assert_eq!(admin.call(&["GET", "k"]), "$3\r\nold\r\n");
@@ -264,7 +268,7 @@ fn updates_wait_while_the_server_has_no_memory_and_bypasses_are_told() {
 }
 
 #[test]
-fn redis_benchmark_and_redis_cli_work_through_it() {
+fn redis_benchmark_and_redis_cli_work_through_the_side_cars() {
     let Some(redis) = Redis::start() else { return };
     let pair = Pair::start(redis.address);
     let port = pair.address.port().to_string();
@@ -290,9 +294,9 @@ fn redis_benchmark_and_redis_cli_work_through_it() {
     assert_eq!(String::from_utf8_lossy(&shown.stdout).trim(), "2000");
 }
 
-/// What one writer was told, and what it may have done.
+/// The replies that one writer got, and the requests whose outcome it does not know.
 #[derive(Default)]
-struct Told {
+struct Outcome {
     set: u64,
     sent: u64,
     appended: u64,
@@ -300,31 +304,32 @@ struct Told {
     unknown: u64,
 }
 
-/// Sets its own key to growing numbers and appends to its own log, until told to stop.
-fn write(address: SocketAddr, writer: usize, stop: &AtomicBool) -> Told {
-    let mut told = Told::default();
+/// Sets a key of its own to growing numbers and appends to a log of its own, until `stop` is set.
+fn write(address: SocketAddr, writer: usize, stop: &AtomicBool) -> Outcome {
+    let mut outcome = Outcome::default();
     let (key, log) = (format!("set:{writer}"), format!("log:{writer}"));
     let mut client = Client::connect(address);
     while !stop.load(Ordering::Relaxed) {
-        told.sent += 1;
-        assert_eq!(client.call(&["SET", &key, &told.sent.to_string()]), "+OK\r\n");
-        told.set = told.sent;
+        outcome.sent += 1;
+        assert_eq!(client.call(&["SET", &key, &outcome.sent.to_string()]), "+OK\r\n");
+        outcome.set = outcome.sent;
         let reply = client.call(&["APPEND", &log, "x"]);
         match reply.strip_prefix(':').map(|len| len.trim_end().parse::<u64>().unwrap()) {
             Some(len) => {
-                told.appended += 1;
-                let most = told.appended + told.unknown;
-                assert!((told.appended..=most).contains(&len), "{len} after {} to {most}", told.appended);
+                outcome.appended += 1;
+                let least = outcome.appended;
+                let most = least + outcome.unknown;
+                assert!((least..=most).contains(&len), "{len} after {least} to {most}");
             }
-            None if reply.starts_with("-LANDFALL the command may have been executed") => told.unknown += 1,
+            None if reply.starts_with("-LANDFALL the command may have been executed") => outcome.unknown += 1,
             None => panic!("{reply}"),
         }
     }
-    told
+    outcome
 }
 
 #[test]
-fn a_server_killed_under_load_loses_nothing_acknowledged_and_does_nothing_twice() {
+fn a_server_killed_under_load_loses_no_acknowledged_update_and_executes_none_twice() {
     let Some(mut redis) = Redis::start() else { return };
     let pair = Pair::start(redis.address);
     let stop = Arc::new(AtomicBool::new(false));
@@ -340,33 +345,33 @@ fn a_server_killed_under_load_loses_nothing_acknowledged_and_does_nothing_twice(
     }
     std::thread::sleep(Duration::from_millis(150));
     stop.store(true, Ordering::Relaxed);
-    let told: BTreeMap<usize, Told> =
+    let outcomes: BTreeMap<usize, Outcome> =
         writers.into_iter().map(|writer| writer.join().unwrap()).enumerate().collect();
     let mut client = redis.client();
-    for (writer, told) in &told {
-        assert!(told.set > 10, "writer {writer} came to {}", told.set);
+    for (writer, outcome) in &outcomes {
+        assert!(outcome.set > 10, "writer {writer} came to {}", outcome.set);
         let value = client.call(&["GET", &format!("set:{writer}")]);
-        assert!(value.ends_with(&format!("\r\n{}\r\n", told.set)), "{value:?} instead of {}", told.set);
+        assert!(value.ends_with(&format!("\r\n{}\r\n", outcome.set)), "{value:?} instead of {}", outcome.set);
         let len = client.call(&["STRLEN", &format!("log:{writer}")]);
         let len: u64 = len.trim_start_matches(':').trim_end().parse().unwrap();
-        let most = told.appended + told.unknown;
-        assert!((told.appended..=most).contains(&len), "{len} instead of {} to {most}", told.appended);
+        let (least, most) = (outcome.appended, outcome.appended + outcome.unknown);
+        assert!((least..=most).contains(&len), "{len} instead of {least} to {most}");
     }
     assert!(pair.reports.redis.get().connections >= 5);
     drop(pair);
 }
 
-/// A reply's first line and its length without that line and its end.
+/// The first line of a reply, and the length of the rest without its line end.
 fn shape(reply: &str) -> (&str, usize) {
     let (head, body) = reply.split_once("\r\n").expect("a line");
     (head, body.len().saturating_sub(2))
 }
 
-/// Beyond what 1024 fragments of a response carry.
+/// More bytes than 1024 fragments of a response carry.
 const LONG: usize = 40 << 20;
 
 #[test]
-fn long_replies_arrive_whole_and_in_their_place() {
+fn long_replies_arrive_whole_and_in_order() {
     let Some(redis) = Redis::start() else { return };
     let pair = Pair::start(redis.address);
     let (mut ours, mut theirs) = (pair.client(), redis.client());
@@ -402,7 +407,7 @@ fn long_replies_arrive_whole_and_in_their_place() {
 }
 
 #[test]
-fn replies_beyond_the_limit_are_errors_that_name_the_option_and_the_connection_goes_on() {
+fn replies_beyond_the_limit_are_errors_that_name_the_option_and_the_connection_stays_usable() {
     let Some(redis) = Redis::start() else { return };
     let mut theirs = redis.client();
     theirs.call(&["SETRANGE", "k", "2999999", "x"]);
@@ -428,7 +433,7 @@ fn replies_beyond_the_limit_are_errors_that_name_the_option_and_the_connection_g
 }
 
 #[test]
-fn requests_beyond_the_limit_are_errors_and_the_connection_goes_on() {
+fn requests_beyond_the_limit_are_errors_and_the_connection_stays_usable() {
     let Some(redis) = Redis::start() else { return };
     let pair = Pair::start(redis.address);
     let mut ours = pair.client();
@@ -456,7 +461,7 @@ fn many_clients_fetch_long_replies_at_once_within_the_servers_bound() {
 }
 
 #[test]
-fn replies_that_slow_readers_leave_are_bounded_in_sum_and_others_are_served() {
+fn unread_replies_of_slow_clients_are_bounded_in_sum_and_other_clients_are_served() {
     const MAX: usize = 4 << 20;
     const GETS: usize = 1000;
     let Some(redis) = Redis::start() else { return };
@@ -472,7 +477,7 @@ fn replies_that_slow_readers_leave_are_bounded_in_sum_and_others_are_served() {
         served += 1;
         assert!(served < 200_000, "no more than {most} bytes wait");
     }
-    // Of each connection, two replies may be under way when it has enough.
+    // Two replies of each connection may be under way when it reaches its limit.
     assert!(most <= MAX + 21 * 2 * 12_000, "{most}");
     for client in &mut slow {
         (0..GETS).for_each(|_| assert_eq!(shape(&client.reply()), ("$10000", 10_000)));

@@ -1,4 +1,4 @@
-//! Prints the image of a small region, to be kept: later versions must read it (`tests/images.rs`).
+//! Prints the image of a small region as text. The text is kept, and later versions must read it (`tests/images.rs`).
 //!
 //! `cargo run -p landfall-sim --example keep_image > crates/sim/images/VERSION.txt`
 
@@ -60,7 +60,7 @@ fn set(
     engine.set(writer, &request).map(drop)
 }
 
-/// The region's length, then every line of 64 bytes that is not zero, with its offset.
+/// The length of the region, then every line of 64 bytes that is not all zero, with its offset.
 fn lines_of(media: &dyn Media) -> Result<String, Box<dyn Error>> {
     let mut text = format!("{}\n", media.len());
     for off in (0..media.len()).step_by(LINE_SIZE as usize) {

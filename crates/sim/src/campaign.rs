@@ -1,4 +1,5 @@
-//! A seeded campaign: work, crash, recover (and crash that), judge, go on.
+//! A seeded campaign over the engine: run a workload, crash, recover, judge the result, and continue. Recovery may
+//! crash, too.
 
 use crate::observe::{observe, recover};
 use crate::op::{Op, Workload};
@@ -10,21 +11,21 @@ use landfall_media::sim::{CrashState, SimMedia};
 use landfall_media::{Media, Site};
 use std::sync::Arc;
 
-/// How many times recovery itself may crash before it is let through.
+/// Bound of the number of crashes of recovery before it may complete, exclusive.
 const RECOVERY_CRASHES_MAX: u64 = 3;
 
-/// How much a campaign does, and what is wrong with it.
+/// Length of a campaign, and the fault that is built in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// Crashes.
+    /// Number of crashes.
     pub crashes: usize,
-    /// Operations between two crashes at most.
+    /// Most operations between two crashes.
     pub ops_max: usize,
-    /// A site that lies: the campaign must notice.
+    /// A flush or fence that is left out; the campaign must fail then. `None`: nothing is left out.
     pub skip: Option<Site>,
 }
 
-/// What a campaign has done.
+/// Counts of a campaign.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     /// Operations executed.
@@ -39,18 +40,18 @@ pub struct Summary {
     pub images: u64,
     /// Records that the compactor moved.
     pub moved: u64,
-    /// Slabs that it gave back.
+    /// Slabs that the compactor freed.
     pub freed_slabs: u64,
 }
 
-/// A run drawn from one seed.
+/// A campaign drawn from one seed.
 pub struct Campaign {
     plan: Plan,
     rng: Rng,
     world: World,
     workload: Workload,
     summary: Summary,
-    /// Operations since the last crash, to tell how it came to a violation.
+    /// Operations since the last crash, for the report of a violation.
     history: Vec<Op>,
 }
 
@@ -66,7 +67,7 @@ impl Campaign {
             let round = campaign.round();
             round.map_err(|violation| campaign.explain(violation).during(format!("round {crash}")))?;
         }
-        campaign.end().map_err(|violation| violation.during("the end"))?;
+        campaign.end().map_err(|violation| violation.during("the end of the campaign"))?;
         Ok(campaign.summary)
     }
 
@@ -75,18 +76,18 @@ impl Campaign {
         let (runs, writers) = (rng.between(32, 36) as u32, rng.between(1, 2));
         let deferred = rng.one_in(2);
         let setup = Setup { runs, writers, deferred, sums: !deferred && rng.one_in(2) };
-        let world = World::create(setup, |media| lie(media, plan.skip))?;
+        let world = World::create(setup, |media| skip_site(media, plan.skip))?;
         let workload = Workload::new(rng.draw(), setup.writers, setup.deferred);
         Ok(Self { plan, rng, world, workload, summary: Summary::default(), history: Vec::new() })
     }
 
-    /// Adds what was done since the last crash.
+    /// Adds the operations since the last crash to a violation.
     fn explain(&self, violation: Violation) -> Violation {
         let ops: Vec<String> = self.history.iter().map(|op| format!("  {op:?}")).collect();
         Violation(format!("{violation}\n{:?}, since the last crash:\n{}", self.world.setup(), ops.join("\n")))
     }
 
-    /// Works for a while, then crashes, at the boundary of an operation or in the middle of one; or restarts.
+    /// Executes some operations, then crashes between two operations or in the middle of one, or restarts.
     fn round(&mut self) -> Result<(), Violation> {
         let ops = self.rng.between(1, self.plan.ops_max);
         for _ in 0..ops {
@@ -112,7 +113,7 @@ impl Campaign {
         Ok(())
     }
 
-    /// Works on until a moment in the middle of some operation has been caught.
+    /// Executes operations until the medium has frozen a crash state in the middle of one.
     fn work_until_frozen(&mut self) -> Result<(), Violation> {
         let ahead = 1 + if self.rng.one_in(2) { self.rng.below(12) } else { self.rng.below(400) };
         self.world.media.freeze_at(self.world.media.ops().total() + ahead);
@@ -125,7 +126,7 @@ impl Campaign {
         Ok(())
     }
 
-    /// Recovers one or two images of the crash, judges each, and goes on with the last.
+    /// Recovers one or two images of the crash, judges each, and continues with the last.
     fn crash(&mut self, state: &CrashState) -> Result<(), Violation> {
         self.summary.crashes += 1;
         if self.rng.one_in(2) {
@@ -134,10 +135,10 @@ impl Campaign {
         }
         let image = state.crash_image_seeded(self.rng.draw());
         let (media, found) = self.recover_image(image)?;
-        self.go_on(media, &found)
+        self.resume(media, &found)
     }
 
-    /// Recovers an image, through crashes of recovery, and judges what is found.
+    /// Recovers an image, with crashes of recovery in between, and judges the result.
     fn recover_image(&mut self, mut image: Vec<u8>) -> Result<(Arc<SimMedia>, State), Violation> {
         self.summary.images += 1;
         for _ in 0..self.rng.below(RECOVERY_CRASHES_MAX) {
@@ -148,7 +149,7 @@ impl Campaign {
         Ok((media, found))
     }
 
-    /// Crashes recovery of `image` somewhere, and returns what is left.
+    /// Crashes during the recovery of `image`, and returns an image that the crash may leave.
     fn crash_recovery(&mut self, image: Vec<u8>) -> Result<Vec<u8>, Violation> {
         let media = self.medium(image);
         media.freeze_at(1 + self.rng.below(20));
@@ -160,7 +161,7 @@ impl Campaign {
 
     fn medium(&self, image: Vec<u8>) -> Arc<SimMedia> {
         let media = self.world.medium(image);
-        lie(&media, self.plan.skip);
+        skip_site(&media, self.plan.skip);
         media
     }
 
@@ -173,8 +174,8 @@ impl Campaign {
         Ok(found)
     }
 
-    /// Goes on with a region that was recovered once to be judged: a restart in between is one test more.
-    fn go_on(&mut self, media: Arc<SimMedia>, found: &State) -> Result<(), Violation> {
+    /// Continues with a region that was recovered and judged. Opening it again tests one more restart.
+    fn resume(&mut self, media: Arc<SimMedia>, found: &State) -> Result<(), Violation> {
         self.count_compacted();
         let mut oracle = self.world.oracle.clone();
         oracle.collapse(found);
@@ -188,7 +189,7 @@ impl Campaign {
         self.summary.freed_slabs += self.world.compacted.freed_slabs;
     }
 
-    /// Stops as a server stops, and starts again.
+    /// Restarts cleanly, as a server does.
     fn restart(&mut self) -> Result<(), Violation> {
         self.summary.restarts += 1;
         self.world.commit_all()?;
@@ -198,10 +199,10 @@ impl Campaign {
         }
         let image = self.world.media.crash_state().durable_image();
         let (media, found) = self.recover_image(image)?;
-        self.go_on(media, &found)
+        self.resume(media, &found)
     }
 
-    /// Nothing leaks: with everything deleted and compacted, every data run comes free.
+    /// Checks for leaks: once everything is deleted and compacted, every data run must be free.
     fn end(&mut self) -> Result<(), Violation> {
         self.world.commit_all()?;
         self.world.recount()?;
@@ -209,7 +210,7 @@ impl Campaign {
     }
 }
 
-fn lie(media: &SimMedia, skip: Option<Site>) {
+fn skip_site(media: &SimMedia, skip: Option<Site>) {
     if let Some(site) = skip {
         media.skip_site(site);
     }

@@ -1,29 +1,30 @@
 //! One seeded simulator: crash campaigns over the heap, the key-value engine, logs and PMNet.
 //!
-//! Read [`Campaign`] first. It runs a workload drawn from a seed on a [`landfall_media::sim::SimMedia`], crashes it at
-//! points drawn from the same seed, recovers (and crashes recovery), lets the [`Oracle`] judge what a client would
-//! read, and continues with the recovered region. [`World`] executes single [`Op`]s, for traces written by hand.
+//! Read [`Campaign`] first. It runs a workload drawn from a seed on a [`landfall_media::sim::SimMedia`] and crashes it
+//! at points drawn from the same seed. It then recovers the region, and may crash recovery, too. The [`Oracle`] judges
+//! what a client would read, and the campaign continues with the recovered region. [`World`] executes single [`Op`]s,
+//! for traces written by hand.
 //!
 //! # The fault model
 //!
 //! - Media: as in [`landfall_media::sim`]. Unfenced lines may be lost, kept or torn at 8-byte words, each
-//!   independently; a fence may fail; a site may lie (the canary).
+//!   independently. A fence may fail. A flush or fence may be left out (the canary).
 //! - Crashes happen between operations, in the middle of operations, and in the middle of recovery.
-//! - Other workers act while the compactor moves a record, between its reading of the record and the switch.
-//! - Time advances, or stands still.
+//! - Other workers change keys while the compactor moves a record, between reading the record and replacing it.
+//! - Time advances or stands still.
 //!
 //! # What is judged
 //!
 //! The oracle shares no code with the engine: it is a map, and a list of the unacknowledged operations of each writer.
-//! After a crash a client must find everything acknowledged and, of each writer's unacknowledged operations, a prefix;
-//! and no operation without those operations of other writers whose effect it saw. A group counts whole. Nothing older
-//! than what was acknowledged is found, and nothing that was never written. Frames, live bytes, live slots and stale
-//! copies are counted again from the records and compared with the heap's own counts.
+//! After a crash, a client must find all acknowledged operations and a prefix of each writer's unacknowledged
+//! operations. An operation counts only together with the operations of other writers whose effect it read. A group
+//! counts whole. No older version of an acknowledged key is found, and no value that was never written. Frames, live
+//! bytes, live slots and stale copies are counted again from the records and compared with the counts of the heap.
 
 #![forbid(unsafe_code)]
 
 mod campaign;
-mod meddler;
+mod interference;
 mod observe;
 mod op;
 mod oracle;

@@ -1,4 +1,4 @@
-//! What a client reads: every key, in both directions, and each on its own.
+//! Reads all keys as a client does: by scans in both directions, and each key by name.
 
 use crate::oracle::{Key, State, Value, differences};
 use crate::violation::{Violation, ensure};
@@ -8,33 +8,33 @@ use std::sync::Arc;
 
 /// Databases that workloads use.
 pub(crate) const SPACES: u8 = 2;
-/// Shards of the engines opened here: few, so that keys meet in one.
+/// Shards of the engines that are opened here: few, so that several keys share one.
 const SHARDS: usize = 4;
-/// Keys asked for at a time: small, so that scans have several pages.
+/// Keys of one page of a scan: few, so that scans have several pages.
 const PAGE: usize = 7;
 
-/// Opens the region and wants no damage found, since none was done.
+/// Opens a region that is not damaged.
 ///
 /// # Errors
-/// What was found instead.
+/// Recovery reports damage.
 pub fn recover(media: &Arc<dyn Media>) -> Result<Engine, Violation> {
     let (engine, recovered) = open(media)?;
     let damaged =
         recovered.damaged.len() as u64 + recovered.damaged_values + recovered.corrected.len() as u64;
-    ensure!(damaged == 0, "recovery found damage where there was none: {recovered:?}");
-    ensure!(engine.stats().damaged == 0, "recovery bars keys where there was no damage: {recovered:?}");
+    ensure!(damaged == 0, "recovery reports damage where there is none: {recovered:?}");
+    ensure!(engine.stats().damaged == 0, "recovery quarantines keys where there is no damage: {recovered:?}");
     Ok(engine)
 }
 
-/// Opens the region, whatever is found.
+/// Opens a region that may be damaged.
 pub(crate) fn open(media: &Arc<dyn Media>) -> Result<(Engine, Recovered), Violation> {
     Ok(Recovery::run(Arc::clone(media), SHARDS)?)
 }
 
-/// Reads everything, in order, checks that the ways of reading agree, and returns it.
+/// Reads all keys, and checks that scans and reads by name agree.
 ///
 /// # Errors
-/// In what they do not agree.
+/// The first difference.
 pub fn observe(engine: &Engine, now_ms: u64) -> Result<State, Violation> {
     let mut state = State::new();
     for space in 0..SPACES {
@@ -87,10 +87,10 @@ fn scan(engine: &Engine, space: u8, reverse: bool, now_ms: u64) -> Result<Vec<(K
     }
 }
 
-/// Wants the engine to show exactly `expected`.
+/// Checks that the engine returns exactly `expected`.
 pub(crate) fn expect_state(engine: &Engine, expected: &State, now_ms: u64) -> Result<(), Violation> {
     let found = observe(engine, now_ms)?;
     let differences = differences(expected, &found);
-    ensure!(differences.is_empty(), "a running engine shows something else: {}", differences.join("; "));
+    ensure!(differences.is_empty(), "a running engine returns another state: {}", differences.join("; "));
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Operations, and workloads drawn from a seed.
+//! Operations on the engine, and workloads drawn from a seed.
 
 use crate::oracle::{Key, Value};
 use crate::rng::Rng;
@@ -7,25 +7,25 @@ use std::sync::Arc;
 /// A value to write: its length and the seed of its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// Bytes.
+    /// Length, bytes.
     pub len: usize,
-    /// What they are drawn from.
+    /// Seed of the bytes.
     pub seed: u64,
 }
 
-/// A write of one key within a group: `None` deletes.
+/// A write of one key within a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Write {
-    /// Which key, see [`key`].
+    /// Number of the key, see [`key`].
     pub key: usize,
-    /// The value.
+    /// The value; `None` deletes the key.
     pub value: Option<Piece>,
 }
 
-/// One step of a workload. `writer` counts from 0.
+/// One step of a workload. The numbers of writers count from 0; the numbers of keys are those of [`key`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Op {
-    /// Writes a key; `ttl_ms` of 0 is for ever.
+    /// Writes a key.
     Set {
         /// Writer.
         writer: usize,
@@ -33,7 +33,7 @@ pub enum Op {
         key: usize,
         /// The value.
         value: Piece,
-        /// Time to live.
+        /// Time to live, milliseconds; 0 for no expiry.
         ttl_ms: u64,
     },
     /// Deletes a key.
@@ -43,32 +43,32 @@ pub enum Op {
         /// Which key.
         key: usize,
     },
-    /// Reads and writes several keys as one.
+    /// Reads and writes several keys as one transaction.
     Group {
         /// Writer.
         writer: usize,
-        /// What to write.
+        /// The writes.
         writes: Vec<Write>,
     },
     /// Gives a key the value of another, by reference.
     Copy {
         /// Writer.
         writer: usize,
-        /// Source.
+        /// Source key.
         from: usize,
-        /// Target.
+        /// Target key.
         to: usize,
     },
-    /// Reads a key and writes what was read with something after it.
+    /// Reads a key and writes its value with more bytes appended.
     Extend {
         /// Writer.
         writer: usize,
         /// Which key.
         key: usize,
-        /// What comes after it.
+        /// The bytes to append.
         value: Piece,
     },
-    /// A value lands in a run of a transport, in pieces; the record refers to it there.
+    /// Writes a value that has landed in a run of a transport, in pieces. The record refers to it there.
     Land {
         /// Writer.
         writer: usize,
@@ -76,7 +76,7 @@ pub enum Op {
         key: usize,
         /// The value.
         value: Piece,
-        /// In how many pieces it lies; 1 to 16.
+        /// Number of pieces, 1 to 16.
         pieces: usize,
     },
     /// Deletes everything.
@@ -84,45 +84,45 @@ pub enum Op {
         /// Writer.
         writer: usize,
     },
-    /// Ends a writer's batch, or the batch under way and the one gathered since.
+    /// Commits a writer's batch, or the batch in flight and the one gathered since.
     Commit {
         /// Writer.
         writer: usize,
     },
-    /// Begins to make a writer's batch durable; later operations gather the next one.
+    /// Begins the commit of a writer's batch. Later operations belong to the next batch.
     BeginCommit {
         /// Writer.
         writer: usize,
     },
-    /// Completes the batch that [`Op::BeginCommit`] began.
+    /// Completes the commit that [`Op::BeginCommit`] began.
     FinishCommit {
         /// Writer.
         writer: usize,
     },
-    /// One step of compaction towards no slack at all.
+    /// One step of compaction with the densest goal.
     Compact {
-        /// Bytes to move.
+        /// Most bytes to move.
         budget: u64,
-        /// Records out of a slab, not data out of a run.
+        /// Move records out of a slab, instead of data out of a run.
         slabs: bool,
     },
-    /// The same, while writer `writer` changes keys that are being moved.
-    CompactMeddled {
+    /// One step of compaction while writer `writer` changes keys that are being moved.
+    CompactWithInterference {
         /// Writer.
         writer: usize,
-        /// What the meddling is drawn from.
+        /// Seed of the changes.
         seed: u64,
     },
-    /// Moves the watermarks in the run table.
+    /// Brings the watermarks in the run table up to date.
     Mark,
-    /// Prepares a slab ahead of need.
+    /// Prepares a slab before it is needed.
     PrepareSlab,
-    /// Gives some free runs back to the medium, and has others made ready.
-    TendFreeRuns {
+    /// Maintains the free runs: returns some to the medium and makes others ready.
+    MaintainFreeRuns {
         /// Ready runs to keep.
         keep: usize,
     },
-    /// Purges what has expired.
+    /// Deletes expired keys.
     Purge {
         /// Writer.
         writer: usize,
@@ -132,22 +132,22 @@ pub enum Op {
         /// Milliseconds.
         ms: u64,
     },
-    /// Many small writes of few keys, committed now and then: fills slabs.
+    /// Many small writes of few keys, with commits in between. They fill slabs.
     Churn {
         /// Writer.
         writer: usize,
-        /// Writes.
+        /// Number of writes.
         count: usize,
-        /// What they are drawn from.
+        /// Seed of the writes.
         seed: u64,
     },
-    /// Reads everything and compares.
+    /// Reads all keys and compares them with the oracle.
     Check,
 }
 
-/// Different keys of a workload.
+/// Number of different keys of a workload.
 pub(crate) const KEYS: usize = 28;
-/// Lengths of keys: none, short, too long for a group's record, too long for any, several frames.
+/// Lengths of keys: short, too long for a group's record, too long for any record, several frames. Key 0 is empty.
 const KEY_LENS: [usize; 7] = [3, 8, 20, 40, 60, 300, 5000];
 
 /// Key number `index` of every workload.
@@ -169,28 +169,29 @@ pub fn value(piece: Piece) -> Arc<[u8]> {
 }
 
 impl Piece {
-    /// The value that a client would read.
+    /// The value that a client reads.
     pub(crate) fn read(self, expiry_ms: u64) -> Value {
         Value { bytes: value(self), expiry_ms }
     }
 }
 
-/// A workload: what comes next, drawn from a seed.
+/// A workload: a sequence of operations drawn from a seed.
 #[derive(Debug)]
 pub(crate) struct Workload {
     rng: Rng,
     writers: u64,
     deferred: bool,
-    /// How large values are in this run, 0 to 3: a run that fills the region, or one that never does.
+    /// Size of values in this workload, 0 to 3: large values fill the region, small ones never do.
     weight: u64,
-    /// Operations left of a storm: see [`Workload::storm`].
+    /// Remaining operations of a storm: see [`Workload::storm`].
     storm: u64,
-    /// What the others do once a writer has flushed everything: they build on it, and commit.
+    /// Operations of another writer that depend on a flush which is not durable yet.
     after_flush: Vec<Op>,
 }
 
-/// Operations of a storm, and between how many others one begins.
+/// Number of operations of a storm.
 const STORM_OPS: u64 = 30;
+/// A storm begins once in so many operations.
 const STORM_EVERY: u64 = 40;
 
 impl Workload {
@@ -226,11 +227,11 @@ impl Workload {
             74..80 if self.deferred => Op::FinishCommit { writer },
             64..80 => Op::Commit { writer },
             80..87 => Op::Compact { budget: 1 << self.rng.between(10, 22), slabs: self.rng.one_in(2) },
-            87..90 => Op::CompactMeddled { writer, seed },
+            87..90 => Op::CompactWithInterference { writer, seed },
             90..92 => Op::Mark,
             92 => Op::PrepareSlab,
             93 => Op::Purge { writer },
-            94 => Op::TendFreeRuns { keep: self.rng.between(0, 24) },
+            94 => Op::MaintainFreeRuns { keep: self.rng.between(0, 24) },
             95..97 => Op::Wait { ms: self.rng.below(80) },
             97 if self.weight < 2 => Op::Churn { writer, count: self.rng.between(1, 3000), seed },
             97 | 98 => Op::Churn { writer, count: self.rng.between(1, 60), seed },
@@ -238,7 +239,7 @@ impl Workload {
         }
     }
 
-    /// One worker flushes; now and then the others build on that before it is durable, and commit.
+    /// A flush of everything. Sometimes another writer extends a key and commits before the flush is durable.
     fn flush(&mut self, writer: usize) -> Op {
         let other = (writer + 1) % self.writers as usize;
         if other != writer && self.rng.one_in(2) {
@@ -248,12 +249,12 @@ impl Workload {
         Op::FlushAll { writer }
     }
 
-    /// One worker overwrites what the compactor moves and never commits, while another fills and empties
-    /// runs: what is freed too early is soon written over.
+    /// An operation of a storm: one writer overwrites what the compactor moves and never commits, while another fills
+    /// and empties runs. Memory that is freed too early is soon overwritten.
     fn storm(&mut self) -> Op {
         let (key, seed) = (self.key(), self.rng.draw());
         match self.rng.below(8) {
-            0..3 => Op::CompactMeddled { writer: 0, seed },
+            0..3 => Op::CompactWithInterference { writer: 0, seed },
             3 => Op::Set { writer: 1, key, value: Piece { len: 1_000_000, seed }, ttl_ms: 0 },
             4 => Op::Set {
                 writer: 1,

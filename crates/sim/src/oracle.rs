@@ -1,5 +1,5 @@
-//! What a client may find after a crash, told from what it did and what was acknowledged. Shares no code
-//! with the engine.
+//! The oracle: decides from the operations and their acknowledgements which states a client may find after a crash. It
+//! shares no code with the engine.
 
 use crate::violation::Violation;
 use std::collections::{BTreeMap, VecDeque};
@@ -11,16 +11,16 @@ use std::sync::Arc;
 pub struct Key {
     /// Database.
     pub space: u8,
-    /// Bytes.
+    /// Bytes of the key.
     pub bytes: Arc<[u8]>,
 }
 
 /// A value and its expiry.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Value {
-    /// Bytes.
+    /// Bytes of the value.
     pub bytes: Arc<[u8]>,
-    /// Unix milliseconds; 0 never.
+    /// Expiry, Unix milliseconds; 0 for none.
     pub expiry_ms: u64,
 }
 
@@ -45,15 +45,15 @@ impl fmt::Debug for Value {
     }
 }
 
-/// What a client finds: every key that is there.
+/// The state that a client finds: all keys with their values.
 pub type State = BTreeMap<Key, Value>;
 
-/// What an operation does when it counts.
+/// The effect of an operation.
 #[derive(Clone, Debug)]
 pub enum Change {
     /// Sets (`Some`) and deletes (`None`) keys, all of them or none.
     Keys(Vec<(Key, Option<Value>)>),
-    /// Deletes everything that is older.
+    /// Deletes all keys that were written before.
     Flush,
 }
 
@@ -61,7 +61,7 @@ pub enum Change {
 struct Pending {
     order: u64,
     change: Change,
-    /// Orders of the operations whose work it saw: it cannot count without them.
+    /// The operations whose effect this one read. It cannot count without them.
     causes: Vec<u64>,
 }
 
@@ -77,26 +77,27 @@ impl Pending {
 /// The history of a region.
 #[derive(Clone, Debug)]
 pub struct Oracle {
-    /// Acknowledged states, each with the order of the operation that made it.
+    /// The acknowledged state of each key, with the number of the operation that made it.
     base: BTreeMap<Key, (u64, Option<Value>)>,
-    /// Operations that nobody has acknowledged yet, of each writer, oldest first.
+    /// Unacknowledged operations of each writer, oldest first.
     pending: Vec<VecDeque<Pending>>,
     order: u64,
 }
 
 impl Oracle {
-    /// An empty region, and that many writers.
+    /// An empty region with that many writers.
     pub fn new(writers: usize) -> Self {
         Self { base: BTreeMap::new(), pending: vec![VecDeque::new(); writers], order: 0 }
     }
 
-    /// A writer has executed an operation that saw nothing of what there was.
+    /// Notes that a writer has executed an operation that read nothing.
     pub fn note(&mut self, writer: usize, change: Change) {
         self.note_seen(writer, change, &[]);
     }
 
-    /// A writer has executed an operation whose effect rests on what it saw of keys, their absence included. If it counts
-    /// after a crash, so does whatever made these keys what it saw, whoever did that.
+    /// Notes that a writer has executed an operation whose effect depends on what it read of the keys `seen`, including
+    /// their absence. If the operation counts after a crash, so must the operations of any writer that made these keys
+    /// what it read.
     pub fn note_seen(&mut self, writer: usize, change: Change, seen: &[Key]) {
         let causes = seen.iter().filter_map(|key| self.newest_of(key)).collect();
         self.order += 1;
@@ -108,7 +109,7 @@ impl Oracle {
         self.pending.iter().flatten().filter(|op| op.touches(key)).map(|op| op.order).max()
     }
 
-    /// Operations of a writer that are not acknowledged.
+    /// Number of unacknowledged operations of a writer.
     pub fn pending(&self, writer: usize) -> usize {
         self.pending[writer].len()
     }
@@ -118,7 +119,7 @@ impl Oracle {
         self.pending.iter().flatten().any(|op| op.touches(key))
     }
 
-    /// The oldest `count` operations of a writer are acknowledged.
+    /// Notes that the oldest `count` operations of a writer are acknowledged.
     pub fn acknowledge(&mut self, writer: usize, count: usize) {
         for pending in self.pending[writer].drain(..count) {
             match pending.change {
@@ -139,13 +140,13 @@ impl Oracle {
         }
     }
 
-    /// What a client sees now, with everything executed.
+    /// The state with all executed operations, which a running engine shows.
     pub fn newest(&self, now_ms: u64) -> State {
         let all: Vec<usize> = self.pending.iter().map(VecDeque::len).collect();
         self.after(&all, now_ms)
     }
 
-    /// What has been acknowledged: a client must find this or something later.
+    /// The state with the acknowledged operations only.
     pub fn acknowledged(&self, now_ms: u64) -> State {
         self.after(&vec![0; self.pending.len()], now_ms)
     }
@@ -175,10 +176,10 @@ impl Oracle {
         state.into_iter().filter_map(there).filter(|(_, value)| !value.is_expired(now_ms)).collect()
     }
 
-    /// Whether a crash now may leave `found` behind.
+    /// Checks that a crash at this moment may leave the state `found`.
     ///
     /// # Errors
-    /// Says in what it differs from the legal state that it is nearest to.
+    /// The differences from the nearest legal state.
     pub fn judge(&self, found: &State, now_ms: u64) -> Result<(), Violation> {
         let mut nearest: Option<Vec<String>> = None;
         for counts in self.prefixes().into_iter().filter(|counts| self.is_closed(counts)) {
@@ -195,7 +196,7 @@ impl Oracle {
         Err(Violation(format!("not a legal state (unacknowledged: {lengths:?}); nearest: {text}")))
     }
 
-    /// True if every operation that counts has everything that it saw count, too.
+    /// True if all operations that the counting ones have read from count, too.
     fn is_closed(&self, counts: &[usize]) -> bool {
         let counting = || self.pending.iter().zip(counts).flat_map(|(ops, count)| ops.iter().take(*count));
         let left_out = |order: &u64| {
@@ -219,7 +220,7 @@ impl Oracle {
         all
     }
 
-    /// A crash has decided: what was found is what there is, and nothing is open any more.
+    /// Continues from the state that was found after a crash. No operation is pending any more.
     pub fn collapse(&mut self, found: &State) {
         self.pending.iter_mut().for_each(VecDeque::clear);
         self.base =
@@ -227,7 +228,7 @@ impl Oracle {
     }
 }
 
-/// In what two states differ, for people.
+/// The differences of two states, as text.
 pub(crate) fn differences(expected: &State, found: &State) -> Vec<String> {
     let mut out = Vec::new();
     for (key, value) in expected {
@@ -238,7 +239,7 @@ pub(crate) fn differences(expected: &State, found: &State) -> Vec<String> {
         }
     }
     for (key, value) in found.iter().filter(|(key, _)| !expected.contains_key(key)) {
-        out.push(format!("{key:?} is there, {value:?}"));
+        out.push(format!("{key:?} exists with {value:?}, expected no value"));
     }
     out
 }
@@ -261,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_acknowledged_must_be_found_and_a_prefix_of_the_rest_may_be() {
+    fn acknowledged_operations_must_be_found_and_a_prefix_of_the_others_may_be() {
         let mut oracle = Oracle::new(1);
         oracle.note(0, set("a", "1"));
         oracle.acknowledge(0, 1);
@@ -289,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flush_deletes_what_is_older_and_not_what_is_newer() {
+    fn a_flush_deletes_older_keys_and_no_newer_ones() {
         let mut oracle = Oracle::new(2);
         oracle.note(0, set("a", "1"));
         oracle.acknowledge(0, 1);
@@ -304,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn an_effect_is_not_found_without_what_another_writer_did_to_cause_it() {
+    fn an_effect_is_not_found_without_its_cause_by_another_writer() {
         let mut oracle = Oracle::new(2);
         oracle.note(0, set("a", "1"));
         oracle.note(0, set("b", "2"));
@@ -318,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn an_expired_value_is_not_there() {
+    fn an_expired_value_is_not_found() {
         let mut oracle = Oracle::new(1);
         let value = Value { bytes: b"1"[..].into(), expiry_ms: 10 };
         oracle.note(0, Change::Keys(vec![(key("a"), Some(value))]));

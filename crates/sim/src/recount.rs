@@ -1,4 +1,4 @@
-//! Counting again, from the records alone, what the heap has counted as it went.
+//! Recounts from the records alone what the heap has counted incrementally, and compares the counts.
 
 use crate::violation::{Violation, ensure};
 use landfall_heap::{FRAME_SIZE, Heap, Kind, RecordView, RunId, RunUse, SLOTS_PER_RUN, Slot, SlotId};
@@ -12,22 +12,22 @@ struct Found<'h> {
     view: RecordView<'h>,
 }
 
-/// What the records say that the counters should be.
+/// The counts that follow from the records.
 #[derive(Default)]
 struct Counts {
     frame_refs: BTreeMap<u64, u32>,
-    /// Every extent of a current record, by where it begins.
+    /// Every extent of a current record, in order of its offset.
     extents: Vec<Extent>,
     live_bytes: BTreeMap<RunId, u64>,
     live_slots: BTreeMap<RunId, u32>,
     tombstones: u64,
     stale: u64,
-    /// Records of the last flush mark besides the current one.
+    /// Copies of the last flush mark, without the current one.
     flush_copies: u64,
 }
 
-/// Compares the heap's counts with what its records say. Everything appended must be durable, nothing
-/// else held; `filling` data runs may be open for writers, the compactor or landing.
+/// Compares the counts of the heap with those that follow from its records. All records must be durable, and no other
+/// frames held. At most `filling` data runs without live bytes may be open for writers, the compactor or landing.
 ///
 /// # Errors
 /// The first count that differs.
@@ -45,9 +45,13 @@ pub fn recount(engine: &Engine, filling: usize) -> Result<(), Violation> {
         stats.tombstones,
         counts.tombstones
     );
-    // Copies of a flush mark are counted from when they are made, and not found again by recovery.
+    // Copies of a flush mark are counted when they are made, but recovery does not count them again.
     let wanted = counts.stale..=counts.stale + counts.flush_copies;
-    ensure!(wanted.contains(&stats.stale), "{} stale copies are counted, there are {wanted:?}", stats.stale);
+    ensure!(
+        wanted.contains(&stats.stale),
+        "{} stale copies are counted, the records have {wanted:?}",
+        stats.stale
+    );
     Ok(())
 }
 
@@ -59,12 +63,12 @@ fn records(heap: &Heap) -> Result<Vec<Found<'_>>, Violation> {
             match heap.slot(slot)? {
                 Slot::Record(view) if index < slab.filled() => found.push(Found { slot, view }),
                 Slot::Record(_) => {
-                    return Err(Violation(format!("{slot:?} was not written and has a record")));
+                    return Err(Violation(format!("{slot:?} has a record, and was never written")));
                 }
                 Slot::Damaged(what) if index < slab.filled() => {
                     return Err(Violation(format!("{slot:?} is damaged: {what}")));
                 }
-                // What lay in the run before it became this slab.
+                // Bytes from before the run became this slab.
                 Slot::Empty | Slot::Damaged(_) => {}
             }
         }
@@ -85,8 +89,8 @@ fn count(heap: &Heap, found: &[Found<'_>]) -> Result<Counts, Violation> {
     }
     if let Some(mark) = flushed {
         counts.tombstones += 1;
-        let same = |f: &&Found<'_>| f.view.kind() == Kind::Flush && f.view.seq() == flush_seq;
-        counts.flush_copies = found.iter().filter(same).count() as u64 - 1;
+        let is_copy = |f: &&Found<'_>| f.view.kind() == Kind::Flush && f.view.seq() == flush_seq;
+        counts.flush_copies = found.iter().filter(is_copy).count() as u64 - 1;
         keep(heap, mark, &mut counts)?;
     }
     count_live(&mut counts);
@@ -97,8 +101,8 @@ fn version(found: &Found<'_>) -> (u64, u32) {
     (found.view.seq(), found.view.rev())
 }
 
-/// Counts the records of one key (the workloads' keys do not collide). A tombstone that nothing older
-/// needs is as stale as everything else.
+/// Counts the records of one key (the hashes of the workloads' keys do not collide). A tombstone without older records
+/// is stale.
 fn count_hash(heap: &Heap, records: &[&Found<'_>], counts: &mut Counts) -> Result<(), Violation> {
     let newest = records.iter().max_by_key(|f| version(f)).expect("a group is not empty");
     let is_put = newest.view.kind() == Kind::Put;
@@ -129,7 +133,7 @@ fn keep_extent(extent: Extent, counts: &mut Counts) {
     counts.extents.push(extent);
 }
 
-/// Live bytes, each counted once however many records refer to it.
+/// Counts live bytes. A byte that several records refer to counts once.
 fn count_live(counts: &mut Counts) {
     counts.extents.sort_unstable_by_key(|extent| extent.off);
     let mut covered = 0;
@@ -180,7 +184,7 @@ fn check_runs(heap: &Heap, counts: &Counts, filling: usize) -> Result<(), Violat
     }
     let counted = heap.runs().counts();
     let [free, data, slab, table, bad] = uses;
-    ensure!(bad == 0, "{bad} runs are out of use");
+    ensure!(bad == 0, "{bad} runs are marked as bad");
     ensure!(table == 1, "{table} table runs in a region of one zone");
     let has = (counted.free, counted.data, counted.slab, counted.total);
     ensure!(has == (free, data, slab, uses.iter().sum()), "run counts {has:?} are not {uses:?}");

@@ -1,11 +1,11 @@
-//! A small generator of repeatable choices.
+//! The pseudo-random number generator from which all choices are drawn, so that a seed repeats a run.
 
 /// SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", OOPSLA 2014).
 #[derive(Clone, Debug)]
 pub struct Rng(u64);
 
 impl Rng {
-    /// The sequence of `seed`.
+    /// The generator with the seed `seed`.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -19,17 +19,17 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// Less than `bound`, which is not 0.
+    /// A number below `bound`, which must not be 0.
     pub fn below(&mut self, bound: u64) -> u64 {
         self.draw() % bound
     }
 
-    /// Between `low` and `high`, both included.
+    /// A number between `low` and `high`, both included.
     pub fn between(&mut self, low: usize, high: usize) -> usize {
         low + self.below((high - low + 1) as u64) as usize
     }
 
-    /// True once in `n`.
+    /// True with the probability 1/`n`.
     pub fn one_in(&mut self, n: u64) -> bool {
         self.below(n) == 0
     }

@@ -1,11 +1,11 @@
-//! What a checker found.
+//! The error type of all checkers.
 
-/// A state or an answer that the rules do not allow. The text is for people.
+/// A state or an answer that the rules do not allow, described as text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation(pub String);
 
 impl Violation {
-    /// Says where it was found, in front of what.
+    /// Puts in front of the text where the violation was found.
     #[must_use]
     pub fn during(self, what: impl std::fmt::Display) -> Self {
         Self(format!("{what}: {}", self.0))
@@ -22,31 +22,31 @@ impl std::error::Error for Violation {}
 
 impl From<landfall_kv::KvError> for Violation {
     fn from(error: landfall_kv::KvError) -> Self {
-        Self(format!("an error that nothing explains: {error:?}"))
+        Self(format!("an unexpected error: {error:?}"))
     }
 }
 
 impl From<landfall_wal::WalError> for Violation {
     fn from(error: landfall_wal::WalError) -> Self {
-        Self(format!("an error that nothing explains: {error:?}"))
+        Self(format!("an unexpected error: {error:?}"))
     }
 }
 
 impl From<landfall_heap::HeapError> for Violation {
     fn from(error: landfall_heap::HeapError) -> Self {
-        Self(format!("an error that nothing explains: {error:?}"))
+        Self(format!("an unexpected error: {error:?}"))
     }
 }
 
 impl From<landfall_media::MediaError> for Violation {
     fn from(error: landfall_media::MediaError) -> Self {
-        Self(format!("an error that nothing explains: {error:?}"))
+        Self(format!("an unexpected error: {error:?}"))
     }
 }
 
 impl From<landfall_pmnet::LogError> for Violation {
     fn from(error: landfall_pmnet::LogError) -> Self {
-        Self(format!("an error that nothing explains: {error:?}"))
+        Self(format!("an unexpected error: {error:?}"))
     }
 }
 

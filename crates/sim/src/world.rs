@@ -1,4 +1,4 @@
-//! One engine on a simulated medium, its workers, and the oracle that follows them.
+//! A simulated system: one engine on a simulated medium, its workers, and the oracle that follows their operations.
 
 mod background;
 mod checks;
@@ -15,22 +15,21 @@ use landfall_media::sim::{SimMedia, SimOptions};
 use landfall_media::{Dirty, Media, RUN_SIZE};
 use std::sync::Arc;
 
-/// Unacknowledged operations of a writer before it commits: bounds what the oracle must consider.
+/// Most unacknowledged operations of a writer before it commits. This bounds the states that the oracle must consider.
 const PENDING_MAX: usize = 40;
-/// Compaction until nothing but slack is left.
-/// Compaction for its own sake: something is always moved, data or records.
+/// Goals of single steps of compaction: move data, or move records. With them, a step moves whatever can be moved.
 const GOALS: [CompactGoal; 2] = [CompactGoal::DENSE_DATA, CompactGoal::DENSE_SLABS];
 
-/// What a world is made of.
+/// Settings of a world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Setup {
-    /// Runs of 1 MiB; 32 is the least.
+    /// Runs of 1 MiB, 32 at least.
     pub runs: u32,
-    /// Workers; at least 1.
+    /// Number of workers, 1 at least.
     pub writers: usize,
-    /// Fences are device I/O: batches overlap.
+    /// Fences are device I/O, so that batches overlap.
     pub deferred: bool,
-    /// What lands carries its sums, and nothing else certifies it; not with `deferred`.
+    /// Landed bytes carry their sums, which are their only checksums. Not with `deferred`.
     pub sums: bool,
 }
 
@@ -43,11 +42,11 @@ impl Setup {
 /// A worker.
 struct Worker {
     writer: Writer,
-    /// The batch under way: what its fence must make durable, and how many operations it acknowledges.
+    /// The batch in flight: what its fence makes durable, and how many operations it acknowledges.
     in_flight: Option<(Dirty, usize)>,
 }
 
-/// One engine on a simulated medium, its workers, and the oracle that follows them.
+/// One engine on a simulated medium, its workers, and the oracle that follows their operations.
 pub struct World {
     setup: Setup,
     /// The medium.
@@ -56,16 +55,16 @@ pub struct World {
     pub engine: Engine,
     workers: Vec<Worker>,
     compactor: Compactor,
-    /// What may be found.
+    /// The oracle.
     pub oracle: Oracle,
-    /// Time, Unix milliseconds.
+    /// Simulated time, Unix milliseconds.
     pub now_ms: u64,
-    /// What compaction has done in this life of the region.
+    /// Counts of compaction since the region was opened.
     pub compacted: Compacted,
 }
 
 impl World {
-    /// A new, empty region. `prepare` acts on the medium before anything is written.
+    /// Creates an empty region. `prepare` gets the medium before anything is written.
     ///
     /// # Errors
     /// The region cannot be created or opened.
@@ -77,16 +76,16 @@ impl World {
         Self::open(setup, media, Oracle::new(setup.writers), 1_000)
     }
 
-    /// Opens what is on `media`, which must be undamaged, without judging it.
+    /// Opens the region on `media`, which must be undamaged, without judging it.
     ///
     /// # Errors
-    /// What recovery found instead.
+    /// The region cannot be opened, or recovery reports damage.
     pub fn open(setup: Setup, media: Arc<SimMedia>, oracle: Oracle, now_ms: u64) -> Result<Self, Violation> {
         let engine = recover(&as_media(&media))?;
         Ok(Self::around(setup, media, engine, oracle, now_ms))
     }
 
-    /// Opens what is on `media` and may be damaged; what was found is returned.
+    /// Opens the region on `media`, which may be damaged, and returns the report of recovery, too.
     ///
     /// # Errors
     /// The region cannot be opened.
@@ -103,7 +102,7 @@ impl World {
     fn around(setup: Setup, media: Arc<SimMedia>, engine: Engine, oracle: Oracle, now_ms: u64) -> Self {
         let heap = Arc::clone(engine.heap());
         if setup.sums {
-            // An error latches the medium, which the next write reports.
+            // An error closes the medium, and the next write reports it.
             let _ = heap.set_integrity(landfall_heap::Integrity::Tcp);
         }
         let worker = |id| Worker { writer: Writer::new(Arc::clone(&heap), id as u8), in_flight: None };
@@ -113,20 +112,20 @@ impl World {
         Self { setup, media, engine, workers, compactor, oracle, now_ms, compacted }
     }
 
-    /// What it is made of.
+    /// The settings of this world.
     pub fn setup(&self) -> Setup {
         self.setup
     }
 
-    /// A medium that holds `image`, as a restart finds it.
+    /// A medium that holds `image`, for a restart.
     pub fn medium(&self, image: Vec<u8>) -> Arc<SimMedia> {
         SimMedia::from_image(image, self.setup.options())
     }
 
-    /// Executes one operation, and tells the oracle.
+    /// Executes one operation, and notes it in the oracle.
     ///
     /// # Errors
-    /// What happened and must not.
+    /// A result or an error that the rules do not allow.
     pub fn run(&mut self, op: &Op) -> Result<(), Violation> {
         self.dispatch(op).map_err(|violation| violation.during(format!("{op:?}")))?;
         for writer in 0..self.workers.len() {
@@ -140,7 +139,7 @@ impl World {
     /// Executes several operations.
     ///
     /// # Errors
-    /// As [`Self::run`].
+    /// The errors of [`Self::run`].
     pub fn run_all(&mut self, ops: &[Op]) -> Result<(), Violation> {
         ops.iter().try_for_each(|op| self.run(op))
     }
@@ -164,10 +163,10 @@ impl World {
             }
             Op::FinishCommit { writer } => self.finish(writer),
             Op::Compact { budget, slabs } => self.compact(GOALS[usize::from(slabs)], budget).map(|_| ()),
-            Op::CompactMeddled { writer, seed } => self.compact_meddled(writer, seed),
+            Op::CompactWithInterference { writer, seed } => self.compact_with_interference(writer, seed),
             Op::Mark => self.engine.heap().mark_slabs(1).map(|_| ()).map_err(Violation::from),
             Op::PrepareSlab => self.engine.heap().prepare_slab_within_reserve().map_err(Violation::from),
-            Op::TendFreeRuns { keep } => self.tend_free_runs(keep),
+            Op::MaintainFreeRuns { keep } => self.maintain_free_runs(keep),
             Op::Purge { writer } => self.purge(writer),
             Op::Wait { ms } => {
                 self.now_ms += ms;

@@ -1,6 +1,6 @@
-//! The canary: with any one flush or fence left out, a check must fail. If one survives, either the checker
-//! is blind there or the protocol does not need the step.
-#![allow(clippy::print_stdout, reason = "what noticed each belongs to the result")]
+//! The canary: with any one flush or fence left out, a check must fail. If no check fails, either the checks miss the
+//! fault, or the protocol does not need the step.
+#![allow(clippy::print_stdout, reason = "the result names the check that caught each fault")]
 
 mod common;
 
@@ -10,23 +10,23 @@ use landfall_sim::{Campaign, Op, Oracle, Piece, Plan, Setup, Violation, World, W
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// Seeds that may pass before a lie is noticed.
+/// Most seeds that may pass before a fault is caught.
 const SEEDS_MAX: u64 = 10;
 const SETUP: Setup = Setup { runs: 32, writers: 2, deferred: false, sums: false };
 const NOW_MS: u64 = 1_000;
 const COMPACT_DATA: Op = Op::Compact { budget: 1 << 20, slabs: false };
 const COMPACT_SLABS: Op = Op::Compact { budget: 1 << 20, slabs: true };
 
-/// A trace written for the sites that random work seldom depends on.
+/// A trace for the sites that random workloads seldom depend on.
 type Trace = fn(Option<Site>) -> Result<(), Violation>;
 
 const TRACES: [(&str, Trace); 6] = [
     ("a crash after a commit", commit),
-    ("data whose sum the bytes before them have, too", order),
-    ("what recovery rejected stays rejected", erase),
-    ("a run that was a slab becomes one again", reuse_slab),
-    ("moved data, with the old place used again", move_data),
-    ("moved records, with the old slab used again", move_records),
+    ("data over bytes that have the same sum", order),
+    ("records that recovery rejected stay rejected", erase),
+    ("a run that was a slab becomes a slab again", reuse_slab),
+    ("moved data, with the old place reused", move_data),
+    ("moved records, with the old slab reused", move_records),
 ];
 
 #[test]
@@ -45,7 +45,7 @@ fn every_flush_and_every_fence_left_out_is_caught() {
             None => survivors.push(site),
         }
     }
-    assert!(survivors.is_empty(), "nothing notices that these are left out: {survivors:?}");
+    assert!(survivors.is_empty(), "no check fails if these are left out: {survivors:?}");
 }
 
 fn caught_by(site: Site) -> Option<String> {
@@ -63,10 +63,10 @@ fn caught_by(site: Site) -> Option<String> {
 // ---- traces ----
 
 fn world(skip: Option<Site>) -> Result<World, Violation> {
-    World::create(SETUP, |media| lie(media, skip))
+    World::create(SETUP, |media| skip_site(media, skip))
 }
 
-fn lie(media: &SimMedia, skip: Option<Site>) {
+fn skip_site(media: &SimMedia, skip: Option<Site>) {
     skip.into_iter().for_each(|site| media.skip_site(site));
 }
 
@@ -74,14 +74,14 @@ fn set(writer: usize, key: usize, len: usize) -> Op {
     Op::Set { writer, key, value: Piece { len, seed: key as u64 * 1000 + len as u64 }, ttl_ms: 0 }
 }
 
-/// Crashes so that everything pending is lost, recovers, judges, and goes on.
+/// Crashes so that all pending lines are lost, recovers, judges, and continues.
 fn crash(world: World, skip: Option<Site>) -> Result<World, Violation> {
-    go_on(&world, world.media.crash_state().durable_image(), skip)
+    resume(&world, world.media.crash_state().durable_image(), skip)
 }
 
-fn go_on(world: &World, image: Vec<u8>, skip: Option<Site>) -> Result<World, Violation> {
+fn resume(world: &World, image: Vec<u8>, skip: Option<Site>) -> Result<World, Violation> {
     let media = world.medium(image);
-    lie(&media, skip);
+    skip_site(&media, skip);
     let mut oracle: Oracle = world.oracle.clone();
     let engine = landfall_sim::recover(&(Arc::clone(&media) as Arc<dyn Media>))?;
     let found = landfall_sim::observe(&engine, NOW_MS)?;
@@ -104,8 +104,9 @@ fn commit(skip: Option<Site>) -> Result<(), Violation> {
     crash(world, skip).map(|_| ())
 }
 
-/// Two records are pending; only the second gets through. Recovery rejects it, since the first is missing.
-/// Then the first one's slot is written anew: if the second was not erased durably, it follows, valid.
+/// Two records are pending, and only the second one survives the crash. Recovery rejects it, because the first is
+/// missing. Then the slot of the first is written again. If the second was not erased durably, it is valid again behind
+/// the first.
 fn erase(skip: Option<Site>) -> Result<(), Violation> {
     let mut world = world(None)?;
     world.run_all(&[set(0, 1, 10), Op::Commit { writer: 0 }])?;
@@ -121,16 +122,16 @@ fn erase(skip: Option<Site>) -> Result<(), Violation> {
         image[at..at + LINE_SIZE as usize]
             .copy_from_slice(world.media.bytes(Extent::new(line * LINE_SIZE, 64))?);
     }
-    let mut world = go_on(&world, image, skip)?;
+    let mut world = resume(&world, image, skip)?;
     world.run_all(&[set(0, 4, 13), Op::Commit { writer: 0 }])?;
     crash(world, skip).map(|_| ())
 }
 
-/// A value lands where other bytes with the same sum lie, and only its record gets through.
+/// A value lands over other bytes with the same sum, and only its record survives the crash.
 fn order(skip: Option<Site>) -> Result<(), Violation> {
     const LEN: usize = 640;
     let setup = Setup { sums: true, ..SETUP };
-    let mut world = World::create(setup, |media| lie(media, skip))?;
+    let mut world = World::create(setup, |media| skip_site(media, skip))?;
     let (name, piece) = (landfall_sim::key(1), Piece { len: LEN, seed: 5 });
     let heap = Arc::clone(world.engine.heap());
     let run = heap.take_landing_run().expect("a new region has room");
@@ -152,10 +153,10 @@ fn order(skip: Option<Site>) -> Result<(), Violation> {
         let at = Extent::new(line * LINE_SIZE, LINE_SIZE as u32);
         image[at.off as usize..at.end() as usize].copy_from_slice(world.media.bytes(at)?);
     }
-    go_on(&world, image, skip).map(|_| ())
+    resume(&world, image, skip).map(|_| ())
 }
 
-/// Lines that differ between the image and what is durable.
+/// Lines that differ between the image and the durable state.
 fn pending_lines(world: &World) -> Vec<u64> {
     let durable = world.media.crash_state().durable_image();
     let differs = |line: &u64| {
@@ -166,7 +167,7 @@ fn pending_lines(world: &World) -> Vec<u64> {
     (0..world.media.len() / LINE_SIZE).filter(differs).collect()
 }
 
-/// Keys written in one slab, their tombstones in another; the first slab is given back and prepared again.
+/// Keys are written in one slab, and their tombstones in another. The first slab is freed and prepared again.
 fn reuse_slab(skip: Option<Site>) -> Result<(), Violation> {
     let mut world = world(None)?;
     let keys = [1, 2, 3, 5];
@@ -174,10 +175,10 @@ fn reuse_slab(skip: Option<Site>) -> Result<(), Violation> {
     world.commit_all()?;
     world.run_all(&keys.map(|key| Op::Delete { writer: 1, key }))?;
     world.commit_all()?;
-    // A restart closes both slabs, so that the compactor may have them.
+    // A restart closes both slabs, so that the compactor may clean them.
     let mut world = crash(world, None)?;
     world.run_all(&[COMPACT_SLABS, COMPACT_SLABS])?;
-    lie(&world.media, skip);
+    skip_site(&world.media, skip);
     for key in [6, 8, 9] {
         world.run_all(&[Op::PrepareSlab, set(key % 2, key, 10)])?;
         world.commit_all()?;
@@ -185,30 +186,30 @@ fn reuse_slab(skip: Option<Site>) -> Result<(), Violation> {
     crash(world, skip).map(|_| ())
 }
 
-/// Values that are moved because their neighbours are gone; then every free run is written.
+/// Values are moved because their neighbours are deleted. Then every free run is written.
 fn move_data(skip: Option<Site>) -> Result<(), Violation> {
     let mut world = world(None)?;
     world.run_all(&[set(0, 1, 300_000), set(0, 2, 700_000), set(0, 3, 300_000), set(0, 5, 900_000)])?;
     world.run_all(&[Op::Delete { writer: 0, key: 2 }, Op::Commit { writer: 0 }])?;
     let mut world = crash(world, None)?;
-    lie(&world.media, skip);
-    use_again(&mut world, &COMPACT_DATA)?;
+    skip_site(&world.media, skip);
+    compact_and_reuse(&mut world, &COMPACT_DATA)?;
     crash(world, skip).map(|_| ())
 }
 
-/// A slab whose records are moved because most of them are stale; then every free run is written.
+/// The records of a slab are moved because most of them are stale. Then every free run is written.
 fn move_records(skip: Option<Site>) -> Result<(), Violation> {
     let mut world = world(None)?;
     world.run_all(&[set(0, 1, 10), set(0, 2, 2000), set(0, 3, 12)])?;
     world.run_all(&[set(0, 1, 11), Op::Commit { writer: 0 }])?;
     let mut world = crash(world, None)?;
-    lie(&world.media, skip);
-    use_again(&mut world, &COMPACT_SLABS)?;
+    skip_site(&world.media, skip);
+    compact_and_reuse(&mut world, &COMPACT_SLABS)?;
     crash(world, skip).map(|_| ())
 }
 
-/// Compacts, and writes over what became free.
-fn use_again(world: &mut World, compact: &Op) -> Result<(), Violation> {
+/// Compacts, and overwrites the runs that became free.
+fn compact_and_reuse(world: &mut World, compact: &Op) -> Result<(), Violation> {
     for round in 0..6 {
         world.run(compact)?;
         let free = world.engine.heap().runs().free_count();

@@ -1,4 +1,4 @@
-//! Compaction against what may come in between: other workers, damage at rest, crashes.
+//! Tests of compaction with concurrent workers, damage at rest, and crashes.
 
 mod common;
 
@@ -11,10 +11,10 @@ use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 const RUNS: u64 = 40;
-/// A value that nearly fills a run, but not so that it is left alone.
+/// Length of a value that nearly fills a run, and is still moved.
 const BIG: usize = 1_000_000;
 
-/// The engine, with another worker that overwrites a key just before its copy takes over.
+/// The engine as the owner of records, with another worker that overwrites a key just before its copy takes over.
 struct Overwriter<'a> {
     engine: &'a Engine,
     worker: RefCell<&'a mut Writer>,
@@ -61,10 +61,10 @@ fn a_copy_that_lost_to_a_newer_version_stays_until_that_version_is_durable() {
         compactor.step(&owner, CompactGoal::DENSE, 1 << 20).expect("moves");
     }
     assert!(!owner.overwrites.get(), "the key was overwritten while it was being moved");
-    // The run of the copy holds nothing else once this is gone.
+    // After this delete, the run of the copy holds nothing else.
     engine.delete(&mut fast, 0, b"other", 0, 1).expect("deletes").ungated();
     fast.commit_now().expect("commits");
-    // Everything that looks free is used again, by a worker that commits; the other one never does.
+    // A worker that commits reuses all runs that count as free. The other worker never commits.
     for round in 0..8u8 {
         set(&engine, &mut fast, format!("new{round}").as_bytes(), &vec![100 + round; BIG]);
         fast.commit_now().expect("commits");
@@ -76,7 +76,7 @@ fn a_copy_that_lost_to_a_newer_version_stays_until_that_version_is_durable() {
 }
 
 #[test]
-fn a_damaged_value_does_not_take_others_with_it_when_its_record_moves() {
+fn moving_the_record_of_a_damaged_value_damages_no_other_value() {
     let (media, engine) = create(RUNS, SimOptions::default());
     let mut writer = Writer::new(Arc::clone(engine.heap()), 0);
     set(&engine, &mut writer, b"damaged", &[1; 1000]);
@@ -101,7 +101,7 @@ fn a_damaged_value_does_not_take_others_with_it_when_its_record_moves() {
 }
 
 #[test]
-fn only_what_lies_in_the_victim_run_moves_of_a_value_that_spans_several() {
+fn only_the_part_in_the_victim_run_of_a_value_that_spans_several_runs_moves() {
     let (media, engine) = create(RUNS, SimOptions::default());
     let heap = engine.heap();
     let runs = [(); 3].map(|()| heap.take_landing_run().expect("a free run"));

@@ -1,12 +1,12 @@
-//! Seeded campaigns: work, crash, recover, judge, go on.
+//! Seeded campaigns over the engine: run a workload, crash, recover, judge, continue.
 //!
-//! `LANDFALL_SIM_SEEDS=N` runs N seeds; `LANDFALL_SIM_SEED=S` begins at S, and alone runs just S.
+//! `LANDFALL_SIM_SEEDS=N` runs N seeds. `LANDFALL_SIM_SEED=S` begins with seed S; alone, it runs only S.
 
 mod common;
 
 use landfall_sim::{Campaign, Plan};
 
-/// Seeds that `cargo test` runs.
+/// Number of seeds that `cargo test` runs.
 const SEEDS: u64 = 14;
 const PLAN: Plan = Plan { crashes: 6, ops_max: 120, skip: None };
 

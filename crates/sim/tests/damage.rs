@@ -1,5 +1,5 @@
-//! Damage at rest: flipped bits in every part of a region. It is corrected, or the key that it hits is
-//! answered with an error; every other key reads right, and nothing ever reads wrong.
+//! Damage at rest: flipped bits in every part of a region. The damage is corrected, or a read of the damaged key
+//! returns an error. Every other key returns its value, and no read ever returns a wrong value.
 
 mod common;
 
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 const RUNS: u64 = 32;
-/// Offsets of the superblock copies and their size, as `docs/format/region.md` has them.
+/// Offsets of the superblock copies and their size, from `docs/format/region.md`.
 const SUPERBLOCKS: [u64; 2] = [0, 32 << 10];
 const SUPERBLOCK_SIZE: u64 = 128;
 /// Offsets of the two run-table copies.
@@ -22,7 +22,7 @@ const INLINE: &[u8] = b"inline";
 const FRAMED: &[u8] = b"framed";
 const LISTED: &[u8] = b"listed";
 
-/// A clean region with a key of each shape, closed as a server closes it.
+/// A cleanly closed region with a key of each shape.
 struct Region {
     media: Arc<SimMedia>,
     keys: BTreeMap<Vec<u8>, Vec<u8>>,
@@ -41,7 +41,7 @@ impl Region {
             (&long_key, vec![9; 40]),
             (LISTED, (0..3_300_000u32).map(|at| (at % 251) as u8).collect()),
         ];
-        // An older version of each, which must never come back.
+        // An older version of each key, which must never come back.
         for (key, _) in &shapes {
             set(&engine, &mut writer, key, b"older");
         }
@@ -66,18 +66,18 @@ impl Region {
         try_reopen(&self.media)
     }
 
-    /// Opens, and wants every key but `hit` to read right. What `hit` reads is returned.
-    fn check(&self, hit: Option<&[u8]>) -> Option<Result<Option<Vec<u8>>, KvError>> {
+    /// Opens the region, and checks that every key but `damaged` returns its value. Returns the read of `damaged`.
+    fn check(&self, damaged: Option<&[u8]>) -> Option<Result<Option<Vec<u8>>, KvError>> {
         let (engine, recovered) = self.open().expect("the region opens");
-        for (key, value) in self.keys.iter().filter(|(key, _)| Some(key.as_slice()) != hit) {
-            let found =
-                read(&engine, key).unwrap_or_else(|error| panic!("{error:?} of a whole key; {recovered:?}"));
-            assert_eq!(found.as_ref(), Some(value), "a key that was not hit; {recovered:?}");
+        for (key, value) in self.keys.iter().filter(|(key, _)| Some(key.as_slice()) != damaged) {
+            let found = read(&engine, key)
+                .unwrap_or_else(|error| panic!("{error:?} of an undamaged key; {recovered:?}"));
+            assert_eq!(found.as_ref(), Some(value), "an undamaged key; {recovered:?}");
         }
-        hit.map(|key| read(&engine, key))
+        damaged.map(|key| read(&engine, key))
     }
 
-    /// Flips one bit, runs, and flips it back.
+    /// Flips one bit, calls `run`, and flips the bit back.
     fn with_flip<R>(&self, off: u64, bit: u64, run: impl FnOnce() -> R) -> R {
         self.media.damage(off, 1 << bit);
         let done = run();
@@ -85,7 +85,7 @@ impl Region {
         done
     }
 
-    /// A key's record, its value's extents, and what else it refers to.
+    /// The record of a key, the extents of its value, its list of extents, and the extent of its key.
     fn places(&self, key: &[u8]) -> (SlotId, Vec<Extent>, Option<Extent>, Option<Extent>) {
         let (engine, _) = self.open().expect("the region opens");
         let slot = self.slots[key];
@@ -127,13 +127,13 @@ fn read(engine: &Engine, key: &[u8]) -> Result<Option<Vec<u8>>, KvError> {
     Ok(engine.get(0, key, 0)?.ungated().map(|item| item.to_vec()).transpose()?)
 }
 
-/// Every `step`th byte of a range, each with another bit.
+/// Every `step`-th byte of a range, each with a different bit.
 fn bits(start: u64, len: u64, step: usize) -> impl Iterator<Item = (u64, u64)> {
     (start..start + len).step_by(step).enumerate().map(|(count, off)| (off, (count as u64 * 3 + 1) % 8))
 }
 
 #[test]
-fn a_flipped_bit_in_a_superblock_copy_is_healed_from_the_other() {
+fn a_flipped_bit_in_a_superblock_copy_is_repaired_from_the_other_copy() {
     let region = Region::new();
     for copy in SUPERBLOCKS {
         for (off, bit) in bits(copy, SUPERBLOCK_SIZE, 5) {
@@ -152,11 +152,11 @@ fn flipped_bits_in_both_superblock_copies_are_refused_and_nothing_is_changed() {
     SUPERBLOCKS.iter().for_each(|at| region.media.damage(at + 30, 4));
     let before = region.media.crash_state().durable_image();
     assert!(matches!(region.open(), Err(KvError::Heap(landfall_heap::HeapError::SuperblockDamaged))));
-    assert!(before == region.media.crash_state().durable_image(), "a refused region was written to");
+    assert!(before == region.media.crash_state().durable_image(), "a refused region was changed");
 }
 
 #[test]
-fn a_flipped_bit_in_a_word_of_the_run_table_is_healed_from_its_other_copy() {
+fn a_flipped_bit_in_a_word_of_the_run_table_is_repaired_from_its_other_copy() {
     let region = Region::new();
     let slab = region.slots[INLINE].run();
     for table in TABLES {
@@ -177,7 +177,7 @@ fn a_word_of_the_run_table_that_is_lost_in_both_copies_never_makes_a_value_wrong
     let (engine, recovered) = region.open().expect("the region opens");
     assert!(recovered.notes.iter().any(|note| note.contains("table words")), "{:?}", recovered.notes);
     for key in region.keys.keys() {
-        assert!(!matches!(read(&engine, key), Ok(Some(_))), "its records are out of reach");
+        assert!(!matches!(read(&engine, key), Ok(Some(_))), "its records cannot be read");
     }
 }
 
@@ -187,7 +187,7 @@ fn one_flipped_bit_in_a_record_is_corrected() {
     for (key, slot) in &region.slots {
         for (off, bit) in bits(slot.off(), 128, 9) {
             region.media.damage(off, 1 << bit);
-            let found = region.check(Some(key)).expect("a key was hit").expect("is corrected");
+            let found = region.check(Some(key)).expect("a damaged key was given").expect("is corrected");
             assert_eq!(found.as_ref(), region.keys.get(key), "offset {off}, bit {bit}");
         }
     }
@@ -196,13 +196,13 @@ fn one_flipped_bit_in_a_record_is_corrected() {
 #[test]
 fn two_flipped_bits_in_a_record_are_an_error_of_its_key_and_never_an_older_version() {
     let region = Region::new();
-    // Past the checksum, and not in what names the key: space, hash, lengths, flags, and the key itself.
+    // Bytes behind the checksum that do not name the key: not space, hash, lengths, flags, and the key itself.
     let fields: [(u64, u64); 4] = [(8, 14), (24, 31), (40, 59), (64 + 6, 90)];
     for (first, second) in fields {
         let slot = region.slots[INLINE];
         region.with_flip(slot.off() + first, 1, || {
             region.with_flip(slot.off() + second, 5, || {
-                let found = region.check(Some(INLINE)).expect("a key was hit");
+                let found = region.check(Some(INLINE)).expect("a damaged key was given");
                 assert!(
                     matches!(found, Err(KvError::Damaged { .. })),
                     "bytes {first} and {second}: {found:?}"
@@ -220,7 +220,7 @@ fn two_flipped_bits_anywhere_in_a_record_never_make_another_key_wrong() {
             let slot = region.slots[key];
             region.with_flip(slot.off() + first, 3, || {
                 region.with_flip(slot.off() + second, 6, || {
-                    let found = region.check(Some(key)).expect("a key was hit");
+                    let found = region.check(Some(key)).expect("a damaged key was given");
                     let older = matches!(&found, Ok(Some(value)) if value == b"older");
                     assert!(
                         older || matches!(found, Err(KvError::Damaged { .. })),
@@ -239,7 +239,8 @@ fn a_flipped_bit_in_a_value_is_an_error_of_its_key() {
         let (_, extents, _, _) = region.places(key);
         for extent in extents {
             for (off, bit) in bits(extent.off, u64::from(extent.len()), extent.len() as usize / 3 + 1) {
-                let found = region.with_flip(off, bit, || region.check(Some(key)).expect("a key was hit"));
+                let found =
+                    region.with_flip(off, bit, || region.check(Some(key)).expect("a damaged key was given"));
                 assert!(matches!(found, Err(KvError::Damaged { .. })), "offset {off}: {found:?}");
             }
         }
@@ -252,7 +253,8 @@ fn a_flipped_bit_in_a_list_of_extents_is_an_error_of_its_key() {
     let (_, _, list, _) = region.places(LISTED);
     let list = list.expect("the value is in more pieces than a record holds");
     for (off, bit) in bits(list.off, u64::from(list.len()), 11) {
-        let found = region.with_flip(off, bit, || region.check(Some(LISTED)).expect("a key was hit"));
+        let found =
+            region.with_flip(off, bit, || region.check(Some(LISTED)).expect("a damaged key was given"));
         assert!(matches!(found, Err(KvError::Damaged { .. })), "offset {off}: {found:?}");
     }
 }
@@ -263,14 +265,14 @@ fn a_flipped_bit_in_a_long_key_is_an_error_of_that_key() {
     let (_, _, _, key_at) = region.places(&region.long_key);
     let key_at = key_at.expect("the key is too long for its record");
     for (off, bit) in bits(key_at.off, u64::from(key_at.len()), 401) {
-        let found =
-            region.with_flip(off, bit, || region.check(Some(&region.long_key)).expect("a key was hit"));
+        let found = region
+            .with_flip(off, bit, || region.check(Some(&region.long_key)).expect("a damaged key was given"));
         assert!(matches!(found, Err(KvError::Damaged { .. })), "offset {off}: {found:?}");
     }
 }
 
 #[test]
-fn writing_or_deleting_a_damaged_key_heals_it_for_good() {
+fn writing_or_deleting_a_damaged_key_repairs_it_permanently() {
     for deletes in [false, true] {
         for key in [INLINE, LISTED] {
             let region = Region::new();
@@ -278,10 +280,10 @@ fn writing_or_deleting_a_damaged_key_heals_it_for_good() {
             for (at, mask) in [(9, 2), (13, 64), (26, 1)] {
                 region.media.damage(slot.off() + at, mask);
             }
-            heal(&region, key, deletes);
-            let wanted = (!deletes).then(|| b"healed".to_vec());
+            repair(&region, key, deletes);
+            let wanted = (!deletes).then(|| b"repaired".to_vec());
             for restart in 0..3 {
-                let found = region.check(Some(key)).expect("a key was hit").expect("was healed");
+                let found = region.check(Some(key)).expect("a damaged key was given").expect("is repaired");
                 assert_eq!(found, wanted, "restart {restart}");
             }
         }
@@ -289,32 +291,33 @@ fn writing_or_deleting_a_damaged_key_heals_it_for_good() {
 }
 
 #[test]
-fn writing_or_deleting_a_key_with_damaged_key_bytes_heals_it_for_good() {
+fn writing_or_deleting_a_key_with_damaged_key_bytes_repairs_it_permanently() {
     for deletes in [false, true] {
         let region = Region::new();
         let (_, _, _, key_at) = region.places(&region.long_key);
         region.media.damage(key_at.expect("a stored key").off + 70, 8);
-        heal(&region, &region.long_key, deletes);
-        let wanted = (!deletes).then(|| b"healed".to_vec());
+        repair(&region, &region.long_key, deletes);
+        let wanted = (!deletes).then(|| b"repaired".to_vec());
         for restart in 0..3 {
-            let found = region.check(Some(&region.long_key)).expect("a key was hit").expect("was healed");
+            let found =
+                region.check(Some(&region.long_key)).expect("a damaged key was given").expect("is repaired");
             assert_eq!(found, wanted, "restart {restart}");
         }
     }
 }
 
-fn heal(region: &Region, key: &[u8], deletes: bool) {
+fn repair(region: &Region, key: &[u8], deletes: bool) {
     let (engine, _) = region.open().expect("the region opens");
     assert!(matches!(read(&engine, key), Err(KvError::Damaged { .. })), "is damaged before");
     let mut writer = Writer::new(Arc::clone(engine.heap()), 0);
     if deletes {
         let deleted = engine.delete(&mut writer, 0, key, 0, 1).expect("deletes");
-        assert!(deleted.ungated(), "a damaged key counts as there");
+        assert!(deleted.ungated(), "a damaged key counts as existing");
     } else {
-        set(&engine, &mut writer, key, b"healed");
+        set(&engine, &mut writer, key, b"repaired");
     }
-    // The second commit makes what the first one cleared durable.
+    // The second commit makes the slots durable that the first one cleared.
     writer.commit_now().expect("commits");
     writer.commit_now().expect("commits");
-    assert_eq!(read(&engine, key).expect("was healed"), (!deletes).then(|| b"healed".to_vec()));
+    assert_eq!(read(&engine, key).expect("is repaired"), (!deletes).then(|| b"repaired".to_vec()));
 }

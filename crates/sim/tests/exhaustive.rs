@@ -1,6 +1,6 @@
-//! Small traces, crashed after every single operation on the medium: every subset of the pending lines where
-//! they are few, samples of subsets and of torn lines where they are many.
-#![allow(clippy::print_stdout, reason = "how much was tried belongs to the result")]
+//! Small traces with a crash after every single operation on the medium. If few lines are pending, every subset of them
+//! is tried. If many are pending, samples of subsets and of torn lines are tried.
+#![allow(clippy::print_stdout, reason = "the result includes how many images were tried")]
 
 mod common;
 
@@ -12,9 +12,9 @@ use std::sync::Arc;
 
 const SETUP: Setup = Setup { runs: 32, writers: 1, deferred: false, sums: false };
 const NOW_MS: u64 = 1_000;
-/// Pending lines up to which every subset is tried.
+/// Most pending lines of which every subset is tried.
 const LINES_MAX: usize = 6;
-/// Images sampled of every state, torn ones among them.
+/// Number of sampled images of every state, which may have torn lines.
 const SAMPLES: u64 = 1;
 
 fn set(key: usize, len: usize) -> Op {
@@ -70,7 +70,7 @@ fn cleaning_a_slab_with_tombstones_survives_a_crash_at_every_operation() {
 }
 
 #[test]
-fn a_region_that_is_being_created_or_grown_is_empty_whole_or_refused() {
+fn a_region_is_empty_and_whole_or_refused_after_a_crash_while_it_is_created_or_grown() {
     let total = {
         let media = SimMedia::new(32 << 20, Default::default());
         create_and_grow(&media).expect("nothing fails");
@@ -82,7 +82,7 @@ fn a_region_that_is_being_created_or_grown_is_empty_whole_or_refused() {
         create_and_grow(&media).expect("nothing fails");
         let state = media.frozen().expect("the operation was reached");
         for image in images(&state, index) {
-            check_young(image, index);
+            check_new_region(image, index);
         }
     }
 }
@@ -94,8 +94,8 @@ fn create_and_grow(media: &Arc<SimMedia>) -> Result<(), Violation> {
     landfall_sim::recover(&(Arc::clone(media) as Arc<dyn Media>)).map(|_| ())
 }
 
-/// A region whose creation was cut short may be refused as such; one that opens is empty and works.
-fn check_young(image: Vec<u8>, index: u64) {
+/// A region whose creation was interrupted may be refused. One that opens must be empty and usable.
+fn check_new_region(image: Vec<u8>, index: u64) {
     use landfall_heap::HeapError::{NotARegion, SuperblockDamaged};
     let media = common::medium(image);
     let engine = match common::try_reopen(&media) {
@@ -104,7 +104,7 @@ fn check_young(image: Vec<u8>, index: u64) {
         Err(error) => panic!("operation {index}: {error:?}"),
     };
     let mut writer = landfall_heap::Writer::new(Arc::clone(engine.heap()), 0);
-    assert!(engine.count(0).ungated() == 0, "operation {index}: something is there");
+    assert!(engine.count(0).ungated() == 0, "operation {index}: the region is not empty");
     common::set(&engine, &mut writer, b"key", b"value");
     writer.commit_now().expect("commits");
     assert_eq!(
@@ -115,7 +115,7 @@ fn check_young(image: Vec<u8>, index: u64) {
 
 // ---- crashing ----
 
-/// Runs `before`, then `ops`, crashing after every operation that `ops` make on the medium.
+/// Runs `before`, then `ops`, with a crash after every operation that `ops` make on the medium.
 fn every_crash(before: &[Op], ops: &[Op]) {
     over(ops, || {
         let mut world = World::create(SETUP, |_| {})?;
@@ -123,7 +123,7 @@ fn every_crash(before: &[Op], ops: &[Op]) {
     });
 }
 
-/// The same, with a restart in between, after which no writer has a slab open.
+/// Runs `before`, restarts, so that no writer has a slab open, and then runs `ops` like [`every_crash`].
 fn restarted(before: &[Op], ops: &[Op]) {
     let mut world = World::create(SETUP, |_| {}).expect("a new region");
     world.run_all(before).expect("nothing fails");
@@ -150,7 +150,7 @@ fn over(ops: &[Op], start: impl Fn() -> Result<World, Violation>) {
             };
             world.run(op).expect("nothing fails");
         }
-        let state = world.media.frozen().expect("just looked");
+        let state = world.media.frozen().expect("it was frozen before");
         for image in images(&state, index).filter(|image| seen.insert(fingerprint(image))) {
             judge(&world, image)
                 .unwrap_or_else(|violation| panic!("operation {}: {violation}", index - first));
@@ -173,7 +173,7 @@ fn images(state: &CrashState, seed: u64) -> impl Iterator<Item = Vec<u8>> {
     all.into_iter().flatten().chain(samples)
 }
 
-/// Tells images apart, so that none is judged twice: the next operation leaves most of them as they were.
+/// A hash that tells images apart, so that none is judged twice: most images are the same after the next operation.
 fn fingerprint(image: &[u8]) -> u64 {
     let words = image.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("eight bytes")));
     words.fold(7, |sum: u64, word| (sum.rotate_left(5) ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15))

@@ -1,6 +1,6 @@
-//! The Nth fence fails: nothing is acknowledged from then on, nothing that is not durable is shown, the region
-//! takes no more writes, and a restart finds everything acknowledged.
-#![allow(clippy::print_stdout, reason = "how much was tried belongs to the result")]
+//! Tests with a failing fence, for every fence of a trace. After the failure, no write is acknowledged, no read returns
+//! what is not durable, and the region accepts no writes. A restart finds all acknowledged operations.
+#![allow(clippy::print_stdout, reason = "the result includes how many fences were tried")]
 
 mod common;
 
@@ -62,7 +62,7 @@ fn trace() -> Vec<Op> {
     ]
 }
 
-/// The world at the moment of the failure; `None` if there are not that many fences after the region was made.
+/// The world at the moment of the failure; `None` if the trace has fewer fences.
 fn run_until_failure(deferred: bool, fence: u64) -> Option<World> {
     let setup = Setup { runs: 32, writers: 1, deferred, sums: false };
     let mut world = World::create(setup, |_| {}).expect("a new region");
@@ -74,7 +74,7 @@ fn run_until_failure(deferred: bool, fence: u64) -> Option<World> {
             Err(violation) => panic!("fence {fence}: {violation}"),
         }
     }
-    assert!(world.media.closed().is_none(), "the failure of fence {fence} was reported to nobody");
+    assert!(world.media.closed().is_none(), "the failure of fence {fence} was not reported");
     None
 }
 
@@ -86,12 +86,12 @@ fn check_closed(world: &World) {
             Ok(item) => {
                 let found = item.ungated().map(|item| item.to_vec().expect("reads"));
                 let wanted = acknowledged.get(key).map(|value| value.bytes.to_vec());
-                assert_eq!(found, wanted, "{key:?} shows what a crash would take back");
+                assert_eq!(found, wanted, "{key:?} returns what a crash would undo");
             }
             Err(KvError::NotDurable) => {
-                // That a key is absent may be the work of a flush that never became durable.
-                let told = !acknowledged.contains_key(key) || acknowledged.get(key) != newest.get(key);
-                assert!(told, "{key:?} is durable and not shown");
+                // A key may be absent because of a flush that never became durable.
+                let may_refuse = !acknowledged.contains_key(key) || acknowledged.get(key) != newest.get(key);
+                assert!(may_refuse, "{key:?} is durable, and its read is refused");
             }
             Err(error) => panic!("{key:?}: {error:?}"),
         }

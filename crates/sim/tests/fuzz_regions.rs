@@ -1,5 +1,5 @@
-//! Recovery never panics, whatever the bytes of a region are. `cargo test` replays a bounded number of
-//! generated regions (`LANDFALL_SIM_SEEDS=N`: N of them); `cargo bolero test` runs them under a fuzzer.
+//! Fuzzing of recovery: it must never panic, whatever the bytes of a region are. `cargo test` runs a bounded number of
+//! generated regions (`LANDFALL_SIM_SEEDS=N` runs N of them). `cargo bolero test` runs them under a fuzzer.
 
 mod common;
 
@@ -9,11 +9,11 @@ use landfall_media::{Extent, Media};
 use std::sync::{Arc, OnceLock};
 
 const SALT: [u8; 16] = [42; 16];
-/// Regions are 32 MiB: fewer of them than of smaller inputs.
+/// Number of generated regions. They are few, because each has 32 MiB.
 const REGIONS: u64 = 60;
 const RECORD_SIZE: u64 = 128;
 
-/// Bytes written over a part of a region that holds a few keys.
+/// A change of the bytes of a region that holds a few keys.
 #[derive(Clone, Debug, TypeGenerator)]
 enum Patch {
     Superblock {
@@ -26,23 +26,23 @@ enum Patch {
         run: u8,
         word: u64,
     },
-    /// A table word whose check holds.
+    /// A table word with a valid checksum.
     Slab {
         run: u8,
         durable: u16,
         sealed: bool,
     },
-    /// Any bytes anywhere.
+    /// Any bytes at any offset.
     Bytes {
         off: u32,
         bytes: Vec<u8>,
     },
-    /// A record whose checksum holds, whatever it says.
+    /// A record with a valid checksum and any fields.
     Record {
         slot: u8,
         bytes: Vec<u8>,
     },
-    /// A change of a record that is there, with its checksum made right.
+    /// A change of a field of an existing record, whose checksum is corrected.
     Field {
         slot: u8,
         at: u8,
@@ -66,7 +66,7 @@ fn fuzz_superblocks() {
     check!().with_type::<Vec<u8>>().for_each(|bytes| drop(landfall_heap::decode_superblock(bytes)));
 }
 
-/// Everything that a client may do to what was recovered.
+/// Executes all operations of a client on a recovered region.
 fn use_region(engine: &landfall_kv::Engine) {
     let mut writer = landfall_heap::Writer::new(Arc::clone(engine.heap()), 0);
     let query = landfall_kv::RangeQuery::all(0);
@@ -148,7 +148,7 @@ fn table(copy: bool, run: u8) -> u64 {
     (64 << 10) + u64::from(copy) * (64 << 10) + u64::from(run % 32) * 8
 }
 
-/// The slab of the base region: the one run that its table calls so.
+/// The number of the base region's slab: its first run with a table word that is not zero.
 fn slab() -> u64 {
     static SLAB: OnceLock<u64> = OnceLock::new();
     *SLAB.get_or_init(|| {

@@ -1,4 +1,4 @@
-//! A group that was refused half way has been taken back: a crash must not bring a part of it back.
+//! Tests of groups that are refused in the middle: the group is undone, and no crash brings a part of it back.
 
 mod common;
 
@@ -9,7 +9,7 @@ use landfall_media::sim::{CrashState, SimMedia, SimOptions};
 use landfall_media::{Extent, Media};
 use std::sync::Arc;
 
-/// A record is two lines.
+/// Lines of three records: a record has two lines.
 const LINES_OF_THREE_RECORDS: usize = 6;
 
 fn refused_group(engine: &Engine, writer: &mut Writer) {
@@ -23,7 +23,8 @@ fn refused_group(engine: &Engine, writer: &mut Writer) {
     assert!(matches!(refused, Err(KvError::Heap(landfall_heap::HeapError::Full))), "{refused:?}");
 }
 
-/// A region with one key, the moment in which three records of a refused group were written, and its writer.
+/// A region with one key, its writer, and the crash state at the moment when three records of a refused group were
+/// written.
 fn refused_at_its_fourth_record() -> (Arc<SimMedia>, Engine, Writer, SlotId, CrashState) {
     for ahead in 1.. {
         let (media, engine) = create(32, SimOptions::default());
@@ -32,7 +33,7 @@ fn refused_at_its_fourth_record() -> (Arc<SimMedia>, Engine, Writer, SlotId, Cra
         writer.commit_now().expect("commits");
         media.freeze_at(media.ops().total() + ahead);
         refused_group(&engine, &mut writer);
-        let state = media.frozen().expect("the group was begun");
+        let state = media.frozen().expect("the group was started");
         match state.pending_count() {
             LINES_OF_THREE_RECORDS => return (media, engine, writer, first, state),
             fewer => assert!(fewer < LINES_OF_THREE_RECORDS, "more than three records at once"),
@@ -42,14 +43,15 @@ fn refused_at_its_fourth_record() -> (Arc<SimMedia>, Engine, Writer, SlotId, Cra
 }
 
 #[test]
-fn slots_of_a_refused_group_that_were_written_again_do_not_bring_it_back_in_part() {
+fn reused_slots_of_a_refused_group_do_not_bring_a_part_of_it_back() {
     let (media, engine, mut writer, first, state) = refused_at_its_fourth_record();
     let group = state.crash_images_exhaustive(LINES_OF_THREE_RECORDS).and_then(Iterator::last);
     let group = group.expect("few lines are pending");
     for key in [&b"x"[..], b"y", b"z", b"w"] {
         set(&engine, &mut writer, key, b"later");
     }
-    // Each line may be left as any store made it: the first and the last slot are new, those between old.
+    // A crash may leave each line as any of its stores wrote it. Here the first and the last slot are new, the others
+    // old.
     let mut image = media.crash_state().durable_image();
     for (place, from_group) in [false, true, true, false].into_iter().enumerate() {
         let off = SlotId(first.0 + place as u32).off();

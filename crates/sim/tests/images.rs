@@ -1,4 +1,5 @@
-//! Regions that earlier versions wrote are read, each kept as `images/VERSION.txt` by the example `keep_image`.
+//! Tests that regions of earlier versions are read. Each is kept as `images/VERSION.txt`; the example `keep_image`
+//! prints such a file.
 
 use landfall_kv::{Engine, Recovery};
 use landfall_media::sim::{SimMedia, SimOptions};
@@ -7,7 +8,7 @@ use std::path::Path;
 
 const NOW_MS: u64 = 1_800_000_000_000;
 
-/// The region of a kept image: its length, then lines that are not zero with their offsets.
+/// Parses a kept image: the length of the region, then the lines that are not zero, with their offsets.
 fn region(text: &str) -> Vec<u8> {
     let mut lines = text.lines();
     let mut bytes = vec![0; lines.next().and_then(|len| len.parse().ok()).expect("the region's length")];

@@ -1,8 +1,8 @@
-//! Seeded campaigns over PMNet as a whole: clients, devices, a server, replicas, every fault at once. The canary: with
-//! something wrong in a device or in the server's application, a campaign must fail.
+//! Seeded campaigns over PMNet as a whole: clients, devices, a server and replicas, with all faults at the same time.
+//! The canary: with a fault built into a device or the server's application, a campaign must fail.
 //!
-//! `LANDFALL_SIM_SEEDS=N` runs N seeds; `LANDFALL_SIM_SEED=S` begins at S, and alone runs just S.
-#![allow(clippy::print_stdout, reason = "what noticed each belongs to the result")]
+//! `LANDFALL_SIM_SEEDS=N` runs N seeds. `LANDFALL_SIM_SEED=S` begins with seed S; alone, it runs only S.
+#![allow(clippy::print_stdout, reason = "the result names the seed that caught each fault")]
 
 mod common;
 
@@ -11,17 +11,17 @@ use landfall_sim::Violation;
 use landfall_sim::pmnet::{Broken, PmnetCampaign, PmnetSummary};
 use std::panic::catch_unwind;
 
-/// Seeds that `cargo test` runs.
+/// Number of seeds that `cargo test` runs.
 const SEEDS: u64 = 200;
-/// Reads that devices answer in these.
+/// Least number of reads that devices must answer over all seeds.
 const FROM_CACHE_MIN: u64 = 200;
-/// Acknowledgements that devices of chains join in these.
+/// Least number of acknowledgements that devices of chains must merge over all seeds.
 const JOINED_MIN: u64 = 100;
-/// Sessions that end by their silence in these.
+/// Least number of sessions that must end by their silence over all seeds.
 const ENDED_MIN: u64 = 30;
-/// Packets that devices hold for other sessions' updates in these.
+/// Least number of packets that devices must hold for other sessions' updates over all seeds.
 const HELD_MIN: u64 = 200;
-/// Seeds that may pass before something wrong is noticed.
+/// Most seeds that may pass before a built-in fault is caught.
 const CANARY_SEEDS_MAX: u64 = 150;
 
 #[test]
@@ -83,12 +83,12 @@ fn clients_of_the_authors_release_lose_nothing_that_was_acknowledged_beside_ours
 }
 
 #[test]
-fn a_device_that_denies_what_its_log_has_is_caught() {
+fn a_device_that_denies_the_updates_in_its_log_is_caught() {
     assert_foreign_caught(Broken::LogsDenied);
 }
 
 #[test]
-fn with_foreign_clients_too_early_acknowledgements_and_forgotten_rows_are_caught() {
+fn with_foreign_clients_early_acknowledgements_and_missing_rows_are_caught() {
     for broken in [Broken::DeviceAcksEarly, Broken::RowForgotten, Broken::CacheMissesUpdates] {
         assert_foreign_caught(broken);
     }
@@ -113,48 +113,48 @@ fn devices_that_leave_out_a_flush_or_a_fence_are_caught() {
 }
 
 #[test]
-fn a_device_that_believes_a_confirmation_from_the_clients_side_is_caught() {
+fn a_device_that_accepts_a_confirmation_from_the_clients_side_is_caught() {
     assert_caught(Broken::SidesConfused);
 }
 
 #[test]
-fn a_device_that_believes_what_bears_no_seal_is_caught() {
+fn a_device_that_accepts_packets_without_a_seal_is_caught() {
     assert_caught(Broken::SealsUnchecked);
 }
 
 #[test]
-fn a_device_that_does_not_hear_of_refused_sessions_is_caught() {
+fn a_device_that_ignores_refused_sessions_is_caught() {
     assert_caught(Broken::RefusalsUnheard);
 }
 
 #[test]
-fn devices_that_hold_nothing_where_keys_are_to_be_linearizable_are_caught() {
+fn devices_that_hold_nothing_though_keys_must_be_linearizable_are_caught() {
     assert_caught(Broken::NothingHeld);
 }
 
 #[test]
-fn a_server_that_confirms_what_is_not_committed_is_caught() {
+fn a_server_that_confirms_uncommitted_batches_is_caught() {
     assert_caught(Broken::ServerConfirmsEarly);
 }
 
 #[test]
-fn an_application_that_forgets_the_row_beside_the_effect_is_caught() {
+fn an_application_that_commits_effects_without_rows_is_caught() {
     assert_caught(Broken::RowForgotten);
     assert_caught(Broken::BypassRowForgotten);
 }
 
 #[test]
-fn a_cache_that_does_not_know_of_an_update_is_caught() {
+fn a_cache_that_ignores_updates_is_caught() {
     assert_caught(Broken::CacheMissesUpdates);
 }
 
 #[test]
-fn a_cache_that_does_not_know_of_a_bypass_that_changes_a_key_is_caught() {
+fn a_cache_that_ignores_bypasses_that_change_a_key_is_caught() {
     assert_caught(Broken::CacheMissesAdditions);
 }
 
 #[test]
-fn a_cache_that_takes_keys_for_another_is_caught() {
+fn a_cache_that_mixes_up_keys_is_caught() {
     assert_caught(Broken::CacheConfusesKeys);
 }
 
@@ -167,11 +167,11 @@ fn assert_foreign_caught(broken: Broken) {
 }
 
 fn assert_caught_by(broken: Broken, run: fn(u64, Option<Broken>) -> Result<PmnetSummary, Violation>) {
-    let noticed = (0..CANARY_SEEDS_MAX).find_map(|seed| match catch_unwind(|| run(seed, Some(broken))) {
+    let caught = (0..CANARY_SEEDS_MAX).find_map(|seed| match catch_unwind(|| run(seed, Some(broken))) {
         Ok(Ok(_)) => None,
         Ok(Err(violation)) => Some((seed, violation.0.lines().next().unwrap_or_default().to_owned())),
         Err(_) => Some((seed, "a panic".to_owned())),
     });
-    let (seed, how) = noticed.unwrap_or_else(|| panic!("nothing notices {broken:?}"));
+    let (seed, how) = caught.unwrap_or_else(|| panic!("no seed catches {broken:?}"));
     println!("{broken:?}: caught by the campaign of seed {seed}: {how:.200}");
 }

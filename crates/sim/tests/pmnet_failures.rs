@@ -1,7 +1,7 @@
-//! The failure cases of §IV-E of the PMNet paper, each by name, and the orderings of its Figure 7.
+//! The failure cases of §IV-E of the PMNet paper, one test for each, and the orderings of its Figure 7.
 //!
-//! One client (0), a chain of devices (the paper's PMNet #1 is device 0, #2 is device 1), a server. Hop 0 lies between clients and
-//! device 0. In the end of each test the oracle judges.
+//! The system has one client (0), a chain of devices (the paper's PMNet #1 is device 0, #2 is device 1), and a server.
+//! Hop 0 is between clients and device 0. At the end of each test, the oracle judges.
 
 use landfall_pmnet::client::CompletedBy;
 use landfall_pmnet::wire::kind;
@@ -12,9 +12,9 @@ use std::time::Duration;
 type Outcome = Result<(), Violation>;
 
 const KEY: u8 = 1;
-/// A fence that is over before the other devices are heard.
+/// Duration of a fence that ends before the acknowledgements of other devices arrive.
 const QUICK: Duration = Duration::from_micros(20);
-/// Nothing that is waited for takes longer.
+/// Longest wait for a condition.
 const SOON: Duration = Duration::from_secs(10);
 
 fn millis(millis: u64) -> Duration {
@@ -53,12 +53,12 @@ fn until_applied(world: &mut PmnetWorld, count: usize) -> Outcome {
     world.run_until("the updates are applied", SOON, |world| applied(world) >= count)
 }
 
-/// Values that the register has had.
+/// Number of values that the register has had.
 fn applied(world: &PmnetWorld) -> usize {
     world.held().registers.get(&KEY).map_or(0, Vec::len)
 }
 
-/// In the end so many updates are applied, and no log holds anything.
+/// Finishes the run, and checks that so many updates are applied and all logs are empty.
 fn ends_with(world: PmnetWorld, applied: u64) -> Outcome {
     let summary = finish(world)?;
     assert_eq!((summary.judged.applied, summary.stranded), (applied, 0), "{summary:?}");
@@ -91,8 +91,8 @@ fn device_fails_after_accepting_and_after_its_ack() -> Outcome {
     until_complete(&mut world, &[place])?;
     assert_eq!((completed_by(&world, place), applied(&world)), (Some(CompletedBy::Devices), 0));
     world.crash_device(0);
-    // Nobody but the device can bring the update now.
-    world.forget_client(0);
+    // Only the device has the update now.
+    world.remove_client(0);
     world.clear_rules();
     world.start_device(0)?;
     until_applied(&mut world, 1)?;
@@ -109,7 +109,7 @@ fn device_fails_after_accepting_and_before_its_ack() -> Outcome {
     assert_eq!((world.told(0, place), world.log_of(0).len()), (Told::Nothing, 1));
     world.crash_device(0);
     world.start_device(0)?;
-    assert_eq!(world.log_of(0).len(), 1, "what was fenced is there, acknowledged or not");
+    assert_eq!(world.log_of(0).len(), 1, "a fenced update survives, acknowledged or not");
     world.clear_rules();
     world.add_rule(Rule::lose(1, Way::Up, kind::UPDATE));
     until_complete(&mut world, &[place])?;
@@ -127,7 +127,7 @@ fn device_fails_before_the_server_ack() -> Outcome {
     until_complete(&mut world, &[place])?;
     assert_eq!(world.log_of(0).len(), 1);
     world.crash_device(0);
-    world.forget_client(0);
+    world.remove_client(0);
     world.clear_rules();
     world.start_device(0)?;
     world.run_until("the log is empty", SOON, |world| world.log_of(0).is_empty())?;
@@ -162,15 +162,15 @@ fn device_2_is_lost_for_good_after_both_have_accepted() -> Outcome {
     until_complete(&mut world, &places)?;
     assert_eq!((world.log_of(0).len(), world.log_of(1).len(), applied(&world)), (5, 5, 0));
     world.lose_device(1);
-    world.forget_client(0);
+    world.remove_client(0);
     world.clear_rules();
     world.start_device(1)?;
     until_applied(&mut world, 5)?;
     ends_with(world, 5)
 }
 
-/// Devices that see each other's acknowledgements pass, and have seen one: those in front keep their own back. A fence of the
-/// first takes up to `fence`.
+/// A chain whose devices have seen acknowledgements of each other, so that those in front keep their own back to merge
+/// them. A fence of the first device takes up to `fence`.
 fn joining_chain(devices: usize, fence: Duration) -> Result<PmnetWorld, Violation> {
     let mut setup = Setup::calm(1, devices, 0);
     for device in &mut setup.devices {
@@ -184,7 +184,7 @@ fn joining_chain(devices: usize, fence: Duration) -> Result<PmnetWorld, Violatio
     Ok(world)
 }
 
-/// Acknowledgements of its own alone that a device has sent.
+/// Number of acknowledgements that a device has sent for itself alone.
 fn acknowledged(world: &PmnetWorld, device: usize) -> u64 {
     world.device_stats(device).expect("it runs").acknowledged
 }
@@ -193,7 +193,7 @@ fn acknowledged(world: &PmnetWorld, device: usize) -> u64 {
 fn a_chain_acknowledges_in_one_packet() -> Outcome {
     let mut world = joining_chain(3, QUICK)?;
     let before = [0, 1, 2].map(|device| acknowledged(&world, device));
-    // What only one device says does not come through any more.
+    // Acknowledgements of a single device are dropped from now on.
     world.add_rule(Rule::lose(0, Way::Down, kind::PMNET_ACK));
     world.add_rule(Rule::lose(3, Way::Down, kind::SERVER_ACK));
     let places = updates(&mut world, 5)?;
@@ -218,7 +218,7 @@ fn device_1_fails_before_its_fence_and_after_the_ack_of_device_2() -> Outcome {
     world.clear_rules();
     world.start_device(0)?;
     world.start_device(1)?;
-    assert_eq!((world.log_of(0), world.log_of(1)), (vec![], vec![]), "the client is the only one to have it");
+    assert_eq!((world.log_of(0), world.log_of(1)), (vec![], vec![]), "only the client has the update");
     until_complete(&mut world, &[place])?;
     ends_with(world, 2)
 }
@@ -250,14 +250,14 @@ fn device_2_is_lost_for_good_while_device_1_keeps_its_ack_back() -> Outcome {
     let place = update(&mut world)?;
     world.run_for(millis(200))?;
     assert_eq!(world.told(0, place), Told::Nothing, "one device of two is not enough");
-    // The chain is one device now, and only its log can complete updates.
+    // The chain has one device now, and only its log can complete updates.
     world.set_devices(0, 1);
     until_complete(&mut world, &[place])?;
     let timeouts = world.client(0).expect("it runs").stats().timeouts;
     let places = updates(&mut world, 5)?;
     until_complete(&mut world, &places)?;
     let later = world.client(0).expect("it runs").stats().timeouts;
-    assert_eq!(later, timeouts, "device 1 waits for nobody any more");
+    assert_eq!(later, timeouts, "device 1 waits for no other device any more");
     world.start_device(1)?;
     ends_with(world, 7)
 }
@@ -288,11 +288,11 @@ fn a_replica_and_the_server_fail_before_the_server_ack() -> Outcome {
     world.stop_replica(0);
     let places = updates(&mut world, 10)?;
     until_complete(&mut world, &places)?;
-    world.forget_client(0);
+    world.remove_client(0);
     world.crash_server();
     world.start_server()?;
     world.run_for(millis(200))?;
-    // What its own medium has does not count, so it does not go on yet.
+    // The batches on the server's own medium do not count without the replica, so that the server does not run yet.
     assert!(world.server_stats().is_none());
     assert_eq!((world.log_of(0).len(), world.log_of(1).len()), (10, 10));
     world.start_replica(0);
@@ -301,18 +301,18 @@ fn a_replica_and_the_server_fail_before_the_server_ack() -> Outcome {
 }
 
 #[test]
-fn every_device_of_a_chain_is_lost_for_good_and_the_server_has_the_rest() -> Outcome {
+fn updates_that_only_lost_devices_had_are_lost_and_the_server_keeps_the_others() -> Outcome {
     let mut world = world(Setup::calm(1, 2, 0))?;
     let first = updates(&mut world, 3)?;
     until_applied(&mut world, 3)?;
     world.add_rule(Rule::lose(2, Way::Up, kind::UPDATE));
     let second = updates(&mut world, 2)?;
     until_complete(&mut world, &[first, second].concat())?;
-    world.forget_client(0);
+    world.remove_client(0);
     world.lose_device(0);
     world.lose_device(1);
     let summary = finish(world)?;
-    // The one case in which something reported durable is lost: there is no copy left.
+    // This is the only case in which updates that were reported durable are lost: no copy of them is left.
     assert_eq!((summary.judged.applied, summary.judged.excused), (3, 2));
     Ok(())
 }
@@ -328,10 +328,10 @@ fn a_client_fails_with_a_gap_in_its_updates() -> Outcome {
     world.run_for(millis(20))?;
     let complete: Vec<bool> = places.iter().map(|place| completed_by(&world, *place).is_some()).collect();
     assert_eq!(complete, [true, false, false, false], "nothing behind the gap is reported");
-    world.forget_client(0);
+    world.remove_client(0);
     world.run_for(millis(500))?;
     assert_eq!((applied(&world), world.log_of(0).len()), (1, 2));
-    // The other client is not hindered.
+    // The gap does not block the other client.
     let place = world.update(1, KEY, 0)?.expect("there is room");
     world.run_until("the other's update is applied", SOON, |world| {
         applied(world) == 2 && matches!(world.told(1, place), Told::Complete { .. })
@@ -346,7 +346,7 @@ fn a_switch_without_memory_fails_for_a_while() -> Outcome {
     let mut world = world(Setup::calm(1, 1, 0))?;
     let lasts = millis(300);
     for hop in [0, 1] {
-        world.suffer(landfall_sim::pmnet::Fault::Partition { hop, up: true, down: true, lasts })?;
+        world.inject(landfall_sim::pmnet::Fault::Partition { hop, up: true, down: true, lasts })?;
     }
     let places = updates(&mut world, 5)?;
     world.run_for(millis(250))?;
@@ -392,15 +392,15 @@ fn a_packet_lost_in_front_of_the_device_is_sent_again_by_the_client() -> Outcome
 }
 
 #[test]
-fn figure_7c_what_is_sent_again_after_the_server_failed_is_applied_in_its_order() -> Outcome {
+fn figure_7c_updates_that_are_sent_again_after_the_server_failed_are_applied_in_order() -> Outcome {
     let mut world = world(Setup::calm(1, 1, 0))?;
     let first = updates(&mut world, 3)?;
     until_applied(&mut world, 3)?;
     world.crash_server();
     let second = updates(&mut world, 20)?;
     until_complete(&mut world, &[first, second].concat())?;
-    world.forget_client(0);
-    // What is logged arrives in another order than it was sent in.
+    world.remove_client(0);
+    // Logged updates arrive in another order than they were sent in.
     for seq in [4, 9, 17] {
         let late = Some(millis(seq));
         world.add_rule(Rule {
@@ -428,8 +428,8 @@ fn packets_that_arrive_twice_are_applied_once() -> Outcome {
 
 // ---- §IV-D: the read cache ----
 
-/// One client that writes by hand, one that reads register 0 again and again, each time in another session; a chain of
-/// two, of which the device next to the server has a cache. Devices do not send again by themselves.
+/// A client that the test drives, a client that reads register 0 repeatedly, each time in another session, and a chain
+/// of two devices, of which the one next to the server has a cache. Devices do not send updates again by themselves.
 fn cached_chain() -> Setup {
     let mut setup = Setup::calm(2, 2, 0);
     let reads = Workload { requests: 200, session_requests: 1, bypasses: 100, gets: 100, ..Workload::NONE };
@@ -439,7 +439,7 @@ fn cached_chain() -> Setup {
     setup
 }
 
-/// Client 0 sets register 0, and is told that it is durable; from then on no update gets to the server.
+/// Client 0 sets register 0 until the update is complete. No update reaches the server from now on.
 fn update_in_logs_only(world: &mut PmnetWorld) -> Outcome {
     world.add_rule(Rule::lose(2, Way::Up, kind::UPDATE));
     let place = world.update(0, 0, 30)?.expect("there is room for a request");
@@ -447,11 +447,11 @@ fn update_in_logs_only(world: &mut PmnetWorld) -> Outcome {
 }
 
 #[test]
-fn reads_are_answered_from_the_cache_while_updates_are_on_their_way() -> Outcome {
+fn reads_are_answered_from_the_cache_while_updates_are_under_way() -> Outcome {
     let mut world = world(cached_chain())?;
     update_in_logs_only(&mut world)?;
     world.run_for(millis(50))?;
-    assert_eq!(world.held().register(0), 0, "only logs have it");
+    assert_eq!(world.held().register(0), 0, "only logs have the update");
     world.clear_rules();
     let summary = finish(world)?;
     assert!(summary.judged.from_cache > 20, "{summary:?}");
@@ -462,7 +462,7 @@ fn reads_are_answered_from_the_cache_while_updates_are_on_their_way() -> Outcome
 fn the_cache_of_a_device_that_replaces_a_lost_one_waits_for_the_logs_of_the_others() -> Outcome {
     let mut world = world(cached_chain())?;
     update_in_logs_only(&mut world)?;
-    // The update is complete, and in the log of device 0 alone; the server still has what was there before.
+    // The update is complete, and only in the log of device 0. The server still has the old value.
     world.lose_device(1);
     world.start_device(1)?;
     world.run_for(millis(50))?;
@@ -471,14 +471,15 @@ fn the_cache_of_a_device_that_replaces_a_lost_one_waits_for_the_logs_of_the_othe
 }
 
 #[test]
-fn a_read_that_misses_may_find_what_the_server_had_before_a_value_that_a_cache_has_answered() -> Outcome {
+fn a_read_that_misses_the_cache_may_return_an_older_value_than_a_cache_has_answered() -> Outcome {
     let mut setup = cached_chain();
     setup.clients.push(Workload::NONE);
     (setup.clients[1].requests, setup.clients[1].session_requests) = (400, 1000);
     let mut world = world(setup)?;
     update_in_logs_only(&mut world)?;
     world.run_for(millis(5))?;
-    // Another session's update: the key is stale, and reads go to the server, which has applied neither.
+    // After another session's update, the cached key is stale, and reads go to the server, which has applied neither
+    // update.
     world.update(2, 0, 30)?;
     world.run_for(millis(5))?;
     assert_eq!(world.held().register(0), 0);
@@ -487,7 +488,7 @@ fn a_read_that_misses_may_find_what_the_server_had_before_a_value_that_a_cache_h
         _ => None,
     });
     let mut reads = reads.skip_while(|read| *read != (1, true));
-    assert!(reads.any(|read| read == (0, false)), "the server answers what it has");
+    assert!(reads.any(|read| read == (0, false)), "the server answers with its old value");
     world.clear_rules();
     ends_with(world, 2)
 }

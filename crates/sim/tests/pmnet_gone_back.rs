@@ -1,4 +1,5 @@
-//! A server that comes back older than what it has confirmed: nothing that was reported durable disappears in silence.
+//! Tests of a server that has lost confirmed batches: a client learns of every update that was reported durable and is
+//! lost.
 
 use landfall_pmnet::wire::kind;
 use landfall_sim::pmnet::{Broken, End, PmnetWorld, Rule, Setup, Way, judge_gone_back};
@@ -8,15 +9,15 @@ use std::time::Duration;
 const SEEDS: u64 = 300;
 const CLIENTS: usize = 3;
 
-/// What became of a run: sessions that lost something, and updates in logs.
+/// Result of a run: the number of sessions that lost updates, and of updates in logs.
 #[derive(Clone, Copy, Debug, Default)]
 struct Outcome {
     told: u64,
     held: usize,
 }
 
-/// Updates by several clients, some of them acknowledged by devices alone; then the server loses some of what it has, and comes
-/// back. Clients go on.
+/// Several clients send updates, some of which only devices acknowledge. Then the server loses some of its batches and
+/// starts again, and the clients continue.
 fn run(seed: u64, broken: Option<Broken>) -> Result<Outcome, Violation> {
     let mut rng = Rng::new(seed);
     let devices = rng.between(0, 2);
@@ -26,7 +27,7 @@ fn run(seed: u64, broken: Option<Broken>) -> Result<Outcome, Violation> {
     burst(&mut world, &mut rng)?;
     world.run_for(Duration::from_millis(50))?;
     if devices > 0 && rng.one_in(2) {
-        // These are in the devices' logs, and nowhere else.
+        // These updates are only in the devices' logs.
         world.add_rule(Rule::lose(devices, Way::Up, kind::UPDATE));
         burst(&mut world, &mut rng)?;
         world.run_for(Duration::from_millis(5))?;
@@ -48,7 +49,7 @@ fn run(seed: u64, broken: Option<Broken>) -> Result<Outcome, Violation> {
     Ok(Outcome { told, held })
 }
 
-/// Some updates of clients that have a session.
+/// Gives some updates to clients that have a session.
 fn burst(world: &mut PmnetWorld, rng: &mut Rng) -> Result<(), Violation> {
     for client in 0..CLIENTS {
         for _ in 0..rng.between(0, 6) {
@@ -62,27 +63,27 @@ fn burst(world: &mut PmnetWorld, rng: &mut Rng) -> Result<(), Violation> {
 }
 
 #[test]
-fn whoever_has_lost_something_with_the_server_is_told_and_logs_keep_what_they_have() {
+fn clients_whose_updates_the_server_has_lost_are_told_and_logs_keep_their_updates() {
     let outcomes: Vec<Outcome> = (0..SEEDS)
         .map(|seed| run(seed, None).unwrap_or_else(|violation| panic!("seed {seed}: {violation}")))
         .collect();
     let told: u64 = outcomes.iter().map(|outcome| outcome.told).sum();
     let held = outcomes.iter().filter(|outcome| outcome.held > 0).count();
     println!(
-        "{SEEDS} seeds: {told} sessions lost something and were told; in {held} runs logs keep updates of them"
+        "{SEEDS} seeds: {told} sessions lost updates and were told; in {held} runs, logs keep updates of them"
     );
     assert!(told > SEEDS / 2 && held > 10, "{told} {held}");
 }
 
 #[test]
-fn a_server_that_does_not_hear_what_was_confirmed_is_caught() {
+fn a_server_that_ignores_what_was_confirmed_is_caught() {
     let caught = (0..SEEDS).find_map(|seed| run(seed, Some(Broken::ConfirmedUnheard)).err());
-    let Violation(what) = caught.expect("it loses what was reported, and says nothing");
-    assert!(what.contains("nobody was told"), "{what}");
+    let Violation(what) = caught.expect("the server loses confirmed updates without telling their clients");
+    assert!(what.contains("was not told"), "{what}");
 }
 
 #[test]
-fn who_has_lost_nothing_goes_on() -> Result<(), Violation> {
+fn a_session_that_has_lost_nothing_continues() -> Result<(), Violation> {
     let mut world = PmnetWorld::new(Setup::calm(2, 1, 0))?;
     world.run_for(Duration::from_millis(5))?;
     world.update(0, 1, 20)?;

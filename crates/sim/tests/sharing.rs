@@ -1,4 +1,4 @@
-//! What tells that bytes are shared: left out, the checks must fail.
+//! Tests of shared bytes. A canary: if the mark that a record shares its bytes is left out, the checks must fail.
 
 mod common;
 
@@ -11,8 +11,8 @@ use landfall_sim::{Rng, Violation};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Two keys with the same bytes, and the counts after a restart. Without `says_so` the second record is written as if the
-/// key had been renamed.
+/// Copies a key by reference, and recounts after a restart. Without `says_so`, the second record lacks the mark that it
+/// shares its bytes, as if the key had been renamed.
 fn copied(says_so: bool) -> Result<(), Violation> {
     let (media, engine) = create(32, SimOptions::default());
     let mut writer = Writer::new(Arc::clone(engine.heap()), 0);
@@ -32,7 +32,7 @@ fn copied(says_so: bool) -> Result<(), Violation> {
 }
 
 #[test]
-fn a_copy_that_does_not_say_that_it_shares_is_caught() {
+fn a_copy_without_the_mark_that_it_shares_is_caught() {
     copied(true).expect("every count adds up");
     let caught = copied(false).expect_err("bytes are counted twice after the restart");
     assert!(caught.to_string().contains("live bytes"), "{caught}");
@@ -52,7 +52,7 @@ fn name(key: usize) -> Vec<u8> {
     name
 }
 
-/// A region, and what its keys should have.
+/// A region, and the expected values of its keys.
 struct Shared {
     media: Arc<SimMedia>,
     engine: Engine,
@@ -60,7 +60,7 @@ struct Shared {
     compactor: Compactor,
     model: Model,
     rng: Rng,
-    /// Landed for the transaction under way, held until it has ended.
+    /// Extents that have landed for the current transaction. They are held until it has ended.
     landed: Vec<Extent>,
 }
 
@@ -88,7 +88,7 @@ impl Shared {
         (0..len).map(|index| ((index as u64 + 1).wrapping_mul(seed | 1) >> 56) as u8).collect()
     }
 
-    /// Up to four changes as one.
+    /// Executes up to four changes as one transaction.
     fn transaction(&mut self) -> Result<(), Violation> {
         let names: Vec<Vec<u8>> = (0..KEYS).map(name).collect();
         let mut model = self.model.clone();
@@ -132,7 +132,7 @@ impl Shared {
     }
 }
 
-/// One change of `kind`, in the transaction and in the model.
+/// Makes one change of `kind` in the transaction and in the model.
 fn change(
     txn: &mut Txn<'_>,
     model: &mut Model,
@@ -175,7 +175,7 @@ fn change(
     Ok(())
 }
 
-/// Pieces of a value of which those from `at` on are overwritten by `landed`.
+/// The pieces of a value whose bytes from `at` on are overwritten by `landed`.
 fn patched(extents: &[Extent], at: usize, landed: Extent) -> Vec<Extent> {
     let (mut off, mut before, mut after) = (0, Vec::new(), Vec::new());
     let end = at + landed.len() as usize;
@@ -216,7 +216,7 @@ fn campaign(seed: u64) -> Result<u64, Violation> {
 }
 
 #[test]
-fn whatever_is_copied_cut_renamed_and_moved_each_byte_counts_once() {
+fn each_byte_counts_once_through_copies_patches_renames_and_moves() {
     let moved: u64 = common::over_seeds("sharing", 12, campaign).into_iter().sum();
     assert!(moved > 100 || common::seeds_are_chosen(), "{moved} records were moved");
 }

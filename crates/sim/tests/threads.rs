@@ -1,5 +1,5 @@
-//! Workers, the compactor and readers on threads of their own: whatever the interleaving, nothing acknowledged
-//! is lost, nothing else is read, and every count adds up in the end.
+//! Tests with workers, the compactor and readers on threads of their own. In every interleaving, no acknowledged write
+//! is lost, no read returns another value, and all counts agree with the records in the end.
 
 mod common;
 
@@ -15,14 +15,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const WORKERS: u8 = 2;
 const OPS: usize = 2500;
 const KEYS: u64 = 12;
-/// Tries at a command that waits for another worker's commit.
+/// Most attempts at a command that waits for another worker's commit.
 const ATTEMPTS: usize = 100_000;
 
-/// What a worker has acknowledged of its own keys.
+/// The acknowledged state of a worker's own keys.
 type Mine = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
 
 #[test]
-fn workers_compactor_and_readers_at_once_lose_nothing_and_leak_nothing() {
+fn concurrent_workers_compactor_and_readers_lose_and_leak_nothing() {
     let (media, engine) = create(40, SimOptions::default());
     let done = AtomicBool::new(false);
     let acknowledged: Vec<Mine> = std::thread::scope(|scope| {
@@ -41,7 +41,7 @@ fn workers_compactor_and_readers_at_once_lose_nothing_and_leak_nothing() {
         acknowledged
     });
     check(&engine, &acknowledged);
-    // One run each that a writer and the compactor were filling has been given back with them.
+    // The runs that the writers and the compactor were filling were released when they were dropped.
     landfall_sim::recount(&engine, 0).expect("every count adds up");
     let again = reopen(&medium(media.crash_state().durable_image()));
     check(&again, &acknowledged);
@@ -58,7 +58,7 @@ fn copy_name(worker: u8, key: u64) -> Vec<u8> {
     format!("copy:{worker}:{key}").into_bytes()
 }
 
-/// A value says whose it is, so that a reader can tell a foreign or a torn one.
+/// A value begins with its key, so that a reader detects the value of another key, and a torn value.
 fn value(name: &[u8], len: usize, round: usize) -> Vec<u8> {
     let mut value = vec![(round % 251) as u8; len + name.len()];
     value[..name.len()].copy_from_slice(name);
@@ -75,10 +75,10 @@ fn work(engine: &Engine, id: u8) -> Mine {
         if write(engine, &mut writer, &key, wanted.as_deref()) {
             mine.insert(key, wanted);
         }
-        // A key of both, too: it makes them wait for each other.
+        // Both workers also write a common key, so that they wait for each other.
         let shared = value(b"shared", rng.between(0, 300), round);
         write(engine, &mut writer, b"shared", Some(&shared));
-        // Copies are copied, too: what they share is moved and overwritten meanwhile.
+        // Copies are copied, too. Meanwhile the bytes that they share are moved and overwritten.
         let (from, to) = (rng.below(KEYS), rng.below(KEYS));
         let from = if rng.one_in(2) { name(id, from) } else { copy_name(id, from) };
         if let Some(copied) = copy(engine, &mut writer, &from, &copy_name(id, to)) {
@@ -113,7 +113,7 @@ fn write(engine: &Engine, writer: &mut Writer, key: &[u8], value: Option<&[u8]>)
             Err(error) => panic!("{error:?}"),
         }
     }
-    panic!("a command has waited for ever");
+    panic!("a command still waits after {ATTEMPTS} attempts");
 }
 
 /// The value that was copied, unless there was none or the region was full.
@@ -139,7 +139,7 @@ fn copy(engine: &Engine, writer: &mut Writer, from: &[u8], to: &[u8]) -> Option<
             Err(error) => panic!("{error:?}"),
         }
     }
-    panic!("a copy has waited for ever");
+    panic!("a copy still waits after {ATTEMPTS} attempts");
 }
 
 fn compact(engine: &Engine, done: &AtomicBool) {

@@ -1,8 +1,8 @@
-//! Seeded campaigns over logs beside an engine: work, crash, recover, judge, go on. The canary: with any one
-//! flush or fence of a commit left out, a campaign must fail.
+//! Seeded campaigns over logs beside an engine: run a workload, crash, recover, judge, continue. The canary: with any
+//! one flush or fence of a commit left out, a campaign must fail.
 //!
-//! `LANDFALL_SIM_SEEDS=N` runs N seeds; `LANDFALL_SIM_SEED=S` begins at S, and alone runs just S.
-#![allow(clippy::print_stdout, reason = "what noticed each belongs to the result")]
+//! `LANDFALL_SIM_SEEDS=N` runs N seeds. `LANDFALL_SIM_SEED=S` begins with seed S; alone, it runs only S.
+#![allow(clippy::print_stdout, reason = "the result names the seed that caught each fault")]
 
 mod common;
 
@@ -10,10 +10,10 @@ use landfall_media::Site;
 use landfall_sim::{Plan, WalCampaign};
 use std::panic::catch_unwind;
 
-/// Seeds that `cargo test` runs.
+/// Number of seeds that `cargo test` runs.
 const SEEDS: u64 = 20;
 const PLAN: Plan = Plan { crashes: 8, ops_max: 120, skip: None };
-/// Seeds that may pass before a lie is noticed.
+/// Most seeds that may pass before a fault is caught.
 const CANARY_SEEDS_MAX: u64 = 20;
 
 #[test]
@@ -34,7 +34,7 @@ fn flushes_and_fences_left_out_are_caught() {
         Site::SuperblockFence,
     ];
     let survivors: Vec<Site> = sites.into_iter().filter(|site| !is_caught(*site)).collect();
-    assert!(survivors.is_empty(), "nothing notices that these are left out: {survivors:?}");
+    assert!(survivors.is_empty(), "no campaign fails if these are left out: {survivors:?}");
 }
 
 fn is_caught(site: Site) -> bool {

@@ -1,4 +1,5 @@
-//! The file of a durable service: `docs/format/pmnet-service.md`.
+//! The file of a durable service: a journal of blocks that begins with a snapshot. Format:
+//! `docs/format/pmnet-service.md`.
 
 use super::GenericError;
 use crc_fast::{CrcAlgorithm, Digest};
@@ -15,7 +16,7 @@ const BATCH: u8 = 2;
 const HEAD_BYTES: usize = 16;
 const KEY_BYTES: usize = 20;
 
-/// A block's content. With a state it is a snapshot.
+/// The content of a block: a snapshot if `state` is set, otherwise a batch of requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Block {
     pub(super) floor: u32,
@@ -50,14 +51,14 @@ impl Block {
         Ok(bytes)
     }
 
-    /// The block at the start of `bytes` and its length; `None` for anything else.
+    /// The block at the start of `bytes`, and its length. `None` if no whole and valid block begins there.
     fn from_bytes(bytes: &[u8]) -> Option<(Self, usize)> {
-        let (head, rest) = bytes.split_at_checked(HEAD_BYTES)?;
+        let (head, tail) = bytes.split_at_checked(HEAD_BYTES)?;
         let known = head[..5] == [b'L', b'F', b'P', b'J', VERSION] && head[6..8] == [0, 0];
         let len = u32::from_le_bytes(*head[8..].first_chunk()?) as usize;
-        let body = rest.get(..len).filter(|_| known)?;
-        let holds = u32::from_le_bytes(*head[12..].first_chunk()?) == crc(&head[..12], body);
-        let block = holds.then(|| Self::from_body(head[5], body)).flatten()?;
+        let body = tail.get(..len).filter(|_| known)?;
+        let is_valid = u32::from_le_bytes(*head[12..].first_chunk()?) == crc(&head[..12], body);
+        let block = is_valid.then(|| Self::from_body(head[5], body)).flatten()?;
         Some((block, HEAD_BYTES + len))
     }
 
@@ -81,7 +82,7 @@ impl Block {
     }
 }
 
-/// Whether a whole block begins anywhere in `bytes`.
+/// True if a whole block begins anywhere in `bytes`.
 fn holds_a_block(bytes: &[u8]) -> bool {
     let starts = bytes.windows(MAGIC.len()).enumerate().filter(|(_, window)| *window == MAGIC);
     starts.into_iter().any(|(at, _)| Block::from_bytes(&bytes[at..]).is_some())
@@ -118,8 +119,8 @@ fn key(bytes: &[u8]) -> Option<SessionKey> {
 }
 
 fn take<'b>(from: &mut &'b [u8], len: usize) -> Option<&'b [u8]> {
-    let (head, rest) = from.split_at_checked(len)?;
-    *from = rest;
+    let (head, tail) = from.split_at_checked(len)?;
+    *from = tail;
     Some(head)
 }
 
@@ -127,7 +128,7 @@ fn take_u32(from: &mut &[u8]) -> Option<u32> {
     take(from, 4)?.first_chunk().map(|four| u32::from_le_bytes(*four))
 }
 
-/// The file, open for blocks to be appended.
+/// The file, open for appending blocks.
 #[derive(Debug)]
 pub(super) struct Journal {
     file: File,
@@ -137,7 +138,7 @@ pub(super) struct Journal {
 }
 
 impl Journal {
-    /// The journal and its blocks; `None` if there is no file.
+    /// Opens the journal and reads its blocks. `None` if there is no file.
     pub(super) fn open(path: &Path) -> Result<Option<(Self, Vec<Block>)>, GenericError> {
         let all = match std::fs::read(path) {
             Ok(all) => all,
@@ -153,7 +154,8 @@ impl Journal {
         if blocks.first().is_none_or(|block| block.state.is_none()) {
             return Err(GenericError::Damaged { path: path.to_owned() });
         }
-        // One block at most is torn by a crash, the last one: what is whole behind another had been synced.
+        // A crash can tear the last block only. A whole block behind a damaged one had been synced, so that the damage
+        // is not from a crash.
         if holds_a_block(&all[at..]) {
             return Err(GenericError::DamagedInside { path: path.to_owned(), at: at as u64 });
         }
@@ -168,7 +170,7 @@ impl Journal {
         Ok(Some((Self { file, path: path.to_owned(), bytes, snapshot_bytes }, blocks)))
     }
 
-    /// A new file with one snapshot in the place of the old one.
+    /// Replaces the file by a new one that holds only a snapshot.
     pub(super) fn replace(path: &Path, snapshot: &Block) -> Result<Self, GenericError> {
         let new = path.with_added_extension("new");
         let write = || -> io::Result<(File, u64)> {
@@ -185,7 +187,7 @@ impl Journal {
         Ok(Self { file, path: path.to_owned(), bytes, snapshot_bytes: bytes })
     }
 
-    /// Appends a block; it is durable then. After an error the journal is to be opened again.
+    /// Appends a block and syncs the file. After an error, the caller must open the journal again.
     pub(super) fn append(&mut self, block: &Block) -> Result<(), GenericError> {
         let bytes = block.to_bytes().map_err(refused("append to", &self.path))?;
         let written = self.file.write_all(&bytes).and_then(|()| self.file.sync_data());
@@ -225,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_come_back_and_a_torn_end_is_cut_off_at_every_length() {
+    fn blocks_are_read_back_and_a_torn_last_block_is_cut_off_at_every_length() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("journal");
         let mut journal = Journal::replace(&path, &snapshot()).unwrap();
@@ -244,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_in_front_of_whole_blocks_is_refused_and_nothing_is_cut_off() {
+    fn damage_in_front_of_whole_blocks_is_refused_and_the_file_is_not_changed() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("journal");
         let mut journal = Journal::replace(&path, &snapshot()).unwrap();
@@ -269,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn no_flipped_bit_is_believed() {
+    fn every_flipped_bit_is_detected() {
         let bytes = block(1).to_bytes().unwrap();
         for bit in 0..bytes.len() * 8 {
             let mut flipped = bytes.clone();
@@ -279,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_no_journal_is_refused_and_left_alone() {
+    fn a_file_that_is_no_journal_is_refused_and_not_changed() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("journal");
         assert!(Journal::open(&path).unwrap().is_none());

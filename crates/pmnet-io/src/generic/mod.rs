@@ -1,8 +1,8 @@
-//! Any request/response service made durable: its state and the rows of its sessions in one file.
+//! Makes a request/response service durable: one file stores its state and the rows of its sessions.
 //!
-//! A [`Service`] is a state machine: updates change it, queries look at it. [`Durable`] runs it behind PMNet: each batch
-//! of updates is one block of a journal, synced before any of it is acknowledged. The file:
-//! `docs/format/pmnet-service.md`. An example: `examples/udp_service.rs`.
+//! A [`Service`] is a state machine: updates change its state, queries read it. [`Durable`] runs it behind PMNet: each
+//! batch of updates is one block of a journal, which is synced before any update of the batch is acknowledged. The file
+//! format is `docs/format/pmnet-service.md`; an example is `examples/udp_service.rs`.
 
 mod journal;
 
@@ -12,66 +12,66 @@ use landfall_pmnet::{SessionKey, SessionRow, Work};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// Longest journal before it is compacted, bytes; or twice the snapshot's length, where that is more.
+/// Length above which the journal is compacted, bytes. If twice the snapshot's length is more, that length counts.
 const JOURNAL_BYTES: u64 = 16 << 20;
-/// The answer to a bypass whose response is gone, unless the service has its own.
+/// The default answer to a bypass whose response is lost.
 const LOST: &[u8] = b"the request was executed before a restart; its response is lost";
 
 /// A state machine. The same requests in the same order must lead to the same state.
 pub trait Service {
-    /// Applies an update; nobody waits for a reply.
+    /// Applies an update. Its response is not sent to the client.
     fn update(&mut self, request: &[u8]) {
         self.request(request);
     }
 
-    /// Whether a bypass may change the state.
+    /// True if a bypass may change the state.
     fn changes(&self, request: &[u8]) -> bool;
 
-    /// Executes a request and responds.
+    /// Executes a request and returns its response.
     fn request(&mut self, request: &[u8]) -> Vec<u8>;
 
-    /// The answer to a request that was executed, but whose response is lost.
+    /// The answer to a request that was executed and whose response is lost.
     fn lost(&self, request: &[u8]) -> Vec<u8> {
         let _ = request;
         LOST.to_vec()
     }
 
-    /// The whole state.
+    /// Encodes the whole state.
     fn save(&self) -> Vec<u8>;
 
-    /// The reverse; false for bytes that are no state.
+    /// Replaces the state by one that [`Self::save`] has encoded. False if the bytes are not such a state.
     fn restore(&mut self, state: &[u8]) -> bool;
 }
 
-/// Why a durable service cannot go on.
+/// Errors that stop a durable service.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GenericError {
-    /// The kernel refuses a file.
+    /// Environment: an operation on the file fails.
     #[error("cannot {what} {path}: {source}")]
     File {
-        /// What was tried.
+        /// The operation.
         what: &'static str,
-        /// With which.
+        /// The file.
         path: PathBuf,
-        /// Its reason.
+        /// The error of the system.
         source: std::io::Error,
     },
-    /// The file is not a service's journal, or not this one's.
+    /// Corrupt: the file is not a journal, or not one of this service.
     #[error("{path} is damaged, or no journal of this service")]
     Damaged {
-        /// Which.
+        /// The file.
         path: PathBuf,
     },
-    /// Blocks that were synced lie behind a damaged one.
+    /// Corrupt: blocks that were synced follow a damaged one.
     #[error(
-        "{path} is damaged at byte {at}, and updates that were acknowledged lie behind that: restore it from a copy, or give \
-         them up by cutting it there (truncate --size {at})"
+        "{path} is damaged at byte {at}, and acknowledged updates follow the damage: restore it from a copy, or discard \
+         these updates by cutting the file there (truncate --size {at})"
     )]
     DamagedInside {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Where the damage begins.
+        /// Offset at which the damage begins, bytes.
         at: u64,
     },
 }
@@ -88,13 +88,13 @@ pub struct Durable<S> {
 }
 
 impl<S: Service> Durable<S> {
-    /// A service, in its initial state, over a file that may be there already.
+    /// Makes `service`, in its initial state, durable in the file `path`, which may exist already.
     pub fn new(service: S, path: PathBuf) -> Self {
         let initial = service.save();
         Self { service, path, journal: None, rows: BTreeMap::new(), floor: 0, initial }
     }
 
-    /// The service, as it is.
+    /// The service in its current state.
     pub fn service(&self) -> &S {
         &self.service
     }
@@ -125,7 +125,7 @@ impl<S: Service> Durable<S> {
         }
     }
 
-    /// What a batch changes, as a block; nothing is applied yet.
+    /// The block with all changes of a batch. The changes are not applied yet.
     fn block(&self, batch: &[Work]) -> Block {
         let mut block = Block { floor: self.floor, ..Block::default() };
         let mut rows = BTreeMap::new();
@@ -152,7 +152,7 @@ impl<S: Service> Durable<S> {
         block
     }
 
-    /// Applies what is committed.
+    /// Applies a piece of work that is committed, and returns its outcome.
     fn outcome(&mut self, work: &Work) -> Outcome {
         match work {
             Work::Update { request, .. } => {

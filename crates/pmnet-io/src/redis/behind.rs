@@ -1,10 +1,11 @@
-//! A real server that has lost what it had committed, and one that might.
+//! Data loss of the real server: detect sessions of which it has lost confirmed updates, and refuse servers whose
+//! settings allow such losses.
 
 use super::ledger::Ledger;
 use super::resp;
 use super::server::{Link, Redis};
 use super::upstream::{Upstream, UpstreamError, refuse_errors};
-use crate::runtime::{tell_no_room, tell_silent};
+use crate::runtime::{log_no_room, log_silent};
 use landfall_pmnet::server::Trouble;
 use landfall_pmnet::{SessionKey, SessionRow};
 use std::collections::BTreeMap;
@@ -12,17 +13,20 @@ use std::fmt::Write;
 
 /// Most sessions that are noted.
 const NOTED_MAX: usize = 4096;
-/// What a server must be set to so that it keeps what it has confirmed.
+/// Settings with which a server keeps what it has confirmed.
 const SETTINGS: [(&str, &str); 2] = [("appendonly", "yes"), ("appendfsync", "always")];
 
-/// Up to where a session's updates are there, and up to where they were confirmed.
+/// The updates of a session that the real server has lost: those above `applied`, up to `confirmed`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Gap {
+    /// Last update that the real server has.
     pub(super) applied: u32,
+    /// Last update that was confirmed.
     pub(super) confirmed: u32,
 }
 
-/// Sessions that are behind: noted in the real server, so that every side-car refuses them until they are reconciled.
+/// Sessions that are behind. The list is stored in the real server, so that every side-car refuses these sessions until
+/// they are reconciled.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Noted(pub(super) BTreeMap<SessionKey, Gap>);
 
@@ -30,7 +34,7 @@ impl Noted {
     fn to_text(&self) -> String {
         let mut text = String::new();
         for (SessionKey { client, session }, Gap { applied, confirmed }) in &self.0 {
-            // Writing to a string does not fail.
+            // Writing to a string never fails.
             let _ = writeln!(text, "{client} {session} {applied} {confirmed}");
         }
         text
@@ -51,7 +55,7 @@ impl Noted {
         let key = Ledger::behind_key(prefix);
         upstream.push(&[b"GET", key.as_bytes()]);
         let reply = upstream.call(None)?;
-        refuse_errors(&reply, "to tell which sessions are behind")?;
+        refuse_errors(&reply, "to return the list of sessions that are behind")?;
         match resp::bulk(&reply) {
             Some(text) => Self::from_text(text).ok_or(UpstreamError::Foreign { key }),
             None => Ok(Self::default()),
@@ -71,13 +75,13 @@ impl Noted {
     }
 }
 
-/// How many updates a row stands for: foreign sessions begin at 0.
+/// Number of updates that a row covers. Update numbers of foreign sessions begin at 0.
 fn applied(row: &SessionRow) -> u32 {
     row.update.wrapping_add(1)
 }
 
 impl Redis {
-    /// Whether the server keeps what it confirms.
+    /// Checks that the settings of the real server let it keep what it confirms.
     pub(super) fn check_durable(&self, upstream: &mut Upstream) -> Result<(), UpstreamError> {
         if self.config.accept_data_loss {
             return Ok(());
@@ -87,20 +91,20 @@ impl Redis {
             let reply = upstream.call(None)?;
             let unknown = reply.starts_with(b"-ERR unknown") || reply.starts_with(b"-NOPERM");
             if !unknown {
-                refuse_errors(&reply, "to tell its settings")?;
+                refuse_errors(&reply, "to return its settings")?;
             }
             let parts = resp::elements_of(&reply).unwrap_or_default();
             let value = parts.get(1).and_then(|value| resp::bulk(&reply[value.clone()]));
             if value != Some(wanted.as_bytes()) {
-                let value =
-                    value.map_or("not to be learnt".into(), |value| String::from_utf8_lossy(value).into());
+                let value = value.map_or("unknown".into(), |value| String::from_utf8_lossy(value).into());
                 return Err(UpstreamError::Undurable { setting, value, wanted });
             }
         }
         Ok(())
     }
 
-    /// Sessions that are behind: those that are noted, and those whose rows are older than they were.
+    /// Finds the sessions that are behind: those that are noted, and those whose rows are older than the confirmed
+    /// ones.
     pub(super) fn find_behind(&mut self, link: &mut Link) -> Result<(), UpstreamError> {
         let prefix = self.config.prefix.clone();
         let noted = Noted::fetch(&mut link.upstream, &prefix)?;
@@ -113,7 +117,7 @@ impl Redis {
                 Some(_) => {}
                 None => tracing::error!(
                     client = %key.client, session = key.session,
-                    "the Redis server has lost all of a session that it had confirmed"
+                    "the Redis server has lost a whole session that it had confirmed"
                 ),
             }
         }
@@ -125,16 +129,16 @@ impl Redis {
         Ok(())
     }
 
-    /// Tells an operator, and every side-car to come.
+    /// Reports trouble of a session to the operator. A session that is behind is also noted for later side-cars.
     pub(super) fn note_trouble(&mut self, trouble: &Trouble) {
         match *trouble {
             Trouble::Behind { key, applied, confirmed } => {
                 self.report.behind += 1;
                 tracing::error!(
                     client = %key.client, session = key.session, applied, confirmed,
-                    "the Redis server has gone back behind what it had confirmed: the session is refused, devices keep what they \
-                     have of it and acknowledge nothing more. See what is lost with `landfall pmnet reconcile`; with --give-up-lost \
-                     it lets the session go on with what the logs still have"
+                    "the Redis server has lost updates that it had confirmed: the session is refused; devices keep their updates \
+                     of it and acknowledge no more. `landfall pmnet reconcile` lists the lost updates; with --give-up-lost, it \
+                     lets the session continue with the updates that the logs still have"
                 );
                 self.behind.note(key, Gap { applied, confirmed });
                 let prefix = &self.config.prefix;
@@ -147,13 +151,13 @@ impl Redis {
                 self.report.missing += 1;
                 tracing::warn!(
                     client = %key.client, session = key.session, first,
-                    "updates of a session do not come, neither from its client nor from devices: if the client has died, those behind \
-                     them were never reported as durable, and `landfall pmnet log --discard` gives them up; if the Redis server \
-                     has lost data, nobody is left who could tell"
+                    "updates of a session are missing, and neither its client nor a device sends them: if the client has ended, \
+                     the updates behind them were never reported as durable, and `landfall pmnet log --discard` discards them; \
+                     if the Redis server has lost data, no participant is left that could detect it"
                 );
             }
-            Trouble::Silent { key, applied } => tell_silent(&key, applied),
-            Trouble::NoRoom { key, sessions } => tell_no_room(&key, sessions),
+            Trouble::Silent { key, applied } => log_silent(&key, applied),
+            Trouble::NoRoom { key, sessions } => log_no_room(&key, sessions),
             _ => {}
         }
         self.publish();
@@ -165,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_noted_survives_its_text_and_nothing_else_is_believed() {
+    fn a_list_is_parsed_from_its_text_and_malformed_texts_are_refused() {
         let mut noted = Noted::default();
         for (client, applied) in [("10.0.0.1:40000", 3), ("[fd00::1]:7", u32::MAX)] {
             let key = SessionKey { client: client.parse().unwrap(), session: 9 };

@@ -1,8 +1,9 @@
-//! A batch of work, executed and committed by the real server.
+//! Executes and commits a batch of work in the real server.
 //!
-//! What changes something goes into one transaction with the rows; reads follow it, so that a session reads its own
-//! writes. A command that the server refuses when it is queued takes the whole transaction with it: it is left
-//! out, told or kept as its kind demands, and the rest is tried again.
+//! All changes of a batch are in one transaction with the rows. Reads follow the transaction, so that a session reads
+//! its own writes. If the server refuses a command when it is queued, it aborts the whole transaction. The refused
+//! command is then left out: a bypass is answered with the error, an update is kept as rejected. The remaining commands
+//! are tried again.
 
 use super::job::Job;
 use super::ledger::{Command, Ledger, REPLACE, Staged, unstamp};
@@ -15,14 +16,14 @@ use crate::runtime::{Network, Outcome};
 use landfall_pmnet::{SessionKey, SessionRow, Work};
 use std::ops::Range;
 
-/// Attempts at one transaction: each leaves out what was refused in the one before it.
+/// Most attempts at one transaction. Each attempt leaves out the commands that were refused in the one before.
 const ATTEMPTS_MAX: u32 = 8;
-/// The answer to a bypass whose reply is gone.
+/// The answer to a bypass whose reply is lost.
 const LOST: &[u8] =
     b"-LANDFALL the command may have been executed before the server restarted; its reply is lost\r\n";
 const ABORTED: &[u8] = b"-EXECABORT Transaction discarded because of previous errors.\r\n";
 
-/// A batch on its way.
+/// A batch that is being committed.
 pub(super) struct Commit<'w> {
     pieces: Vec<Piece<'w>>,
 }
@@ -30,33 +31,34 @@ pub(super) struct Commit<'w> {
 /// A piece of work.
 struct Piece<'w> {
     work: &'w Work,
-    /// What it asks for; nothing for a row alone, and for an update that was rejected.
+    /// The parsed request; `None` for a row alone, and for an update that was rejected.
     job: Option<Job>,
     rejection: Option<Rejection>,
     outcome: Option<Outcome>,
 }
 
-/// What was sent as a transaction, in order.
+/// A transaction that was sent.
 #[derive(Default)]
 struct Sent {
-    /// Each piece's commands.
+    /// The numbers of each piece's commands.
     spans: Vec<(usize, Range<usize>)>,
-    /// Commands with the side-car's own behind those.
+    /// Number of commands, including the side-car's own, which follow those of the pieces.
     commands: usize,
     staged: Staged,
-    /// Commands that replace a row, by number, and the row that must have been there.
+    /// Commands that replace a row, by number, and the row that they must have replaced.
     replaced: Vec<(usize, SessionRow)>,
     kept: Vec<Rejection>,
-    /// Whether it leaves a note of what is in doubt.
+    /// The transaction stores a note of the commands in doubt.
     doubt: bool,
 }
 
-/// What came of it.
+/// Result of a transaction.
 enum Verdict {
+    /// The transaction is committed; these are the replies.
     Committed(Vec<Vec<u8>>),
-    /// Nothing was done; what was refused is marked.
+    /// Nothing was executed. Refused commands are marked, and another attempt may succeed.
     Again,
-    /// Nothing was done, nor would it be now.
+    /// Nothing was executed, and another attempt would fail, too.
     Refused(Vec<u8>),
 }
 
@@ -74,7 +76,7 @@ impl<'w> Piece<'w> {
         piece
     }
 
-    /// The real server, or this one, does not execute it.
+    /// Handles a request that the real server, or the side-car, refuses to execute.
     fn refuse(&mut self, error: &[u8]) {
         match self.work {
             Work::Update { request, row, .. } => {
@@ -106,7 +108,7 @@ impl<'w> Piece<'w> {
         self.job.iter().flat_map(|job| job.commands.iter()).map(move |range| &request[range.clone()])
     }
 
-    /// Whether it belongs into a transaction: all but reads.
+    /// True if the piece belongs into the transaction: all pieces but reads do.
     fn writes(&self) -> bool {
         !matches!(self.work, Work::Bypass { .. }) || self.job.as_ref().is_some_and(|job| job.changes)
     }
@@ -115,13 +117,13 @@ impl<'w> Piece<'w> {
         matches!(self.work, Work::Update { .. }) && self.job.as_ref().is_some_and(|job| job.typed)
     }
 
-    /// Whether its reply must be RESP3, must not be, or does not matter.
+    /// `Some(true)` if the reply must be RESP3, `Some(false)` if it must be RESP2, `None` if it does not matter.
     fn resp3(&self) -> Option<bool> {
         let bypass = matches!(self.work, Work::Bypass { .. });
         self.job.as_ref().filter(|_| bypass).map(|job| job.resp3)
     }
 
-    /// Its replies, in a transaction that is committed.
+    /// Sets the outcome from the replies of a committed transaction. Returns the rejection of an update that failed.
     fn settle(&mut self, replies: &[Vec<u8>]) -> Option<Rejection> {
         let failed = replies.iter().find(|reply| resp::is_error(reply));
         match (self.work, &self.job) {
@@ -148,7 +150,7 @@ impl<'w> Commit<'w> {
         Self { pieces: batch.iter().map(Piece::new).collect() }
     }
 
-    /// Executes all of it: an outcome each.
+    /// Executes all pieces, and returns an outcome for each.
     pub(super) fn run(
         mut self,
         redis: &mut Redis,
@@ -167,7 +169,7 @@ impl<'w> Commit<'w> {
         Ok(outcomes.collect())
     }
 
-    /// Executes what is pending, but for bypasses of the other protocol than `only`.
+    /// Executes all pending pieces. With `only`, bypasses of the other protocol are left out.
     fn pass(
         &mut self,
         resp3: bool,
@@ -187,11 +189,11 @@ impl<'w> Commit<'w> {
                 return Ok(());
             }
         }
-        self.refuse_writes(b"-ERR the server refuses one command after the other\r\n");
+        self.refuse_writes(b"-ERR the server refused commands in every attempt\r\n");
         Ok(())
     }
 
-    /// True once nothing is left to be tried again.
+    /// Makes one attempt. True if no piece needs another one.
     fn attempt(
         &mut self,
         pending: &[usize],
@@ -333,7 +335,7 @@ impl<'w> Commit<'w> {
         redis.replicate(link, Some(network))
     }
 
-    /// Nothing that writes is done now: bypasses are told, the rest waits.
+    /// Refuses all pending pieces that write: bypasses are answered with the error, updates and rows wait.
     fn refuse_writes(&mut self, error: &[u8]) {
         for at in 0..self.pieces.len() {
             let pending = self.pieces[at].outcome.is_none() && self.pieces[at].writes();
@@ -350,7 +352,7 @@ impl<'w> Commit<'w> {
         }
     }
 
-    /// Behind a piece that has failed, nothing of its session may go on.
+    /// Fails the pieces behind a failed piece of the same session, because a session's work must stay in order.
     fn fail_behind_failures(&mut self) {
         let mut failed: Vec<SessionKey> = Vec::new();
         for piece in &mut self.pieces {
@@ -363,8 +365,8 @@ impl<'w> Commit<'w> {
     }
 }
 
-/// The replies to what only reads. Together they are bounded: one beyond that is not kept, and its command is executed again
-/// in a later batch.
+/// Fetches the replies to reads. Their total size is bounded. A reply beyond the bound is not kept, and its command is
+/// executed again in a later batch.
 fn fetch_reads(
     reads: &[usize],
     redis: &Redis,
@@ -386,16 +388,16 @@ fn fetch_reads(
     Ok(answers)
 }
 
-/// The replies to a transaction and what follows it.
+/// The replies to a transaction and to the commands that follow it.
 struct Answers {
-    /// Commands that were refused when they were queued, by number.
+    /// Commands that were refused when they were queued, by number, with the error.
     refused: Vec<(usize, Vec<u8>)>,
     exec: Vec<u8>,
     meta: Vec<u8>,
 }
 
 impl Sent {
-    /// The side-car's own part of the transaction, its end, and the watch for the next one.
+    /// Appends the side-car's own commands, `EXEC`, and the `WATCH` for the next transaction.
     fn push_own(&mut self, doubt: Vec<u8>, redis: &Redis, link: &mut Link) {
         let prefix = link.ledger.prefix().to_owned();
         let mut own: Vec<Command> = Vec::new();
@@ -432,7 +434,7 @@ impl Sent {
         link.upstream.push(&[b"GET", meta.as_bytes()]);
     }
 
-    /// Nobody else writes rows: who does is noticed.
+    /// Detects that something other than this side-car has changed a row.
     fn check_rows(&self, replies: &[Vec<u8>], redis: &mut Redis) {
         for (at, row) in &self.replaced {
             let was = replies.get(*at).and_then(|reply| resp::bulk(reply));
@@ -440,14 +442,14 @@ impl Sent {
                 redis.report.foreign_rows += 1;
                 tracing::error!(
                     client = %row.key.client, session = row.key.session, prefix = redis.config.prefix,
-                    "something else than this side-car has changed or removed the row of a session; it is as it must be again: \
-                     keep others away from keys with this prefix"
+                    "something other than this side-car has changed or removed the row of a session; the row is correct again: \
+                     no other program may write keys with this prefix"
                 );
             }
         }
     }
 
-    /// The transaction is committed; what it rejected is not kept yet.
+    /// Notes that the transaction is committed. Updates that it rejected are not kept yet.
     fn apply(&self, link: &mut Link) {
         link.ledger.apply(&self.staged);
         (link.doubt, link.settled) = (self.doubt, false);
@@ -469,8 +471,8 @@ impl Sent {
     }
 }
 
-/// Keeps what was rejected only when it was executed: the transaction that says that it was applied is committed.
-/// Should the side-car end in between, the note of what was in doubt is found at its next start.
+/// Stores updates that were rejected when they were executed, after the transaction that counts them as applied is
+/// committed. If the side-car ends in between, its next start finds them in the note of commands in doubt.
 pub(super) fn keep(
     late: Vec<Rejection>,
     redis: &mut Redis,

@@ -1,32 +1,32 @@
-//! Commands in doubt: acknowledged early and committed, their replies seen by nobody. What they have left behind tells of most that
-//! they were executed.
+//! Commands in doubt: they were acknowledged early and committed, and no side-car has seen their replies. For most of
+//! them, their effects in the real server show that they were executed.
 
 use super::rejected::Rejection;
 use super::resp;
 use super::server::Link;
 use super::upstream::UpstreamError;
 
-/// What to ask about a command, and the reply that shows that it was executed.
+/// A query about the effect of a command, and the reply that shows that the command was executed.
 struct Question {
     ask: Vec<Vec<u8>>,
     executed: Vec<u8>,
 }
 
 impl Question {
-    /// `None` where nothing would tell.
+    /// The query about a command; `None` if no query shows whether it was executed.
     fn about(command: &[u8]) -> Option<Self> {
         let request = resp::request(command, command.len()).ok()??;
         let words: Vec<&[u8]> = request.words.iter().map(|word| &command[word.clone()]).collect();
-        let [name, key, rest @ ..] = words.as_slice() else { return None };
+        let [name, key, args @ ..] = words.as_slice() else { return None };
         match name.to_ascii_lowercase().as_slice() {
-            b"hmset" => Some(Self::about_fields(key, rest)),
+            b"hmset" => Some(Self::about_fields(key, args)),
             b"ltrim" => Some(Self::about_type(key, b"+list\r\n")),
             b"pfmerge" => Some(Self::about_type(key, b"+string\r\n")),
             _ => None,
         }
     }
 
-    /// Its fields have its values. The last one of a field that is named twice counts.
+    /// The command was executed if its fields have its values. If it names a field twice, the last value counts.
     fn about_fields(key: &[u8], fields: &[&[u8]]) -> Self {
         let mut ask = vec![b"HMGET".to_vec(), key.to_vec()];
         let mut executed = Vec::new();
@@ -39,13 +39,13 @@ impl Question {
         Self { ask, executed }
     }
 
-    /// The type is the only thing that it can fail for.
+    /// The command was executed if the key has the right type, because it can fail for no other reason.
     fn about_type(key: &[u8], executed: &[u8]) -> Self {
         Self { ask: vec![b"TYPE".to_vec(), key.to_vec()], executed: executed.to_vec() }
     }
 }
 
-/// Leaves out what was executed.
+/// Removes the commands that were executed from the list.
 pub(super) fn settle(doubts: Vec<Rejection>, link: &mut Link) -> Result<Vec<Rejection>, UpstreamError> {
     let mut left = Vec::new();
     for doubt in doubts {
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_command_leaves_behind_is_asked_for() {
+    fn the_effect_of_a_command_is_queried() {
         let (ask, executed) = about(&["HMSET", "k", "f", "v", "g", "w", "f", "x"]).unwrap();
         assert_eq!(ask, ["HMGET", "k", "f", "g", "f"]);
         assert_eq!(executed, "*3\r\n$1\r\nx\r\n$1\r\nw\r\n$1\r\nx\r\n");

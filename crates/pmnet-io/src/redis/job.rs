@@ -1,15 +1,15 @@
-//! What a request on the wire asks of the real server.
+//! Parses a request on the wire into commands for the real server.
 //!
-//! A request is a command as clients send it; or `MULTI`, commands and `EXEC`. A `HELLO 3` in front says that the
-//! reply is to be RESP3. Requests come from the network: what would change the state of the connection to the server, which
-//! all sessions share, is refused here, whatever the client's side-car may have let through.
+//! A request is one command, or `MULTI`, commands and `EXEC`. A `HELLO 3` in front requests a RESP3 reply. Requests
+//! come from the network and are not trusted: commands that would change the state of the connection to the server,
+//! which all sessions share, are refused here, even if a client's side-car has sent them.
 
 use super::commands::{Answer, Class, Why, classify};
 use super::resp::{self, RespError, Words};
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// Why a request is not executed.
+/// Errors of a request that is not executed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum JobError {
     #[error("ERR {0}")]
@@ -24,19 +24,19 @@ pub(super) enum JobError {
     Local,
 }
 
-/// A request.
+/// A parsed request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Job {
     pub(super) resp3: bool,
-    /// Its reply is an array of the commands' replies.
+    /// The reply is an array of the commands' replies.
     pub(super) transaction: bool,
-    /// To be executed once, together with its row.
+    /// The request must be executed once, together with its row.
     pub(super) changes: bool,
-    /// May remove the rows of all sessions.
+    /// The request may remove the rows of all sessions.
     pub(super) flushes: bool,
-    /// May fail for the type of a key, though it was acknowledged.
+    /// The request may fail because of a key's type, though it was acknowledged.
     pub(super) typed: bool,
-    /// Where its commands lie in the request.
+    /// Positions of the commands in the request.
     pub(super) commands: SmallVec<[Range<usize>; 1]>,
 }
 
@@ -52,10 +52,10 @@ impl Job {
         };
         let (mut at, mut ended) = (0, false);
         while at < request.len() {
-            let rest = &request[at..];
-            let command = resp::request(rest, rest.len())?.filter(|command| !command.inline);
+            let tail = &request[at..];
+            let command = resp::request(tail, tail.len())?.filter(|command| !command.inline);
             let command = command.ok_or(JobError::Short)?;
-            if ended || !job.takes(rest, &command.words, at, command.bytes, &mut ended)? {
+            if ended || !job.takes(tail, &command.words, at, command.bytes, &mut ended)? {
                 return Err(JobError::Shape);
             }
             at += command.bytes;
@@ -67,16 +67,16 @@ impl Job {
         }
     }
 
-    /// One command more; false for one that is out of place.
+    /// Adds the command at the start of `tail`. False if it is out of place.
     fn takes(
         &mut self,
-        rest: &[u8],
+        tail: &[u8],
         words: &Words,
         at: usize,
         bytes: usize,
         ended: &mut bool,
     ) -> Result<bool, JobError> {
-        let args: SmallVec<[&[u8]; 8]> = words.iter().map(|word| &rest[word.clone()]).collect();
+        let args: SmallVec<[&[u8]; 8]> = words.iter().map(|word| &tail[word.clone()]).collect();
         let is = |name: &[u8]| args.first().is_some_and(|arg| arg.eq_ignore_ascii_case(name));
         let fresh = !self.transaction && self.commands.is_empty();
         if at == 0 && is(b"HELLO") && args.get(1) == Some(&b"3".as_slice()) && args.len() == 2 {
@@ -86,7 +86,7 @@ impl Job {
         } else if is(b"EXEC") && self.transaction {
             *ended = true;
         } else if fresh || self.transaction {
-            self.judge(&args)?;
+            self.note_class(&args)?;
             self.commands.push(at..at + bytes);
         } else {
             return Ok(false);
@@ -94,7 +94,7 @@ impl Job {
         Ok(true)
     }
 
-    fn judge(&mut self, args: &[&[u8]]) -> Result<(), JobError> {
+    fn note_class(&mut self, args: &[&[u8]]) -> Result<(), JobError> {
         match classify(args) {
             Class::Early(_) => self.changes = true,
             Class::Typed(_) => (self.changes, self.typed) = (true, true),
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_change_the_shared_connection_is_refused() {
+    fn commands_that_would_change_the_shared_connection_are_refused() {
         for command in [
             "SUBSCRIBE a",
             "CLIENT REPLY OFF",
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn no_bytes_make_it_panic() {
+    fn no_bytes_make_the_parser_panic() {
         proptest::proptest!(|(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..100))| {
             let _ = Job::read(&bytes);
         });

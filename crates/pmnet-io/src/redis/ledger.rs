@@ -1,8 +1,8 @@
-//! What the server's side-car keeps in the real server beside the users' keys: a row for each session, and what it needs
-//! to find them. The keys: `docs/pmnet-commands.md`.
+//! The ledger: keys of the server's side-car in the real server, beside those of the users. It holds a row for each
+//! session, and the key that leads to the rows. `docs/pmnet-commands.md` lists the keys.
 //!
-//! Rows lie in numbered slots, so that loading them is a handful of `MGET`s, and needs neither a scan of all
-//! keys nor types that some servers do not have.
+//! Rows are in numbered slots. Loading them takes a few `MGET` commands, and needs neither a scan of all keys nor data
+//! types that some servers do not have.
 
 use super::resp;
 use super::upstream::{Upstream, UpstreamError, refuse_errors};
@@ -11,21 +11,21 @@ use landfall_pmnet::{SessionKey, SessionRow, Work};
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
-/// Most slots that a side-car believes in.
+/// Most slots; a larger number in the real server is refused.
 pub(super) const SLOTS_MAX: u32 = 1 << 20;
-/// Keys that are fetched by one command.
+/// Most keys that one command fetches.
 pub(super) const MGET_MAX: u32 = 1000;
 const VERSION: &str = "1";
-/// Writes a row, and tells what was there.
+/// Command that writes a row and returns the previous value.
 pub(super) const REPLACE: &[u8] = b"GETSET";
 
-/// What `PREFIX:meta` says.
+/// The value of `PREFIX:meta`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Meta {
-    /// Drawn by each connection: tells two side-cars apart.
+    /// A number that each connection draws, which tells two side-cars apart.
     pub(super) generation: u64,
     pub(super) floor: u32,
-    /// Slots in use are below this.
+    /// Number of slots; those in use are below it.
     pub(super) slots: u32,
     /// Number of the next rejected command.
     pub(super) rejected: u64,
@@ -36,7 +36,7 @@ impl Meta {
         let key = Ledger::meta_key(prefix);
         upstream.push(&[b"GET", key.as_bytes()]);
         let reply = upstream.call(None)?;
-        refuse_errors(&reply, "to tell about sessions")?;
+        refuse_errors(&reply, "to return the key of the ledger")?;
         let parse = |text| Self::from_text(text).ok_or(UpstreamError::Foreign { key });
         resp::bulk(&reply).map(parse).transpose()
     }
@@ -59,29 +59,29 @@ impl Meta {
     }
 }
 
-/// Rows and where they lie: a mirror of what is committed.
+/// The committed rows and their slots, as a copy in memory.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ledger {
     prefix: String,
     pub(super) meta: Meta,
     rows: BTreeMap<SessionKey, (u32, SessionRow)>,
     free: Vec<u32>,
-    /// When the rows that were found were written, in Unix seconds; only of a ledger that is looked at.
+    /// When each row was written, Unix seconds. Only a ledger that was fetched for reading has these times.
     written: BTreeMap<SessionKey, u64>,
     keeps_times: bool,
 }
 
-/// What a transaction is to change.
+/// Changes that a transaction is to make.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Staged {
     puts: Vec<(u32, SessionRow)>,
     drops: Vec<(u32, SessionKey)>,
     meta: Meta,
-    /// Every row is written, as the transaction may remove all of them.
+    /// Write every row, because the transaction may remove all of them.
     all: bool,
 }
 
-/// A command of the ledger's, to be part of a transaction.
+/// A command of the ledger that is to be part of a transaction.
 pub(super) type Command = Vec<Vec<u8>>;
 
 impl Ledger {
@@ -97,12 +97,13 @@ impl Ledger {
         format!("{prefix}:row:{slot}")
     }
 
-    /// The updates of the latest transaction that may be found rejected only by its reply.
+    /// Key of the note of commands in doubt: updates of the latest transaction of which only the reply shows whether
+    /// they were rejected.
     pub(super) fn doubt_key(prefix: &str) -> String {
         format!("{prefix}:doubt")
     }
 
-    /// Sessions of which confirmed updates are lost.
+    /// Key of the list of sessions of which confirmed updates are lost.
     pub(super) fn behind_key(prefix: &str) -> String {
         format!("{prefix}:behind")
     }
@@ -111,7 +112,7 @@ impl Ledger {
         format!("{prefix}:rejected:{number}")
     }
 
-    /// A slot as it was found: its row, or nothing.
+    /// Adds a slot that was loaded: its row, or an empty slot.
     pub(super) fn found(&mut self, slot: u32, value: Option<&[u8]>) -> Result<(), UpstreamError> {
         let Some(value) = value else {
             self.free.push(slot);
@@ -122,14 +123,14 @@ impl Ledger {
         if self.keeps_times {
             written.map(|written| self.written.insert(row.key, written));
         }
-        // Two slots of one session: eviction and a new session with the same identity. The newer incarnation counts.
+        // A session has two slots if it was evicted and a new session has the same identity. The newer one counts.
         if let Some((other, _)) = self.rows.insert(row.key, (slot, row)) {
             self.free.push(other);
         }
         Ok(())
     }
 
-    /// As it is at the moment, for looking at: nobody is kept from changing it.
+    /// Fetches the ledger for reading. Side-cars may change it at any time.
     pub(super) fn fetch(upstream: &mut Upstream, prefix: &str) -> Result<Self, UpstreamError> {
         let meta = Meta::fetch(upstream, prefix)?.unwrap_or_default();
         let mut ledger = Self { keeps_times: true, ..Self::new(prefix, meta) };
@@ -155,7 +156,7 @@ impl Ledger {
         })
     }
 
-    /// Every row, and when it was written.
+    /// Every row, with the time when it was written.
     pub(super) fn into_listed(self) -> impl Iterator<Item = (SessionRow, Option<SystemTime>)> {
         let Self { rows, written, .. } = self;
         rows.into_iter().map(move |(key, (_, row))| {
@@ -165,18 +166,18 @@ impl Ledger {
         })
     }
 
-    /// The last session that has ended.
+    /// The highest `touched` number of all rows.
     pub(super) fn last_touched(&self) -> u64 {
         self.rows.values().map(|(_, row)| row.touched).max().unwrap_or(0)
     }
 
-    /// A row is to go, and the floor to rise.
+    /// Stages the deletion of a row, and a higher floor.
     pub(super) fn stage_drop(&self, key: &SessionKey, floor: u32, staged: &mut Staged) {
         staged.drops.extend(self.rows.get(key).map(|(slot, _)| (*slot, *key)));
         staged.meta.floor = staged.meta.floor.max(floor);
     }
 
-    /// Watches our own generation; an error if it is no longer there.
+    /// Watches the key with our own generation. An error if another generation has replaced it.
     pub(super) fn watch(&self, upstream: &mut Upstream) -> Result<(), UpstreamError> {
         upstream.push(&[b"WATCH", Self::meta_key(&self.prefix).as_bytes()]);
         refuse_errors(&upstream.call(None)?, "to watch a key")?;
@@ -186,7 +187,7 @@ impl Ledger {
         }
     }
 
-    /// Writes it in a transaction of its own, with other commands; what `EXEC` says.
+    /// Writes staged changes in a transaction of their own, with other commands. Returns the reply to `EXEC`.
     pub(super) fn write(
         &self,
         upstream: &mut Upstream,
@@ -208,7 +209,8 @@ impl Ledger {
         Ok(last)
     }
 
-    /// The same for one that nobody else may have changed, after [`Redis::take_over`](super::server::Redis::take_over).
+    /// Writes staged changes after [`Redis::take_over`](super::server::Redis::take_over). An error if another side-car
+    /// has taken over since.
     pub(super) fn write_alone(
         &self,
         upstream: &mut Upstream,
@@ -220,7 +222,7 @@ impl Ledger {
         if resp::is_null(&last) { Err(UpstreamError::Fenced) } else { Ok(()) }
     }
 
-    /// Whether the rows are the same: any transaction with updates changes some.
+    /// True if two ledgers have the same rows. Any transaction with updates changes rows.
     pub(super) fn has_rows_of(&self, other: &Self) -> bool {
         self.rows == other.rows
     }
@@ -239,14 +241,14 @@ impl Ledger {
         self.rows.into_iter().map(|(key, (_, row))| (key, row)).collect()
     }
 
-    /// What is to be written for these rows.
+    /// Stages rows.
     pub(super) fn stage_rows(&self, rows: impl Iterator<Item = SessionRow>) -> Staged {
         let mut staged = Staged { meta: self.meta, ..Staged::default() };
         self.place(&rows.map(|row| (row.key, row)).collect(), &mut staged);
         staged
     }
 
-    /// What is to be written for these pieces of work, all of which change something.
+    /// Stages the rows of pieces of work, all of which make changes.
     pub(super) fn stage<'w>(&self, work: impl Iterator<Item = &'w Work>, rejected: u64, all: bool) -> Staged {
         let mut latest = BTreeMap::new();
         let mut staged = Staged { meta: self.meta, all, ..Staged::default() };
@@ -271,7 +273,7 @@ impl Ledger {
     fn place(&self, latest: &BTreeMap<SessionKey, SessionRow>, staged: &mut Staged) {
         let mut free = self.free.iter().rev();
         for (key, row) in latest {
-            // A key that was evicted and comes back in the same batch stays where it is.
+            // A key that was evicted and returns in the same batch keeps its slot.
             staged.drops.retain(|(_, dropped)| dropped != key);
             let slot = self.rows.get(key).map(|(slot, _)| *slot).or_else(|| free.next().copied());
             let slot = slot.unwrap_or_else(|| {
@@ -282,7 +284,7 @@ impl Ledger {
         }
     }
 
-    /// The commands of a transaction that write it.
+    /// The commands that write staged changes, for a transaction.
     pub(super) fn commands(&self, staged: &Staged) -> Vec<Command> {
         let mut commands = Vec::new();
         let put = |set: &[u8], slot: u32, row: &SessionRow| {
@@ -306,7 +308,7 @@ impl Ledger {
         commands
     }
 
-    /// What the rows that a transaction replaces are, in the order of its commands; nothing for new ones.
+    /// The rows that a transaction replaces, in the order of its commands; `None` for new rows.
     pub(super) fn replaced(&self, staged: &Staged) -> Vec<Option<SessionRow>> {
         let known = |slot: &u32, row: &SessionRow| {
             self.rows.get(&row.key).filter(|(known, _)| known == slot).map(|(_, row)| *row)
@@ -314,7 +316,7 @@ impl Ledger {
         staged.puts.iter().map(|(slot, row)| known(slot, row)).collect()
     }
 
-    /// The transaction is committed.
+    /// Applies staged changes whose transaction is committed.
     pub(super) fn apply(&mut self, staged: &Staged) {
         for (slot, key) in &staged.drops {
             self.rows.remove(key);
@@ -334,13 +336,13 @@ impl Ledger {
     }
 }
 
-/// A row as it is stored: with when it was written, for people.
+/// The stored value of a row: the row and the time of writing, which is for the operator.
 fn stamp(row: &SessionRow) -> Vec<u8> {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     [&row.to_bytes()[..], &now.as_secs().to_le_bytes()].concat()
 }
 
-/// The row in a stored value, and when that was written, if it says so.
+/// The row in a stored value, and the time of writing if the value has one.
 pub(super) fn unstamp(value: &[u8]) -> Option<(SessionRow, Option<u64>)> {
     let (row, written) = value.split_at_checked(SessionRow::BYTES)?;
     let written = match written {
@@ -395,14 +397,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_loaded_is_what_was_committed_and_slots_are_used_again() {
+    fn committed_rows_are_loaded_and_slots_are_reused() {
         let mut store = Store::default();
         store.commit(&[row(1, 1), row(2, 1)], &[], false);
         store.commit(&[row(1, 2), row(3, 1)], &[2], false);
         assert_eq!(store.loaded(), [row(1, 2), row(3, 1)]);
         store.commit(&[row(4, 1)], &[], false);
         assert_eq!(store.loaded(), [row(1, 2), row(3, 1), row(4, 1)]);
-        assert_eq!(store.ledger.meta.slots, 3, "the slot of 2 was used again");
+        assert_eq!(store.ledger.meta.slots, 3, "the slot of 2 was reused");
     }
 
     #[test]
@@ -415,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_side_car_wrote_is_not_believed() {
+    fn values_that_no_side_car_wrote_are_refused() {
         for text in
             ["", "1", "2 0 0 0 0", "1 0 0 0 0 0", "1 x 0 0 0", "1 0 0 9999999999 0", "1 0 0 1048577 0"]
         {

@@ -1,10 +1,10 @@
-//! PMNet in front of unmodified Redis-protocol servers.
+//! PMNet in front of unmodified servers of the Redis protocol.
 //!
-//! - [`commands`]: which commands may be acknowledged early.
-//! - [`client`]: the client's side-car: [`client::run`].
-//! - [`server`]: the server's side-car: [`server::run`].
-//! - [`reconcile`]: sessions of which a server has lost what it had confirmed.
-//! - [`sessions`]: all sessions, to see and to clear.
+//! - [`commands`] says which commands may be acknowledged early.
+//! - [`client`] is the client's side-car: [`client::run`].
+//! - [`server`] is the server's side-car: [`server::run`].
+//! - [`reconcile`] handles sessions of which a server has lost confirmed updates.
+//! - [`sessions`] lists and clears sessions.
 
 mod behind;
 pub mod client;

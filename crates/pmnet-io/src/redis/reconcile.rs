@@ -1,4 +1,5 @@
-//! Sessions of which the real server has lost confirmed updates: what is lost, and giving that up.
+//! Sessions of which the real server has lost confirmed updates: list the lost updates, and let the sessions continue
+//! without them.
 
 use super::behind::Noted;
 use super::ledger::Ledger;
@@ -6,18 +7,18 @@ use super::server::{Redis, ServerSideConfig};
 use super::upstream::{Upstream, UpstreamError};
 use landfall_pmnet::{SessionKey, SessionRow};
 
-/// A session that is behind.
+/// A session that is behind: the real server has lost confirmed updates of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Behind {
-    /// Whose.
+    /// The session.
     pub session: SessionKey,
-    /// The first update that is lost.
+    /// Number of the first lost update.
     pub first: u32,
-    /// The last one.
+    /// Number of the last lost update.
     pub last: u32,
 }
 
-/// The sessions that are behind. The updates that are named were confirmed, so that no device has them any more.
+/// Lists the sessions that are behind. The lost updates were confirmed, so that no device has them any more.
 ///
 /// # Errors
 /// [`UpstreamError`].
@@ -36,10 +37,11 @@ fn list(noted: &Noted) -> Vec<Behind> {
     each.collect()
 }
 
-/// Gives up what is lost: the next side-car goes on behind it, with what the logs have. A side-car that runs is ended.
+/// Lets the sessions continue without the lost updates: the next side-car starts behind them, with the updates that the
+/// logs have. A side-car that is running ends.
 ///
 /// # Errors
-/// [`UpstreamError`]; nothing is changed then.
+/// [`UpstreamError`]. Nothing is changed then.
 pub fn give_up_lost(config: &ServerSideConfig) -> Result<Vec<Behind>, UpstreamError> {
     let mut upstream = Upstream::connect(&config.access())?;
     let redis = Redis::new(config.clone(), Default::default(), Default::default())?;
@@ -49,7 +51,7 @@ pub fn give_up_lost(config: &ServerSideConfig) -> Result<Vec<Behind>, UpstreamEr
         let row = ledger.row(key)?;
         Some(SessionRow { update: gap.confirmed, ..*row })
     });
-    let forget = vec![b"DEL".to_vec(), Ledger::behind_key(&config.prefix).into_bytes()];
-    ledger.write_alone(&mut upstream, &ledger.stage_rows(raised), &[forget])?;
+    let delete = vec![b"DEL".to_vec(), Ledger::behind_key(&config.prefix).into_bytes()];
+    ledger.write_alone(&mut upstream, &ledger.stage_rows(raised), &[delete])?;
     Ok(list(&noted))
 }

@@ -1,4 +1,4 @@
-//! Commands that were acknowledged early and that the server rejected after all: kept for people to look at.
+//! Rejected commands: they were acknowledged early, and the server rejected them. They are kept for inspection.
 
 use super::resp;
 use landfall_pmnet::SessionKey;
@@ -10,9 +10,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// An acknowledged command that was not executed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejection {
-    /// When, milliseconds since 1970.
+    /// Time of the rejection, Unix milliseconds.
     pub millis: u64,
-    /// Whose command it was: `address:port/session`.
+    /// Session of the command: `address:port/session`.
     pub session: String,
     /// The number of the update in its session.
     pub number: u32,
@@ -36,19 +36,19 @@ impl Rejection {
         }
     }
 
-    /// Commands that may have been rejected: the side-car, or its connection, ended before it had seen the replies.
+    /// Commands that may have been rejected: the side-car or its connection ended before the replies arrived.
     pub(super) fn in_doubt(mut noted: &[u8]) -> Vec<Self> {
-        let nobody = SessionKey { client: ([0_u8; 4], 0).into(), session: 0 };
+        let unknown = SessionKey { client: ([0_u8; 4], 0).into(), session: 0 };
         let mut found = Vec::new();
         while let Ok(Some(request)) = resp::request(noted, noted.len()) {
-            let (command, rest) = noted.split_at(request.bytes);
-            found.push(Self::new(nobody, 0, b"in doubt: no side-car has seen the reply", command));
-            noted = rest;
+            let (command, tail) = noted.split_at(request.bytes);
+            found.push(Self::new(unknown, 0, b"in doubt: no side-car has seen the reply", command));
+            noted = tail;
         }
         found
     }
 
-    /// A line of text, then the command: what is kept in the server.
+    /// The value that is stored in the server: a line of text, then the command.
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         let Self { millis, session, number, error, request } = self;
         let mut bytes = format!("{millis} {session} {number} {error}\n").into_bytes();
@@ -69,7 +69,7 @@ impl Rejection {
         })
     }
 
-    /// The command's words, for people: escaped, the long ones shortened.
+    /// The words of the command as text: escaped, long words shortened.
     pub fn command(&self) -> String {
         const SHOWN: usize = 64;
         let Ok(Some(request)) = resp::request(&self.request, self.request.len()) else {
@@ -84,7 +84,7 @@ impl Rejection {
     }
 }
 
-/// The file to which rejections are appended: a line each, the command escaped and whole.
+/// The file to which rejections are appended. Each is one line, with the whole command escaped.
 #[derive(Debug)]
 pub(super) struct RejectedFile {
     file: File,
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rejections_survive_their_bytes_and_can_be_read() {
+    fn rejections_are_decoded_from_their_bytes_and_shown_as_text() {
         let session = SessionKey { client: "10.0.0.1:40000".parse().unwrap(), session: 9 };
         let mut request = Vec::new();
         resp::put_command(&mut request, &[b"SET", b"k\n", &[b'v'; 100]]);

@@ -1,7 +1,7 @@
-//! Waiting for the replicas of the real server.
+//! Waits for the replicas of the real server.
 //!
-//! What is committed is confirmed once enough replicas have it: devices give up their copies then. Until that, nothing more is
-//! committed, so that no reply tells of what the loss of one server would take back.
+//! A commit is confirmed once enough replicas have it; devices then delete their copies. Until then, nothing more is
+//! committed, so that no reply depends on data that the loss of one server would undo.
 
 use super::server::{Link, Redis};
 use super::upstream::{UpstreamError, refuse_errors};
@@ -9,15 +9,15 @@ use crate::runtime::Network;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// Longest single wait for replicas: between two of them it is seen whether to stop.
+/// Longest single wait for replicas. Between two waits, the side-car checks whether it must stop.
 const WAIT_MAX: Duration = Duration::from_secs(1);
 /// Pauses between warnings double from the first to the last of these.
 const WARN_PAUSES: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(60)];
 
-/// A time in which too few replicas follow.
+/// A period in which too few replicas follow.
 struct Shortage {
     began: Instant,
-    /// When to warn next, and the pause after that.
+    /// Time of the next warning, and the pause after it.
     warn: (Instant, Duration),
 }
 
@@ -26,7 +26,7 @@ impl Shortage {
         Self { began, warn: (Instant::now(), WARN_PAUSES[0]) }
     }
 
-    fn tell(&mut self, have: u32, needed: u32) {
+    fn warn(&mut self, have: u32, needed: u32) {
         let (at, pause) = self.warn;
         if Instant::now() < at {
             return;
@@ -36,15 +36,15 @@ impl Shortage {
             have,
             needed,
             since = ?self.began.elapsed(),
-            "too few replicas have what was committed: nothing is confirmed until they do, updates stay in the devices' logs, \
-             all else waits; bring replicas back (INFO replication on the Redis server shows those it has), or start this \
+            "too few replicas have the last commit: nothing is confirmed until they do, updates stay in the devices' logs, \
+             all other requests wait; restore replicas (INFO replication on the Redis server lists them), or start this \
              side-car with fewer --replicas"
         );
     }
 }
 
 impl Redis {
-    /// Waits until enough replicas have everything that this connection wrote, however long that takes.
+    /// Waits until enough replicas have all writes of this connection, without a timeout.
     pub(super) fn replicate(
         &mut self,
         link: &mut Link,
@@ -61,7 +61,7 @@ impl Redis {
             if have >= needed {
                 if let Some(shortage) = shortage {
                     let after = shortage.began.elapsed();
-                    tracing::info!(have, needed, ?after, "enough replicas have what was committed again");
+                    tracing::info!(have, needed, ?after, "enough replicas have the last commit again");
                 }
                 return Ok(());
             }
@@ -69,7 +69,7 @@ impl Redis {
                 self.report.shortages += 1;
                 self.publish();
             }
-            shortage.get_or_insert_with(|| Shortage::new(began)).tell(have, needed);
+            shortage.get_or_insert_with(|| Shortage::new(began)).warn(have, needed);
             if self.stop.load(Ordering::Relaxed) {
                 return Err(UpstreamError::Replicas { needed, have });
             }
@@ -78,7 +78,7 @@ impl Redis {
         }
     }
 
-    /// How many replicas have it, after a wait if they are too few.
+    /// Number of replicas that have all writes. If they are too few, the server waits before it answers.
     fn wait_for_replicas(
         &self,
         link: &mut Link,
@@ -92,7 +92,8 @@ impl Redis {
         Ok(text.trim_start_matches(':').trim_end().parse().unwrap_or(0))
     }
 
-    /// Shorter than the limit for replies, so that the answer is there in time; 0 would be for ever.
+    /// The timeout of one wait. It is shorter than the limit for replies, so that the reply comes in time. It is never
+    /// 0, which would mean no timeout.
     fn wait_max(&self) -> Duration {
         WAIT_MAX.min(self.config.reply_limit / 2).max(Duration::from_millis(1))
     }

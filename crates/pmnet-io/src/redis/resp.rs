@@ -1,39 +1,39 @@
-//! RESP as side-cars need it: where a request ends and what its words are, and where a reply ends.
+//! The part of RESP that side-cars need: the end and the words of a request, and the end of a reply.
 //!
-//! Requests and replies pass through unchanged, so nothing here is decoded further than that. Requests lie in one
-//! buffer, unlike in `landfall-resp`, whose chains of frames have no place here.
+//! Requests and replies pass through unchanged, so that nothing else is decoded. Requests share a buffer. The parser
+//! of `landfall-resp` works on chains of frames, which side-cars do not have.
 
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// Longest line: an inline command, or the head of anything else.
+/// Longest line, bytes: an inline command, or the first line of any other type.
 const LINE_BYTES_MAX: usize = 64 << 10;
-/// Where the words of a request lie.
+/// Positions of the words of a request.
 pub(crate) type Words = SmallVec<[Range<usize>; 8]>;
 
-/// Why bytes are no request, or one that is not taken. Blame: the peer. The connection is to be closed.
+/// Errors of malformed or too long requests and replies. Blame: the peer. The connection must be closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RespError {
-    /// A count or length that is none, or out of its range.
+    /// A count or a length is not a number, or out of range.
     #[error("Protocol error: invalid {what}")]
     Number {
-        /// Of what.
+        /// Which number.
         what: &'static str,
     },
-    /// A word that does not begin with `$`, or does not end with its line's end.
+    /// A word does not begin with `$`, or does not end with a line end.
     #[error("Protocol error: expected '{expected}'")]
     Expected {
-        /// What.
+        /// The character that was expected.
         expected: char,
     },
-    /// A line without an end.
+    /// A line is too long.
     #[error("Protocol error: too big inline request")]
     Line,
-    /// A quote without its partner.
+    /// An inline request has quotes, which are not supported.
     #[error("Protocol error: unbalanced quotes in request")]
     Quotes,
-    /// A request longer than is taken.
+    /// A request is longer than the limit.
     #[error(
         "Protocol error: a request is longer than {max} bytes; raise the side-car's request limit, or write less at once"
     )]
@@ -41,7 +41,7 @@ pub enum RespError {
         /// The limit.
         max: usize,
     },
-    /// A reply that starts with no known type.
+    /// A reply begins with an unknown type.
     #[error("Protocol error: byte {byte:#04x} starts no reply")]
     Reply {
         /// The byte.
@@ -52,15 +52,15 @@ pub enum RespError {
 /// A request at the start of a buffer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Request {
-    /// Its words; none for an empty line.
+    /// Positions of the words; none for an empty line.
     pub(crate) words: Words,
-    /// Bytes up to its end.
+    /// Length of the request, bytes.
     pub(crate) bytes: usize,
-    /// A line instead of an array: to be encoded anew.
+    /// The request is a line and not an array. It must be encoded as an array before it is passed on.
     pub(crate) inline: bool,
 }
 
-/// Reads the request at the start of `buffer`; `None` if it goes on beyond it.
+/// Parses the request at the start of `buffer`. `None` if its end is not in the buffer yet.
 ///
 /// # Errors
 /// [`RespError`].
@@ -79,7 +79,7 @@ pub(crate) fn request(buffer: &[u8], max: usize) -> Result<Option<Request>, Resp
 
 fn array(buffer: &[u8], max: usize) -> Result<Option<Request>, RespError> {
     let Some((count, mut at)) = number(buffer, 1, "multibulk length")? else { return Ok(None) };
-    // Each word has four bytes of its own at least, so that the limit on bytes is one on words, too.
+    // Each word takes four bytes at least, so that the limit on bytes also limits the number of words.
     if count > i64::try_from(max / 4).unwrap_or(i64::MAX) {
         return Err(RespError::Request { max });
     }
@@ -130,7 +130,7 @@ fn inline(buffer: &[u8]) -> Result<Option<Request>, RespError> {
     Ok(Some(Request { words, bytes: end + 1, inline: true }))
 }
 
-/// The number that starts at `at`, and where its line ends.
+/// The number that begins at `at`, and the position behind its line.
 fn number(buffer: &[u8], at: usize, what: &'static str) -> Result<Option<(i64, usize)>, RespError> {
     let Some((line, next)) = line(buffer, at)? else { return Ok(None) };
     let text = std::str::from_utf8(line).ok();
@@ -138,10 +138,10 @@ fn number(buffer: &[u8], at: usize, what: &'static str) -> Result<Option<(i64, u
     Ok(Some((value, next)))
 }
 
-/// The line that starts at `at`, and where the next one does.
+/// The line that begins at `at`, and the position behind it.
 fn line(buffer: &[u8], at: usize) -> Result<Option<(&[u8], usize)>, RespError> {
-    let rest = buffer.get(at..).unwrap_or_default();
-    let head = &rest[..rest.len().min(LINE_BYTES_MAX)];
+    let tail = buffer.get(at..).unwrap_or_default();
+    let head = &tail[..tail.len().min(LINE_BYTES_MAX)];
     match head.iter().position(|byte| *byte == b'\n') {
         Some(end) => Ok(Some((head[..end].strip_suffix(b"\r").unwrap_or(&head[..end]), at + end + 1))),
         None if head.len() == LINE_BYTES_MAX => Err(RespError::Line),
@@ -149,11 +149,11 @@ fn line(buffer: &[u8], at: usize) -> Result<Option<(&[u8], usize)>, RespError> {
     }
 }
 
-/// Finds the end of a reply that arrives in pieces: RESP2 and RESP3.
+/// Finds the end of a RESP2 or RESP3 reply that arrives in pieces.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scanner {
     at: usize,
-    /// Parts that have not been seen: of an array all its elements.
+    /// Number of parts that have not been scanned. Each element of an array is a part.
     left: u64,
 }
 
@@ -164,8 +164,8 @@ impl Default for Scanner {
 }
 
 impl Scanner {
-    /// Looks at `buffer`, which starts with the reply and may have grown since the last call. Its length, once it
-    /// is there.
+    /// Scans `buffer`, which begins with the reply and may have grown since the last call. Returns the length of the
+    /// reply once the whole reply is in the buffer.
     ///
     /// # Errors
     /// [`RespError`].
@@ -178,12 +178,12 @@ impl Scanner {
         Ok((self.at <= buffer.len()).then_some(self.at))
     }
 
-    /// Bytes that the reply has at least.
+    /// The least length of the reply, bytes.
     pub(crate) fn reached(&self) -> usize {
         self.at
     }
 
-    /// The first bytes of the buffer, no more than were reached, are gone.
+    /// Notes that the first bytes of the buffer were removed, no more than [`Self::reached`].
     pub(crate) fn skip(&mut self, bytes: usize) {
         self.at -= bytes;
     }
@@ -205,7 +205,7 @@ impl Scanner {
             },
             byte => return Err(RespError::Reply { byte: *byte }),
         };
-        // An attribute stands before what it is about.
+        // An attribute stands before the part that it belongs to, and is not a part itself.
         let done = u64::from(*kind != b'|');
         (self.at, self.left) = (at, self.left - done + more);
         Ok(true)
@@ -215,7 +215,7 @@ impl Scanner {
 fn elements(kind: u8, count: i64) -> Result<u64, RespError> {
     let pairs = if matches!(kind, b'%' | b'|') { 2 } else { 1 };
     let count = u64::try_from(count.max(0)).unwrap_or(0);
-    // More than fits into any reply that is taken.
+    // A reply with more elements would be longer than any limit.
     if count > u64::from(u32::MAX) {
         Err(RespError::Number { what: "multibulk length" })
     } else {
@@ -223,7 +223,7 @@ fn elements(kind: u8, count: i64) -> Result<u64, RespError> {
     }
 }
 
-/// Where the elements of an array lie: `None` for a null, or what is no array. The reply is whole.
+/// Positions of the elements of an array; `None` for a null and for other types. The reply must be whole.
 pub(crate) fn elements_of(reply: &[u8]) -> Option<Vec<Range<usize>>> {
     let count = matches!(reply.first(), Some(b'*' | b'~' | b'>'));
     let (count, mut at) = count.then(|| number(reply, 1, "multibulk length").ok().flatten()).flatten()?;
@@ -236,19 +236,19 @@ pub(crate) fn elements_of(reply: &[u8]) -> Option<Vec<Range<usize>>> {
     Some(found)
 }
 
-/// The bytes of a bulk string; `None` for a null, or what is none.
+/// The bytes of a bulk string; `None` for a null and for other types.
 pub(crate) fn bulk(reply: &[u8]) -> Option<&[u8]> {
     let is = reply.first() == Some(&b'$');
     let (len, at) = is.then(|| number(reply, 1, "bulk length").ok().flatten()).flatten()?;
     reply.get(at..at + usize::try_from(len).ok()?)
 }
 
-/// Whether it is an error.
+/// True if a reply is an error.
 pub(crate) fn is_error(reply: &[u8]) -> bool {
     matches!(reply.first(), Some(b'-' | b'!'))
 }
 
-/// Whether it is one of the nulls.
+/// True if a reply is a null.
 pub(crate) fn is_null(reply: &[u8]) -> bool {
     reply.starts_with(b"$-1") || reply.starts_with(b"*-1") || reply.starts_with(b"_")
 }
@@ -275,7 +275,7 @@ pub(crate) fn put_head(into: &mut Vec<u8>, kind: u8, number: usize) {
     into.extend_from_slice(b"\r\n");
 }
 
-/// An error's bytes; line ends in its text become spaces.
+/// Encodes an error. Line ends in its text become spaces.
 pub(crate) fn error(text: &str) -> Vec<u8> {
     let text = text.replace(['\r', '\n'], " ");
     format!("-{text}\r\n").into_bytes()
@@ -294,14 +294,14 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_requests_too() {
+    fn inline_requests_are_parsed() {
         assert_eq!(words(b"  PING \r\n"), [b"PING"]);
         assert_eq!(words(b"SET a  b\nGET a\n"), [&b"SET"[..], b"a", b"b"]);
         assert!(words(b"\r\n").is_empty());
     }
 
     #[test]
-    fn what_is_no_request_is_told() {
+    fn malformed_requests_are_errors() {
         assert_eq!(request(b"*x\r\n", MAX), Err(RespError::Number { what: "multibulk length" }));
         assert_eq!(request(b"*1\r\n+a\r\n", MAX), Err(RespError::Expected { expected: '$' }));
         assert_eq!(request(b"*1\r\n$-1\r\n", MAX), Err(RespError::Number { what: "bulk length" }));
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn replies_of_every_type_end_where_they_end() {
+    fn the_end_of_replies_of_every_type_is_found() {
         let replies: [&[u8]; 14] = [
             b"+OK\r\n",
             b"-ERR no\r\n",
@@ -352,7 +352,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn requests_survive_their_bytes_in_pieces(
+        fn encoded_requests_are_parsed_when_they_are_whole(
             sent in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..40), 1..12),
         ) {
             let mut bytes = Vec::new();

@@ -1,8 +1,8 @@
-//! The server's side-car: PMNet on one side, a real server on the other.
+//! The server's side-car, between PMNet and a real server of the Redis protocol.
 //!
-//! A batch of requests becomes one `MULTI ... EXEC` with the rows that say that they were applied, so that effects and
-//! rows are committed together. The key that says whose rows they are is watched from each transaction to the next:
-//! if another side-car takes over, or the keys are flushed, `EXEC` does nothing.
+//! A batch of requests becomes one `MULTI ... EXEC` together with the rows of its sessions, so that effects and rows
+//! are committed together. The side-car watches the key with its generation from each transaction to the next: if
+//! another side-car takes over, or the keys are flushed, `EXEC` does nothing.
 
 use super::behind::Noted;
 use super::commit::{Commit, keep};
@@ -23,36 +23,36 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// Attempts to take over against others that do the same.
+/// Most attempts to take over, if other side-cars try to do so at the same time.
 const TAKE_OVER_MAX: u32 = 10;
 
-/// How the server's side-car is run.
+/// Settings of the server's side-car.
 #[derive(Clone, Debug)]
 pub struct ServerSideConfig {
-    /// Its end of PMNet.
+    /// Settings of the PMNet server.
     pub options: ServerOptions,
-    /// The real server.
+    /// Address of the real server.
     pub redis: SocketAddr,
-    /// Its user; none for the default one.
+    /// User at the real server; `None` for the default user.
     pub user: Option<String>,
-    /// The password.
+    /// Password of the user, if any.
     pub password: Option<String>,
-    /// First part of the names of the keys that it keeps its rows under.
+    /// Prefix of the keys under which the side-car stores its rows.
     pub prefix: String,
-    /// Replicas that must have a commit before it is confirmed; they are waited for without end.
+    /// Number of replicas that must have a commit before it is confirmed. The wait for them has no timeout.
     pub replicas: u32,
-    /// Longest wait for a reply.
+    /// Longest wait for a reply of the real server.
     pub reply_limit: Duration,
-    /// Whether the real server may be one that loses what it has confirmed when it ends unexpectedly.
+    /// Accept a real server that may lose confirmed data when it ends unexpectedly.
     pub accept_data_loss: bool,
-    /// Where rejected commands are written, too.
+    /// File to which rejected commands are also written, if any.
     pub rejected_file: Option<PathBuf>,
-    /// Rejected commands that are kept in the real server: the latest.
+    /// Number of the latest rejected commands that are kept in the real server.
     pub rejected_max: u64,
 }
 
 impl ServerSideConfig {
-    /// The usual settings.
+    /// The default settings.
     pub fn new(listen: SocketAddr, redis: SocketAddr) -> Self {
         Self {
             options: ServerOptions::new(listen),
@@ -74,10 +74,10 @@ impl ServerSideConfig {
     }
 }
 
-/// What the server's side-car tells about its dealings with the real server.
+/// Report of the server's side-car about the real server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RedisReport {
-    /// Connections made.
+    /// Connections opened to the real server.
     pub connections: u64,
     /// Transactions committed.
     pub transactions: u64,
@@ -85,35 +85,35 @@ pub struct RedisReport {
     pub updates: u64,
     /// Bypasses executed.
     pub bypasses: u64,
-    /// Acknowledged updates that the server rejected, and that are kept for inspection.
+    /// Acknowledged updates that the server rejected; they are kept for inspection.
     pub rejected: u64,
-    /// Transactions that the server refused for a reason of its own; their updates wait and are tried again.
+    /// Transactions that the server refused for reasons of its own. Their updates wait and are tried again.
     pub refused: u64,
-    /// Times that the rows were found flushed and were written again.
+    /// How often the rows were flushed and written again.
     pub restored: u64,
-    /// Sessions that were refused, as the server has lost updates of theirs that it had confirmed.
+    /// Sessions that were refused, because the server has lost confirmed updates of them.
     pub behind: u64,
-    /// Rows that something else had changed or removed.
+    /// Rows that another program had changed or removed.
     pub foreign_rows: u64,
-    /// Times that updates were asked for in vain.
+    /// How often missing updates were requested and did not arrive.
     pub missing: u64,
-    /// Times that too few replicas had what was committed, so that everything waited for them.
+    /// How often too few replicas had a commit, so that all requests waited for them.
     pub shortages: u64,
 }
 
-/// Both parts of what the server's side-car tells.
+/// The reports of the server's side-car.
 #[derive(Debug, Default)]
 pub struct ServerSideReports {
-    /// The network's.
+    /// Report about the network.
     pub network: Arc<Published<ServerReport>>,
-    /// The real server's.
+    /// Report about the real server.
     pub redis: Published<RedisReport>,
 }
 
 /// Runs the server's side-car until `stop` is true.
 ///
 /// # Errors
-/// [`RuntimeError`]: of the machine, or if another side-car has taken over.
+/// [`RuntimeError`]: a system call failed, or the side-car cannot continue, for example because another has taken over.
 pub fn run(
     config: ServerSideConfig,
     reports: Arc<ServerSideReports>,
@@ -125,7 +125,7 @@ pub fn run(
     serve(options, &mut application, network, &stop)
 }
 
-/// The rejected commands that are kept in the real server, oldest first.
+/// Reads the rejected commands that are kept in the real server, oldest first.
 ///
 /// # Errors
 /// [`UpstreamError`].
@@ -141,7 +141,7 @@ pub fn rejected(config: &ServerSideConfig) -> Result<Vec<Rejection>, UpstreamErr
     Ok(found)
 }
 
-/// The application that is a real server.
+/// The PMNet application that executes work in the real server.
 #[derive(Debug)]
 pub(super) struct Redis {
     pub(super) config: ServerSideConfig,
@@ -149,30 +149,31 @@ pub(super) struct Redis {
     pub(super) report: RedisReport,
     reports: Arc<ServerSideReports>,
     pub(super) stop: Arc<AtomicBool>,
-    /// What was committed before the connection was lost, if nothing of that was in doubt.
+    /// The ledger when the connection was lost, if no command was in doubt then.
     known: Option<Ledger>,
     /// The rows that were committed when the connection was lost.
     pub(super) confirmed: BTreeMap<SessionKey, SessionRow>,
-    /// Sessions that are refused.
+    /// Sessions that are behind, and therefore refused.
     pub(super) behind: Noted,
     file: Option<RejectedFile>,
 }
 
-/// A connection, and what is known to be committed behind it.
+/// A connection to the real server, and what is known of its state.
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) upstream: Upstream,
     pub(super) ledger: Ledger,
-    /// Whether the note of what is in doubt is there.
+    /// The note of commands in doubt exists.
     pub(super) doubt: bool,
-    /// Whether all that was rejected in what is committed is kept: the note is of no use any more.
+    /// All rejections of committed transactions are kept, so that the note is not needed any more.
     pub(super) settled: bool,
-    /// Whether the rows were found to be gone.
+    /// The rows have been flushed.
     pub(super) flushed: bool,
 }
 
 impl Link {
-    /// The key of our generation as it is after a transaction: ours, gone, or another's.
+    /// Checks the generation after a transaction. It is ours, or flushed, or that of another side-car, which is an
+    /// error.
     pub(super) fn check(&mut self, now: Option<&[u8]>) -> Result<(), UpstreamError> {
         self.flushed |= now.is_none();
         let ours = self.ledger.meta.to_text();
@@ -194,8 +195,8 @@ impl Redis {
         Ok(Self { config, link: None, report, reports, stop, known: None, confirmed, behind, file })
     }
 
-    /// Takes over: whoever else watches the key of this prefix commits nothing any more. The generation before this one,
-    /// too.
+    /// Takes over the keys of the prefix: a side-car that has watched the generation before commits nothing any more.
+    /// Returns the ledger and the generation before.
     pub(super) fn take_over(&self, upstream: &mut Upstream) -> Result<(Ledger, u64), UpstreamError> {
         let prefix = &self.config.prefix;
         let key = Ledger::meta_key(prefix);
@@ -211,7 +212,7 @@ impl Redis {
         Err(UpstreamError::Fenced)
     }
 
-    /// Writes our generation and reads every row, at once; `None` if somebody was faster.
+    /// Writes our generation and reads every row, in one transaction. `None` if another side-car was faster.
     fn claim(&self, upstream: &mut Upstream, meta: Meta) -> Result<Option<Ledger>, UpstreamError> {
         let prefix = &self.config.prefix;
         upstream.push(&[b"MULTI"]);
@@ -246,7 +247,7 @@ impl Redis {
         let mut upstream = Upstream::connect(&self.config.access())?;
         self.check_durable(&mut upstream)?;
         let (ledger, before) = self.take_over(&mut upstream)?;
-        // No other side-car was here since, and nothing was committed whose replies have not been seen.
+        // No other side-car has taken over since, and no transaction was committed whose replies were lost.
         let is_old = |known: &Ledger| known.meta.generation == before && known.has_rows_of(&ledger);
         let settled = self.known.take().is_some_and(|known| is_old(&known));
         let mut link = Link { upstream, ledger, doubt: settled, settled, flushed: false };
@@ -259,7 +260,7 @@ impl Redis {
         Ok(link)
     }
 
-    /// Updates whose replies nobody may have seen.
+    /// Keeps the commands in doubt of an earlier connection, except those that were executed.
     fn keep_doubts(&mut self, link: &mut Link) -> Result<(), UpstreamError> {
         link.upstream.push(&[b"GET", Ledger::doubt_key(&self.config.prefix).as_bytes()]);
         let reply = link.upstream.call(None)?;
@@ -272,7 +273,7 @@ impl Redis {
         Ok(())
     }
 
-    /// Counts, logs and files what was rejected; it is in the real server already.
+    /// Counts and logs rejected commands, and writes them to the file. The real server has them already.
     pub(super) fn reject(&mut self, rejections: &[Rejection]) {
         for rejection in rejections {
             self.report.rejected += 1;
@@ -285,7 +286,7 @@ impl Redis {
         }
     }
 
-    /// Keys were flushed behind our back: writes all rows again.
+    /// Writes all rows again after another program has flushed the keys.
     pub(super) fn restore(&mut self, link: &mut Link, network: &mut Network) -> Result<(), UpstreamError> {
         tracing::warn!(
             prefix = link.ledger.prefix(),
@@ -293,7 +294,7 @@ impl Redis {
         );
         let staged: Staged = link.ledger.stage(std::iter::empty(), 0, true);
         link.upstream.speak(false).then(|| link.upstream.call(None)).transpose()?;
-        // The generation went with the rows: there is none to watch.
+        // The generation was flushed with the rows, so that there is no key to watch.
         link.ledger.write(&mut link.upstream, &staged, &[])?;
         self.report.restored += 1;
         link.flushed = false;
@@ -324,11 +325,11 @@ impl Application for Redis {
         let closed = || UpstreamError::Lost(std::io::ErrorKind::NotConnected.into());
         let mut link = self.link.take().ok_or_else(closed)?;
         let outcomes = Commit::new(batch).run(self, &mut link, network);
-        // Without the replicas only the confirmation is missing: the connection is as good as before.
+        // If replicas are missing, only the confirmation is missing. The connection can still be used.
         if matches!(outcomes, Ok(_) | Err(UpstreamError::Replicas { .. })) {
             self.link = Some(link);
         } else {
-            // What replicas do not have yet was not confirmed.
+            // With replicas, the last commit may not be confirmed.
             if self.config.replicas == 0 {
                 self.confirmed = link.ledger.clone().into_rows();
             }
@@ -352,7 +353,7 @@ impl Application for Redis {
     }
 }
 
-/// What a client gets in the place of a reply that is not taken.
+/// The error that a client gets in the place of a reply that is too long.
 pub(super) fn too_long(len: usize, max: usize) -> Vec<u8> {
     resp::error(&format!(
         "ERR the reply of {len} bytes is longer than the {max} that the server's side-car takes; the command was executed: \
@@ -361,14 +362,14 @@ pub(super) fn too_long(len: usize, max: usize) -> Vec<u8> {
 }
 
 impl Drop for Redis {
-    /// An end in good order leaves nothing in doubt.
+    /// After a clean end, no command is in doubt: deletes the note.
     fn drop(&mut self) {
         let Some(link) = self.link.as_mut().filter(|link| link.doubt && link.settled) else { return };
-        // In a transaction, as it is watched whether another side-car has taken over, whose note it would be.
+        // The transaction does nothing if another side-car has taken over, because the note is then that side-car's.
         link.upstream.push(&[b"MULTI"]);
         link.upstream.push(&[b"DEL", Ledger::doubt_key(&self.config.prefix).as_bytes()]);
         link.upstream.push(&[b"EXEC"]);
-        // If it stays, it is reported at the next start, needlessly.
+        // If this fails, the next start reports the commands needlessly.
         let sent = link.upstream.send();
         let _ = sent.and_then(|()| (0..3).try_for_each(|_| link.upstream.reply(None).map(drop)));
     }

@@ -1,4 +1,4 @@
-//! The sessions of a server's side-car, as the real server has them: to see, and to clear.
+//! Lists and clears the sessions of a server's side-car, whose rows are in the real server.
 
 use super::behind::Noted;
 use super::ledger::{Ledger, Staged};
@@ -7,19 +7,19 @@ use super::upstream::{Upstream, UpstreamError};
 use landfall_pmnet::{SessionKey, SessionRow};
 use std::time::{Duration, SystemTime};
 
-/// A session.
+/// A session in the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listed {
-    /// Its row.
+    /// Row of the session.
     pub row: SessionRow,
-    /// When that was written last; `None` for rows from before that was noted.
+    /// When the row was written last; `None` for rows of versions that did not store the time.
     pub written: Option<SystemTime>,
-    /// The real server has lost updates of it that it had confirmed.
+    /// The real server has lost confirmed updates of the session.
     pub behind: bool,
 }
 
 impl Listed {
-    /// For how long nothing of it was committed.
+    /// Time since the row was written last.
     pub fn idle(&self) -> Option<Duration> {
         self.written.and_then(|written| written.elapsed().ok())
     }
@@ -28,52 +28,53 @@ impl Listed {
 /// All sessions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listing {
-    /// By client and number.
+    /// The sessions, in order of client and number.
     pub sessions: Vec<Listed>,
-    /// Every session that was evicted used lower numbers, or this one.
+    /// The floor: every session whose row was evicted used numbers up to this one only.
     pub floor: u32,
 }
 
-/// What became of a session that was to be cleared.
+/// Result of clearing a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cleared {
-    /// Its row is gone.
+    /// The row is deleted.
     Removed,
-    /// It was open, and has ended: its row goes as those of other sessions that have.
+    /// The session was open and is ended now. Its row is evicted like those of other ended sessions.
     Ended,
-    /// It stays as it is.
+    /// The session is unchanged.
     Kept(Kept),
 }
 
-/// Why a session stays.
+/// Why a session is not cleared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Kept {
-    /// It is open, and that was not forced.
+    /// The session is open, and clearing it was not forced.
     #[error(
-        "it is open. Updates above {applied} that devices hold, or its client sends, would be refused and lost, though they may have been \
-         reported as durable; --force ends it all the same"
+        "it is open. Updates above {applied} that devices hold, or its client sends, would be refused and lost, though \
+         they may have been reported as durable; --force ends it all the same"
     )]
     Open {
-        /// The last update that is applied.
+        /// Last update that is applied.
         applied: u32,
     },
-    /// Confirmed updates of it are lost.
-    #[error("updates of it that were confirmed are lost: see `landfall pmnet reconcile` first")]
+    /// Confirmed updates of the session are lost.
+    #[error("confirmed updates of it are lost: see `landfall pmnet reconcile` first")]
     Behind,
-    /// Sessions that begin later would have too few numbers.
-    #[error("its numbers are too high: sessions that begin after its row had gone would begin above them")]
+    /// Without the row, sessions that begin later would have too few numbers.
+    #[error("its numbers are too high: sessions that begin after its row is deleted would begin above them")]
     High,
-    /// It is one of a client that knows no session start, and that was not forced.
+    /// The session is that of a client without session starts, and clearing it was not forced.
     #[error(
-        "it is one of a client without session starts: once its row has gone, no such session can begin; --force removes it all the same"
+        "it is one of a client without session starts: once its row is deleted, no such session can begin; --force \
+         deletes it all the same"
     )]
     Foreign,
-    /// It is not as it was when it was looked at.
-    #[error("it has changed in the meantime: look again")]
+    /// The row has changed since it was listed.
+    #[error("it has changed in the meantime: list the sessions again")]
     Changed,
 }
 
-/// All sessions. Changes nothing.
+/// Lists all sessions. Changes nothing.
 ///
 /// # Errors
 /// [`UpstreamError`].
@@ -90,37 +91,37 @@ pub fn list(config: &ServerSideConfig) -> Result<Listing, UpstreamError> {
     Ok(Listing { sessions: ledger.into_listed().map(listed).collect(), floor })
 }
 
-/// Clears sessions, and tells what became of each. A side-car that runs is ended, unless there is nothing to do.
+/// Clears sessions, and returns the result for each. A side-car that is running ends, unless there is nothing to clear.
 ///
 /// # Errors
-/// [`UpstreamError`]; nothing is changed then.
+/// [`UpstreamError`]. Nothing is changed then.
 pub fn clear(
     config: &ServerSideConfig,
     wanted: &[Listed],
     force: bool,
 ) -> Result<Vec<(SessionKey, Cleared)>, UpstreamError> {
-    let mut fates: Vec<(Listed, Cleared)> = wanted.iter().map(|one| (*one, fate(one, force))).collect();
-    if fates.iter().all(|(_, fate)| matches!(fate, Cleared::Kept(_))) {
-        return Ok(names(&fates));
+    let mut decisions: Vec<(Listed, Cleared)> = wanted.iter().map(|one| (*one, decide(one, force))).collect();
+    if decisions.iter().all(|(_, decision)| matches!(decision, Cleared::Kept(_))) {
+        return Ok(names(&decisions));
     }
     let mut upstream = Upstream::connect(&config.access())?;
     let redis = Redis::new(config.clone(), Default::default(), Default::default())?;
     let (ledger, _) = redis.take_over(&mut upstream)?;
-    for (listed, fate) in &mut fates {
-        if !matches!(fate, Cleared::Kept(_)) && ledger.row(&listed.row.key) != Some(&listed.row) {
-            *fate = Cleared::Kept(Kept::Changed);
+    for (listed, decision) in &mut decisions {
+        if !matches!(decision, Cleared::Kept(_)) && ledger.row(&listed.row.key) != Some(&listed.row) {
+            *decision = Cleared::Kept(Kept::Changed);
         }
     }
-    let staged = stage(&ledger, &fates);
+    let staged = stage(&ledger, &decisions);
     ledger.write_alone(&mut upstream, &staged, &[])?;
-    Ok(names(&fates))
+    Ok(names(&decisions))
 }
 
-fn names(fates: &[(Listed, Cleared)]) -> Vec<(SessionKey, Cleared)> {
-    fates.iter().map(|(listed, fate)| (listed.row.key, *fate)).collect()
+fn names(decisions: &[(Listed, Cleared)]) -> Vec<(SessionKey, Cleared)> {
+    decisions.iter().map(|(listed, decision)| (listed.row.key, *decision)).collect()
 }
 
-fn fate(Listed { row, behind, .. }: &Listed, force: bool) -> Cleared {
+fn decide(Listed { row, behind, .. }: &Listed, force: bool) -> Cleared {
     match row {
         _ if *behind => Cleared::Kept(Kept::Behind),
         row if !row.ended && !force => Cleared::Kept(Kept::Open { applied: row.update }),
@@ -131,11 +132,12 @@ fn fate(Listed { row, behind, .. }: &Listed, force: bool) -> Cleared {
     }
 }
 
-/// Rows that go raise the floor, so that a late copy of an update of theirs is taken for what it is; those that end come last in the order
-/// in which rows go.
-fn stage(ledger: &Ledger, fates: &[(Listed, Cleared)]) -> Staged {
-    let of =
-        |wanted: Cleared| fates.iter().filter(move |(_, fate)| *fate == wanted).map(|(listed, _)| listed.row);
+/// Stages the changes. Deleted rows raise the floor, so that a late copy of one of their updates is recognized as
+/// applied. Sessions that are ended here come last in the order of eviction.
+fn stage(ledger: &Ledger, decisions: &[(Listed, Cleared)]) -> Staged {
+    let of = |wanted: Cleared| {
+        decisions.iter().filter(move |(_, decision)| *decision == wanted).map(|(listed, _)| listed.row)
+    };
     let last = ledger.last_touched();
     let ended =
         (last + 1..).zip(of(Cleared::Ended)).map(|(touched, row)| SessionRow { ended: true, touched, ..row });
@@ -157,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unsafe_is_refused_unless_it_is_forced_and_some_of_it_even_then() {
+    fn unsafe_deletions_need_force_and_some_are_always_refused() {
         let (open, ended) = (listed(4, false), listed(4, true));
         let high = listed(1 << 31, true);
         let behind = Listed { behind: true, ..ended };
@@ -169,7 +171,7 @@ mod tests {
             (behind, Cleared::Kept(Kept::Behind), Cleared::Kept(Kept::Behind)),
             (foreign, Cleared::Kept(Kept::Foreign), Cleared::Removed),
         ] {
-            assert_eq!([fate(&one, false), fate(&one, true)], [gently, by_force], "{one:?}");
+            assert_eq!([decide(&one, false), decide(&one, true)], [gently, by_force], "{one:?}");
         }
     }
 }

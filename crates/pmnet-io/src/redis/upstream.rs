@@ -1,5 +1,5 @@
-//! The connection to the real server: requests are collected, sent at once, and their replies fetched one by one
-//! while the network goes on.
+//! The connection to the real server. Requests are collected and sent together. Their replies are fetched one by one,
+//! and the network is served meanwhile.
 
 use super::resp::{self, RespError, Scanner};
 use crate::runtime::{Network, RuntimeError};
@@ -10,38 +10,38 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-/// Bytes of replies that have been fetched and are still in the buffer.
+/// Most bytes of fetched replies that stay in the buffer.
 const FETCHED_BYTES_MAX: usize = 1 << 20;
-/// Bytes that are read at once.
+/// Most bytes that one call reads.
 const READ_BYTES: usize = 256 << 10;
 
-/// Why the server behind the side-car cannot be used.
+/// Errors of the real server and of the connection to it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum UpstreamError {
-    /// It cannot be reached.
+    /// Environment: the server cannot be reached.
     #[error("cannot connect to the Redis server at {address}: {source}; is it running?")]
     Connect {
-        /// Where.
+        /// Address of the server.
         address: SocketAddr,
-        /// Why.
+        /// The error of the system.
         source: io::Error,
     },
-    /// The connection has ended.
+    /// Environment: the connection has ended.
     #[error("the connection to the Redis server has ended: {0}")]
     Lost(io::Error),
-    /// It does not answer.
+    /// Environment: the server does not answer within the limit.
     #[error("the Redis server has not answered for {0:?}")]
     Silent(Duration),
-    /// It answers with what is no reply.
-    #[error("the Redis server answers with what is no reply: {0}")]
+    /// Peer: a reply is malformed.
+    #[error("a reply of the Redis server is malformed: {0}")]
     Reply(#[from] RespError),
-    /// It refuses what the side-car cannot do without.
+    /// Peer: the server refuses a command that the side-car needs.
     #[error("the Redis server refuses {what}: {error}")]
     Refused {
-        /// What.
+        /// What the command is for.
         what: &'static str,
-        /// Its words.
+        /// Text of the server's error.
         error: String,
     },
     /// Another side-car has taken over.
@@ -49,41 +49,41 @@ pub enum UpstreamError {
         "another server's side-car uses the same Redis server and prefix: end one of them, or give each its own prefix"
     )]
     Fenced,
-    /// It may lose what it has confirmed.
+    /// Misuse: with its settings, the server may lose confirmed updates.
     #[error(
-        "{setting} of the Redis server is {value}: it may lose what it has confirmed, and no device has that any more; set it to \
+        "{setting} of the Redis server is {value}: it may lose confirmed updates, and no device has them any more; set it to \
          {wanted}, or start with --accept-data-loss"
     )]
     Undurable {
-        /// Which setting.
+        /// Name of the setting.
         setting: &'static str,
-        /// What it is.
+        /// Value of the setting.
         value: String,
-        /// What it must be.
+        /// Value that the setting must have.
         wanted: &'static str,
     },
-    /// What lies under the side-car's keys was not written by one.
+    /// Misuse: the value of a key with the side-car's prefix was not written by a side-car.
     #[error("the value of {key} was not written by a side-car: move it away, or choose another prefix")]
     Foreign {
         /// The key.
         key: String,
     },
-    /// Told to end while too few replicas follow.
+    /// The side-car was stopped while too few replicas had the last commit.
     #[error(
-        "{have} of {needed} replicas have what was committed last: it was not confirmed, devices keep it"
+        "{have} of {needed} replicas have the last commit: it was not confirmed, devices keep its updates"
     )]
     Replicas {
-        /// How many must.
+        /// Number of replicas that must have it.
         needed: u32,
-        /// How many do.
+        /// Number of replicas that have it.
         have: u32,
     },
-    /// The side-car's own network.
+    /// The network of the side-car failed.
     #[error(transparent)]
     Network(#[from] RuntimeError),
 }
 
-/// How the server is reached.
+/// Address and credentials of the real server.
 #[derive(Clone, Debug)]
 pub(super) struct Access {
     pub(super) address: SocketAddr,
@@ -93,11 +93,11 @@ pub(super) struct Access {
     pub(super) limit: Duration,
 }
 
-/// A reply, as far as it was wanted.
+/// A reply, or the length of one that is too long.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Replied {
     Whole(Vec<u8>),
-    /// It had so many bytes, and none of them is here.
+    /// The reply had so many bytes. They are discarded.
     TooLong(usize),
 }
 
@@ -110,7 +110,7 @@ pub(super) struct Upstream {
     /// Bytes of `input` that were fetched.
     taken: usize,
     limit: Duration,
-    /// Whether replies come as RESP3.
+    /// Replies come as RESP3.
     resp3: bool,
 }
 
@@ -142,12 +142,12 @@ impl Upstream {
         resp::put_command(&mut self.out, words);
     }
 
-    /// Collects commands that are encoded.
+    /// Collects encoded commands.
     pub(super) fn push_bytes(&mut self, bytes: &[u8]) {
         self.out.extend_from_slice(bytes);
     }
 
-    /// Collects what is needed for replies as RESP3 or RESP2; true if that has a reply of its own.
+    /// Collects the command that switches to RESP3 or RESP2, if it is needed. True if it is, because it has a reply.
     pub(super) fn speak(&mut self, resp3: bool) -> bool {
         let changes = self.resp3 != resp3;
         if changes {
@@ -157,20 +157,20 @@ impl Upstream {
         changes
     }
 
-    /// Sends what was collected.
+    /// Sends the collected commands.
     pub(super) fn send(&mut self) -> Result<(), UpstreamError> {
         self.stream.write_all(&self.out).map_err(UpstreamError::Lost)?;
         self.out.clear();
         Ok(())
     }
 
-    /// Sends what was collected, one command, and fetches its reply.
+    /// Sends the collected command and fetches its reply.
     pub(super) fn call(&mut self, network: Option<&mut Network>) -> Result<Vec<u8>, UpstreamError> {
         self.send()?;
         self.reply(network)
     }
 
-    /// The next reply.
+    /// Fetches the next reply.
     pub(super) fn reply(&mut self, network: Option<&mut Network>) -> Result<Vec<u8>, UpstreamError> {
         match self.reply_up_to(usize::MAX, network)? {
             Replied::Whole(reply) => Ok(reply),
@@ -178,7 +178,8 @@ impl Upstream {
         }
     }
 
-    /// The next reply, if it is no longer than `max`; of a longer one no more than that is ever held.
+    /// Fetches the next reply if it has `max` bytes at most. Of a longer reply, no more than `max` bytes are ever in
+    /// memory.
     pub(super) fn reply_up_to(
         &mut self,
         max: usize,
@@ -233,7 +234,7 @@ impl Upstream {
         }
     }
 
-    /// Reads what is there; false if nothing is.
+    /// Reads bytes that have arrived. False if there are none.
     fn fetch(&mut self) -> Result<bool, UpstreamError> {
         let read = recv(&self.stream, &mut self.scratch[..], RecvFlags::DONTWAIT).map(|(len, _)| len);
         self.input.extend_from_slice(&self.scratch[..read.unwrap_or(0)]);
@@ -245,19 +246,19 @@ impl Upstream {
         }
     }
 
-    /// Nothing is to come: serves the network alone for so long, or until the connection ends.
-    pub(super) fn pause(&self, network: Option<&mut Network>, rest: Duration) -> Result<(), UpstreamError> {
-        if rest.is_zero() { Ok(()) } else { self.wait(network, Instant::now() + rest) }
+    /// Serves only the network for `time`, while no reply is expected, or until the connection ends.
+    pub(super) fn pause(&self, network: Option<&mut Network>, time: Duration) -> Result<(), UpstreamError> {
+        if time.is_zero() { Ok(()) } else { self.wait(network, Instant::now() + time) }
     }
 
     fn wait(&self, network: Option<&mut Network>, until: Instant) -> Result<(), UpstreamError> {
-        let rest = until.saturating_duration_since(Instant::now());
-        if rest.is_zero() {
+        let remaining = until.saturating_duration_since(Instant::now());
+        if remaining.is_zero() {
             return Err(UpstreamError::Silent(self.limit));
         }
         match network {
-            Some(network) => drop(network.wait_for(self.stream.as_fd(), rest)?),
-            None => wait_alone(&self.stream, rest)?,
+            Some(network) => drop(network.wait_for(self.stream.as_fd(), remaining)?),
+            None => wait_alone(&self.stream, remaining)?,
         }
         Ok(())
     }
@@ -265,8 +266,8 @@ impl Upstream {
 
 fn dial(address: SocketAddr, limit: Duration) -> io::Result<TcpStream> {
     let stream = TcpStream::connect_timeout(&address, limit)?;
-    // Where nobody listens on this host, TCP connects a socket with itself if the kernel happens to give it that very port.
-    // Each command would come back as its own reply then.
+    // If the server is on this host and its port has no listener, the kernel may choose the very same port for this
+    // socket, and TCP then connects the socket to itself. Each command would come back as its own reply.
     if stream.local_addr()? == address {
         return Err(io::ErrorKind::ConnectionRefused.into());
     }
@@ -275,17 +276,17 @@ fn dial(address: SocketAddr, limit: Duration) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-fn wait_alone(stream: &TcpStream, rest: Duration) -> Result<(), UpstreamError> {
+fn wait_alone(stream: &TcpStream, most: Duration) -> Result<(), UpstreamError> {
     let mut fds = [PollFd::new(stream, PollFlags::IN)];
-    let seconds = i64::try_from(rest.as_secs()).unwrap_or(i64::MAX);
-    let rest = Timespec { tv_sec: seconds, tv_nsec: rest.subsec_nanos().into() };
-    match poll(&mut fds, Some(&rest)) {
+    let seconds = i64::try_from(most.as_secs()).unwrap_or(i64::MAX);
+    let limit = Timespec { tv_sec: seconds, tv_nsec: most.subsec_nanos().into() };
+    match poll(&mut fds, Some(&limit)) {
         Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
         Err(errno) => Err(UpstreamError::Lost(errno.into())),
     }
 }
 
-/// An error if the reply is one.
+/// Converts an error reply to an error.
 pub(super) fn refuse_errors(reply: &[u8], what: &'static str) -> Result<(), UpstreamError> {
     if !resp::is_error(reply) {
         return Ok(());
@@ -300,12 +301,12 @@ mod tests {
     use std::net::TcpListener;
 
     #[test]
-    fn a_connection_is_never_one_with_itself() {
-        // The kernel goes through the even ones of its ports when it chooses for a connection.
+    fn a_socket_never_stays_connected_to_itself() {
+        // The kernel chooses even ports for connections.
         let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
-        let nobody = (40000..60000).step_by(2).find(is_free).expect("a free port");
+        let unused = (40000..60000).step_by(2).find(is_free).expect("a free port");
         for _ in 0..30_000 {
-            let error = dial(([127, 0, 0, 1], nobody).into(), Duration::from_secs(1)).map(drop).unwrap_err();
+            let error = dial(([127, 0, 0, 1], unused).into(), Duration::from_secs(1)).map(drop).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
         }
     }

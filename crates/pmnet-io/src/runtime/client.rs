@@ -1,4 +1,4 @@
-//! Many sessions over one socket.
+//! Many sessions of one client over one socket, for programs with an event loop of their own.
 
 use super::key::{guard, unix_ns, without_seal};
 use super::socket::{self, DATAGRAM_BYTES_MAX, RECEIVE_MAX, RuntimeError};
@@ -12,15 +12,15 @@ use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-/// Sessions that a socket may have: beyond this, free numbers are far apart.
+/// Most sessions of a socket. With more, free numbers would be rare.
 const SESSIONS_MAX: usize = 32768;
-/// Draws of another number after a server's refusal.
+/// How often a session takes another number after the server has refused it.
 const RESTARTS_MAX: u32 = 16;
 
-/// After so long without a packet a heartbeat is sent: a relay keeps its port for this client.
+/// Time without a packet after which a heartbeat is sent, so that a relay keeps its port for this client.
 const KEEP_ALIVE: Duration = Duration::from_secs(60);
 
-/// Names a session of a [`Sessions`]; never given twice.
+/// Identifies a session of a [`Sessions`]. No value is given twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId(u64);
 
@@ -31,24 +31,25 @@ struct Open {
     restarts: u32,
 }
 
-/// Sessions of one client with one server, which share a socket and so an address.
+/// Sessions of one client with one server. They share a socket, and therefore an address.
 pub struct Sessions {
     socket: UdpSocket,
-    /// Seals what is sent, and opens what arrives.
+    /// Seals packets that are sent, and opens packets that arrive.
     guard: Guard,
-    /// Its own address, and the server's port.
+    /// Local address of the socket, and the server's port.
     ends: (SocketAddr, u16),
     config: ClientConfig,
-    /// Devices that must acknowledge, if they are not those of the settings.
+    /// Devices that must acknowledge, if they were changed since the start.
     chain: Option<Devices>,
     clock: Clock,
     open: BTreeMap<SessionId, Open>,
     numbers: BTreeMap<u16, SessionId>,
     timers: BTreeSet<(Instant, SessionId)>,
-    /// Sessions that may have something to send or to tell.
+    /// Sessions that may have packets to send or events.
     touched: BTreeSet<SessionId>,
     next: u64,
-    /// Number of the next session: each is used again as late as can be, when the server has long kept its row.
+    /// Number of the next session. Numbers are reused as late as possible, because the server keeps the rows of ended
+    /// sessions for a while.
     next_number: u16,
     buffer: Vec<u8>,
     sent_at: Instant,
@@ -63,8 +64,8 @@ impl std::fmt::Debug for Sessions {
 }
 
 impl Sessions {
-    /// A socket for sessions with `server`. With no `bind`, the kernel chooses address and port. With a `key` only what is sealed
-    /// with it is believed.
+    /// Opens a socket for sessions with `server`. Without `bind`, the kernel chooses address and port. With a `key`,
+    /// packets that are not sealed with it are ignored.
     ///
     /// # Errors
     /// [`RuntimeError::Bind`].
@@ -144,7 +145,7 @@ impl Sessions {
     /// Queues a bypass.
     ///
     /// # Errors
-    /// As [`Self::update`].
+    /// The errors of [`Self::update`].
     pub fn bypass(&mut self, id: SessionId, request: &[u8]) -> Result<RequestId, ClientError> {
         let now = self.clock.now();
         self.touch(id)?.bypass(request, now)
@@ -156,14 +157,14 @@ impl Sessions {
         Ok(&mut open.client)
     }
 
-    /// While it holds, requests of a session that wait are not sent.
+    /// Holds a session, or ends the hold. Waiting requests of a session on hold are not sent.
     pub fn hold(&mut self, id: SessionId, held: bool) {
         if let Ok(client) = self.touch(id) {
             client.hold(held);
         }
     }
 
-    /// Ends a session once everything queued is complete: [`Event::Ended`] then.
+    /// Ends a session once all its queued requests are complete. [`Event::Ended`] follows.
     pub fn end(&mut self, id: SessionId) {
         let now = self.clock.now();
         if let Ok(client) = self.touch(id) {
@@ -171,12 +172,12 @@ impl Sessions {
         }
     }
 
-    /// Whether a session should be ended, as its numbers run out.
+    /// True if a session should be replaced by another, because its numbers run out.
     pub fn needs_successor(&self, id: SessionId) -> bool {
         self.open.get(&id).is_some_and(|open| open.client.needs_successor())
     }
 
-    /// The chain has changed.
+    /// Sets the devices that must acknowledge, after the chain has changed.
     pub fn set_chain(&mut self, devices: Devices) {
         self.chain = Some(devices);
         let now = self.clock.now();
@@ -186,8 +187,9 @@ impl Sessions {
         }
     }
 
-    /// Takes what has arrived and what is due, and sends what is to be sent. Events follow `into`'s, in order
-    /// within each session; a session that is over is forgotten, its last event is `Ended`, `Refused` or `Failed`.
+    /// Handles packets that have arrived and timeouts that are due, and sends packets. Appends events to `into`, in
+    /// order within each session. The last event of a session is `Ended`, `Refused` or `Failed`; the session is removed
+    /// then.
     ///
     /// # Errors
     /// [`RuntimeError::Kernel`].
@@ -196,10 +198,10 @@ impl Sessions {
         self.send(into)
     }
 
-    /// The same, without a look at what has arrived.
+    /// Handles timeouts that are due and sends packets, like [`Self::turn`], and receives nothing.
     ///
     /// # Errors
-    /// As [`Self::turn`].
+    /// The errors of [`Self::turn`].
     pub fn send(&mut self, into: &mut Vec<(SessionId, Event)>) -> Result<(), RuntimeError> {
         self.expire();
         self.keep_alive();
@@ -214,7 +216,7 @@ impl Sessions {
         for _ in 0..RECEIVE_MAX {
             let len = match self.socket.recv(&mut self.buffer) {
                 Ok(len) => len,
-                // What an earlier datagram met on its way; there may be more behind it.
+                // The error is about a datagram that was sent earlier. More datagrams may have arrived.
                 Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => continue,
                 Err(_) => break,
             };
@@ -266,7 +268,7 @@ impl Sessions {
                 Event::Ended | Event::Refused(_) | Event::Failed(_) => {
                     into.push((id, event));
                     self.flush(id);
-                    self.forget(id);
+                    self.remove(id);
                     return Ok(());
                 }
                 event => into.push((id, event)),
@@ -298,7 +300,7 @@ impl Sessions {
         }
     }
 
-    /// Another number, after a refusal.
+    /// Restarts a session with another number after a refusal.
     fn restart(&mut self, id: SessionId) -> Result<(), RuntimeError> {
         let (number, nonce) = self.draw()?;
         let now = self.clock.now();
@@ -313,19 +315,19 @@ impl Sessions {
         Ok(())
     }
 
-    fn forget(&mut self, id: SessionId) {
+    fn remove(&mut self, id: SessionId) {
         if let Some(open) = self.open.remove(&id) {
             self.numbers.remove(&open.number);
             open.due.map(|due| self.timers.remove(&(due, id)));
         }
     }
 
-    /// Forgets a session without ending it.
+    /// Removes a session without ending it at the server.
     pub fn abandon(&mut self, id: SessionId) {
-        self.forget(id);
+        self.remove(id);
     }
 
-    /// When [`Self::turn`] is due though nothing arrives.
+    /// When [`Self::turn`] must be called even if no packet arrives.
     pub fn next_timeout(&self) -> Option<Instant> {
         if self.touched.is_empty() {
             self.timers.first().map(|(due, _)| *due)
@@ -339,32 +341,32 @@ impl Sessions {
         self.clock
     }
 
-    /// How many sessions there are.
+    /// Number of sessions.
     pub fn len(&self) -> usize {
         self.open.len()
     }
 
-    /// Whether there is none.
+    /// True if there is no session.
     pub fn is_empty(&self) -> bool {
         self.open.is_empty()
     }
 
-    /// What a session has counted.
+    /// Counts of a session.
     pub fn stats(&self, id: SessionId) -> Option<ClientStats> {
         self.open.get(&id).map(|open| open.client.stats())
     }
 
-    /// Datagrams that the kernel did not take.
+    /// Number of datagrams that the kernel refused to send.
     pub fn unsent(&self) -> u64 {
         self.unsent
     }
 
-    /// Datagrams whose seal did not fit.
+    /// Number of datagrams with a wrong seal.
     pub fn unauthentic(&self) -> u64 {
         self.unauthentic
     }
 
-    /// The address that servers see.
+    /// The local address, under which the server knows the client.
     pub fn address(&self) -> Option<SocketAddr> {
         self.socket.local_addr().ok()
     }

@@ -1,4 +1,4 @@
-//! The file with the key that clients, devices and server share, and the guard of a socket.
+//! Reads the file with the key that clients, devices and server share, and creates the guards of sockets.
 
 use super::{RuntimeError, random};
 use landfall_pmnet::auth::{Guard, Key};
@@ -7,44 +7,44 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Bytes of a key file that are read: more than it may have.
+/// Most bytes of a key file that are read. A valid file is shorter.
 const FILE_BYTES_MAX: u64 = 1024;
-/// What only the owner may do.
+/// Permissions that a key file must not give to group and others.
 const OTHERS: u32 = 0o077;
 
-/// What is wrong with a key file.
+/// Errors of a key file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeyFileError {
-    /// It cannot be read.
+    /// Environment: the file cannot be read.
     #[error("the key file {path}: {source}")]
     Read {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error of the system.
         source: io::Error,
     },
-    /// Others may read it.
+    /// Misuse: users other than the owner have access to the file.
     #[error(
         "the key file {path} can be used by others than its owner (mode {mode:03o}): chmod 600 it, and if others may have read it, make another key"
     )]
     Open {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Its permissions.
+        /// Permissions of the file.
         mode: u32,
     },
-    /// It holds something else.
+    /// Misuse: the file does not hold a key.
     #[error(
-        "the key file {path} is to hold 32 hexadecimal digits and nothing else, as `openssl rand -hex 16` makes them"
+        "the key file {path} must hold 32 hexadecimal digits and nothing else, as `openssl rand -hex 16` prints them"
     )]
     Content {
-        /// Which.
+        /// The file.
         path: PathBuf,
     },
 }
 
-/// Reads a key file: 32 hexadecimal digits, and nobody but its owner has any right to it.
+/// Reads a key file: it must hold 32 hexadecimal digits, and only its owner may have access to it.
 ///
 /// # Errors
 /// [`KeyFileError`].
@@ -60,13 +60,13 @@ pub fn read_key(path: &Path) -> Result<Key, KeyFileError> {
     Key::from_hex(&text).ok_or_else(|| KeyFileError::Content { path: path.into() })
 }
 
-/// A guard of its own for a socket.
+/// Creates the guard of a socket.
 pub(super) fn guard(key: Option<&Key>) -> Result<Guard, RuntimeError> {
     let sender = random()?;
     Ok(Guard::of(key, || sender))
 }
 
-/// Unix time for a guard, nanoseconds; without a key nobody looks at it.
+/// Unix time for a guard, nanoseconds. Without a key, the guard does not use the time, and the result is 0.
 pub(super) fn unix_ns(guard: &Guard) -> u64 {
     if !guard.is_keyed() {
         return 0;
@@ -75,7 +75,7 @@ pub(super) fn unix_ns(guard: &Guard) -> u64 {
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The MTU that is left for packets without their seal.
+/// The MTU minus the bytes of a seal.
 pub(super) fn without_seal(mtu: u16, guard: &Guard) -> u16 {
     mtu.saturating_sub(u16::try_from(guard.bytes_max()).unwrap_or(u16::MAX))
 }
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_file_is_its_owners_alone_and_holds_a_key() {
+    fn a_key_file_must_be_private_to_its_owner_and_hold_a_key() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("key");
         let write = |text: &str, mode: u32| {

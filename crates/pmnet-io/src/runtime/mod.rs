@@ -1,8 +1,8 @@
 //! PMNet's state machines over kernel UDP sockets.
 //!
-//! - [`Session`]: one session of a client, for programs that wait for each request.
-//! - [`Sessions`]: many sessions over one socket, for programs with a loop of their own.
-//! - [`serve`]: a server, around an [`Application`] that commits.
+//! - [`Session`] is one session of a client, for programs that block until a request is complete.
+//! - [`Sessions`] are many sessions over one socket, for programs with an event loop of their own.
+//! - [`serve`] runs a server with an [`Application`] that executes and commits.
 
 mod application;
 mod client;
@@ -12,7 +12,7 @@ mod session;
 mod socket;
 
 pub use application::{Application, Outcome, Saved};
-pub(crate) use application::{tell_no_room, tell_silent};
+pub(crate) use application::{log_no_room, log_silent};
 pub use client::{SessionId, Sessions};
 pub use key::{KeyFileError, read_key};
 pub use server::{Network, ServerOptions, ServerReport, serve};
@@ -22,7 +22,7 @@ pub use socket::RuntimeError;
 use landfall_pmnet::Instant;
 use std::sync::{Mutex, PoisonError};
 
-/// A monotonic clock as the state machines want it.
+/// A monotonic clock that returns the state machines' type of time.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     start: std::time::Instant,
@@ -35,36 +35,36 @@ impl Default for Clock {
 }
 
 impl Clock {
-    /// Nanoseconds since the clock was made.
+    /// Nanoseconds since the clock was created.
     pub fn now(&self) -> Instant {
         let nanos = self.start.elapsed().as_nanos();
-        // Half a millennium.
+        // 64 bits of nanoseconds last for half a millennium.
         Instant::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 }
 
-/// What a thread tells others about itself, now and then: the latest of it.
+/// A report that one thread publishes periodically for others. Only the latest value is kept.
 #[derive(Debug, Default)]
 pub struct Published<T> {
     latest: Mutex<T>,
 }
 
 impl<T: Copy> Published<T> {
-    /// The latest.
+    /// The latest value.
     pub fn get(&self) -> T {
         *self.latest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Replaces it.
+    /// Publishes a value, which replaces the one before.
     pub fn set(&self, value: T) {
         *self.latest.lock().unwrap_or_else(PoisonError::into_inner) = value;
     }
 }
 
-/// Eight bytes of the system's entropy.
+/// A random number from the system's entropy.
 ///
 /// # Errors
-/// The kernel's.
+/// The error of the system call.
 pub(crate) fn random() -> Result<u64, RuntimeError> {
     let mut bytes = [0; 8];
     let mut filled = 0;

@@ -1,4 +1,4 @@
-//! A server: datagrams in, batches of work to the application, datagrams out, in one thread.
+//! Runs a server in one thread: it receives datagrams, passes batches of work to the application, and sends datagrams.
 
 use super::application::{Application, Outcome};
 use super::key::{guard, unix_ns, without_seal};
@@ -14,22 +14,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Longest rest before a look at whether to stop.
-const REST_MAX: Duration = Duration::from_millis(100);
+/// Longest wait, so that the server notices a stop and publishes its report.
+const WAIT_MAX: Duration = Duration::from_millis(100);
 /// Pauses between attempts to load double from the first to the last of these.
 const LOAD_PAUSES: [Duration; 2] = [Duration::from_millis(10), Duration::from_secs(1)];
 
-/// How a server is run.
+/// Settings of a server.
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
-    /// Where it listens. On hosts with several addresses name one: answers must come from where clients sent to.
+    /// Address that the server listens on. On hosts with several addresses it must be one of them, because answers must
+    /// come from the address that clients have sent to.
     pub listen: SocketAddr,
-    /// The protocol's settings.
+    /// Settings of the protocol.
     pub server: ServerConfig,
-    /// What clients, devices and server share, if anything. Foreign sessions are not taken then.
+    /// Key that clients, devices and server share, if any. With a key, foreign sessions are refused.
     pub key: Option<Key>,
-    /// How long it looks for packets before it waits in the kernel, less while that comes to nothing; [`Duration::MAX`]
-    /// never waits.
+    /// Longest time to busy-poll before the server blocks; [`Duration::MAX`]: never block. The time is shortened while
+    /// polling finds nothing.
     pub spin: Duration,
     /// Most pieces of work in a batch.
     pub batch_max: usize,
@@ -38,51 +39,51 @@ pub struct ServerOptions {
 }
 
 impl ServerOptions {
-    /// The usual settings, at an address.
+    /// The default settings, with an address.
     pub fn new(listen: SocketAddr) -> Self {
         let server = ServerConfig { ipv6: listen.is_ipv6(), ..ServerConfig::default() };
         Self { listen, server, key: None, spin: Duration::ZERO, batch_max: 512, batch_bytes: 4 << 20 }
     }
 }
 
-/// What a server tells about itself, several times a second.
+/// Report of a server, which publishes it several times a second.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ServerReport {
-    /// The address that it listens at; none before it does.
+    /// Address that the server listens on, as bound; `None` until then.
     pub listens: Option<SocketAddr>,
-    /// What the present incarnation has counted.
+    /// Counts of the current incarnation.
     pub server: ServerStats,
     /// Incarnations so far.
     pub incarnations: u64,
     /// Batches executed.
     pub batches: u64,
-    /// Pieces of work in them.
+    /// Pieces of work in all batches.
     pub work: u64,
-    /// Datagrams that the kernel did not take.
+    /// Datagrams that the kernel refused to send.
     pub unsent: u64,
-    /// Datagrams whose seal did not fit.
+    /// Datagrams with a wrong seal.
     pub unauthentic: u64,
 }
 
-/// The server's side of the network, which goes on while the application waits for something else.
+/// The network side of a server. An application serves it while it waits for something else.
 pub struct Network {
     socket: UdpSocket,
-    /// Seals what is sent, and opens what arrives.
+    /// Seals packets that are sent, and opens packets that arrive.
     guard: Guard,
-    /// Its own port.
+    /// Port of the server.
     port: u16,
     server: Server,
     clock: Clock,
     buffer: Vec<u8>,
-    /// For packets, while there is nothing to execute.
+    /// Waits for packets while there is nothing to execute.
     idle: Rest,
-    /// For what the application waits for.
+    /// Waits for packets and for what the application waits for.
     busy: Rest,
     waiter: Waiter,
     options: ServerOptions,
     report: ServerReport,
     published: Arc<Published<ServerReport>>,
-    told: landfall_pmnet::Instant,
+    published_at: landfall_pmnet::Instant,
 }
 
 impl std::fmt::Debug for Network {
@@ -110,7 +111,7 @@ pub fn serve<A: Application>(
     let server = Server::new(options.server.clone(), 0, [], 0, clock.now());
     let buffer = vec![0; DATAGRAM_BYTES_MAX];
     let report = ServerReport { listens: socket.local_addr().ok(), ..ServerReport::default() };
-    let told = clock.now();
+    let published_at = clock.now();
     let (idle, busy, waiter) = (Rest::new(options.spin), Rest::new(options.spin), Waiter::new()?);
     let mut network = Network {
         socket,
@@ -125,7 +126,7 @@ pub fn serve<A: Application>(
         options,
         report,
         published,
-        told,
+        published_at,
     };
     while !stop.load(Ordering::Relaxed) {
         if !network.begin(application, stop)? {
@@ -136,9 +137,9 @@ pub fn serve<A: Application>(
             let next = if stop.load(Ordering::Relaxed) {
                 "stopping"
             } else {
-                "starting over with what it has committed"
+                "starting over with its committed state"
             };
-            tracing::warn!(%error, next, "the application behind PMNet is lost");
+            tracing::warn!(%error, next, "the application behind PMNet has failed");
         }
     }
     Ok(())
@@ -152,12 +153,12 @@ fn end_if_fatal<A: Application>(application: &A, error: &A::Error) -> Result<(),
 }
 
 impl Network {
-    /// Where it listens.
+    /// The address that the server listens on, as bound.
     pub fn address(&self) -> Option<SocketAddr> {
         self.report.listens
     }
 
-    /// Serves the network until `other` can be read: true; or until `most` has passed: false.
+    /// Serves the network until `other` is readable (true) or `most` has passed (false).
     ///
     /// # Errors
     /// [`RuntimeError::Kernel`].
@@ -183,7 +184,7 @@ impl Network {
         }
     }
 
-    /// A new incarnation with what is committed; false if told to stop before that.
+    /// Begins a new incarnation with the committed state. False if `stop` was set before.
     fn begin<A: Application>(
         &mut self,
         application: &mut A,
@@ -197,7 +198,7 @@ impl Network {
                     self.server = Server::new(config, random()?, saved.rows, saved.floor, now);
                     saved.behind.iter().for_each(|(key, last)| self.server.fall_behind(*key, *last));
                     self.report.incarnations += 1;
-                    self.tell();
+                    self.publish();
                     return Ok(true);
                 }
                 Err(error) => {
@@ -213,7 +214,7 @@ impl Network {
         }
     }
 
-    /// Until the application fails, or it is time to stop.
+    /// Runs an incarnation until the application fails or `stop` is set.
     fn incarnation<A: Application>(
         &mut self,
         application: &mut A,
@@ -228,7 +229,7 @@ impl Network {
             }
             let batch = self.batch();
             if batch.is_empty() {
-                let due = self.due(REST_MAX);
+                let due = self.due(WAIT_MAX);
                 let Self { idle, waiter, socket, .. } = self;
                 let ours = socket.as_fd();
                 idle.until(due, |most| waiter.wait(&[ours], most), |ready| ready[0])?;
@@ -242,7 +243,7 @@ impl Network {
         Ok(Ok(()))
     }
 
-    /// Most bytes of a response.
+    /// Longest response, bytes.
     pub(crate) fn response_max(&self) -> usize {
         self.server.response_max()
     }
@@ -277,22 +278,23 @@ impl Network {
         self.send();
     }
 
-    /// What is too long is replaced by the application's own words: a client never gets a part of a response.
+    /// Sends a response. One that is too long is replaced by the application's error: a client never gets a part of a
+    /// response.
     fn respond<A: Application>(&mut self, application: &A, ticket: Ticket, bytes: Vec<u8>, changed: bool) {
         let now = self.clock.now();
         if let Err(too_long) = self.server.respond(ticket, bytes, changed, now) {
             tracing::warn!(%too_long, "a response is replaced by an error");
             let mut words = application.too_long(&too_long);
             words.truncate(too_long.max);
-            // It is no longer than is taken.
+            // The error was cut to the longest response, so that it is not refused.
             let _ = self.server.respond(ticket, words, changed, now);
         }
     }
 
-    /// How long to rest, at most.
+    /// Time until the next timeout is due, at most `most`.
     fn due(&self, most: Duration) -> Duration {
         let due = self.server.next_timeout().map_or(most, |due| due.since(self.clock.now()));
-        due.min(most).min(REST_MAX)
+        due.min(most).min(WAIT_MAX)
     }
 
     fn receive(&mut self) {
@@ -328,13 +330,13 @@ impl Network {
                 }
             }
         }
-        if self.clock.now().since(self.told) >= REST_MAX {
-            self.tell();
+        if self.clock.now().since(self.published_at) >= WAIT_MAX {
+            self.publish();
         }
     }
 
-    fn tell(&mut self) {
-        self.told = self.clock.now();
+    fn publish(&mut self) {
+        self.published_at = self.clock.now();
         self.report.server = self.server.stats();
         self.published.set(self.report);
     }

@@ -1,4 +1,4 @@
-//! A session for programs that wait.
+//! A session for programs that block until a request is complete.
 
 use super::client::{SessionId, Sessions};
 use super::socket::{RuntimeError, Waiter};
@@ -12,68 +12,68 @@ use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-/// Longest rest without a look at the clock.
-const REST_MAX: Duration = Duration::from_millis(100);
+/// Longest wait until timeouts are checked.
+const WAIT_MAX: Duration = Duration::from_millis(100);
 /// Longest wait for the answer to a session's end.
 const END_MAX: Duration = Duration::from_secs(1);
 
-/// How a session is run.
+/// Settings of a session.
 #[derive(Clone, Debug)]
 pub struct SessionOptions {
-    /// The server.
+    /// Address of the server.
     pub server: SocketAddr,
-    /// An address of this host; the kernel chooses without.
+    /// Local address; `None`: the kernel chooses it.
     pub bind: Option<SocketAddr>,
-    /// The protocol's settings.
+    /// Settings of the protocol.
     pub client: ClientConfig,
-    /// What clients, devices and server share, if anything.
+    /// Key that clients, devices and server share, if any.
     pub key: Option<Key>,
-    /// How long it looks for answers before it waits in the kernel, less while that comes to nothing; [`Duration::MAX`]
-    /// never waits.
+    /// Longest time to busy-poll before the session blocks; [`Duration::MAX`]: never block. The time is shortened while
+    /// polling finds nothing.
     pub spin: Duration,
 }
 
 impl SessionOptions {
-    /// The usual settings.
+    /// The default settings.
     pub fn new(server: SocketAddr) -> Self {
         Self { server, bind: None, client: ClientConfig::default(), key: None, spin: Duration::ZERO }
     }
 }
 
-/// Why a request has no result.
+/// Errors of requests.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SessionError {
-    /// The request was not taken.
+    /// The request was not accepted.
     #[error(transparent)]
     Request(#[from] ClientError),
-    /// The machine does not do what is asked of it.
+    /// Environment: a system call failed.
     #[error(transparent)]
     Runtime(#[from] RuntimeError),
-    /// The server refuses the session.
-    #[error("the server refuses the session ({0:?}); what was under way may be applied or not")]
+    /// Peer: the server refuses the session.
+    #[error("the server refuses the session ({0:?}); requests under way may be applied or not")]
     Refused(Refusal),
-    /// Nobody answers.
-    #[error("the session has failed ({0:?}); what was under way may be applied or not")]
+    /// Peer: the server does not answer, or the session cannot continue.
+    #[error("the session has failed ({0:?}); requests under way may be applied or not")]
     Failed(Failure),
-    /// The request was executed, but its response is not taken.
-    #[error("the response of {len} bytes is longer than the {max} that are taken; raise response_bytes_max")]
+    /// The request was executed, and its response is longer than the limit.
+    #[error("the response of {len} bytes is longer than the limit of {max}; raise response_bytes_max")]
     ResponseTooLong {
-        /// Bytes of the response.
+        /// Length of the response, bytes.
         len: usize,
-        /// Bytes that are taken.
+        /// Longest response, bytes.
         max: usize,
     },
-    /// It was ended before.
+    /// The session had ended before.
     #[error("the session has ended")]
     Ended,
 }
 
-/// Lengths of [`SessionError::ResponseTooLong`].
+/// Length and limit of [`SessionError::ResponseTooLong`].
 type TooLong = (usize, usize);
 
-/// One session. Requests are queued ([`Self::send_update`], [`Self::send_bypass`]) and waited for
-/// ([`Self::wait`]), or both at once.
+/// One session. [`Self::send_update`] and [`Self::send_bypass`] queue requests, [`Self::wait`] waits for one;
+/// [`Self::update`] and [`Self::bypass`] do both.
 #[derive(Debug)]
 pub struct Session {
     sessions: Sessions,
@@ -81,13 +81,13 @@ pub struct Session {
     rest: Rest,
     waiter: Waiter,
     events: Vec<(SessionId, Event)>,
-    /// Results that nobody has asked for yet: nothing for an update.
+    /// Results that the caller has not waited for yet. That of an update is empty.
     done: BTreeMap<RequestId, Result<Vec<u8>, TooLong>>,
     over: Option<Event>,
 }
 
 impl Session {
-    /// Starts a session; does not wait for the server.
+    /// Starts a session, and does not wait for the server.
     ///
     /// # Errors
     /// [`RuntimeError`].
@@ -98,7 +98,7 @@ impl Session {
         Ok(Self { sessions, id, rest, waiter, events: Vec::new(), done: BTreeMap::new(), over: None })
     }
 
-    /// Makes an update durable, in the network or at the server, before it returns.
+    /// Sends an update, and waits until it is durable in the network or at the server.
     ///
     /// # Errors
     /// [`SessionError`].
@@ -107,7 +107,7 @@ impl Session {
         self.wait(id).map(drop)
     }
 
-    /// Has the server execute a request, after all updates before it, and returns its response.
+    /// Sends a request that the server executes after all updates before it, and returns the response.
     ///
     /// # Errors
     /// [`SessionError`].
@@ -119,7 +119,7 @@ impl Session {
     /// Sends an update, and returns.
     ///
     /// # Errors
-    /// [`SessionError`]; [`ClientError::Full`] if as many wait as may.
+    /// [`SessionError`]; [`ClientError::Full`] if the most requests wait that may.
     pub fn send_update(&mut self, request: &[u8]) -> Result<RequestId, SessionError> {
         let id = self.sessions.update(self.id, request)?;
         self.turn()?;
@@ -129,14 +129,14 @@ impl Session {
     /// Sends a bypass, and returns.
     ///
     /// # Errors
-    /// As [`Self::send_update`].
+    /// The errors of [`Self::send_update`].
     pub fn send_bypass(&mut self, request: &[u8]) -> Result<RequestId, SessionError> {
         let id = self.sessions.bypass(self.id, request)?;
         self.turn()?;
         Ok(id)
     }
 
-    /// Waits until a request is complete: the response, which is empty for an update. Each request can be
+    /// Waits until a request is complete, and returns its response, which is empty for an update. Each request can be
     /// waited for once.
     ///
     /// # Errors
@@ -147,12 +147,13 @@ impl Session {
                 return done.map_err(|(len, max)| SessionError::ResponseTooLong { len, max });
             }
             self.check()?;
-            self.rest(REST_MAX)?;
+            self.wait_for_packets(WAIT_MAX)?;
             self.turn()?;
         }
     }
 
-    /// Takes what has arrived without waiting. How many results have not been asked for.
+    /// Handles packets that have arrived, without blocking. Returns the number of results that the caller has not
+    /// waited for yet.
     ///
     /// # Errors
     /// [`SessionError`].
@@ -164,12 +165,12 @@ impl Session {
         Ok(self.done.len())
     }
 
-    /// What was counted.
+    /// Counts of the session.
     pub fn stats(&self) -> ClientStats {
         self.sessions.stats(self.id).unwrap_or_default()
     }
 
-    /// Ends the session and waits for that, for a second at most.
+    /// Ends the session, and waits for the server's answer for a second at most.
     ///
     /// # Errors
     /// [`SessionError`].
@@ -178,7 +179,7 @@ impl Session {
         let until: Instant = self.sessions.clock().now() + END_MAX;
         while self.over.is_none() && self.sessions.clock().now() < until {
             self.turn()?;
-            self.rest(END_MAX)?;
+            self.wait_for_packets(END_MAX)?;
             self.turn()?;
         }
         match self.check() {
@@ -197,7 +198,7 @@ impl Session {
         }
     }
 
-    fn rest(&mut self, most: Duration) -> Result<(), RuntimeError> {
+    fn wait_for_packets(&mut self, most: Duration) -> Result<(), RuntimeError> {
         let now = self.sessions.clock().now();
         let due = self.sessions.next_timeout().map_or(most, |due| due.since(now)).min(most);
         let Self { sessions, rest, waiter, .. } = self;

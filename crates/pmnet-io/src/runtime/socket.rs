@@ -1,4 +1,4 @@
-//! UDP sockets, and waiting for them.
+//! Opens UDP sockets and waits for them.
 
 use landfall_spin::Alarm;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -9,40 +9,40 @@ use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-/// Longest payload of a datagram.
+/// Longest payload of a datagram, bytes.
 pub(super) const DATAGRAM_BYTES_MAX: usize = 65535;
-/// Datagrams that are fetched before their answers leave.
+/// Most datagrams that are received before answers are sent.
 pub(super) const RECEIVE_MAX: usize = 64;
-/// What the kernel may hold of a socket's datagrams, in each direction; it may grant less.
+/// Requested size of a socket's buffer in each direction, bytes. The kernel may grant less.
 const BUFFER_BYTES: usize = 8 << 20;
 
-/// What stops a runtime. Blame: the machine, or what was asked of it.
+/// Errors that stop a runtime. Blame: the machine, or the settings.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RuntimeError {
-    /// The kernel does not take an address.
+    /// Environment: an address cannot be used.
     #[error("cannot use {address} for PMNet: {source}; choose another address or port")]
     Bind {
         /// The address.
         address: SocketAddr,
-        /// Its reason.
+        /// The error of the system.
         source: io::Error,
     },
-    /// The kernel refuses something else.
+    /// Environment: another system call failed.
     #[error("cannot {what}: {source}")]
     Kernel {
-        /// What was tried.
+        /// What the call was for.
         what: &'static str,
-        /// Its reason.
+        /// The error of the system.
         source: io::Error,
     },
-    /// Every session number of a socket is taken.
+    /// Misuse: the socket has as many sessions as it may have.
     #[error("all {max} sessions of the socket are in use; start another side-car")]
     Sessions {
-        /// How many there may be.
+        /// Most sessions of a socket.
         max: usize,
     },
-    /// The application has ended for good.
+    /// The application has failed with an error after which it cannot be started again.
     #[error("the application behind PMNet has ended: {0}")]
     Application(Box<dyn std::error::Error + Send + Sync>),
 }
@@ -50,7 +50,7 @@ pub enum RuntimeError {
 pub(super) fn open(address: SocketAddr) -> Result<UdpSocket, RuntimeError> {
     let open = || -> io::Result<UdpSocket> {
         let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
-        // What is granted is the system's choice; losses are repaired.
+        // Best effort: the kernel limits the sizes, and lost datagrams are sent again.
         let _ = socket.set_recv_buffer_size(BUFFER_BYTES);
         let _ = socket.set_send_buffer_size(BUFFER_BYTES);
         socket.bind(&address.into())?;
@@ -60,7 +60,7 @@ pub(super) fn open(address: SocketAddr) -> Result<UdpSocket, RuntimeError> {
     open().map_err(|source| RuntimeError::Bind { address, source })
 }
 
-/// Waiting for sockets.
+/// Waits for sockets.
 #[derive(Debug)]
 pub(super) struct Waiter {
     alarm: Alarm,
@@ -71,8 +71,8 @@ impl Waiter {
         Ok(Self { alarm: Alarm::new().map_err(waiting)? })
     }
 
-    /// Waits until one of `sockets`, two at most, can be read, for `most` at most; may end earlier with nothing to be read. Which
-    /// of them can.
+    /// Waits until one of `sockets`, two at most, is readable, for `most` at most. Returns which of them are. It may
+    /// return earlier with none.
     pub(super) fn wait(
         &mut self,
         sockets: &[BorrowedFd<'_>],
@@ -98,7 +98,7 @@ fn waiting(source: io::Error) -> RuntimeError {
     RuntimeError::Kernel { what: "wait for sockets", source }
 }
 
-/// Whether a datagram's loss is all that an error means: it is sent again in time.
+/// True if an error means only that a datagram is lost: the protocol sends it again.
 pub(super) fn is_loss(error: &io::Error) -> bool {
     use io::ErrorKind::{
         ConnectionRefused, HostUnreachable, Interrupted, NetworkDown, NetworkUnreachable, WouldBlock,

@@ -1,11 +1,11 @@
-//! A real redis-server, and the few bytes of RESP that it takes to ask it.
+//! Helpers for the tests: a real redis-server, and a simple client for it.
 
 #![allow(
     dead_code,
     unreachable_pub,
     unused_imports,
     clippy::print_stderr,
-    reason = "each test program uses its part, and says what it skips"
+    reason = "each test program uses its part, and reports what it skips"
 )]
 
 mod sidecars;
@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 pub const LIMIT: Duration = Duration::from_secs(20);
 
-/// A server with its own directory, killed when dropped.
+/// A Redis server with a directory of its own. It is killed when this value is dropped.
 pub struct Redis {
     child: Child,
     pub address: SocketAddr,
@@ -27,7 +27,7 @@ pub struct Redis {
 }
 
 impl Redis {
-    /// Every commit synced; `None`, and the reason on standard error, where there is no redis-server.
+    /// Starts a server that syncs every commit. If redis-server is not installed, prints the reason and returns `None`.
     pub fn start() -> Option<Self> {
         if Command::new("redis-server").arg("--version").stdout(Stdio::null()).status().is_err() {
             eprintln!("SKIP: redis-server: not installed, see `cargo xtask peers`");
@@ -40,21 +40,21 @@ impl Redis {
         Some(redis)
     }
 
-    /// SIGKILL, then the same again over the same files.
+    /// Kills the server and starts it again on the same files.
     pub fn kill_and_restart(&mut self) {
         self.kill();
         self.child = spawn(&self.dir, self.address);
         self.wait();
     }
 
-    /// What its files are now.
+    /// A copy of the server's files.
     pub fn image(&self) -> tempfile::TempDir {
         let image = tempfile::tempdir().unwrap();
         copy(self.dir.path(), image.path());
         image
     }
 
-    /// SIGKILL, then the same again over older files.
+    /// Kills the server and starts it again on older files.
     pub fn go_back_to(&mut self, image: &tempfile::TempDir) {
         self.kill();
         std::fs::remove_dir_all(self.dir.path()).unwrap();
@@ -114,7 +114,7 @@ impl Drop for Redis {
     }
 }
 
-/// A connection that asks and waits.
+/// A connection that sends commands and reads replies.
 pub struct Client {
     stream: BufReader<TcpStream>,
 }
@@ -135,11 +135,11 @@ impl Client {
         self.stream.get_mut().write_all(bytes.as_bytes()).unwrap();
     }
 
-    /// The reply's bytes; nothing once the connection has ended.
+    /// Reads a reply. Empty once the connection has ended.
     pub fn reply(&mut self) -> String {
         let mut line = String::new();
         self.stream.read_line(&mut line).unwrap();
-        let number = line.get(1..).and_then(|rest| rest.trim_end().parse::<i64>().ok());
+        let number = line.get(1..).and_then(|text| text.trim_end().parse::<i64>().ok());
         match (line.chars().next(), number) {
             (Some('$' | '='), Some(len @ 0..)) => {
                 let mut body = vec![0; usize::try_from(len).unwrap() + 2];

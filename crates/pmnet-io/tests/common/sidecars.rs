@@ -1,4 +1,4 @@
-//! Both side-cars in threads.
+//! Helpers for the tests: both side-cars, each in a thread.
 
 #![allow(dead_code, unreachable_pub, reason = "each test program uses its part")]
 
@@ -27,7 +27,7 @@ pub fn until<T>(what: &str, mut done: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// A side-car in a thread, ended in good order when dropped.
+/// A side-car in a thread. It is stopped when this value is dropped.
 pub struct Running {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -36,8 +36,8 @@ pub struct Running {
 impl Running {
     pub fn start(run: impl FnOnce(Arc<AtomicBool>) + Send + 'static) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
-        let theirs = stop.clone();
-        Self { stop, thread: Some(std::thread::spawn(move || run(theirs))) }
+        let stopping = stop.clone();
+        Self { stop, thread: Some(std::thread::spawn(move || run(stopping))) }
     }
 
     pub fn end(&mut self) {
@@ -86,8 +86,8 @@ impl Sidecars {
         let report = Arc::new(Published::default());
         let mut client_config = SidecarConfig::new(anywhere(), listens);
         change_client(&mut client_config);
-        let theirs = report.clone();
-        let client = Running::start(move |stop| client::run(client_config, theirs, stop).unwrap());
+        let published = report.clone();
+        let client = Running::start(move |stop| client::run(client_config, published, stop).unwrap());
         let address = until("the client's start", || report.get().listens);
         Self { _client: client, server, config, reports, report, address }
     }
@@ -114,7 +114,7 @@ impl Sidecars {
 pub fn start_server(config: &ServerSideConfig, reports: &Arc<ServerSideReports>) -> Running {
     let (config, reports) = (config.clone(), reports.clone());
     Running::start(move |stop| {
-        // A program that another test is starting has a copy of the socket that was at this address, until it is executed.
+        // Between fork and exec, a program that another test starts has a copy of the socket at this address.
         let outcome = until("its address to be free", || {
             let outcome = server::run(config.clone(), reports.clone(), stop.clone());
             (!matches!(outcome, Err(RuntimeError::Bind { .. }))).then_some(outcome)

@@ -1,4 +1,4 @@
-//! A seeded campaign: a system drawn from the seed, everything happens to it, and in the end the oracle judges.
+//! A seeded campaign over PMNet: a system and its faults are drawn from the seed, and in the end the oracle judges.
 
 use super::client::Workload;
 use super::codec::SimCodec;
@@ -20,20 +20,20 @@ use landfall_pmnet::log::Limits;
 use landfall_pmnet::server::{ServerConfig, Silence};
 use std::time::Duration;
 
-/// Within this everything comes to rest once faults have ended.
-const REST: Duration = Duration::from_secs(120);
-/// No packet is under way for longer: four hops, 20 ms late on each.
+/// Longest time until the system must be idle after faults have ended.
+const SETTLE_MAX: Duration = Duration::from_secs(120);
+/// Longest time that a packet is under way: four hops, with a delay of 20 ms on each.
 const PACKET_LIFE: Duration = Duration::from_millis(100);
-/// Tells campaigns with foreign clients from those without.
+/// Added to seeds of campaigns with foreign clients, so that they differ from the other campaigns.
 const FOREIGN_SEEDS: u64 = 0xF0E1;
-/// Crashes of devices in one run: each copies a region thrice.
+/// Most crashes of devices in one run. They are few, because each copies a region three times.
 const DEVICE_CRASHES_MAX: usize = 3;
 
-/// A run drawn from one seed.
+/// A campaign drawn from one seed.
 pub struct PmnetCampaign;
 
 impl PmnetCampaign {
-    /// Runs the campaign of `seed`, with something wrong in it if `broken` says so.
+    /// Runs the campaign of `seed`, with the built-in fault `broken`, if any.
     ///
     /// # Errors
     /// The first thing that the rules do not allow.
@@ -55,7 +55,7 @@ impl PmnetCampaign {
         Self::play(world, span + lasts).map_err(|violation| Violation(format!("{violation}\n{shape}")))
     }
 
-    /// The same with clients of the authors' release beside ours.
+    /// Runs the campaign of `seed` with clients of the authors' release beside ours.
     ///
     /// # Errors
     /// The first thing that the rules do not allow.
@@ -74,7 +74,7 @@ impl PmnetCampaign {
         if let Err(violation) = world.run_for(span) {
             return Err(world.explain(violation));
         }
-        world.finish(REST)
+        world.finish(SETTLE_MAX)
     }
 }
 
@@ -82,7 +82,7 @@ fn key() -> Option<Key> {
     Key::from_hex("000102030405060708090a0b0c0d0e0f")
 }
 
-/// Draws what a system is made of.
+/// Draws the settings of a system.
 struct Draw {
     rng: Rng,
 }
@@ -109,7 +109,8 @@ impl Draw {
         setup
     }
 
-    /// In some runs keys are linearizable: every device sees all that passes, and logs before it forwards.
+    /// In some runs, keys must be linearizable: every device handles all packets, and logs updates before it forwards
+    /// them.
     fn promise(&mut self, setup: &mut Setup) {
         let is_wanted = match setup.broken {
             Some(broken) => broken == Broken::NothingHeld,
@@ -128,7 +129,7 @@ impl Draw {
         }
     }
 
-    /// Some clients are the release's, at least one; device and server take them.
+    /// Makes one client or more foreign, and lets device and server accept them.
     fn make_foreign(&mut self, setup: &mut Setup) {
         for (at, workload) in setup.clients.iter_mut().enumerate() {
             if at == 0 || !self.rng.one_in(3) {
@@ -148,7 +149,8 @@ impl Draw {
         }
     }
 
-    /// Seals keep late copies of bypasses out: what is found by these is found without.
+    /// In some runs, there is a key. Not in all, because seals reject late copies of bypasses, so that faults which
+    /// show only through such copies are caught only in runs without a key.
     fn key(&mut self, broken: Option<Broken>) -> Option<Key> {
         let is_keyed = match broken {
             Some(broken) => broken == Broken::SealsUnchecked,
@@ -265,7 +267,7 @@ impl Draw {
         }
     }
 
-    /// One direction of a hop: in one seed of eight, nothing is wrong with it.
+    /// One direction of a hop. One of eight has no faults.
     fn link(&mut self) -> Faults {
         if self.rng.one_in(8) {
             return Faults::default();
@@ -279,7 +281,8 @@ impl Draw {
         }
     }
 
-    /// Sessions that fall silent end, and a part of the system is cut off for about as long as that takes; returns for how long.
+    /// Makes silent sessions end, and cuts a part of the system off for about as long as a silence. Returns how much
+    /// longer the run must last.
     fn silence(&mut self, devices: usize, span: Duration, setup: &mut Setup) -> Duration {
         let after = Duration::from_secs(self.pick(&[4, 8]));
         setup.server.config.silence = Some(Silence { devices: devices as u8, after });
@@ -313,7 +316,7 @@ impl Draw {
                 faults.push(Fault::MediumFails { device, down: self.millis(1, 100) });
             }
         }
-        // At least one device of a chain is never lost: what it has acknowledged must survive.
+        // At least one device of a chain is never lost, so that acknowledged updates must survive.
         if devices > 1 && self.rng.one_in(3) {
             let first = self.rng.below(devices as u64) as usize;
             for at in 0..self.rng.between(1, devices - 1) {
@@ -356,7 +359,8 @@ impl Draw {
         faults
     }
 
-    /// Updates do not reach the server for a while; then all devices and all clients crash: only logs can help.
+    /// Updates do not reach the server for a while. Then all devices and all clients crash, so that only the logs have
+    /// the updates.
     fn disaster(
         &mut self,
         clients: usize,

@@ -1,4 +1,4 @@
-//! A client's node: a real [`Client`] with a workload, or driven by hand.
+//! The node of a client: a real [`Client`] with a workload, or driven by a test.
 
 use super::Broken;
 use super::fabric::{Datagram, Fabric, Happening, Way};
@@ -13,40 +13,41 @@ use landfall_pmnet::wire::{Refusal, kind};
 use landfall_pmnet::{Instant, SessionKey};
 use std::net::SocketAddr;
 
-/// Session numbers that are tried first: few, so that several clients and lives meet.
+/// Number of session numbers that are drawn from first: few, so that several clients and lives use the same number.
 const NUMBERS: u64 = 12;
-/// Bytes of *session started* without a lease.
+/// Length of *session started* without a lease, bytes.
 const WITHOUT_LEASE: usize = 40;
-/// Ports from one session of a foreign client to the next: clients of one host have their own.
+/// Distance of the ports of two consecutive sessions of a foreign client. Clients of one host use different ports.
 const FOREIGN_PORTS: u16 = 2;
-/// Draws of a session's number before a client gives up.
+/// Most draws of a session's number before a client gives up.
 const DRAWS_MAX: u64 = 40;
 
-/// What a client does.
+/// The workload of a client.
 #[derive(Clone, Debug)]
 pub struct Workload {
-    /// Requests in all, over all its sessions.
+    /// Number of requests over all sessions.
     pub requests: u64,
-    /// Requests of one session at most.
+    /// Most requests of one session.
     pub session_requests: u64,
-    /// Longest pause between two, microseconds.
+    /// Longest pause between two requests, microseconds.
     pub pause_us: u64,
-    /// Registers, and counters.
+    /// Number of registers, and of counters.
     pub keys: u64,
-    /// Of 100 requests so many are bypasses.
+    /// Share of bypasses among requests, percent.
     pub bypasses: u64,
-    /// Of 100 bypasses so many get a register.
+    /// Share of reads of a register among bypasses, percent.
     pub gets: u64,
-    /// Of 100 updates so many are longer than a packet.
+    /// Share of updates that are longer than a packet, percent.
     pub long: u64,
     /// Longest padding, bytes.
     pub pad_max: u64,
-    /// By a client of the authors' release. One that gets no answer is forgotten, and another one begins at another port.
+    /// The client is one of the authors' release. If it gets no answer, it crashes, and another one starts at another
+    /// port.
     pub foreign: bool,
 }
 
 impl Workload {
-    /// Nothing: the client is driven by hand.
+    /// No requests: the client is driven by a test.
     pub const NONE: Self = Self {
         requests: 0,
         session_requests: 0,
@@ -60,7 +61,7 @@ impl Workload {
     };
 }
 
-/// A client, its session, and what it has to do.
+/// A client, its session, and its workload.
 #[derive(Debug)]
 pub(super) struct ClientNode {
     number: usize,
@@ -70,22 +71,22 @@ pub(super) struct ClientNode {
     broken: Option<Broken>,
     config: ClientConfig,
     workload: Workload,
-    /// `None` once there is nothing more to do.
+    /// `None` once the client has finished.
     client: Option<Machine>,
     /// Number and nonce of the session.
     name: (u16, u64),
-    /// Its place in the history.
+    /// Index of the session in the history.
     pub(super) session: usize,
-    /// Requests given to this session.
+    /// Number of requests of this session.
     given: u64,
-    /// Draws for this session.
+    /// Number of draws of a session number for this session.
     draws: u64,
     ending: bool,
     draining: bool,
     life: u64,
-    /// Sessions that it gave up.
+    /// Sessions that failed.
     pub(super) gave_up: u64,
-    /// Sessions that had ended in a silence, as it was told.
+    /// Sessions that the client learnt to have ended by a silence.
     pub(super) told_gone: u64,
 }
 
@@ -118,7 +119,7 @@ impl ClientNode {
         }
     }
 
-    /// Begins a session.
+    /// Starts a session.
     pub(super) fn start(&mut self, fabric: &mut Fabric, history: &mut History) -> Result<(), Violation> {
         self.session = history.open();
         (self.given, self.draws, self.ending) = (0, 0, false);
@@ -149,7 +150,7 @@ impl ClientNode {
         }
     }
 
-    /// The client is forgotten, with its session; another one begins in its place.
+    /// Crashes the client with its session, and starts another one in its place.
     pub(super) fn crash(&mut self, fabric: &mut Fabric, history: &mut History) -> Result<(), Violation> {
         if self.client.take().is_some() {
             history.sessions[self.session].end = End::Abandoned;
@@ -157,7 +158,7 @@ impl ClientNode {
         self.next(fabric, history)
     }
 
-    /// The client is forgotten for good.
+    /// Removes the client permanently.
     pub(super) fn leave(&mut self, history: &mut History) {
         if self.client.take().is_some() {
             history.sessions[self.session].end = End::Abandoned;
@@ -165,13 +166,13 @@ impl ClientNode {
         self.life += 1;
     }
 
-    /// No more requests: the session ends once everything given is done.
+    /// Stops the workload. The session ends once all its requests are complete.
     pub(super) fn drain(&mut self, fabric: &mut Fabric, history: &mut History) -> Result<(), Violation> {
         self.draining = true;
         self.end(fabric, history)
     }
 
-    /// The session ends once everything given is done.
+    /// Ends the session once all its requests are complete.
     pub(super) fn end(&mut self, fabric: &mut Fabric, history: &mut History) -> Result<(), Violation> {
         if let Some(client) = &mut self.client {
             self.ending = true;
@@ -180,7 +181,7 @@ impl ClientNode {
         self.pump(fabric, history)
     }
 
-    /// The number of its session.
+    /// The number of the client's session.
     pub(super) fn number(&self) -> u16 {
         self.name.0
     }
@@ -189,12 +190,12 @@ impl ClientNode {
         self.client.is_none()
     }
 
-    /// The client's state machine, to look at.
+    /// The client's state machine.
     pub(super) fn client(&self) -> Option<&Client> {
         self.client.as_ref().and_then(Machine::ours)
     }
 
-    /// Another length of the chain.
+    /// Sets the number of devices of the chain.
     pub(super) fn set_devices(&mut self, devices: u8, fabric: &mut Fabric) {
         self.config.devices = devices;
         if let Some(client) = self.client.as_mut().and_then(Machine::ours_mut) {
@@ -202,7 +203,7 @@ impl ClientNode {
         }
     }
 
-    // ---- what happens ----
+    // ---- events ----
 
     pub(super) fn next_timeout(&self) -> Option<Instant> {
         self.client.as_ref()?.next_timeout()
@@ -238,7 +239,7 @@ impl ClientNode {
         self.pump(fabric, history)
     }
 
-    /// The workload goes on.
+    /// Executes the next step of the workload.
     pub(super) fn act(
         &mut self,
         life: u64,
@@ -278,7 +279,8 @@ impl ClientNode {
         fabric.rng.below(if long { self.workload.pad_max.max(1) } else { 40 }) as u32
     }
 
-    /// Gives the client a request; its place in the session, or `None` if as many wait as may.
+    /// Gives the client a request. Returns the index of the request in the session, or `None` if the client accepts no
+    /// more.
     pub(super) fn give(
         &mut self,
         request: Request,
@@ -297,12 +299,12 @@ impl ClientNode {
             Err(error) => return Err(Violation(format!("a client refuses {request:?}: {error}"))),
         };
         let place = history.begin(self.session, request);
-        ensure!(id.0 == place as u64, "request {place} of a session was called {id:?}");
+        ensure!(id.0 == place as u64, "request {place} of a session got the number {id:?}");
         self.pump(fabric, history)?;
         Ok(Some(place))
     }
 
-    /// Fetches what has happened, and sends what there is to be sent.
+    /// Handles the client's events, and sends its packets.
     fn pump(&mut self, fabric: &mut Fabric, history: &mut History) -> Result<(), Violation> {
         while let Some(event) = self.client.as_mut().and_then(Machine::poll_event) {
             self.learn(event, fabric, history)?;
@@ -342,12 +344,12 @@ impl ClientNode {
                 tell(&mut session.calls[id.0 as usize].told, told)?;
             }
             Event::Ended => {
-                // Nobody confirms a foreign client's end.
+                // The end of a foreign client's session is never confirmed.
                 session.end = if self.workload.foreign { End::Abandoned } else { End::Ended { at } };
                 self.client = None;
                 return self.next(fabric, history);
             }
-            // Its lease had run out, and the server may have ended it.
+            // The lease had expired, and the server may have ended the session.
             Event::Refused(Refusal::Unknown)
                 if self
                     .client
@@ -390,7 +392,7 @@ impl ClientNode {
         Ok(())
     }
 
-    /// After a session, another one, while there is something to do.
+    /// Starts the next session if the workload has more requests.
     fn next(&mut self, fabric: &mut Fabric, history: &mut History) -> Result<(), Violation> {
         self.life += 1;
         if self.draining || self.workload.requests == 0 {
@@ -400,7 +402,8 @@ impl ClientNode {
     }
 }
 
-/// An answer, which is the server's byte for byte whoever gives it: a value comes with the padding that it was set with.
+/// Parses an answer. It must equal the server's answer byte for byte, whichever node has sent it: a value has the
+/// padding that it was set with.
 fn answer_in(bytes: &[u8], request: Request, history: &History) -> Result<Answer, Violation> {
     let answer = Answer::from_bytes(bytes);
     let pad = match (request, answer) {
@@ -408,12 +411,12 @@ fn answer_in(bytes: &[u8], request: Request, history: &History) -> Result<Answer
         _ => 0,
     };
     let whole = answer.filter(|answer| answer.to_bytes(pad) == bytes);
-    whole.ok_or_else(|| Violation(format!("{} bytes are no answer: {answer:?}", bytes.len())))
+    whole.ok_or_else(|| Violation(format!("an answer of {} bytes is malformed: {answer:?}", bytes.len())))
 }
 
-/// Nobody is told twice.
+/// Notes the result of a request. A request must not get two results.
 fn tell(known: &mut Told, told: Told) -> Result<(), Violation> {
-    ensure!(*known == Told::Nothing, "told {told:?} after {known:?}");
+    ensure!(*known == Told::Nothing, "a request got the result {told:?} after {known:?}");
     *known = told;
     Ok(())
 }

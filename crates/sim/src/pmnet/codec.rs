@@ -1,4 +1,4 @@
-//! What devices with a read cache know of the application's protocol, and what they may be told wrong.
+//! The codec by which read caches understand the simulated application's protocol, with faults that can be built in.
 
 use super::Broken;
 use super::request::{ANSWER_VALUE_AT, Answer, OBJECT, Request, VALUE_AT};
@@ -7,14 +7,14 @@ use landfall_pmnet::cache::{Effect, KeyCodec, Query};
 use landfall_pmnet::device::{CacheConfig, Codec};
 use std::ops::Range;
 
-/// Where registers and counters lie in requests and answers. A value is what answers carry behind their tag: of a
-/// register with its padding.
+/// The positions of registers and counters in requests and answers. A value is the part of an answer behind its tag;
+/// that of a register includes its padding.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SimCodec {
     wrong: Option<Wrong>,
 }
 
-/// What a codec has wrong.
+/// A fault of the codec.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wrong {
     Updates,
@@ -22,13 +22,13 @@ enum Wrong {
     Names,
 }
 
-/// A read cache for the simulator's devices, with the usual bounds.
+/// Settings of a read cache for the simulator's devices, with the default bounds.
 pub fn cache_config() -> CacheConfig {
     CacheConfig::new(SimCodec::of(None))
 }
 
 impl SimCodec {
-    /// The codec of a system in which `broken` is wrong.
+    /// The codec of a system with the fault `broken`.
     pub(super) fn of(broken: Option<Broken>) -> Codec {
         Codec::Custom(match broken {
             Some(Broken::CacheMissesUpdates) => &Self { wrong: Some(Wrong::Updates) },
@@ -38,7 +38,7 @@ impl SimCodec {
         })
     }
 
-    /// The object's bytes. Without their last one every register is the same, and every counter.
+    /// The bytes that name the object. Without the last byte, all registers have one name, and all counters.
     fn object(&self) -> Range<usize> {
         match self.wrong {
             Some(Wrong::Names) => OBJECT.start..OBJECT.end - 1,
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_update_sets_is_rendered_as_the_server_answers() {
+    fn the_value_of_an_update_is_rendered_as_the_server_answers_it() {
         let request = Request::Set { key: 3, id: 77, pad: 50 }.to_bytes();
         let Effect::Sets { key, value } = RIGHT.update(&request) else { panic!("it sets a key") };
         let answer = Answer::Value(77).to_bytes(50);
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_are_no_registers() {
+    fn counters_and_registers_have_different_names() {
         let name = |request: Request| {
             let bytes = request.to_bytes();
             match RIGHT.bypass(&bytes) {

@@ -1,7 +1,7 @@
-//! What things cost: with that the simulator tells how long requests take on hosts with cores of their own.
+//! The cost model: with costs of work, the simulator predicts how long requests take.
 //!
-//! Each client, each device and the server has one core. A core does one thing after the other; what it sends leaves when
-//! the work in front of it is done. Nothing else takes time, but for the wire.
+//! Each client, each device and the server has one core. A core executes one piece of work after the other, and a
+//! packet leaves when the work in front of it is done. Only work and the wire take time.
 
 use super::fabric::{Datagram, Fabric, Way};
 use landfall_pmnet::Instant;
@@ -9,36 +9,36 @@ use landfall_pmnet::wire::{Header, kind};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// What things cost.
+/// Costs of the kinds of work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Costs {
-    /// From one node to the next, on the wire.
+    /// Time of a packet on the wire, from one node to the next.
     pub wire: Duration,
-    /// A client or the server sends a packet.
+    /// Cost of sending a packet at a client or the server.
     pub host_send: Duration,
-    /// A client or the server that is awake takes a packet, from its arrival.
+    /// Cost of receiving a packet at a client or the server that is awake.
     pub host_receive: Duration,
-    /// One that had nothing to do is woken in front of that.
+    /// Cost of waking a client or the server that was idle, in addition to receiving.
     pub host_wake: Duration,
-    /// A device takes an update into its log, up to the fence.
+    /// Cost of appending an update to a device's log, without the fence.
     pub take: Duration,
-    /// A device looks at any other packet.
+    /// Cost of handling any other packet at a device.
     pub look: Duration,
-    /// A device takes another's acknowledgement, to go on with its own.
+    /// Cost of merging another device's acknowledgement with a device's own.
     pub join: Duration,
-    /// A device's fence.
+    /// Cost of a device's fence.
     pub fence: Duration,
-    /// A device sends a packet.
+    /// Cost of sending a packet at a device.
     pub device_send: Duration,
-    /// The server executes a request.
+    /// Cost of executing a request at the server.
     pub execute: Duration,
-    /// The server commits what it has executed together.
+    /// Cost of a commit at the server.
     pub commit: Duration,
 }
 
 impl Costs {
-    /// Until two replicas, each on a host of its own, have committed what the server sent them: both are sent to, execute
-    /// at the same time, and answer.
+    /// Time until two replicas, each on a host of its own, have committed a batch: the server sends to both, both
+    /// execute at the same time, and both answer.
     pub fn replicate(&self) -> Duration {
         let there = self.host_send * 2 + self.wire + self.host_wake + self.host_receive;
         let back = self.host_send + self.wire + self.host_wake + self.host_receive * 2;
@@ -46,7 +46,7 @@ impl Costs {
     }
 }
 
-/// Whose core.
+/// The node that a core belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Core {
     Client(usize),
@@ -58,9 +58,9 @@ pub(super) enum Core {
 #[derive(Debug)]
 pub(super) struct Cores {
     pub(super) costs: Costs,
-    /// Until when each is busy.
+    /// When each core is done with its work.
     busy: BTreeMap<Core, Instant>,
-    /// Who works now.
+    /// The core that works now.
     working: Option<Core>,
 }
 
@@ -69,7 +69,7 @@ impl Cores {
         Self { costs, busy: BTreeMap::new(), working: None }
     }
 
-    /// Until when a core is busy.
+    /// When a core is done with its work.
     fn until(&self, core: Core, now: Instant) -> Instant {
         self.busy.get(&core).copied().map_or(now, |until| until.max(now))
     }
@@ -79,7 +79,7 @@ impl Cores {
         self.busy.insert(core, done);
     }
 
-    /// How late a packet arrives that is sent now.
+    /// Time until a packet that is sent now arrives.
     pub(super) fn delay(&mut self, now: Instant) -> Duration {
         let Some(core) = self.working else { return self.costs.wire };
         let cost =
@@ -90,7 +90,8 @@ impl Cores {
 }
 
 impl Fabric {
-    /// From now on this core works; first it does something that costs so much. Nothing where work costs nothing.
+    /// Makes `core` the one that works now, with a first piece of work of this cost. Without a cost model, does
+    /// nothing.
     pub(super) fn enter(&mut self, core: Core, cost: impl Fn(&Costs) -> Duration) {
         let now = self.now;
         if let Some(cores) = &mut self.cores {
@@ -100,21 +101,22 @@ impl Fabric {
         }
     }
 
-    /// Nobody works any more.
+    /// Ends the work: no core works now.
     pub(super) fn leave(&mut self) {
         if let Some(cores) = &mut self.cores {
             cores.working = None;
         }
     }
 
-    /// A packet arrives at a client or at the server.
+    /// Begins the work for a packet that arrives at a client or the server.
     pub(super) fn enter_host(&mut self, core: Core) {
         let idle = self.done_at(core) <= self.now;
         let woken = |costs: &Costs| if idle { costs.host_wake } else { Duration::ZERO };
         self.enter(core, |costs| woken(costs) + costs.host_receive);
     }
 
-    /// A packet arrives at a device; `first`: it is sent on before it is logged, so that it is only looked at now.
+    /// Begins the work for a packet that arrives at a device. With `first`, the device forwards the packet before it
+    /// logs it, so that this work is only that of forwarding.
     pub(super) fn enter_device(&mut self, device: usize, (way, first): (Way, bool), datagram: &Datagram) {
         let kind = Header::parse(&datagram.payload).map(|header| header.kind).ok();
         self.enter(Core::Device(device), |costs| match (way, kind) {
@@ -124,7 +126,7 @@ impl Fabric {
         });
     }
 
-    /// How long until whoever works now is done; `None` where work costs nothing.
+    /// Time until the core that works now is done; `None` without a cost model.
     pub(super) fn done_in(&self) -> Option<Duration> {
         let cores = self.cores.as_ref()?;
         let core = cores.working?;

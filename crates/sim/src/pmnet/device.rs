@@ -1,4 +1,4 @@
-//! A device's node: a real [`Device`] over a real log on a simulated medium, and the frames in which packets land.
+//! The node of a device: a real [`Device`] with a real log on a simulated medium, and the frames in which packets land.
 
 use super::Broken;
 use super::costs::Core;
@@ -17,42 +17,42 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Bytes of the region: the smallest.
+/// Length of the region, bytes: the smallest that is allowed.
 const REGION: u64 = 32 * RUN_SIZE;
-/// Bytes of an Ethernet, an IPv4 and a UDP header.
+/// Length of an Ethernet, an IPv4 and a UDP header, bytes.
 const BELOW: usize = 42;
 
-/// How a device behaves.
+/// Settings of a device.
 #[derive(Clone, Debug)]
 pub struct DeviceSetup {
-    /// The pipeline's side; number and incarnation are filled in.
+    /// Settings of the state machine. Number and incarnation are filled in.
     pub config: DeviceConfig,
-    /// The log's.
+    /// Limits of the log.
     pub limits: Limits,
     /// Fences are device I/O.
     pub deferred: bool,
-    /// Packets are kept with the headers below them, which differ each time.
+    /// Packets are logged with the headers of lower layers, which are random.
     pub framed: bool,
-    /// Bytes from one frame to the next: the larger, the sooner frames are used again.
+    /// Distance of two frames, bytes: the larger, the sooner frames are reused.
     pub frame_bytes: u64,
-    /// Longest time from a packet to the fence that covers it, and of the fence, microseconds.
+    /// Longest time from a packet to its fence, and longest time of the fence, microseconds.
     pub fence_us: u64,
-    /// Updates are sent on before they are logged, as devices of a chain do but for the last.
+    /// Forward updates before they are logged, as all devices of a chain but the last do.
     pub forwards_first: bool,
-    /// What the pipeline need not see goes on without it, as in the kernel of a device on the wire.
+    /// Forward packets that the state machine need not handle without it, as the kernel of a device on the wire does.
     pub passes: bool,
     /// Pause between two rounds of background work, microseconds.
     pub keep_us: u64,
 }
 
-/// Frames of a run lent by the heap.
+/// The frames of a run that the heap has lent.
 #[derive(Debug, Default)]
 pub struct Landing {
     run: Option<(u64, u64)>,
 }
 
 impl Landing {
-    /// Stores a packet and holds it; `None` without a free run.
+    /// Stores a packet and takes a reference to its frames. `None` if no run is free.
     pub fn land(&mut self, heap: &Heap, bytes: &[u8], frame: u64) -> Option<Extent> {
         let room = (bytes.len() as u64).next_multiple_of(frame);
         if self.run.is_none_or(|(_, used)| used + room > RUN_SIZE) {
@@ -78,50 +78,50 @@ struct Running {
     landing: Landing,
     /// The batch whose fence is under way.
     dirty: Option<Dirty>,
-    /// A fence is going to begin.
+    /// A fence is scheduled.
     commits: bool,
-    /// Packets that go on behind the acknowledgement.
+    /// Packets that are forwarded after the acknowledgement.
     held: Vec<Datagram>,
 }
 
-/// A device, while it runs and while it does not.
+/// A device, running or stopped.
 pub(super) struct DeviceNode {
     number: usize,
-    /// No other one comes after it.
+    /// The device is the last one of the chain.
     last: bool,
     setup: DeviceSetup,
     key: Option<Key>,
     broken: Option<Broken>,
     media: Arc<SimMedia>,
     running: Option<Running>,
-    /// What a crash has left.
+    /// The image that a crash has left.
     image: Option<Vec<u8>>,
-    /// A moment in the middle of something is going to be caught; the device will be down for so long.
+    /// A crash in the middle of an operation is scheduled; the device will then be down for so long.
     armed: Option<Duration>,
     life: u64,
     /// Crashes in the middle of recovery.
     pub(super) recovery_crashes: u64,
-    /// In former lives.
+    /// Counts of former lives.
     counts: DeviceCounts,
 }
 
-/// What a device has counted in all its lives.
+/// Counts of a device over all its lives.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct DeviceCounts {
-    /// Updates sent again.
+    /// Updates that were sent again.
     pub(super) resent: u64,
-    /// Updates not logged.
+    /// Updates that were not logged.
     pub(super) not_logged: u64,
-    /// Packets held.
+    /// Packets that were held.
     pub(super) held: u64,
-    /// Packets dropped instead.
+    /// Packets that were dropped because too many were held.
     pub(super) held_dropped: u64,
-    /// Acknowledgements of other devices that went on with its own.
+    /// Acknowledgements of other devices that were merged with the device's own.
     pub(super) joined: u64,
 }
 
 impl DeviceNode {
-    /// A device with an empty log.
+    /// Creates a device with an empty log.
     pub(super) fn new(
         (number, last): (usize, bool),
         setup: DeviceSetup,
@@ -180,7 +180,8 @@ impl DeviceNode {
         self.running.is_some()
     }
 
-    /// From now on the read cache waits at each start until the other devices have brought what they hold to the server.
+    /// Makes the read cache wait at each start until the other devices have sent the updates in their logs to the
+    /// server.
     fn replace(&mut self) {
         let wait = self.setup.config.resend_pause_max;
         if let Some(cache) = &mut self.setup.config.cache {
@@ -188,7 +189,7 @@ impl DeviceNode {
         }
     }
 
-    /// Updates in its log.
+    /// The updates in the device's log.
     pub(super) fn identities(&self) -> Vec<Identity> {
         self.running.as_ref().map_or_else(Vec::new, |running| running.device.log().identities(|_| true))
     }
@@ -197,7 +198,7 @@ impl DeviceNode {
         self.running.as_ref().map(|running| running.device.stats())
     }
 
-    /// What it has counted in all its lives.
+    /// Counts over all lives of the device.
     pub(super) fn counts(&self) -> DeviceCounts {
         let mut counts = self.counts;
         if let Some(stats) = self.stats() {
@@ -212,7 +213,7 @@ impl DeviceNode {
 
     // ---- faults ----
 
-    /// The crash comes in the middle of something: after so many more stores, flushes and fences.
+    /// Schedules a crash in the middle of an operation: after so many more stores, flushes and fences.
     pub(super) fn arm(&mut self, ahead: u64, down: Duration) {
         if self.running.is_some() {
             self.media.freeze_at(self.media.ops().total() + ahead);
@@ -220,35 +221,35 @@ impl DeviceNode {
         }
     }
 
-    /// For how long it will be down after a crash that is still to come.
+    /// The downtime after a scheduled crash, if there is one.
     pub(super) fn armed(&self) -> Option<Duration> {
         self.armed
     }
 
-    /// The next fence fails.
+    /// Makes the next fence fail.
     pub(super) fn fail_next_fence(&mut self) {
         self.media.fail_at(self.media.ops().fences + 1);
     }
 
-    /// Whether its medium takes nothing any more.
+    /// True if the medium is closed after a failed fence.
     pub(super) fn is_closed(&self) -> bool {
         self.running.is_some() && self.media.closed().is_some()
     }
 
-    /// Errors that a failed medium explains are none.
-    fn excuse(&self, outcome: Result<(), LogError>) -> Result<(), Violation> {
+    /// Ignores an error if the medium has failed before.
+    fn ignore_if_closed(&self, outcome: Result<(), LogError>) -> Result<(), Violation> {
         match outcome {
             Err(_) if self.is_closed() => Ok(()),
             other => Ok(other?),
         }
     }
 
-    /// Whether the moment that a crash was to come at has passed: from then on nothing leaves the device.
+    /// True if the moment of a scheduled crash has passed. No packet leaves the device after it.
     pub(super) fn is_frozen(&self) -> bool {
         self.armed.is_some() && self.media.frozen().is_some()
     }
 
-    /// Crashes, and leaves one of the images that it may leave.
+    /// Crashes the device, and keeps one of the images that the crash may leave.
     pub(super) fn crash(&mut self, fabric: &mut Fabric) {
         if self.running.is_some() {
             let state = self.media.frozen().filter(|_| self.armed.is_some());
@@ -258,7 +259,7 @@ impl DeviceNode {
         }
     }
 
-    /// Is lost with all it has.
+    /// Removes the device with its log.
     pub(super) fn lose(&mut self) {
         self.stop();
         self.image = None;
@@ -271,7 +272,7 @@ impl DeviceNode {
         self.life += 1;
     }
 
-    /// Starts from what the crash has left, or as another device with an empty log.
+    /// Starts the device from the image that the crash has left, or as a new device with an empty log.
     pub(super) fn start(&mut self, fabric: &mut Fabric) -> Result<(), Violation> {
         if self.running.is_some() {
             return Ok(());
@@ -293,7 +294,7 @@ impl DeviceNode {
         Ok(state.crash_image_seeded(fabric.rng.draw()))
     }
 
-    // ---- what happens ----
+    // ---- events ----
 
     pub(super) fn next_timeout(&self) -> Option<Instant> {
         self.running.as_ref()?.device.next_timeout()
@@ -305,7 +306,7 @@ impl DeviceNode {
         self.act(fabric);
     }
 
-    /// A packet arrives from one of the device's sides.
+    /// Handles a packet that arrives from one of the device's sides.
     pub(super) fn handle(&mut self, way: Way, datagram: Datagram, fabric: &mut Fabric) {
         if self.running.is_none() || !datagram.is_sound() {
             return;
@@ -328,7 +329,8 @@ impl DeviceNode {
             return;
         }
         match self.running.as_mut().filter(|running| self.last && running.device.wants_commit()) {
-            // Where time is told: nobody but the server waits for what the last device forwards.
+            // With a cost model, the last device forwards after its acknowledgement: only the server waits for what it
+            // forwards.
             Some(running) if way == Way::Up && fabric.cores.is_some() && verdict == Verdict::Forward => {
                 running.held.push(datagram);
             }
@@ -338,14 +340,14 @@ impl DeviceNode {
         self.act(fabric);
     }
 
-    /// Tells a server that no log has what it asks for.
+    /// Answers a server's request as if the log had no updates of the session.
     fn deny(&self, asked: &Datagram, fabric: &mut Fabric) {
         let Ok(header) = Header::parse(&asked.payload) else { return };
         let bytes = Packet::new(header.session, header.seq, Body::Other(b"")).to_bytes();
         self.send(Way::Up, Datagram::new(asked.to, asked.from, bytes), fabric);
     }
 
-    /// Whether a packet is sent on before it is logged.
+    /// True if the device forwards a packet before it logs the packet.
     pub(super) fn forwards_first(&self, way: Way, datagram: &Datagram) -> bool {
         self.setup.forwards_first
             && !self.last
@@ -358,7 +360,7 @@ impl DeviceNode {
         fabric.send(hop, way, datagram);
     }
 
-    /// Sends what the device wants sent, and has it fence what waits for that.
+    /// Sends the packets that the device has queued, and schedules a fence if updates wait for one.
     fn act(&mut self, fabric: &mut Fabric) {
         while let Some(action) = self.running.as_mut().and_then(|running| running.device.poll_action()) {
             if let Some((way, datagram)) = self.datagram(fabric.now, action)
@@ -405,7 +407,7 @@ impl DeviceNode {
         }
     }
 
-    /// A fence begins.
+    /// Begins a fence.
     pub(super) fn begin(&mut self, life: u64, fabric: &mut Fabric) -> Result<(), Violation> {
         let Some(running) = self.running.as_mut().filter(|_| life == self.life) else { return Ok(()) };
         running.commits = false;
@@ -425,7 +427,7 @@ impl DeviceNode {
         Ok(())
     }
 
-    /// It ends: what it covers is acknowledged.
+    /// Ends a fence. The device acknowledges the updates that the fence covers.
     pub(super) fn finish(&mut self, life: u64, fabric: &mut Fabric) -> Result<(), Violation> {
         let Some(running) = self.running.as_mut().filter(|_| life == self.life) else { return Ok(()) };
         let Some(mut dirty) = running.dirty.take() else { return Ok(()) };
@@ -435,22 +437,22 @@ impl DeviceNode {
         fabric.enter(Core::Device(self.number), |_| Duration::ZERO);
         self.act(fabric);
         held.into_iter().for_each(|datagram| self.send(Way::Up, datagram, fabric));
-        self.excuse(finished)
+        self.ignore_if_closed(finished)
     }
 
-    /// Background work.
+    /// Executes a step of background work.
     pub(super) fn keep(&mut self, life: u64, fabric: &mut Fabric) -> Result<(), Violation> {
         let Some(running) = self.running.as_mut().filter(|_| life == self.life) else { return Ok(()) };
         let kept = running.keeper.step().map(|_| ());
         let delay = fabric.pause(1, self.setup.keep_us);
         fabric.after(delay, Happening::Keep { device: self.number, life: self.life });
-        self.excuse(kept)
+        self.ignore_if_closed(kept)
     }
 }
 
 impl Running {
-    /// Lands a packet and shows it to the device. Without a frame, or where its seal does not fit, it is sent on without being
-    /// looked at.
+    /// Lands a packet and passes it to the device. If no frame is free or the seal is wrong, the packet is forwarded
+    /// without being handled.
     fn take(
         &mut self,
         setup: &DeviceSetup,
@@ -495,7 +497,7 @@ impl Running {
     }
 }
 
-/// Where a packet comes in; with that wrong, where its type belongs.
+/// The side that a packet comes from. With the fault [`Broken::SidesConfused`], the side that its type belongs to.
 fn side(broken: Option<Broken>, way: Way, datagram: &Datagram) -> Side {
     let came_in = if way == Way::Up { Side::Clients } else { Side::Server };
     let kind = datagram.payload.first().copied().unwrap_or_default();
@@ -511,7 +513,7 @@ fn options(setup: &DeviceSetup) -> SimOptions {
     SimOptions { deferred: setup.deferred }
 }
 
-/// A formatted region without anything in it.
+/// A formatted, empty region.
 fn blank(setup: &DeviceSetup) -> Result<Arc<SimMedia>, Violation> {
     let media = SimMedia::new(REGION, options(setup));
     let new = NewRegion { salt: [7; 16], hash_seed: 11, created_ms: 1 };
@@ -519,7 +521,7 @@ fn blank(setup: &DeviceSetup) -> Result<Arc<SimMedia>, Violation> {
     Ok(media)
 }
 
-/// Moments ahead at which a crash may come: often soon, so that it hits the middle of a packet or a fence.
+/// Number of media operations until a crash: often few, so that it hits the middle of a packet or a fence.
 pub(super) fn ahead(rng: &mut Rng) -> u64 {
     1 + if rng.one_in(2) { rng.below(12) } else { rng.below(300) }
 }

@@ -1,4 +1,5 @@
-//! The clock, the queue of what is going to happen, and the links: packets are lost, doubled, late, damaged, cut off.
+//! The simulated clock, the queue of events, and the links, which lose, duplicate, delay and damage packets, or are
+//! cut.
 
 use super::costs::Cores;
 use crate::rng::Rng;
@@ -9,18 +10,18 @@ use std::ops::Add;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// From one node to the next.
+/// Time of a packet from one node to the next.
 const HOP: Duration = Duration::from_micros(5);
-/// Bits of a packet that damage turns at most, all of them within [`DAMAGE_BYTES`].
+/// Most bits of a packet that damage flips, all of them within [`DAMAGE_BYTES`].
 const DAMAGE_BITS_MAX: u64 = 8;
 const DAMAGE_BYTES: usize = 2;
 
-/// Towards whom a packet travels.
+/// The direction of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// To the server.
+    /// Towards the server.
     Up,
-    /// To a client.
+    /// Towards a client.
     Down,
 }
 
@@ -30,7 +31,7 @@ pub(super) struct Datagram {
     pub(super) from: SocketAddr,
     pub(super) to: SocketAddr,
     pub(super) payload: Arc<[u8]>,
-    /// UDP's checksum over the payload, as the sender computed it.
+    /// The UDP checksum over the payload, as the sender computed it.
     sum: u16,
 }
 
@@ -40,7 +41,7 @@ impl Datagram {
         Self { from, to, payload: payload.into(), sum }
     }
 
-    /// Whether the payload is the one that was sent, as far as a receiver can tell.
+    /// True if the checksum matches the payload.
     pub(super) fn is_sound(&self) -> bool {
         checksum(&self.payload) == self.sum
     }
@@ -50,14 +51,15 @@ impl Datagram {
         let at = rng.below(bytes.len().saturating_sub(DAMAGE_BYTES - 1).max(1) as u64) as usize;
         let window = &mut bytes[at..];
         let bits = (window.len().min(DAMAGE_BYTES) * 8) as u64;
-        let turned =
-            (0..1 + rng.below(DAMAGE_BITS_MAX)).fold(0_u64, |turned, _| turned | 1 << rng.below(bits));
-        window.iter_mut().zip(turned.to_le_bytes()).for_each(|(byte, mask)| *byte ^= mask);
+        let flipped =
+            (0..1 + rng.below(DAMAGE_BITS_MAX)).fold(0_u64, |flipped, _| flipped | 1 << rng.below(bits));
+        window.iter_mut().zip(flipped.to_le_bytes()).for_each(|(byte, mask)| *byte ^= mask);
         self.payload = bytes.into();
     }
 }
 
-/// The sum of RFC 768 over the payload alone: ones' complement of 16-bit words, a last odd byte padded with zero.
+/// The checksum of RFC 768 over the payload alone: ones' complement of 16-bit words, with an odd last byte padded with
+/// 0.
 fn checksum(bytes: &[u8]) -> u16 {
     let word = |pair: &[u8]| u64::from(pair[0]) << 8 | u64::from(pair.get(1).copied().unwrap_or(0));
     let mut sum: u64 = bytes.chunks(2).map(word).sum();
@@ -67,40 +69,40 @@ fn checksum(bytes: &[u8]) -> u16 {
     !(sum as u16)
 }
 
-/// What a link does to packets of one direction; chances are percent.
+/// Faults of a link in one direction. Chances are percent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
-    /// It does not arrive.
+    /// Chance that a packet is lost.
     pub loss: u64,
-    /// It arrives twice.
+    /// Chance that a packet arrives twice.
     pub doubled: u64,
-    /// It arrives late, behind others.
+    /// Chance that a packet arrives late, behind others.
     pub late: u64,
-    /// So late at most, microseconds.
+    /// Longest delay of a late packet, microseconds.
     pub late_us: u64,
-    /// It arrives damaged.
+    /// Chance that a packet arrives damaged.
     pub damaged: u64,
 }
 
-/// Packets that a link takes away, for scenarios written by hand.
+/// Packets that a link drops or delays, for scenarios of tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// The hop: 0 is the clients' end.
+    /// Number of the hop; 0 is the clients' end.
     pub hop: usize,
     /// The direction.
     pub way: Way,
-    /// The packets' type; `None`: all of them.
+    /// Type of the packets; `None` for all types.
     pub kind: Option<u8>,
-    /// Only those with this number.
+    /// Sequence number of the packets; `None` for all.
     pub seq: Option<u32>,
-    /// Number of packets still to be taken.
+    /// Remaining number of packets that the rule applies to.
     pub count: u32,
-    /// They arrive so late, instead of never.
+    /// Delay of the packets; `None`: they are dropped.
     pub late: Option<Duration>,
 }
 
 impl Rule {
-    /// Every packet of a type is lost.
+    /// A rule that drops every packet of a type.
     pub fn lose(hop: usize, way: Way, kind: u8) -> Self {
         Self { hop, way, kind: Some(kind), seq: None, count: u32::MAX, late: None }
     }
@@ -114,28 +116,28 @@ impl Rule {
     }
 }
 
-/// One hop, both directions: up, down.
+/// One hop, with both directions: up, down.
 #[derive(Clone, Copy, Debug, Default)]
 struct Link {
     faults: [Faults; 2],
-    /// Partitions that cut this direction now.
+    /// Number of partitions that cut each direction now.
     cuts: [u32; 2],
 }
 
-/// What has become of packets.
+/// Counts of packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Handed to links.
+    /// Packets that were sent.
     pub sent: u64,
-    /// Lost by chance, or by a rule.
+    /// Packets lost by chance, or by a rule.
     pub lost: u64,
-    /// Sent into a partition.
+    /// Packets sent into a partition.
     pub cut: u64,
-    /// Delivered twice.
+    /// Packets delivered twice.
     pub doubled: u64,
-    /// Delivered late.
+    /// Packets delivered late.
     pub late: u64,
-    /// Damaged under way.
+    /// Packets damaged under way.
     pub damaged: u64,
 }
 
@@ -154,32 +156,32 @@ impl Add for Traffic {
     }
 }
 
-/// Something that is going to happen. `life` tells events of a node's former life from its present one.
+/// An event in the queue. `life` tells events of a node's former life from those of its present life.
 #[derive(Debug)]
 pub(super) enum Happening {
     /// A packet arrives behind a hop.
     Arrive { hop: usize, way: Way, datagram: Datagram },
     /// A device begins a fence.
     Commit { device: usize, life: u64 },
-    /// It ends.
+    /// A device's fence ends.
     Fence { device: usize, life: u64 },
-    /// A device's background work.
+    /// A device executes background work.
     Keep { device: usize, life: u64 },
-    /// The server's own medium has the next batch.
+    /// The server's own medium has stored the next batch.
     Stored { life: u64 },
-    /// A replica has its next batch.
+    /// A replica has stored its next batch.
     Replicated { replica: usize, life: u64 },
-    /// A client's workload goes on.
+    /// A client executes the next step of its workload.
     Act { client: usize, life: u64 },
-    /// The next fault of the schedule.
+    /// A fault of the schedule begins.
     Fault(usize),
-    /// A fault passes.
-    Mend(Mend),
+    /// A fault ends.
+    Repair(Repair),
 }
 
-/// How a fault passes.
+/// What is repaired at the end of a fault.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Mend {
+pub(super) enum Repair {
     Device(usize),
     Server,
     Replica(usize),
@@ -195,13 +197,13 @@ pub(super) struct Fabric {
     links: Vec<Link>,
     pub(super) rules: Vec<Rule>,
     pub(super) traffic: Traffic,
-    /// What work costs, if anything.
+    /// The cost model, if there is one.
     pub(super) cores: Option<Cores>,
     queued: u64,
 }
 
 impl Fabric {
-    /// A chain of so many hops.
+    /// Creates a chain of so many hops.
     pub(super) fn new(hops: usize, rng: Rng) -> Self {
         Self {
             now: Instant::default(),
@@ -220,18 +222,18 @@ impl Fabric {
         self.queue.insert((self.now + delay, self.queued), happening);
     }
 
-    /// When the next thing happens.
+    /// Time of the next event.
     pub(super) fn next_at(&self) -> Option<Instant> {
         self.queue.first_key_value().map(|((at, _), _)| *at)
     }
 
-    /// The next thing, if its time has come.
+    /// The next event, if it is due.
     pub(super) fn pop(&mut self) -> Option<Happening> {
         let first = self.queue.first_entry().filter(|first| first.key().0 <= self.now)?;
         Some(first.remove())
     }
 
-    /// A duration between both, drawn.
+    /// A random duration between both bounds.
     pub(super) fn pause(&mut self, low_us: u64, high_us: u64) -> Duration {
         Duration::from_micros(low_us + self.rng.below(high_us - low_us + 1))
     }
@@ -245,19 +247,19 @@ impl Fabric {
         (cuts[0], cuts[1]) = (cuts[0] + u32::from(up), cuts[1] + u32::from(down));
     }
 
-    pub(super) fn mend(&mut self, hop: usize, up: bool, down: bool) {
+    pub(super) fn repair(&mut self, hop: usize, up: bool, down: bool) {
         let cuts = &mut self.links[hop].cuts;
         cuts[0] = cuts[0].saturating_sub(u32::from(up));
         cuts[1] = cuts[1].saturating_sub(u32::from(down));
     }
 
-    /// From now on packets travel untouched.
+    /// Removes all faults, cuts and rules of links.
     pub(super) fn calm(&mut self) {
         self.links.fill(Link::default());
         self.rules.clear();
     }
 
-    /// Sends a packet over a hop, which does to it what it does.
+    /// Sends a packet over a hop, with the faults of the link.
     pub(super) fn send(&mut self, hop: usize, way: Way, mut datagram: Datagram) {
         self.traffic.sent += 1;
         let link = self.links[hop];
@@ -290,7 +292,7 @@ impl Fabric {
         self.after(delay, Happening::Arrive { hop, way, datagram });
     }
 
-    /// How late rules make a packet; `None`: they take it away.
+    /// The delay that rules add to a packet; `None`: a rule drops it.
     fn ruled(&mut self, hop: usize, way: Way, payload: &[u8]) -> Option<Duration> {
         let Some(rule) = self.rules.iter_mut().find(|rule| rule.matches(hop, way, payload)) else {
             return Some(Duration::ZERO);
@@ -319,7 +321,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_damage_is_noticed() {
+    fn every_damage_is_detected() {
         let address = "10.0.0.1:1".parse().unwrap();
         let mut rng = Rng::new(1);
         for len in [1, 2, 3, 16, 17, 300] {

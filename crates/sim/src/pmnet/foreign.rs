@@ -1,5 +1,5 @@
-//! A client of the authors' release, as its sources have it: one request after the other, one numbering, and nothing is ever sent
-//! again. See `docs/pmnet-interoperability.md`, "What they do".
+//! A model of a client of the authors' release, after its sources: it sends one request after the other, with one
+//! numbering for all, and never retransmits. See `docs/pmnet-interoperability.md`, "What they do".
 
 use super::request::OBJECT;
 use crate::violation::{Violation, ensure};
@@ -9,14 +9,15 @@ use landfall_pmnet::{Instant, wire::Body};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// The number of all their sessions.
+/// The session number that all clients of the release use.
 pub(super) const SESSION: u16 = 50_000;
-/// Numbers ahead of the last response from which on a client waits for the response to its newest.
+/// Once a client's number is so far ahead of the last response, it waits for the response to its newest update.
 const WINDOW: u32 = 64;
-/// Theirs wait for ever; ours is forgotten then, and another one begins.
-const PATIENCE: Duration = Duration::from_millis(300);
+/// Time without an answer after which the model crashes, and another client starts. Clients of the release wait without
+/// a timeout.
+const ANSWER_TIMEOUT: Duration = Duration::from_millis(300);
 
-/// Either kind of client.
+/// A client of either kind.
 #[derive(Debug)]
 pub(super) enum Machine {
     Ours(Box<Client>),
@@ -29,7 +30,7 @@ struct Asked {
     id: RequestId,
     hash: u32,
     is_update: bool,
-    /// Only the response to it is waited for: enough has been answered otherwise.
+    /// The request is complete, and only its response is still waited for, because of the window.
     drains: bool,
     since: Instant,
 }
@@ -66,7 +67,7 @@ impl ForeignClient {
         if self.asked.is_some() {
             return Err(ClientError::Full);
         }
-        // Theirs hash a number; the object's makes updates and reads of it meet in a cache.
+        // Clients of the release hash a number. That of the object lets a cache match updates and reads of one object.
         let object = request[OBJECT].iter().fold(0, |number, byte| number << 8 | u32::from(*byte));
         let hash = 0x8000_0000 | object << 11;
         let header = Header { hash, ..Header::new(kind, SESSION, self.seq) };
@@ -77,7 +78,7 @@ impl ForeignClient {
         Ok(id)
     }
 
-    fn hear(&mut self, bytes: &[u8]) -> Result<(), Violation> {
+    fn handle_packet(&mut self, bytes: &[u8]) -> Result<(), Violation> {
         let Ok(packet) = Packet::parse(bytes) else { return Ok(()) };
         let Header { kind, seq, session, hash, .. } = packet.header;
         if kind == kind::RESPONSE {
@@ -87,7 +88,7 @@ impl ForeignClient {
         if session == SESSION && seq == self.seq {
             ensure!(
                 matches!(kind, kind::PMNET_ACK | kind::RESPONSE),
-                "a foreign client ends at type {kind:#x}"
+                "a foreign client got a packet of type {kind:#x}, at which it ends"
             );
             ensure!(kind != kind::PMNET_ACK || hash == asked.hash, "an acknowledgement with another hash");
             self.answer(asked, packet.body);
@@ -123,7 +124,7 @@ impl ForeignClient {
     }
 
     fn gives_up_at(&self) -> Option<Instant> {
-        self.asked.map(|asked| asked.since + PATIENCE)
+        self.asked.map(|asked| asked.since + ANSWER_TIMEOUT)
     }
 }
 
@@ -173,7 +174,7 @@ impl Machine {
                 client.handle_datagram(bytes, now);
                 Ok(())
             }
-            Self::Theirs(client) => client.hear(bytes),
+            Self::Theirs(client) => client.handle_packet(bytes),
         }
     }
 

@@ -1,80 +1,80 @@
-//! What clients have asked for and what they were told: all that the oracle knows of them.
+//! The history of requests and their results. It is all that the oracle knows of clients.
 
 use super::request::Request;
 use landfall_pmnet::SessionKey;
 use landfall_pmnet::client::CompletedBy;
 
-/// A place in the order of everything that clients did and were told.
+/// A logical time: the order of all requests and results.
 pub type Moment = u64;
 
-/// What a client was told about a request.
+/// The result of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Told {
-    /// Nothing yet.
+    /// No result yet.
     Nothing,
     /// An update is durable.
     Complete {
-        /// When.
+        /// Time of the result.
         at: Moment,
-        /// Who has it.
+        /// The nodes that have made it durable.
         by: CompletedBy,
     },
     /// A bypass was answered.
     Value {
-        /// When.
+        /// Time of the result.
         at: Moment,
         /// The value.
         value: u64,
-        /// By a device instead of the server.
+        /// The answer came from a device, and not from the server.
         from_cache: bool,
     },
-    /// A bypass was executed or not; nobody knows.
+    /// The answer to a bypass is lost, and it is unknown whether it was executed.
     Lost {
-        /// When.
+        /// Time of the result.
         at: Moment,
     },
 }
 
-/// A request of a client.
+/// A request of a client, with its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// What it asks for.
+    /// The request.
     pub request: Request,
     /// When it was given to the client.
     pub begun: Moment,
-    /// What came of it.
+    /// The result.
     pub told: Told,
 }
 
 /// How a session ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// It goes on.
+    /// The session has not ended.
     Open,
-    /// The server has confirmed its end.
+    /// The server has confirmed the end of the session.
     Ended {
-        /// When.
+        /// Time of the confirmation.
         at: Moment,
     },
-    /// Its client was forgotten, or gave up.
+    /// The client crashed, or the session failed.
     Abandoned,
-    /// Its client was told that the server has lost what it had confirmed.
+    /// The client learnt that the server has lost confirmed updates.
     Behind,
 }
 
-/// One session, as its client has seen it.
+/// The history of one session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Session {
-    /// Whose, and its nonce, once it has begun.
+    /// Key and nonce of the session, once it has begun.
     pub name: Option<(SessionKey, u64)>,
-    /// Requests in the order in which they were given.
+    /// Requests in the order in which the client got them.
     pub calls: Vec<Call>,
-    /// How it ended.
+    /// How the session ended.
     pub end: End,
 }
 
 impl Session {
-    /// Its updates, in order.
+    /// The updates of the session, in order.
     pub fn updates(&self) -> impl Iterator<Item = (u64, &Call)> {
         self.calls.iter().filter_map(|call| match call.request {
             Request::Set { id, .. } => Some((id, call)),
@@ -83,7 +83,7 @@ impl Session {
     }
 }
 
-/// Everything that clients did and were told.
+/// The history of all sessions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct History {
     /// All sessions.
@@ -93,12 +93,12 @@ pub struct History {
 }
 
 impl History {
-    /// These sessions.
+    /// The history of these sessions.
     pub fn of(sessions: &[Session]) -> Self {
         Self { sessions: sessions.to_vec(), ..Self::default() }
     }
 
-    /// Another session; returns its place.
+    /// Adds a session, and returns its index.
     pub fn open(&mut self) -> usize {
         self.sessions.push(Session { name: None, calls: Vec::new(), end: End::Open });
         self.sessions.len() - 1
@@ -116,7 +116,7 @@ impl History {
         self.ids
     }
 
-    /// A client was given a request; returns the call's place in its session.
+    /// Notes that a client was given a request, and returns the index of the call in its session.
     pub fn begin(&mut self, session: usize, request: Request) -> usize {
         let begun = self.tick();
         let calls = &mut self.sessions[session].calls;
@@ -124,7 +124,7 @@ impl History {
         calls.len() - 1
     }
 
-    /// Bytes of padding that a value was given with; 0 for what nobody has set.
+    /// Length of the padding that a value was set with, bytes; 0 for a value that was never set.
     pub fn pad_of(&self, value: u64) -> u32 {
         let calls = self.sessions.iter().rev().flat_map(|session| session.calls.iter().rev());
         let mut pads = calls.filter_map(|call| match call.request {
@@ -134,7 +134,7 @@ impl History {
         pads.next().unwrap_or(0)
     }
 
-    /// Whether a session was left by its client.
+    /// True if the client of a session has crashed, or the session has failed.
     pub fn is_abandoned(&self, key: SessionKey) -> bool {
         let of_key = |session: &&Session| session.name.is_some_and(|(known, _)| known == key);
         let last = self.sessions.iter().rev().find(of_key);

@@ -1,48 +1,49 @@
-//! Whether calls on one object could have happened one after the other, each between its beginning and its end.
+//! A checker for linearizability: is there an order of the calls on one object in which each takes effect between its
+//! beginning and its end?
 //!
-//! Source: Wing and Gong, *Testing and Verifying Concurrent Objects*, 1993, with the states that were looked at remembered
-//! (Lowe, *Testing for Linearizability*, 2017).
+//! Source: Wing and Gong, *Testing and Verifying Concurrent Objects*, 1993, with a set of visited states (Lowe,
+//! *Testing for Linearizability*, 2017).
 
 use super::history::Moment;
 use std::collections::BTreeSet;
 
-/// Calls that are looked at: one bit each.
+/// Most calls of a history: the set of executed calls has one bit for each.
 const CALLS_MAX: usize = 128;
 
-/// What a call did.
+/// The effect of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deed {
-    /// Set the object.
+    /// Sets the object to this value.
     Write(u64),
-    /// Found this.
+    /// Returns this value.
     Read(u64),
-    /// Added one, and found this then, if that was told.
+    /// Adds one, and returns this value, if the answer arrived.
     Add(Option<u64>),
 }
 
 /// One call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timed {
-    /// What it did.
+    /// The effect of the call.
     pub deed: Deed,
-    /// It happened after this.
+    /// The call takes effect after this moment.
     pub begin: Moment,
-    /// And before this; `None`: at any time since, or never.
+    /// The call takes effect before this moment; `None`: at any later time, or never.
     pub end: Option<Moment>,
 }
 
-/// The answer.
+/// The result of the checker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// There is such an order.
     Linearizable,
-    /// There is none.
+    /// There is no such order.
     Not,
-    /// Too many calls, or too many orders to look at.
+    /// There are too many calls, or too many states to visit.
     Undecided,
 }
 
-/// Looks for an order of `calls` on an object that is 0 at first, through at most `states_max` states.
+/// Searches for an order of `calls` on an object with the initial value 0, through at most `states_max` states.
 pub fn check(calls: &[Timed], states_max: usize) -> Verdict {
     let calls = relevant(calls);
     if calls.len() > CALLS_MAX {
@@ -66,7 +67,8 @@ pub fn check(calls: &[Timed], states_max: usize) -> Verdict {
     Verdict::Not
 }
 
-/// Writes that may never have happened, and that nobody has read, change nothing; calls in order of their ends.
+/// The calls that matter, with the latest end first. Writes that may never have happened and that no call has read do
+/// not matter.
 fn relevant(calls: &[Timed]) -> Vec<Timed> {
     let is_read = |value: u64| calls.iter().any(|call| call.deed == Deed::Read(value));
     let counts = |call: &&Timed| match (call.deed, call.end) {
@@ -78,7 +80,7 @@ fn relevant(calls: &[Timed]) -> Vec<Timed> {
     calls
 }
 
-/// States after one more call: any that had begun when the first of the others ended.
+/// The states after one more call: any call that had begun before the first of the remaining calls ended.
 fn next(calls: &[Timed], done: u128, value: u64) -> impl Iterator<Item = (u128, u64)> {
     let open = (0..calls.len()).filter(move |at| done >> at & 1 == 0);
     let first_end = open.clone().filter_map(|at| calls[at].end).min().unwrap_or(Moment::MAX);
@@ -106,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_may_find_what_is_being_written_or_what_was() {
+    fn a_read_may_return_the_old_value_or_that_of_a_concurrent_write() {
         for found in [1, 2] {
             let calls =
                 [timed(Deed::Write(1), 1, 2), timed(Deed::Write(2), 3, 6), timed(Deed::Read(found), 4, 5)];
@@ -115,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_that_goes_backwards_is_found_out() {
+    fn a_read_of_an_older_value_is_not_linearizable() {
         let write = Timed { deed: Deed::Write(1), begin: 1, end: None };
         let calls = [write, timed(Deed::Read(1), 2, 3), timed(Deed::Read(0), 4, 5)];
         assert_eq!(verdict(&calls), Verdict::Not);
@@ -136,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_much_stays_undecided() {
+    fn histories_that_are_too_long_are_undecided() {
         let calls = vec![timed(Deed::Add(None), 1, 2); CALLS_MAX + 1];
         assert_eq!(verdict(&calls), Verdict::Undecided);
         let calls: Vec<Timed> = (1..30).map(|value| timed(Deed::Write(value), value, 99)).collect();

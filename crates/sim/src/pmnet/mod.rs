@@ -1,53 +1,59 @@
-//! PMNet as a whole: clients, a chain of devices, a server with replicas, under every fault at once.
+//! Simulation of PMNet as a whole: clients, a chain of devices, and a server with replicas, with all faults at the same
+//! time.
 //!
-//! Read [`PmnetCampaign`] first: it draws a system and what happens to it from a seed, ends all faults, waits until the
-//! system rests, and lets the oracle judge. [`PmnetWorld`] is driven by hand for the failure cases that the paper names.
-//! Clients, devices, logs and sessions are the real ones, over a simulated clock, network and media.
+//! Read [`PmnetCampaign`] first. It draws a system and its faults from a seed, runs the system, ends all faults, waits
+//! until the system is idle, and lets the oracle judge. Tests drive a [`PmnetWorld`] by hand for the failure cases that
+//! the paper names. Clients, devices, logs and sessions are the real ones; clock, network and media are simulated.
 //!
 //! # The fault model
 //!
-//! - **Links**, each direction by itself: packets are lost (up to 30 of 100), doubled, late by up to 20 ms and so
-//!   overtaken, and damaged: one to eight bits are turned within 16 adjacent ones of the UDP payload. UDP's checksum
-//!   notices every such damage; it is computed by senders and verified by devices and hosts, which drop what does not
+//! - **Links.** In each direction independently, packets are lost (up to 30 of 100), duplicated, delayed by up to 20 ms
+//!   and so overtaken, and damaged: one to eight bits are flipped within 16 adjacent bits of the UDP payload. The UDP
+//!   checksum detects all such damage. Senders compute it, and devices and hosts verify it and drop packets that do not
 //!   match. A link is cut for a while, in one direction or both.
-//! - **Devices** crash between packets and in the middle of appending, fencing, background work and recovery. What is
-//!   left is drawn as in [`landfall_media::sim`]. A fence fails, and the device passes packets on without logging any, until
-//!   it is started again. A device is down for a while, passes nothing on, and starts as a new
-//!   incarnation. A device is lost for good and replaced by an empty one; in campaigns, one of the chain never is.
-//!   Any device may have a read cache, often a small one: for registers, which updates set, and for counters, which
-//!   bypasses change.
-//! - **The server** crashes: of its committed batches nothing is lost, of those under way a prefix survives. It is lost
-//!   for good and the replica that has most takes its place. A batch counts once the server's own medium and every replica
-//!   have it; replicas stop, or are replaced by empty ones. A batch is refused and nothing of it applied.
-//! - **Clients** are forgotten, and others start in their place from the same address, with session numbers drawn
-//!   from few. Where sessions that fall silent end, the run lasts for longer than a silence, and clients, or the way to the server, are cut
-//!   off for longer than that. In campaigns of their own some are those of the authors' release, which never send anything again: such a client is
-//!   forgotten when no answer comes, and the next one has another port. There is one device at most then, and no packet is doubled or
-//!   late where it has a read cache: their packets do not tell an answer from an older one.
-//! - **Strangers** on the clients' side send in the server's name what only a server sends, of sessions that are open. Where clients,
-//!   devices and server share a key, strangers do so on the server's side, too, and send updates in clients' names. They also send updates
-//!   of sessions that never began.
+//! - **Devices** crash between packets and in the middle of appends, fences, background work and recovery. The
+//!   surviving image is drawn as in [`landfall_media::sim`]. A fence fails, and the device then forwards packets
+//!   without logging them until it is started again. A device is down for a while, forwards nothing, and starts as a
+//!   new incarnation. A device is lost and replaced by an empty one; in campaigns, one device of the chain is never
+//!   lost. Any device may have a read cache, often a small one, for registers, which updates set, and for counters,
+//!   which bypasses change.
+//! - **The server** crashes. It loses none of its committed batches, and a prefix of the batches under way survives.
+//!   The server is lost, and the replica with the most batches takes its place. A batch counts once the server's own
+//!   medium and every replica have it. Replicas stop, or are replaced by empty ones. The store refuses a batch and
+//!   applies nothing of it.
+//! - **Clients** crash, and others start in their place from the same address, with session numbers drawn from few. If
+//!   silent sessions end, the run lasts longer than the silence, and clients, or the path to the server, are cut off
+//!   for longer than that. In separate campaigns, some clients are those of the authors' release, which never
+//!   retransmit. Such a client crashes if it gets no answer, and the next one has another port. These campaigns have
+//!   one device at most, and no packet is duplicated or delayed if the device has a read cache, because these clients
+//!   cannot tell an answer from an older one.
+//! - **Strangers** on the clients' side send packets with the server's address that only a server sends, about open
+//!   sessions. If clients, devices and server share a key, strangers do this on the server's side, too, and send
+//!   updates with the addresses of clients. They also send updates of sessions that never began.
 //!
-//! The server's application is a model (registers, counters, journals; batches are atomic), not the key-value engine.
+//! The server's application is a model with registers, counters and journals, whose batches are atomic. It is not the
+//! key-value engine.
 //!
 //! # What is judged
 //!
-//! Of what clients were told, and of what the server holds in the end:
+//! The oracle judges the results that clients got, and the state of the server in the end:
 //!
-//! - the updates applied of each session are the first ones that were given to its client, each once, in order, whole,
-//!   and no fewer than were reported durable;
-//! - a bypass sees the updates in front of it; what bypasses, and its place among the updates, is linearizable for
-//!   each register and counter; nothing is executed twice;
-//! - what a device answers from its cache is durable, the server's answer byte for byte, and not older than what was
-//!   complete, or had been read by anybody from a cache or the server, when it was asked. Cached counters are
-//!   linearizable together with everything that bypasses;
-//! - where that is promised, in a part of the runs, each register is linearizable in all that sessions were told: an update
-//!   has happened once it is complete, whoever reads and whoever answers;
-//! - a session reads its own writes, and never goes back behind what the server has answered it. That the server answers
-//!   a miss with less than a cache has served before is allowed: see `docs/format/pmnet.md`, "What is not promised";
-//! - where sessions that fall silent end, no row of a session whose client is gone is left in the end, but of those of which a device
-//!   holds something; a client is told that its session is gone only after a silence;
-//! - everything comes to rest, and every log is empty then, but for updates behind a gap that a dead client has left.
+//! - The applied updates of each session are a prefix of the updates that its client was given: each once, in order,
+//!   whole, and no fewer than were reported durable.
+//! - A bypass reads the updates in front of it. Bypasses, and their order among the updates, are linearizable for each
+//!   register and counter. Nothing is executed twice.
+//! - An answer from a device's cache is durable, and equals the server's answer byte for byte. It is not older than the
+//!   values that were complete, or that any client had read from a cache or the server, when it was requested. Cached
+//!   counters are linearizable together with all bypasses.
+//! - In the part of the runs where it is promised, each register is linearizable in all results of all sessions: an
+//!   update takes effect before it is complete, whichever client reads and whichever node answers.
+//! - A session reads its own writes, and never reads older values than the server has answered before. The server may
+//!   answer a cache miss with an older value than a cache has served before: see `docs/format/pmnet.md`, "What is not
+//!   promised".
+//! - If silent sessions end, no row of a crashed client's session remains in the end, except for sessions of which a
+//!   device holds updates. A client learns that its session has ended only after a silence.
+//! - The system becomes idle, and every log is empty then, except for updates behind a gap that a crashed client has
+//!   left.
 
 mod campaign;
 mod client;
@@ -82,10 +88,10 @@ pub use world::{Load, PmnetWorld, Timed, measure};
 use landfall_media::Site;
 use std::time::Duration;
 
-/// What can be wrong with a system on purpose: the oracle must notice each.
+/// Faults that are built in on purpose (canaries). The oracle must catch each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Broken {
-    /// Devices acknowledge before the fence, which never comes.
+    /// Devices acknowledge without a fence.
     DeviceAcksEarly,
     /// Devices leave out flushes or fences.
     DeviceSkips(Site),
@@ -95,106 +101,106 @@ pub enum Broken {
     RowForgotten,
     /// The application commits a bypass's effect without its row.
     BypassRowForgotten,
-    /// Devices believe what only servers send from whichever side it comes.
+    /// Devices accept packets that only servers send from both sides.
     SidesConfused,
-    /// Devices do not hear that a server does not know a session.
+    /// Devices ignore that a server does not know a session.
     RefusalsUnheard,
-    /// The server ends silent sessions without asking devices what they hold.
+    /// The server ends silent sessions without asking devices whether they hold updates.
     EndsUnasked,
-    /// Clients believe devices and server though their lease has run out.
+    /// Clients accept acknowledgements after their lease has expired.
     LeaseIgnored,
-    /// The server does not hear what clients know to be confirmed.
+    /// The server ignores which updates clients know to be confirmed.
     ConfirmedUnheard,
-    /// Devices say that their logs have nothing of what a server asks for.
+    /// Devices answer a server's recovery request as if their logs were empty.
     LogsDenied,
-    /// Devices believe packets without a seal, though there is a key.
+    /// Devices accept packets without a seal, though there is a key.
     SealsUnchecked,
-    /// Devices hold nothing, though keys are to be linearizable.
+    /// Devices hold no packets, though keys must be linearizable.
     NothingHeld,
     /// Read caches do not know that updates change registers.
     CacheMissesUpdates,
     /// Read caches do not know that additions change counters.
     CacheMissesAdditions,
-    /// Read caches take all registers for one, and all counters.
+    /// Read caches mix up all registers with each other, and all counters.
     CacheConfusesKeys,
 }
 
 impl Broken {
-    /// Whether it is in read caches, so that there must be some.
+    /// True if the fault is in read caches, so that devices must have some.
     pub(crate) fn is_in_caches(self) -> bool {
         matches!(self, Self::CacheMissesUpdates | Self::CacheMissesAdditions | Self::CacheConfusesKeys)
     }
 }
 
-/// Something that happens to a part of the system, and passes.
+/// A fault of a part of the system. It ends after a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// A device stops, at once or in the middle of the next thing that it does.
+    /// A device crashes.
     DeviceCrash {
-        /// Which.
+        /// Number of the device.
         device: usize,
-        /// It starts again after this.
+        /// Time until it starts again.
         down: Duration,
-        /// In the middle of something.
+        /// The crash is in the middle of the device's next operation, and not at once.
         inside: bool,
     },
-    /// A fence fails: the device takes nothing into its log any more.
+    /// A fence fails, and the device logs no more updates.
     MediumFails {
-        /// Which.
+        /// Number of the device.
         device: usize,
-        /// It is started again, on a medium that works, after this.
+        /// Time until it is started again, on a medium that works.
         down: Duration,
     },
     /// A device is lost with its log.
     DeviceLoss {
-        /// Which.
+        /// Number of the device.
         device: usize,
-        /// Another one takes its place after this.
+        /// Time until an empty device takes its place.
         down: Duration,
     },
-    /// The server stops.
+    /// The server crashes.
     ServerCrash {
-        /// It starts again after this.
+        /// Time until it starts again.
         down: Duration,
     },
     /// The server is lost with its medium.
     ServerLoss {
-        /// A replica takes its place after this.
+        /// Time until a replica takes its place.
         down: Duration,
     },
     /// A replica stops.
     ReplicaCrash {
-        /// Which.
+        /// Number of the replica.
         replica: usize,
-        /// It is back after this.
+        /// Time until it starts again.
         down: Duration,
-        /// With nothing.
+        /// It starts again without its batches.
         wiped: bool,
     },
-    /// A client is forgotten, and another one starts in its place.
+    /// A client crashes, and another one starts in its place.
     ClientCrash {
-        /// Which.
+        /// Number of the client.
         client: usize,
     },
-    /// A stranger on the clients' side speaks in the server's name.
+    /// A stranger on the clients' side sends packets with the server's address.
     Forgery {
-        /// To which client, and about its session.
+        /// The client that gets them, and whose session they are about.
         client: usize,
     },
     /// A stranger sends updates of a session that never began.
     Junk {
-        /// From the address of which client.
+        /// The client whose address they have.
         client: usize,
     },
     /// A link is cut.
     Partition {
-        /// Which hop: 0 is the clients' end.
+        /// Number of the hop; 0 is the clients' end.
         hop: usize,
-        /// Towards the server.
+        /// Cut towards the server.
         up: bool,
-        /// Towards the clients.
+        /// Cut towards the clients.
         down: bool,
-        /// For so long.
+        /// Duration of the cut.
         lasts: Duration,
     },
 }

@@ -1,5 +1,5 @@
-//! What may be, given what clients were told: shares no code with clients, devices and server, and knows of the server
-//! only what it holds in the end.
+//! The oracle: judges the results that clients got. It shares no code with clients, devices and server, and knows of
+//! the server only its state in the end.
 
 use super::history::{Call, End, History, Moment, Session, Told};
 use super::linear::{Deed, Timed, Verdict, check};
@@ -10,30 +10,30 @@ use landfall_pmnet::client::CompletedBy;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Add;
 
-/// States through which an order is looked for.
+/// Most states that the search for an order visits.
 const STATES_MAX: usize = 20_000;
 
-/// Where a value is: its register, and how many that held up to it.
+/// The place of a value: its register, and its index among the values of the register, from 1 on.
 type Place = (u8, usize);
 
-/// What the oracle has looked at.
+/// Counts of what the oracle has judged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Judged {
-    /// Updates that clients were told to be durable.
+    /// Updates that were reported durable.
     pub complete: u64,
-    /// Updates applied.
+    /// Updates that were applied.
     pub applied: u64,
-    /// Bypasses answered.
+    /// Bypasses that were answered.
     pub answered: u64,
-    /// Bypasses answered by a device.
+    /// Bypasses that a device answered.
     pub from_cache: u64,
     /// Bypasses whose answer was lost.
     pub lost: u64,
     /// Histories of one register or counter.
     pub histories: u64,
-    /// Those that were too long to be decided.
+    /// Histories that were too long to be decided.
     pub undecided: u64,
-    /// Updates reported durable that were lost with every device that had them.
+    /// Updates that were reported durable, and lost with all devices that had them.
     pub excused: u64,
 }
 
@@ -54,24 +54,25 @@ impl Add for Judged {
     }
 }
 
-/// Each device of the chain was lost for good at some time, the last one then: what was given before, and was reported by
-/// devices alone, may be gone.
+/// All devices of the chain were lost in the course of the run. Updates that were given before the last loss, and that
+/// only devices have reported durable, may be lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TotalLoss {
-    /// When the last one was lost.
+    /// When the last device was lost.
     pub at: Moment,
 }
 
-/// What sessions are promised of each other's updates.
+/// The promise of the system about reads of other sessions' updates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Promise {
-    /// Whoever bypasses sees them once the server has applied them.
+    /// A bypass reads updates of other sessions once the server has applied them.
     Applied,
-    /// Whoever begins after an update was reported durable sees it: each register is linearizable, whoever answers.
+    /// A read that begins after an update was reported durable returns it: each register is linearizable, whichever
+    /// node answers.
     Linearizable,
 }
 
-/// Judges what clients were told against what the server holds once everything has come to rest.
+/// Judges the results that clients got by the state of the server, once the system is idle.
 ///
 /// # Errors
 /// The first thing that the rules do not allow.
@@ -88,7 +89,10 @@ pub fn judge(
         known.extend(session.name);
     }
     for name in held.journals.keys() {
-        ensure!(known.contains(name), "updates were applied of {name:?}, which no client has begun");
+        ensure!(
+            known.contains(name),
+            "updates of {name:?} were applied, and no client has started that session"
+        );
     }
     let places = check_registers(history, held)?;
     for session in &history.sessions {
@@ -100,11 +104,12 @@ pub fn judge(
     Ok(judged)
 }
 
-/// Judges a server that has come back older than what it had confirmed, with the clients' sessions still there: how many sessions
-/// have lost something, and were told.
+/// Judges a server that has lost confirmed batches while the clients' sessions continued. Returns the number of
+/// sessions that have lost updates, and whose clients learnt of it.
 ///
 /// # Errors
-/// What was reported durable is gone, and its client was not told; an update was applied out of order, twice, or behind a gap.
+/// An update that was reported durable is lost, and its client did not learn of it. An update was applied out of order,
+/// twice, or behind a gap.
 pub fn judge_gone_back(history: &History, held: &Held) -> Result<u64, Violation> {
     let mut told = 0;
     for session in &history.sessions {
@@ -120,7 +125,7 @@ pub fn judge_gone_back(history: &History, held: &Held) -> Result<u64, Violation>
         if let Some((id, _)) = lost {
             ensure!(
                 session.end == End::Behind,
-                "update {id} of {:?} was reported durable and is lost, and nobody was told",
+                "update {id} of {:?} was reported durable and is lost, and its client was not told",
                 session.name
             );
             told += 1;
@@ -129,7 +134,8 @@ pub fn judge_gone_back(history: &History, held: &Held) -> Result<u64, Violation>
     Ok(told)
 }
 
-/// Each update once, in order, without a gap, and none missing that was reported durable.
+/// Checks that each update was applied once, in order, without a gap, and that none that was reported durable is
+/// missing.
 fn check_session(
     session: &Session,
     held: &Held,
@@ -165,7 +171,7 @@ fn check_session(
     Ok(())
 }
 
-/// A request is applied whole: journals and registers say the same. Returns each value's place in its register.
+/// Checks that requests were applied whole: journals and registers must agree. Returns the place of each value.
 fn check_registers(history: &History, held: &Held) -> Result<BTreeMap<u64, Place>, Violation> {
     let sets = history.sessions.iter().flat_map(|session| &session.calls).filter_map(|call| {
         let Request::Set { key, id, .. } = call.request else { return None };
@@ -175,7 +181,7 @@ fn check_registers(history: &History, held: &Held) -> Result<BTreeMap<u64, Place
     let mut places = BTreeMap::new();
     for (key, values) in &held.registers {
         for (place, id) in values.iter().enumerate() {
-            ensure!(keys.get(id) == Some(key), "register {key} held {id}, which nobody has set");
+            ensure!(keys.get(id) == Some(key), "register {key} held {id}, which no client has set");
             ensure!(places.insert(*id, (*key, place + 1)).is_none(), "update {id} was applied twice");
         }
     }
@@ -187,7 +193,7 @@ fn check_registers(history: &History, held: &Held) -> Result<BTreeMap<u64, Place
     Ok(places)
 }
 
-/// Place of what a read of a register has found; 0 before everything.
+/// Index of the value that a read of a register has returned; 0 for the initial value.
 fn place_of(register: u8, value: u64, places: &BTreeMap<u64, Place>) -> Result<usize, Violation> {
     if value == 0 {
         return Ok(0);
@@ -195,12 +201,13 @@ fn place_of(register: u8, value: u64, places: &BTreeMap<u64, Place>) -> Result<u
     match places.get(&value) {
         Some((key, place)) if *key == register => Ok(*place),
         Some((key, _)) => Err(Violation(format!("{value} of register {key} was read in {register}"))),
-        None => Err(Violation(format!("{value} was read, and is not there in the end"))),
+        None => Err(Violation(format!("{value} was read, and no register has held it in the end"))),
     }
 }
 
-/// A session reads what it wrote, or what has overwritten it, and never goes back behind what the server has answered. What
-/// a device has answered binds devices alone ([`check_cached_reads`]): the server may not have come to apply it.
+/// Checks that a session reads its own writes or newer values, and no older value than the server has answered before.
+/// Answers of devices are checked against other answers of devices only ([`check_cached_reads`]), because the server
+/// may not have applied the update yet.
 fn check_own_reads(session: &Session, places: &BTreeMap<u64, Place>) -> Result<(), Violation> {
     let mut least: BTreeMap<u8, (usize, u64)> = BTreeMap::new();
     let mut missing = None;
@@ -215,7 +222,7 @@ fn check_own_reads(session: &Session, places: &BTreeMap<u64, Place>) -> Result<(
             (_, Told::Value { from_cache: false, .. }) if missing.is_some() => {
                 let name = session.name;
                 return Err(Violation(format!(
-                    "session {name:?} got an answer behind {missing:?}, which is lost"
+                    "session {name:?} got an answer behind update {missing:?}, which is lost"
                 )));
             }
             (Request::Get { key }, Told::Value { value, from_cache, .. }) => {
@@ -236,8 +243,8 @@ fn check_own_reads(session: &Session, places: &BTreeMap<u64, Place>) -> Result<(
     Ok(())
 }
 
-/// What a device answers is durable, and not older than anything that was complete, or that anybody had read, when it was
-/// asked.
+/// Checks that a device's answer is durable, and not older than any value that was complete, or that any client had
+/// read, when the request was given.
 fn check_cached_reads(
     history: &History,
     places: &BTreeMap<u64, Place>,
@@ -265,7 +272,7 @@ fn check_cached_reads(
     Ok(())
 }
 
-/// The value that a register was known to have had, or to be going to have, from when a client was told.
+/// A value that a register has or will have, and the moment from which a client knows it.
 fn known_of(register: u8, call: &Call) -> Option<(Moment, u64)> {
     match (call.request, call.told) {
         (Request::Set { key, id, .. }, Told::Complete { at, .. }) if key == register => Some((at, id)),
@@ -292,8 +299,8 @@ fn check_counters(history: &History, held: &Held, judged: &mut Judged) -> Result
     Ok(())
 }
 
-/// Everything that bypasses is linearizable, register by register and counter by counter; where that is promised, so is
-/// everything.
+/// Checks that bypasses are linearizable for each register and each counter. If [`Promise::Linearizable`] is given,
+/// reads and updates of registers must be, too.
 fn check_orders(
     history: &History,
     held: &Held,
@@ -330,7 +337,7 @@ fn check_orders(
     Ok(())
 }
 
-/// The object that a call is about, and when it did what.
+/// The object of a call, and the call's effect and time.
 fn timed(session: &Session, at: usize, call: &Call) -> Option<((bool, u8), Timed)> {
     let (begin, answered) = (call.begun, answered_at(call));
     let (object, deed, end) = match (call.request, call.told) {
@@ -348,7 +355,8 @@ fn timed(session: &Session, at: usize, call: &Call) -> Option<((bool, u8), Timed
     Some((object, Timed { deed, begin, end }))
 }
 
-/// The same where registers are linearizable: an update has happened once it is complete, and reads count whoever answers.
+/// The object, the effect and the time of a call if registers must be linearizable: an update takes effect before it is
+/// complete, and reads count whichever node answers.
 fn timed_strictly(
     (session, at): (&Session, usize),
     call: &Call,
@@ -375,8 +383,8 @@ fn answered_at(call: &Call) -> Option<Moment> {
     }
 }
 
-/// When an update was applied at the latest, as its client knows: the server said so, for it or for one behind it, or has
-/// answered a bypass behind it, or has ended the session.
+/// The latest moment at which an update was applied, as its client knows: the server has confirmed it or an update
+/// behind it, or has answered a bypass behind it, or has ended the session.
 fn applied_at(session: &Session, at: usize) -> Option<Moment> {
     let by_server = |call: &Call| match call.told {
         Told::Complete { at, by: CompletedBy::Server } if call.request.is_update() => Some(at),
@@ -407,7 +415,7 @@ mod tests {
         Session { name: Some(name(number)), calls: calls.to_vec(), end: End::Open }
     }
 
-    /// Update `id`, given at ten times that, and complete at once, or not.
+    /// The update `id`, given at moment `10 * id`, and complete at once or never.
     fn set(id: u64, complete: bool) -> Call {
         let told = Told::Complete { at: 10 * id + 1, by: CompletedBy::Devices };
         let told = if complete { told } else { Told::Nothing };
@@ -425,7 +433,7 @@ mod tests {
         Call { request: Request::Add { key: KEY, id }, begun, told }
     }
 
-    /// What these updates of sessions, and these additions, make.
+    /// The state of a server that has applied these updates of sessions and these additions.
     fn held(sets: &[(u16, u64)], adds: &[u64]) -> Held {
         let mut store = super::super::store::Store::new(0);
         let set =
@@ -440,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn updates_are_lost_only_if_nobody_was_told() {
+    fn only_updates_that_were_not_reported_durable_may_be_lost() {
         let one = session(1, &[set(1, true), set(2, true), set(3, false)]);
         for applied in [&[(1, 1), (1, 2)][..], &[(1, 1), (1, 2), (1, 3)]] {
             verdict(from_ref(&one), &held(applied, &[])).unwrap();
@@ -455,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn what_every_device_had_is_excused_once_every_device_is_lost() {
+    fn updates_that_only_devices_had_are_excused_if_every_device_is_lost() {
         let one = session(1, &[set(1, true), set(2, true)]);
         let history = History::of(&[one]);
         let with = |at| judge(&history, &held(&[(1, 1)], &[]), Some(TotalLoss { at }), Promise::Applied);
@@ -464,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_reads_what_it_wrote_or_what_has_overwritten_it() {
+    fn a_session_reads_its_own_writes_or_newer_values() {
         let reads = |value| session(1, &[set(1, true), set(2, true), get(30, value, false)]);
         let other = session(2, &[set(5, false)]);
         let both = held(&[(1, 1), (1, 2), (2, 5)], &[]);
@@ -475,13 +483,13 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_tells_that_the_updates_in_front_of_it_are_applied() {
+    fn an_answer_shows_that_the_updates_in_front_of_it_are_applied() {
         let one = session(1, &[set(1, true), set(2, false), get(30, 1, false)]);
         verdict(&[one], &held(&[(1, 1)], &[])).unwrap_err();
     }
 
     #[test]
-    fn a_device_answers_nothing_that_is_not_durable_and_nothing_older_than_what_was_complete() {
+    fn a_device_answers_only_durable_values_and_none_older_than_a_complete_update() {
         let writer = session(1, &[set(1, true), set(2, true)]);
         let all = held(&[(1, 1), (1, 2)], &[]);
         let reader = |begun, value| session(2, &[get(begun, value, true)]);
@@ -494,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_answers_nothing_older_than_what_was_read_before() {
+    fn a_device_answers_no_older_value_than_was_read_before() {
         let writer = session(1, &[set(1, true), set(2, false)]);
         let all = held(&[(1, 1), (1, 2)], &[]);
         let reads = |first, second| {
@@ -506,12 +514,12 @@ mod tests {
         reads((2, false), (2, true)).unwrap();
         reads((2, true), (1, true)).unwrap_err();
         reads((2, false), (1, true)).unwrap_err();
-        // The server may not have come to apply what a device has answered.
+        // The server may not have applied the update that a device has answered with.
         reads((2, true), (1, false)).unwrap();
     }
 
     #[test]
-    fn what_is_complete_is_read_by_everybody_where_that_is_promised() {
+    fn complete_updates_are_read_by_all_clients_if_that_is_promised() {
         let writer = session(1, &[set(1, true), set(2, true)]);
         let all = held(&[(1, 1), (1, 2)], &[]);
         let strictly = |sessions: &[Session], held: &Held| {
@@ -523,7 +531,7 @@ mod tests {
             strictly(&reads(1), &all).unwrap_err();
         }
         verdict(&[writer.clone(), session(2, &[get(30, 1, false)])], &all).unwrap();
-        // Of two sessions' updates the one that was given later is the later one.
+        // Of the updates of two sessions, the one that was given later must be applied later.
         let other = session(2, &[set(5, true)]);
         strictly(&[writer.clone(), other.clone()], &held(&[(1, 1), (1, 2), (2, 5)], &[])).unwrap();
         strictly(&[writer.clone(), other.clone()], &held(&[(1, 1), (2, 5), (1, 2)], &[])).unwrap_err();
@@ -531,7 +539,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_answers_no_other_registers_value() {
+    fn a_device_answers_no_value_of_another_register() {
         let other = Call { request: Request::Set { key: KEY + 1, id: 1, pad: 0 }, ..set(1, true) };
         let mut store = super::super::store::Store::new(0);
         store.apply(&Effect::Set { session: name(1), key: KEY + 1, id: 1, pad: 0 });

@@ -1,4 +1,4 @@
-//! The application's own protocol: registers, a journal for each session, counters.
+//! The protocol of the simulated application: registers, a journal for each session, counters.
 
 use crate::rng::Rng;
 use std::ops::Range;
@@ -9,54 +9,54 @@ const ADD: u8 = 3;
 const COUNT: u8 = 4;
 const VALUE: u8 = 1;
 const LOST: u8 = 2;
-/// What objects are, in front of their number.
+/// Type of an object, in front of its number.
 const REGISTER: u8 = b'r';
 const COUNTER: u8 = b'c';
-/// Where in a request the object is that it is about.
+/// Position of the object in a request.
 pub(super) const OBJECT: Range<usize> = 1..3;
-/// Tag, object, length of the padding, identity.
+/// Length of tag, object, length of the padding, and number of the request.
 const HEAD: usize = 15;
-/// Where in an update the value begins, padding included: as it lies in answers.
+/// Position of the value in an update. Value and padding have the form that they have in answers.
 pub(super) const VALUE_AT: usize = 7;
-/// Tag, value.
+/// Length of tag and value.
 const ANSWER_HEAD: usize = 9;
-/// Where in an answer the value begins.
+/// Position of the value in an answer.
 pub(super) const ANSWER_VALUE_AT: usize = 1;
 
-/// What a client asks for.
+/// A request of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// An update: the register holds `id` from now on, and the session's journal ends with it.
+    /// An update: sets a register to `id`, and appends `id` to the journal of the session.
     Set {
-        /// Which register.
+        /// Number of the register.
         key: u8,
-        /// Unlike any other.
+        /// Unique number of the request.
         id: u64,
-        /// Bytes of padding: longer than a packet, it is cut into fragments. They belong to the value: who reads it
-        /// gets them.
+        /// Length of the padding, bytes. With a padding longer than a packet, the request is sent in fragments. The
+        /// padding belongs to the value, so that reads return it.
         pad: u32,
     },
-    /// A bypass: what the register holds.
+    /// A bypass: reads a register.
     Get {
-        /// Which register.
+        /// Number of the register.
         key: u8,
     },
-    /// A bypass: adds one to a counter, and returns what it is then.
+    /// A bypass: adds one to a counter, and returns its new value.
     Add {
-        /// Which counter.
+        /// Number of the counter.
         key: u8,
-        /// Unlike any other.
+        /// Unique number of the request.
         id: u64,
     },
-    /// A bypass: what the counter is.
+    /// A bypass: reads a counter.
     Count {
-        /// Which counter.
+        /// Number of the counter.
         key: u8,
     },
 }
 
 impl Request {
-    /// Whether it is an update.
+    /// True for an update.
     pub fn is_update(&self) -> bool {
         matches!(self, Self::Set { .. })
     }
@@ -76,16 +76,16 @@ impl Request {
         bytes
     }
 
-    /// Whether bytes are the first ones of an update of `total` bytes.
+    /// True if `bytes` are the first bytes of an update of `total` bytes.
     pub(super) fn is_start_of_update(bytes: &[u8], total: usize) -> bool {
         let Some((head, _)) = bytes.split_at_checked(HEAD) else { return false };
         let pad: [u8; 4] = head[3..VALUE_AT].try_into().expect("four bytes");
         (head[0], head[1]) == (SET, REGISTER) && HEAD + u32::from_le_bytes(pad) as usize == total
     }
 
-    /// The reverse; `None` for bytes that are not exactly those of one request.
+    /// Parses a request; `None` for bytes that are not exactly one request.
     pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let (head, rest) = bytes.split_at_checked(HEAD)?;
+        let (head, tail) = bytes.split_at_checked(HEAD)?;
         let (kind, key) = (head[1], head[2]);
         let pad = u32::from_le_bytes(head[3..VALUE_AT].try_into().ok()?);
         let id = u64::from_le_bytes(head[VALUE_AT..].try_into().ok()?);
@@ -96,16 +96,16 @@ impl Request {
             (COUNT, COUNTER) => Self::Count { key },
             _ => return None,
         };
-        rest.iter().copied().eq(padding(id, pad)).then_some(request)
+        tail.iter().copied().eq(padding(id, pad)).then_some(request)
     }
 }
 
-/// What a bypass is answered.
+/// The answer to a bypass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// The value; of a register that nobody has set, 0.
+    /// The value; 0 for a register that was never set.
     Value(u64),
-    /// It was executed before, or not, and the answer is lost.
+    /// The answer is lost, and it is unknown whether the bypass was executed.
     Lost,
 }
 
@@ -122,9 +122,9 @@ impl Answer {
     }
 
     pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let (head, rest) = bytes.split_at_checked(ANSWER_HEAD)?;
+        let (head, tail) = bytes.split_at_checked(ANSWER_HEAD)?;
         let value = u64::from_le_bytes(head[1..].try_into().ok()?);
-        if rest != padding(value, rest.len() as u32).collect::<Vec<u8>>() {
+        if tail != padding(value, tail.len() as u32).collect::<Vec<u8>>() {
             return None;
         }
         match head[0] {
@@ -135,7 +135,7 @@ impl Answer {
     }
 }
 
-/// Bytes that tell whose they are, and where they belong.
+/// Padding whose bytes depend on the value and on their position, so that mixed-up fragments are detected.
 fn padding(of: u64, len: u32) -> impl Iterator<Item = u8> {
     let mut rng = Rng::new(of);
     (0..len.div_ceil(8)).flat_map(move |_| rng.draw().to_le_bytes()).take(len as usize)
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_survive_their_bytes_and_nothing_else_is_one() {
+    fn requests_are_parsed_from_their_bytes_and_other_bytes_are_refused() {
         let requests = [
             Request::Set { key: 1, id: 77, pad: 100 },
             Request::Get { key: 2 },

@@ -1,4 +1,4 @@
-//! The server's node: a real [`Server`], and an application that commits effects and rows together.
+//! The node of the server: a real [`Server`], and an application that commits effects and rows together.
 
 use super::Broken;
 use super::costs::Core;
@@ -15,24 +15,24 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// How the server and its application behave.
+/// Settings of the server and its application.
 #[derive(Clone, Debug)]
 pub struct ServerSetup {
-    /// The sessions' side.
+    /// Settings of the state machine.
     pub config: ServerConfig,
-    /// Copies that must have a batch before it counts, besides the server's own.
+    /// Number of replicas that must have a batch before it counts, in addition to the server.
     pub replicas: usize,
-    /// Batches under way at once.
+    /// Most batches under way at the same time.
     pub batches_max: usize,
-    /// Pieces of work in one batch.
+    /// Most pieces of work in one batch.
     pub batch_max: usize,
-    /// Longest time that a medium takes for a batch, microseconds.
+    /// Longest time until a medium has stored a batch, microseconds.
     pub store_us: u64,
-    /// One batch in so many is refused by the store and nothing of it applied; 0: none.
+    /// The store refuses one batch in so many, and applies nothing of it; 0: none.
     pub refuses: u64,
 }
 
-/// What is told once a batch is where it must be.
+/// The result of a piece of work, which the server reports once the batch counts.
 #[derive(Debug)]
 enum Told {
     Committed(Ticket),
@@ -41,12 +41,12 @@ enum Told {
 
 #[derive(Debug)]
 struct Batch {
-    /// Batches with this one.
+    /// Number of batches up to and including this one.
     number: usize,
     told: Vec<Told>,
 }
 
-/// The server, while it runs and while it does not.
+/// The server, running or stopped.
 #[derive(Debug)]
 pub(super) struct ServerNode {
     setup: ServerSetup,
@@ -57,11 +57,11 @@ pub(super) struct ServerNode {
     guard: Guard,
     broken: Option<Broken>,
     pub(super) running: Option<Server>,
-    /// It is up, but not everything that it found is on every replica yet.
+    /// The server has started, and replicas still lack batches that it has.
     catching_up: bool,
     pub(super) store: Store,
     under_way: VecDeque<Batch>,
-    /// Batches of which something was told.
+    /// Number of batches whose results were reported.
     confirmed: usize,
     life: u64,
 }
@@ -90,8 +90,8 @@ impl ServerNode {
         }
     }
 
-    /// Starts, with what its medium has. Sessions go on once that counts: what a row says is confirmed to everybody who
-    /// asks, so every replica must have it.
+    /// Starts the server with the batches on its medium. Sessions continue once every replica has these batches,
+    /// because a row is confirmed to any client that asks.
     pub(super) fn start(&mut self, fabric: &mut Fabric) -> Result<(), Violation> {
         self.life += 1;
         self.catching_up = true;
@@ -112,22 +112,22 @@ impl ServerNode {
         }
         self.guard = Guard::of(self.key.as_ref(), || incarnation);
         self.running = Some(Server::new(config, incarnation, rows, held.floor, fabric.now));
-        self.go_on(fabric)
+        self.work(fabric)
     }
 
-    /// Whether it runs, or is about to.
+    /// True if the server runs, or is starting.
     pub(super) fn is_up(&self) -> bool {
         self.running.is_some() || self.catching_up
     }
 
-    /// Loses everything that is not committed.
+    /// Crashes the server. It loses batches that are not committed.
     pub(super) fn crash(&mut self, fabric: &mut Fabric) {
         let survivors = fabric.rng.below(self.setup.batches_max as u64 + 1) as usize;
         self.stop();
         self.store.crash(survivors);
     }
 
-    /// Is lost for good; a replica takes its place. False if none may.
+    /// Replaces the lost server by a replica. False if no replica has all confirmed batches.
     pub(super) fn fail_over(&mut self) -> bool {
         if !self.store.fail_over(self.confirmed) {
             return false;
@@ -136,7 +136,8 @@ impl ServerNode {
         true
     }
 
-    /// Stops, and is to come back older than what it has confirmed: as a server that syncs now and then, or a replica that lags.
+    /// Stops the server and removes its last batches, even confirmed ones. This models a server that syncs only
+    /// sometimes, or a replica that lags behind.
     pub(super) fn go_back(&mut self, batches: usize) {
         self.stop();
         self.store.go_back(batches);
@@ -148,12 +149,12 @@ impl ServerNode {
         self.under_way.clear();
     }
 
-    /// How long a silence lasts, where sessions that fall silent end.
+    /// The silence after which sessions end, if they do.
     pub(super) fn silence(&self) -> Option<Duration> {
         self.setup.config.silence.map(|silence| silence.after)
     }
 
-    /// Whether nothing is under way.
+    /// True if the server runs and no batch is under way.
     pub(super) fn is_idle(&self) -> bool {
         self.running.is_some() && self.under_way.is_empty()
     }
@@ -165,7 +166,7 @@ impl ServerNode {
     pub(super) fn handle_timeout(&mut self, fabric: &mut Fabric) -> Result<(), Violation> {
         let Some(server) = &mut self.running else { return Ok(()) };
         server.handle_timeout(fabric.now);
-        self.go_on(fabric)
+        self.work(fabric)
     }
 
     pub(super) fn handle(&mut self, datagram: &Datagram, fabric: &mut Fabric) -> Result<(), Violation> {
@@ -177,10 +178,10 @@ impl ServerNode {
             }
             server.handle_datagram(datagram.from, packet, fabric.now);
         }
-        self.go_on(fabric)
+        self.work(fabric)
     }
 
-    /// The server's medium has its oldest batch.
+    /// Handles that the server's medium has stored its next batch.
     pub(super) fn stored(&mut self, life: u64, fabric: &mut Fabric) -> Result<(), Violation> {
         if life != self.life {
             return Ok(());
@@ -192,7 +193,7 @@ impl ServerNode {
         self.confirm(fabric)
     }
 
-    /// A replica has its next batch.
+    /// Handles that a replica has stored its next batch.
     pub(super) fn replicated(
         &mut self,
         (replica, life): (usize, u64),
@@ -208,7 +209,7 @@ impl ServerNode {
         self.confirm(fabric)
     }
 
-    /// A replica stops; what is under way to it is lost. `wiped`: another one, with nothing, will take its place.
+    /// Stops a replica. A batch under way to it is lost. With `wiped`, an empty replica will take its place.
     pub(super) fn stop_replica(&mut self, replica: usize, wiped: bool) {
         let copy = &mut self.store.replicas[replica];
         (copy.down, copy.busy) = (true, false);
@@ -218,7 +219,7 @@ impl ServerNode {
         }
     }
 
-    /// It is back, and is sent what it lacks.
+    /// Starts a replica again. It is sent the batches that it lacks.
     pub(super) fn start_replica(&mut self, replica: usize, fabric: &mut Fabric) {
         self.store.replicas[replica].down = false;
         self.feed_replicas(fabric);
@@ -242,7 +243,7 @@ impl ServerNode {
         fabric.after(delay, Happening::Stored { life: self.life });
     }
 
-    /// Tells what has come to be everywhere.
+    /// Reports the results of batches that the server's medium and all replicas have.
     fn confirm(&mut self, fabric: &mut Fabric) -> Result<(), Violation> {
         let everywhere = match self.broken {
             Some(Broken::ServerConfirmsEarly) => usize::MAX,
@@ -262,11 +263,11 @@ impl ServerNode {
                 }
             }
         }
-        self.go_on(fabric)
+        self.work(fabric)
     }
 
-    /// Takes work, and sends what there is to be sent.
-    fn go_on(&mut self, fabric: &mut Fabric) -> Result<(), Violation> {
+    /// Takes work from the server's state machine and commits it, and sends packets.
+    fn work(&mut self, fabric: &mut Fabric) -> Result<(), Violation> {
         while self.under_way.len() < self.setup.batches_max {
             let Some(server) = &mut self.running else { return Ok(()) };
             let work: Vec<Work> =
@@ -293,7 +294,7 @@ impl ServerNode {
         }
     }
 
-    /// Executes a batch, and begins to commit it.
+    /// Executes a batch, and begins its commit.
     fn commit(&mut self, work: Vec<Work>, fabric: &mut Fabric) -> Result<(), Violation> {
         let was_stored = self.store.is_stored();
         let (mut effects, mut told) = (Vec::new(), Vec::new());
@@ -319,7 +320,10 @@ impl ServerNode {
         match work {
             Work::Update { ticket, request, row } => {
                 let Some(Request::Set { key, id, pad }) = Request::from_bytes(&request) else {
-                    return Err(Violation(format!("{row:?}: {} bytes are no update", request.len())));
+                    return Err(Violation(format!(
+                        "{row:?}: an update of {} bytes is malformed",
+                        request.len()
+                    )));
                 };
                 effects.push(Effect::Set { session: (row.key, row.nonce), key, id, pad });
                 if self.broken != Some(Broken::RowForgotten) {
@@ -335,7 +339,7 @@ impl ServerNode {
                 Ok(Told::Respond(ticket, answer, changed))
             }
             Work::Row { ticket, row, evicted, floor } => {
-                ensure!(floor >= self.store.held().floor, "the floor falls to {floor}");
+                ensure!(floor >= self.store.held().floor, "the floor is lowered to {floor}");
                 effects.extend(evicted.into_iter().map(Effect::Evict));
                 effects.extend([Effect::Row(row), Effect::Floor(floor)]);
                 Ok(Told::Committed(ticket))
@@ -343,7 +347,7 @@ impl ServerNode {
         }
     }
 
-    /// The answer, and whether something has changed.
+    /// Executes a bypass. Returns the answer, and whether the state has changed.
     fn bypass(
         &self,
         request: &[u8],
@@ -363,7 +367,7 @@ impl ServerNode {
                 }
                 Ok((Answer::Value(held.counter(key) + 1).to_bytes(0), true))
             }
-            other => Err(Violation(format!("{row:?}: {other:?} is no bypass"))),
+            other => Err(Violation(format!("{row:?}: {other:?} is not a bypass"))),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a system is made of, and what a run of it has come to.
+//! The settings of a simulated system, and the counts of a run.
 
 use super::client::Workload;
 use super::costs::Costs;
@@ -15,35 +15,35 @@ use landfall_pmnet::server::ServerConfig;
 use std::ops::Add;
 use std::time::Duration;
 
-/// What the system is made of.
+/// Settings of a system.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// Draws everything that is left to chance.
+    /// Seed of all random choices.
     pub seed: u64,
-    /// Clients, and what each does.
+    /// The workload of each client.
     pub clients: Vec<Workload>,
-    /// How all of them behave.
+    /// Settings of all clients.
     pub client: ClientConfig,
-    /// The chain, from the clients to the server.
+    /// The devices of the chain, from the clients to the server.
     pub devices: Vec<DeviceSetup>,
-    /// The server.
+    /// Settings of the server.
     pub server: ServerSetup,
-    /// What each hop does to packets: up, down.
+    /// Faults of each hop: up, down.
     pub links: Vec<[Faults; 2]>,
-    /// What clients, devices and server share, if anything.
+    /// Key that clients, devices and server share, if any.
     pub key: Option<Key>,
-    /// What sessions are promised of each other's updates.
+    /// The promise about reads of other sessions' updates, which the oracle checks.
     pub promise: Promise,
-    /// Faults, and when they come.
+    /// Faults, and when they begin.
     pub faults: Vec<(Duration, Fault)>,
-    /// What is wrong with the system: the oracle must notice.
+    /// The built-in fault, if any, which the oracle must catch.
     pub broken: Option<Broken>,
-    /// What work costs; `None`: nothing, but for pauses that are drawn.
+    /// Costs of work; `None`: work takes no time, except for random pauses.
     pub costs: Option<Costs>,
 }
 
 impl Setup {
-    /// A system to which nothing happens by itself, with so many clients that do nothing by themselves.
+    /// A system without faults, with so many clients that have no workload.
     pub fn calm(clients: usize, devices: usize, replicas: usize) -> Self {
         let device = DeviceSetup {
             config: DeviceConfig::default(),
@@ -79,34 +79,34 @@ impl Setup {
     }
 }
 
-/// What has been done, and what has been found.
+/// Counts of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PmnetSummary {
-    /// Crashes of devices, those in the middle of recovery included.
+    /// Crashes of devices, including those in the middle of recovery.
     pub device_crashes: u64,
-    /// Media of devices of which a fence was to fail.
+    /// Faults of devices' media.
     pub media_failures: u64,
-    /// Devices lost for good and replaced.
+    /// Devices that were lost and replaced.
     pub device_losses: u64,
-    /// Crashes of the server, with loss of what was not committed.
+    /// Crashes of the server.
     pub server_crashes: u64,
-    /// Servers lost for good, whose place a replica took.
+    /// Servers that were lost and replaced by a replica.
     pub fail_overs: u64,
     /// Replicas that stopped for a while.
     pub replica_crashes: u64,
-    /// Clients forgotten.
+    /// Crashes of clients.
     pub client_crashes: u64,
-    /// Times that a stranger spoke in the server's name.
+    /// Forgeries by strangers.
     pub forgeries: u64,
-    /// Clients that gave up.
+    /// Sessions that failed.
     pub gave_up: u64,
-    /// Sessions that the server ended, as they had been silent.
+    /// Sessions that the server ended because of their silence.
     pub ended_by_silence: u64,
-    /// Sessions that were gone when their clients came back.
+    /// Sessions whose clients learnt that the server had ended them.
     pub told_gone: u64,
-    /// Links cut for a while.
+    /// Partitions of links.
     pub partitions: u64,
-    /// Packets.
+    /// Counts of packets.
     pub traffic: Traffic,
     /// Updates that devices sent again.
     pub resent: u64,
@@ -114,15 +114,15 @@ pub struct PmnetSummary {
     pub not_logged: u64,
     /// Packets that devices held.
     pub held: u64,
-    /// Packets that they dropped instead.
+    /// Packets that devices dropped because they held too many.
     pub held_dropped: u64,
-    /// Acknowledgements that went on joined with those of the devices behind.
+    /// Acknowledgements that devices merged with those of the devices behind them.
     pub joined: u64,
-    /// Entries of dead sessions that stay behind a gap.
+    /// Entries of crashed clients' sessions that remain in logs behind a gap.
     pub stranded: u64,
-    /// Milliseconds of the simulated clock.
+    /// Duration of the run on the simulated clock, milliseconds.
     pub millis: u64,
-    /// What the oracle has looked at.
+    /// Counts of what the oracle has judged.
     pub judged: Judged,
 }
 

@@ -1,7 +1,8 @@
-//! What the server keeps: a log of atomic batches on its own medium and on its replicas.
+//! The storage of the server: a log of atomic batches on its own medium and on its replicas.
 //!
-//! A crash of the server leaves a prefix of its batches: all that its medium has confirmed, and any number of those that
-//! were under way. A replica has a prefix, too. A batch counts once the server's medium and every replica have it.
+//! A crash of the server leaves a prefix of its batches: all that its medium has confirmed, and any number of the next
+//! ones that were under way. A replica has a prefix, too. A batch counts once the server's medium and every replica
+//! have it.
 
 use landfall_pmnet::{SessionKey, SessionRow};
 use std::collections::BTreeMap;
@@ -9,45 +10,45 @@ use std::collections::BTreeMap;
 /// One change of the state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Effect {
-    /// A register is set, and the journal of a session continued.
+    /// Sets a register, and appends to the journal of a session.
     Set { session: (SessionKey, u64), key: u8, id: u64, pad: u32 },
-    /// One is added to a counter.
+    /// Adds one to a counter.
     Add { key: u8, id: u64 },
-    /// A session's row.
+    /// Writes the row of a session.
     Row(SessionRow),
-    /// A row goes.
+    /// Evicts a row.
     Evict(SessionKey),
-    /// The floor rises.
+    /// Raises the floor.
     Floor(u32),
 }
 
-/// The state that batches make, with all that was ever written.
+/// The state after all batches, with the history of all values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Held {
     /// Updates of each session, by its key and nonce, in the order in which they were applied.
     pub journals: BTreeMap<(SessionKey, u64), Vec<u64>>,
     /// Values of each register, oldest first.
     pub registers: BTreeMap<u8, Vec<u64>>,
-    /// What was added to each counter.
+    /// Numbers of the additions to each counter.
     pub counters: BTreeMap<u8, Vec<u64>>,
-    /// Bytes of padding that each value came with.
+    /// Length of the padding of each value, bytes.
     pads: BTreeMap<u64, u32>,
     pub(super) rows: BTreeMap<SessionKey, SessionRow>,
     pub(super) floor: u32,
 }
 
 impl Held {
-    /// What a register holds; 0 before it was set.
+    /// The value of a register; 0 before it is set.
     pub fn register(&self, key: u8) -> u64 {
         self.registers.get(&key).and_then(|values| values.last().copied()).unwrap_or(0)
     }
 
-    /// Bytes of padding of what a register holds.
+    /// Length of the padding of a register's value, bytes.
     pub(super) fn pad(&self, key: u8) -> u32 {
         self.pads.get(&self.register(key)).copied().unwrap_or(0)
     }
 
-    /// What a counter is.
+    /// The value of a counter.
     pub fn counter(&self, key: u8) -> u64 {
         self.counters.get(&key).map_or(0, |added| added.len() as u64)
     }
@@ -71,26 +72,26 @@ impl Held {
     }
 }
 
-/// Another copy.
+/// A replica of the server.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Replica {
-    /// Batches that it has.
+    /// Number of batches that the replica has.
     pub(super) has: usize,
     pub(super) down: bool,
-    /// Raised whenever what is under way to it no longer counts.
+    /// Raised whenever a batch under way to the replica no longer counts.
     pub(super) life: u64,
     /// A batch is under way.
     pub(super) busy: bool,
 }
 
-/// The log of batches, and who has how much of it.
+/// The log of batches, and how many of them each medium has.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Store {
     batches: Vec<Vec<Effect>>,
-    /// Batches that the server's medium has confirmed.
+    /// Number of batches that the server's medium has confirmed.
     stored: usize,
     pub(super) replicas: Vec<Replica>,
-    /// With every batch applied.
+    /// The state with every batch applied.
     held: Held,
 }
 
@@ -99,54 +100,55 @@ impl Store {
         Self { replicas: vec![Replica::default(); replicas], ..Self::default() }
     }
 
-    /// The state as the application sees it.
+    /// The state with every batch applied, as the application reads it.
     pub(super) fn held(&self) -> &Held {
         &self.held
     }
 
-    /// Applies an effect of the batch that is being made.
+    /// Applies an effect of the current batch.
     pub(super) fn apply(&mut self, effect: &Effect) {
         self.held.apply(effect);
     }
 
-    /// Ends a batch, whose effects have been applied; returns how many there are with it.
+    /// Appends the current batch, whose effects have been applied. Returns the number of batches.
     pub(super) fn append(&mut self, batch: Vec<Effect>) -> usize {
         self.batches.push(batch);
         self.batches.len()
     }
 
-    /// The server's medium has one more.
+    /// Notes that the server's medium has one more batch.
     pub(super) fn store_one(&mut self) {
         self.stored = (self.stored + 1).min(self.batches.len());
     }
 
-    /// Batches.
+    /// Number of batches.
     pub(super) fn len(&self) -> usize {
         self.batches.len()
     }
 
-    /// Whether the server's medium has all.
+    /// True if the server's medium has all batches.
     pub(super) fn is_stored(&self) -> bool {
         self.stored == self.batches.len()
     }
 
-    /// Whether a replica lacks something that could be sent to it.
+    /// True if a replica lacks a batch that could be sent to it now.
     pub(super) fn is_behind(&self, replica: usize) -> bool {
         let replica = &self.replicas[replica];
         !replica.down && !replica.busy && replica.has < self.batches.len()
     }
 
-    /// Batches that everybody has.
+    /// Number of batches that the server's medium and all replicas have.
     pub(super) fn everywhere(&self) -> usize {
         self.replicas.iter().map(|replica| replica.has).min().unwrap_or(usize::MAX).min(self.stored)
     }
 
-    /// The server has crashed; of the batches under way to its medium, `survivors` at most have got through.
+    /// Truncates the log after a crash of the server. At most `survivors` of the batches under way to its medium
+    /// survive.
     pub(super) fn crash(&mut self, survivors: usize) {
         self.truncate((self.stored + survivors).min(self.batches.len()));
     }
 
-    /// The server is lost for good, and the replica that has most takes its place: false if one lacks what all had.
+    /// Replaces the lost server by the replica that has the most batches. False if it lacks a confirmed batch.
     pub(super) fn fail_over(&mut self, confirmed: usize) -> bool {
         let most = self.replicas.iter().filter(|replica| !replica.down).map(|replica| replica.has).max();
         let Some(most) = most.filter(|most| *most >= confirmed) else { return false };
@@ -154,7 +156,7 @@ impl Store {
         true
     }
 
-    /// So many batches are lost, whoever had them and whatever was said of them.
+    /// Removes the last batches from all media, even confirmed ones.
     pub(super) fn go_back(&mut self, batches: usize) {
         self.truncate(self.batches.len().saturating_sub(batches));
     }
@@ -185,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crash_leaves_what_was_confirmed_and_a_prefix_of_the_rest() {
+    fn a_crash_leaves_confirmed_batches_and_a_prefix_of_the_others() {
         let mut store = Store::new(1);
         (1..=4).for_each(|id| batch(&mut store, id));
         store.store_one();
@@ -196,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replica_that_lacks_what_was_confirmed_does_not_take_over() {
+    fn a_replica_that_lacks_a_confirmed_batch_does_not_take_over() {
         let mut store = Store::new(2);
         (1..=3).for_each(|id| batch(&mut store, id));
         (store.replicas[0].has, store.replicas[1].has) = (1, 2);

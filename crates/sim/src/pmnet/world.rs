@@ -1,7 +1,7 @@
-//! The whole system: clients, a chain of devices, a server and its replicas, and everything that happens to them.
+//! The simulated system: clients, a chain of devices, a server and its replicas, and the events that happen to them.
 
 mod faults;
-mod rest;
+mod settle;
 mod timed;
 
 use super::Fault;
@@ -38,13 +38,13 @@ pub struct PmnetWorld {
     is_keyed: bool,
     promise: Promise,
     faults: Vec<(Duration, Fault)>,
-    /// Faults do not come any more.
+    /// Faults have ended.
     calm: bool,
     /// Devices that were lost at least once.
     lost: Vec<bool>,
     loss: Option<TotalLoss>,
     summary: PmnetSummary,
-    /// What has been done to the system, for people.
+    /// Faults and repairs, one line of text each.
     diary: Vec<String>,
 }
 
@@ -57,10 +57,10 @@ fn client_address(number: usize) -> SocketAddr {
 }
 
 impl PmnetWorld {
-    /// Everything is started.
+    /// Creates a system and starts all its nodes.
     ///
     /// # Errors
-    /// A region that cannot be made.
+    /// A region cannot be created.
     pub fn new(setup: Setup) -> Result<Self, Violation> {
         let hops = setup.devices.len() + 1;
         let mut fabric = Fabric::new(hops, Rng::new(setup.seed));
@@ -118,10 +118,10 @@ impl PmnetWorld {
 
     // ---- time ----
 
-    /// Lets so much time pass.
+    /// Runs the system for so long.
     ///
     /// # Errors
-    /// What the rules do not allow.
+    /// A violation of the rules.
     pub fn run_for(&mut self, span: Duration) -> Result<(), Violation> {
         let end = self.fabric.now + span;
         while let Some(at) = self.next_at().filter(|at| *at <= end) {
@@ -132,10 +132,10 @@ impl PmnetWorld {
         Ok(())
     }
 
-    /// Lets time pass until something holds; looks every 100 microseconds.
+    /// Runs the system until a condition holds, which is checked every 100 microseconds.
     ///
     /// # Errors
-    /// It does not come to hold within `span`; what the rules do not allow.
+    /// The condition does not hold within `span`; a violation of the rules.
     pub fn run_until(
         &mut self,
         what: &str,
@@ -156,7 +156,7 @@ impl PmnetWorld {
         clients.chain(devices).chain(self.server.next_timeout()).chain(self.fabric.next_at()).min()
     }
 
-    /// Everything whose time has come, once.
+    /// Handles all events and timeouts that are due.
     fn step(&mut self) -> Result<(), Violation> {
         let now = self.fabric.now;
         while let Some(happening) = self.fabric.pop() {
@@ -199,9 +199,9 @@ impl PmnetWorld {
             Happening::Stored { life } => self.server.stored(life, fabric)?,
             Happening::Replicated { replica, life } => self.server.replicated((replica, life), fabric)?,
             Happening::Act { client, life } => self.clients[client].act(life, fabric, history)?,
-            Happening::Fault(at) if !self.calm => self.suffer(self.faults[at].1)?,
+            Happening::Fault(at) if !self.calm => self.inject(self.faults[at].1)?,
             Happening::Fault(_) => {}
-            Happening::Mend(mend) => self.mend(mend)?,
+            Happening::Repair(repair) => self.repair(repair)?,
         }
         Ok(())
     }
@@ -228,12 +228,13 @@ impl PmnetWorld {
         self.clients[at].handle(&datagram, &mut self.fabric, &mut self.history)
     }
 
-    // ---- clients by hand ----
+    // ---- clients driven by tests ----
 
-    /// Gives a client an update; its place in the session. `None` if as many requests wait as may.
+    /// Gives a client an update. Returns the index of the request in the session, or `None` if the client accepts no
+    /// more.
     ///
     /// # Errors
-    /// What the rules do not allow.
+    /// A violation of the rules.
     pub fn update(&mut self, client: usize, key: u8, pad: u32) -> Result<Option<usize>, Violation> {
         let id = self.history.id();
         self.give(client, Request::Set { key, id, pad })
@@ -242,12 +243,12 @@ impl PmnetWorld {
     /// Gives a client any request.
     ///
     /// # Errors
-    /// What the rules do not allow.
+    /// A violation of the rules.
     pub fn give(&mut self, client: usize, request: Request) -> Result<Option<usize>, Violation> {
         self.clients[client].give(request, &mut self.fabric, &mut self.history)
     }
 
-    /// What a client was told about a request of its present session.
+    /// The result of a request of a client's present session.
     pub fn told(&self, client: usize, place: usize) -> Told {
         self.call(client, place).told
     }
@@ -262,32 +263,32 @@ impl PmnetWorld {
         self.clients[client].client()
     }
 
-    /// Tells a client of a chain of another length.
+    /// Sets the number of devices of the chain that a client knows.
     pub fn set_devices(&mut self, client: usize, devices: u8) {
         self.clients[client].set_devices(devices, &mut self.fabric);
     }
 
-    /// Updates in a device's log.
+    /// The updates in a device's log.
     pub fn log_of(&self, device: usize) -> Vec<Identity> {
         self.devices[device].identities()
     }
 
-    /// What the server holds.
+    /// The state of the server's application.
     pub fn held(&self) -> &Held {
         self.server.store.held()
     }
 
-    /// Batches that the server has.
+    /// Number of batches that the server has.
     pub fn batches(&self) -> usize {
         self.server.store.len()
     }
 
-    /// What clients did and were told.
+    /// The history of all sessions.
     pub fn history(&self) -> &History {
         &self.history
     }
 
-    /// Rows of sessions that have not ended.
+    /// Number of rows of sessions that have not ended.
     pub fn open_rows(&self) -> usize {
         self.held().rows.values().filter(|row| !row.ended).count()
     }

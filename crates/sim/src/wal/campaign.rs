@@ -1,4 +1,5 @@
-//! A seeded campaign over logs: work, crash, recover (and crash that), judge, go on.
+//! A seeded campaign over logs: run a workload, crash, recover, judge the result, and continue. Recovery may crash,
+//! too.
 
 use super::op::{LogOp, LogWorkload};
 use super::oracle::LogsState;
@@ -10,12 +11,12 @@ use crate::world::Setup;
 use landfall_media::sim::{CrashState, SimMedia};
 use std::sync::Arc;
 
-/// How many times recovery itself may crash before it is let through.
+/// Bound of the number of crashes of recovery before it may complete, exclusive.
 const RECOVERY_CRASHES_MAX: u64 = 2;
-/// Operations worked on at most while a crash in the middle of one is awaited.
+/// Most operations that are executed to reach a crash in the middle of one.
 const FREEZE_OPS_MAX: usize = 60;
 
-/// What a campaign has done.
+/// Counts of a campaign.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WalSummary {
     /// Operations executed.
@@ -32,14 +33,14 @@ pub struct WalSummary {
     pub entries: u64,
 }
 
-/// A run drawn from one seed.
+/// A campaign drawn from one seed.
 pub struct WalCampaign {
     plan: Plan,
     rng: Rng,
     world: WalWorld,
     workload: LogWorkload,
     summary: WalSummary,
-    /// Operations since the last crash, to tell how it came to a violation.
+    /// Operations since the last crash, for the report of a violation.
     history: Vec<LogOp>,
 }
 
@@ -55,7 +56,7 @@ impl WalCampaign {
             let round = campaign.round();
             round.map_err(|violation| campaign.explain(violation).during(format!("round {crash}")))?;
         }
-        campaign.world.empty().map_err(|violation| violation.during("the end"))?;
+        campaign.world.empty().map_err(|violation| violation.during("the end of the campaign"))?;
         Ok(campaign.summary)
     }
 
@@ -67,7 +68,7 @@ impl WalCampaign {
             deferred: rng.one_in(2),
             sums: false,
         };
-        let world = WalWorld::create(setup, |media| lie(media, plan))?;
+        let world = WalWorld::create(setup, |media| skip_site(media, plan))?;
         let workload = LogWorkload::new(rng.draw(), setup.writers, setup.deferred);
         Ok(Self { plan, rng, world, workload, summary: WalSummary::default(), history: Vec::new() })
     }
@@ -84,7 +85,7 @@ impl WalCampaign {
         self.world.run(&op)
     }
 
-    /// Works for a while, then crashes, at the boundary of an operation or in the middle of one.
+    /// Executes some operations, then crashes between two operations or in the middle of one.
     fn round(&mut self) -> Result<(), Violation> {
         for _ in 0..self.rng.between(1, self.plan.ops_max) {
             self.op()?;
@@ -110,7 +111,7 @@ impl WalCampaign {
         Ok(())
     }
 
-    /// Recovers one or two images of the crash, judges each, and goes on with the last.
+    /// Recovers one or two images of the crash, judges each, and continues with the last.
     fn crash(&mut self, state: &CrashState) -> Result<(), Violation> {
         self.summary.crashes += 1;
         if self.rng.one_in(2) {
@@ -148,7 +149,7 @@ impl WalCampaign {
 
     fn medium(&self, image: Vec<u8>) -> Arc<SimMedia> {
         let media = self.world.medium(image);
-        lie(&media, self.plan);
+        skip_site(&media, self.plan);
         media
     }
 
@@ -160,7 +161,7 @@ impl WalCampaign {
     }
 }
 
-fn lie(media: &SimMedia, plan: Plan) {
+fn skip_site(media: &SimMedia, plan: Plan) {
     if let Some(site) = plan.skip {
         media.skip_site(site);
     }

@@ -1,9 +1,12 @@
 //! Crash campaigns over logs, beside a key-value engine in the same region.
 //!
-//! Read [`WalCampaign`] first. Media and crashes are as in the campaigns over the engine. What is judged: after
-//! a crash each log must be what some prefix of each writer's unacknowledged operations leaves, dense from its
-//! first offset on; whatever a client could have been told is there or trimmed; trimmed entries, deleted logs
-//! and offsets never come back; at the end nothing leaks.
+//! Read [`WalCampaign`] first. Media and crashes are those of the campaigns over the engine. These rules are judged:
+//!
+//! - After a crash, the logs are in the state that some prefix of each writer's unacknowledged operations leaves.
+//! - A log has no gap from its first offset on.
+//! - An entry that may have been acknowledged to a client is found or was trimmed.
+//! - Trimmed entries and deleted logs never come back, and no offset is given twice.
+//! - At the end, no space is leaked.
 
 mod campaign;
 mod op;

@@ -3,15 +3,15 @@
 use crate::op::Piece;
 use crate::rng::Rng;
 
-/// Logs of a workload.
+/// Number of logs of a workload.
 pub(crate) const LOGS: usize = 4;
-/// Consumers of each.
+/// Number of consumers of each log.
 pub(crate) const CONSUMERS: usize = 2;
 
-/// One step. `writer` counts from 0; `log` and `consumer` are numbers of names.
+/// One step of a workload. The numbers of writers, logs and consumers count from 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LogOp {
-    /// Appends entries as one.
+    /// Appends entries as one group.
     Append {
         /// Writer.
         writer: usize,
@@ -20,7 +20,7 @@ pub enum LogOp {
         /// The entries.
         values: Vec<Piece>,
     },
-    /// An entry lands in a run of a transport; the record refers to it there.
+    /// Appends an entry that has landed in a run of a transport. The record refers to it there.
     Land {
         /// Writer.
         writer: usize,
@@ -29,23 +29,23 @@ pub enum LogOp {
         /// The entry.
         value: Piece,
     },
-    /// Gives entries up.
+    /// Trims entries.
     Trim {
         /// Writer.
         writer: usize,
         /// Which log.
         log: usize,
-        /// Of 8 parts of the log, how many.
+        /// How many eighths of the log.
         eighths: u64,
     },
-    /// Ends a log.
+    /// Deletes a log.
     Delete {
         /// Writer.
         writer: usize,
         /// Which log.
         log: usize,
     },
-    /// Keeps a position, or forgets it.
+    /// Commits a position, or deletes it.
     Position {
         /// Writer.
         writer: usize,
@@ -53,8 +53,8 @@ pub enum LogOp {
         log: usize,
         /// Which consumer.
         consumer: usize,
-        /// Forgets it.
-        forgets: bool,
+        /// Deletes the position.
+        deletes: bool,
     },
     /// Sets how many entries a log keeps, 0 for all.
     Settings {
@@ -62,59 +62,59 @@ pub enum LogOp {
         writer: usize,
         /// Which log.
         log: usize,
-        /// Entries.
+        /// Number of entries to keep.
         retain_entries: u64,
     },
-    /// A step of retention.
+    /// Executes a step of retention.
     Retain {
         /// Writer.
         writer: usize,
     },
-    /// Lets go of what was given up.
+    /// Frees trimmed entries.
     Sweep {
-        /// Entries at most.
+        /// Most entries to free.
         limit: usize,
     },
-    /// Writes a key of the engine beside the logs, or flushes all of these.
+    /// Writes a key of the engine beside the logs, or flushes the engine.
     Engine {
         /// Writer.
         writer: usize,
         /// The value; `None` flushes.
         value: Option<Piece>,
     },
-    /// Ends a writer's batch.
+    /// Commits a writer's batch.
     Commit {
         /// Writer.
         writer: usize,
     },
-    /// Begins to make a writer's batch durable.
+    /// Begins the commit of a writer's batch.
     BeginCommit {
         /// Writer.
         writer: usize,
     },
-    /// Completes it.
+    /// Completes the commit that [`LogOp::BeginCommit`] began.
     FinishCommit {
         /// Writer.
         writer: usize,
     },
     /// One step of compaction.
     Compact {
-        /// Records out of a slab, not data out of a run.
+        /// Move records out of a slab, instead of data out of a run.
         slabs: bool,
     },
-    /// Moves the watermarks in the run table.
+    /// Brings the watermarks in the run table up to date.
     Mark,
-    /// Reads everything and compares.
+    /// Reads all logs and compares them with the oracle.
     Check,
 }
 
-/// A workload: what comes next, drawn from a seed.
+/// A workload: a sequence of operations drawn from a seed.
 #[derive(Debug)]
 pub(crate) struct LogWorkload {
     rng: Rng,
     writers: u64,
     deferred: bool,
-    /// How large entries are in this run.
+    /// Some entries of this workload are large.
     large: bool,
 }
 
@@ -136,7 +136,7 @@ impl LogWorkload {
             52..55 => LogOp::Delete { writer, log },
             55..61 => {
                 let consumer = self.rng.below(CONSUMERS as u64) as usize;
-                LogOp::Position { writer, log, consumer, forgets: self.rng.one_in(4) }
+                LogOp::Position { writer, log, consumer, deletes: self.rng.one_in(4) }
             }
             61..63 => LogOp::Settings { writer, log, retain_entries: self.rng.below(12) },
             63..65 => LogOp::Retain { writer },

@@ -1,34 +1,34 @@
-//! What a client of logs may find: the oracle shares no code with them.
+//! The oracle of logs: decides which states a client may find after a crash. It shares no code with the log service.
 //!
-//! Every operation is a fact that does not depend on the others: an entry at an offset, a head, a position.
-//! Of heads and of positions the latest counts. A crash keeps the acknowledged facts and, of each writer's
-//! others, the first few.
+//! Every operation is a fact that does not depend on others: an entry at an offset, a head, or a position. The latest
+//! head of a log counts, and the latest position of a consumer. A crash keeps all acknowledged facts, and a prefix of
+//! the other facts of each writer.
 
 use crate::violation::{Violation, ensure};
 use landfall_heap::{Heap, Tickets};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// One log as a client finds it.
+/// The state of one log that a client finds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogState {
     /// Offset of the first entry.
     pub first: u64,
-    /// The entries from there on.
+    /// The entries from the first offset on.
     pub entries: Vec<Arc<[u8]>>,
     /// Positions of consumers.
     pub positions: BTreeMap<String, u64>,
-    /// Entries to keep.
+    /// Number of entries to keep.
     pub retain_entries: u64,
 }
 
 /// All logs by name.
 pub type LogsState = BTreeMap<String, LogState>;
 
-/// Which of the logs that had a name one after the other.
+/// Number of one of the logs that had the same name one after the other.
 type Life = u64;
 
-/// What one operation made so.
+/// The effect of one operation.
 #[derive(Clone, Debug)]
 pub(crate) enum Fact {
     Entry {
@@ -86,7 +86,7 @@ impl Facts {
         }
     }
 
-    /// What a client finds.
+    /// The state that a client finds.
     fn state(&self) -> LogsState {
         let live = self.heads.iter().filter_map(|(name, head)| Some((name, head, head.first?)));
         live.map(|(name, head, first)| (name.clone(), self.log(head, first))).collect()
@@ -105,21 +105,21 @@ impl Facts {
         }
     }
 
-    /// True if an entry is there, or given up for good.
+    /// True if an entry exists, or was trimmed or deleted.
     fn accounts_for(&self, promise: &Promise) -> bool {
         let Some(head) = self.heads.get(&promise.name) else { return false };
         match head.first {
             Some(first) if head.life == promise.life => {
                 (first..=promise.offset).all(|offset| self.entries.contains_key(&(head.life, offset)))
             }
-            // Deleted, and perhaps made anew.
+            // The log was deleted, and may have been created again.
             None => head.life >= promise.life,
             Some(_) => head.life > promise.life,
         }
     }
 }
 
-/// An entry, and what a client waits for before it believes that it is kept.
+/// An appended entry, and the tickets that its acknowledgement waits for.
 #[derive(Clone, Debug)]
 struct Promise {
     name: String,
@@ -132,19 +132,22 @@ struct Promise {
 #[derive(Clone, Debug)]
 pub struct WalOracle {
     base: Facts,
-    /// What each writer has not acknowledged, in order.
+    /// Unacknowledged facts of each writer, in order.
     pending: Vec<Vec<Vec<(u64, Fact)>>>,
     order: u64,
     lives: u64,
+    /// Entries whose acknowledgement still waits.
     open: Vec<Promise>,
-    kept: Vec<Promise>,
+    /// Entries that were acknowledged to a client.
+    acknowledged: Vec<Promise>,
 }
 
 impl WalOracle {
-    /// Nothing is there.
+    /// A region without logs.
     pub fn new(writers: usize) -> Self {
         let pending = vec![Vec::new(); writers];
-        Self { base: Facts::default(), pending, order: 0, lives: 0, open: Vec::new(), kept: Vec::new() }
+        let (open, acknowledged) = (Vec::new(), Vec::new());
+        Self { base: Facts::default(), pending, order: 0, lives: 0, open, acknowledged }
     }
 
     pub(crate) fn note(&mut self, writer: usize, fact: Fact) {
@@ -152,20 +155,20 @@ impl WalOracle {
         self.pending[writer].push(vec![(self.order, fact)]);
     }
 
-    /// The last `count` operations of a writer count together.
+    /// Makes the last `count` operations of a writer count together or not at all.
     pub(crate) fn join(&mut self, writer: usize, count: usize) {
         let at = self.pending[writer].len() - count;
         let joined = self.pending[writer].drain(at..).flatten().collect();
         self.pending[writer].push(joined);
     }
 
-    /// A life for a log that is made now.
+    /// The number of a log that is created now.
     pub(crate) fn begin_life(&mut self) -> Life {
         self.lives += 1;
         self.lives
     }
 
-    /// The current life of a log.
+    /// The number of the current log of this name.
     pub(crate) fn life(&self, name: &str) -> Option<Life> {
         let facts = self.newest_facts();
         facts.heads.get(name).filter(|head| head.first.is_some()).map(|head| head.life)
@@ -175,20 +178,20 @@ impl WalOracle {
         self.open.push(Promise { name: name.into(), life, offset, waits: waits.clone() });
     }
 
-    /// A client believes what everything it waited for has become durable for.
-    pub(crate) fn keep_promises(&mut self, heap: &Heap) {
-        let (kept, open) = self.open.drain(..).partition(|promise| heap.are_durable(&promise.waits));
+    /// Acknowledges entries to clients whose tickets are durable.
+    pub(crate) fn acknowledge_entries(&mut self, heap: &Heap) {
+        let (done, open) = self.open.drain(..).partition(|promise| heap.are_durable(&promise.waits));
         self.open = open;
-        let mut kept: Vec<Promise> = kept;
-        self.kept.append(&mut kept);
+        let mut done: Vec<Promise> = done;
+        self.acknowledged.append(&mut done);
     }
 
-    /// Operations that a writer has not acknowledged.
+    /// Number of unacknowledged operations of a writer.
     pub(crate) fn pending(&self, writer: usize) -> usize {
         self.pending[writer].len()
     }
 
-    /// A writer's first `count` operations are durable.
+    /// Notes that the first `count` operations of a writer are durable.
     pub(crate) fn acknowledge(&mut self, writer: usize, count: usize) {
         for (order, fact) in self.pending[writer].drain(..count).flatten() {
             self.base.add(order, &fact);
@@ -201,33 +204,33 @@ impl WalOracle {
         facts
     }
 
-    /// What is there if nothing is lost.
+    /// The state if no operation is lost.
     pub fn newest(&self) -> LogsState {
         self.newest_facts().state()
     }
 
-    /// What is there in any case.
+    /// The state with the acknowledged operations only.
     pub(crate) fn acknowledged(&self) -> LogsState {
         self.base.state()
     }
 
-    /// Wants what was found to be what some crash may leave.
+    /// Checks that a crash at this moment may leave the state `found`.
     ///
     /// # Errors
-    /// What was found instead.
+    /// The state, or an acknowledged entry that is lost.
     pub fn judge(&self, found: &LogsState) -> Result<(), Violation> {
         let mut closest = None;
         for facts in self.crashes() {
             if facts.state() != *found {
                 continue;
             }
-            match self.kept.iter().find(|promise| !facts.accounts_for(promise)) {
+            match self.acknowledged.iter().find(|promise| !facts.accounts_for(promise)) {
                 None => return Ok(()),
                 Some(broken) => closest = Some(broken.clone()),
             }
         }
         if let Some(broken) = closest {
-            return Err(Violation(format!("a client was told of {broken:?}, and it is gone")));
+            return Err(Violation(format!("{broken:?} was acknowledged to a client, and is lost")));
         }
         let shown = |state: &LogsState| summary(state);
         Err(Violation(format!(
@@ -238,7 +241,8 @@ impl WalOracle {
         )))
     }
 
-    /// The facts of every crash: of each writer, the first few of its operations that are pending.
+    /// The facts that each possible crash leaves: those of every combination of prefixes of the writers' pending
+    /// operations.
     fn crashes(&self) -> impl Iterator<Item = Facts> + '_ {
         let counts: Vec<usize> = self.pending.iter().map(|pending| pending.len() + 1).collect();
         let total: usize = counts.iter().product();
@@ -252,7 +256,7 @@ impl WalOracle {
         })
     }
 
-    /// Goes on from what was found.
+    /// Continues from the state that was found after a crash.
     pub fn collapse(&mut self, found: &LogsState) {
         *self = Self { order: 1, ..Self::new(self.pending.len()) };
         for (name, log) in found {
@@ -274,16 +278,16 @@ impl WalOracle {
         }
     }
 
-    /// Wants what a running system shows to be between what is acknowledged and everything.
+    /// Checks that the state of a running system lies between that of the acknowledged and that of all operations.
     pub(crate) fn check_shown(&self, shown: &LogsState) -> Result<(), Violation> {
         let newest = self.newest();
         for (name, log) in shown {
             let Some(all) = newest.get(name) else {
-                return Err(Violation(format!("log {name} is shown and was deleted")));
+                return Err(Violation(format!("log {name} was deleted, and is still listed")));
             };
             ensure!(
                 log.first == all.first && all.entries.starts_with(&log.entries),
-                "log {name} shows something else: {} for {}",
+                "log {name} has another state: {} for {}",
                 summary(shown),
                 summary(&newest)
             );
@@ -295,7 +299,7 @@ impl WalOracle {
             ensure!(
                 !same_life
                     || now.first + now.entries.len() as u64 >= end.min(all.first + all.entries.len() as u64),
-                "log {name} does not show what is acknowledged"
+                "log {name} lacks acknowledged entries"
             );
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! Logs and an engine in one simulated region, their workers, and the oracle that follows.
+//! A simulated system with logs and an engine in one region, their workers, and the oracle of the logs.
 
 use super::op::LogOp;
 use super::oracle::{Fact, LogState, LogsState, WalOracle};
@@ -15,15 +15,15 @@ use landfall_media::{Dirty, Extent, Media, RUN_SIZE, Site};
 use landfall_wal::{LogRecovery, Logs, ReadLimit, Settings, WalError};
 use std::sync::Arc;
 
-/// Unacknowledged operations of a writer before it commits: bounds what the oracle must consider.
+/// Most unacknowledged operations of a writer before it commits. This bounds the states that the oracle must consider.
 const PENDING_MAX: usize = 10;
-/// Attempts at an operation that must wait for a commit.
+/// Most attempts at an operation that must wait.
 const ATTEMPTS: usize = 2000;
-/// Entries read at a time: small, so that logs have several pages.
+/// Limits of one page: few entries, so that logs have several pages.
 const PAGE: ReadLimit = ReadLimit { entries: 7, bytes: 100_000 };
-/// Steps in which compaction must come to rest.
-const REST_STEPS: usize = 2000;
-/// Slabs that an empty region may keep: slack, the last victim, prepared ones.
+/// Most steps until compaction must have nothing to do.
+const STEPS_MAX: usize = 2000;
+/// Most slabs that an empty region may keep: the slack of compaction, the last victim, and prepared slabs.
 const SLACK_SLABS: u32 = 6;
 const GOALS: [CompactGoal; 2] = [CompactGoal::DENSE_DATA, CompactGoal::DENSE_SLABS];
 
@@ -37,15 +37,15 @@ pub struct WalWorld {
     setup: Setup,
     /// The medium.
     pub media: Arc<SimMedia>,
-    /// The engine beside.
+    /// The engine beside the logs.
     pub engine: Engine,
     /// The logs.
     pub logs: Logs,
     workers: Vec<Worker>,
     compactor: Compactor,
-    /// What may be found.
+    /// The oracle.
     pub oracle: WalOracle,
-    /// What compaction has done in this life of the region.
+    /// Counts of compaction since the region was opened.
     pub compacted: Compacted,
 }
 
@@ -57,7 +57,7 @@ fn consumer(number: usize) -> String {
     format!("consumer-{number}")
 }
 
-/// Opens a region and wants no damage found.
+/// Opens a region that is not damaged.
 pub(crate) fn open(media: &Arc<SimMedia>) -> Result<(Engine, Logs), Violation> {
     let recovery = Arc::new(LogRecovery::default());
     let tenants: Vec<Arc<dyn Tenant>> = vec![Arc::clone(&recovery) as Arc<dyn Tenant>];
@@ -99,7 +99,7 @@ fn read(logs: &Logs, name: &str, first: u64) -> Result<LogState, Violation> {
 }
 
 impl WalWorld {
-    /// A new, empty region. `prepare` acts on the medium before anything is written.
+    /// Creates an empty region. `prepare` gets the medium before anything is written.
     ///
     /// # Errors
     /// The region cannot be created or opened.
@@ -111,10 +111,10 @@ impl WalWorld {
         Self::open(setup, media, WalOracle::new(setup.writers))
     }
 
-    /// Opens what is on `media`, without judging it.
+    /// Opens the region on `media` without judging it.
     ///
     /// # Errors
-    /// What recovery found instead.
+    /// The region cannot be opened, or recovery reports damage.
     pub fn open(setup: Setup, media: Arc<SimMedia>, oracle: WalOracle) -> Result<Self, Violation> {
         let (engine, logs) = open(&media)?;
         let heap = Arc::clone(engine.heap());
@@ -124,20 +124,20 @@ impl WalWorld {
         Ok(Self { setup, media, engine, logs, workers, compactor, oracle, compacted: Compacted::default() })
     }
 
-    /// What it is made of.
+    /// The settings of this world.
     pub fn setup(&self) -> Setup {
         self.setup
     }
 
-    /// A medium that holds `image`, as a restart finds it.
+    /// A medium that holds `image`, for a restart.
     pub fn medium(&self, image: Vec<u8>) -> Arc<SimMedia> {
         SimMedia::from_image(image, SimOptions { deferred: self.setup.deferred })
     }
 
-    /// Executes one operation, and tells the oracle.
+    /// Executes one operation, and notes it in the oracle.
     ///
     /// # Errors
-    /// What happened and must not.
+    /// A result or an error that the rules do not allow.
     pub fn run(&mut self, op: &LogOp) -> Result<(), Violation> {
         self.dispatch(op).map_err(|violation| violation.during(format!("{op:?}")))?;
         for writer in 0..self.workers.len() {
@@ -145,15 +145,15 @@ impl WalWorld {
                 self.commit(writer)?;
             }
         }
-        self.keep_promises();
+        self.acknowledge_entries();
         Ok(())
     }
 
-    fn keep_promises(&mut self) {
-        // Past the moment of the crash that is being simulated nobody hears of anything.
+    fn acknowledge_entries(&mut self) {
+        // After the moment of a simulated crash, no client gets an acknowledgement.
         if self.media.frozen().is_none() {
             let heap = Arc::clone(self.engine.heap());
-            self.oracle.keep_promises(&heap);
+            self.oracle.acknowledge_entries(&heap);
         }
     }
 
@@ -163,8 +163,8 @@ impl WalWorld {
             LogOp::Land { writer, log, value } => self.land(writer, log, value),
             LogOp::Trim { writer, log, eighths } => self.trim(writer, log, eighths),
             LogOp::Delete { writer, log } => self.delete(writer, log),
-            LogOp::Position { writer, log, consumer, forgets } => {
-                self.position(writer, log, consumer, forgets)
+            LogOp::Position { writer, log, consumer, deletes } => {
+                self.position(writer, log, consumer, deletes)
             }
             LogOp::Settings { writer, log, retain_entries } => self.settings(writer, log, retain_entries),
             LogOp::Retain { writer } => self.retain(writer),
@@ -185,7 +185,8 @@ impl WalWorld {
         }
     }
 
-    /// Runs a command, committing and trying again while it must wait. A full region does nothing.
+    /// Executes a command. While it must wait, commits or cleans and tries again. `None` if the region is full, or
+    /// there is no such log or consumer.
     fn execute<T>(
         &mut self,
         writer: usize,
@@ -224,7 +225,7 @@ impl WalWorld {
         let done = self.execute(writer, |logs, writer| logs.append(writer, name.as_bytes(), sources, 5))?;
         let life = match known {
             Some(life) => life,
-            // It came to be, if only that.
+            // The log was created, even if the append failed.
             None if self.logs.stats_of(name.as_bytes()).is_ok() => {
                 let life = self.oracle.begin_life();
                 let head = Fact::Head { name: name.clone(), life, first: Some(0), retain_entries: 0 };
@@ -237,7 +238,7 @@ impl WalWorld {
         let tickets = done.tickets().clone();
         let done = done.ungated();
         ensure!(done.first == expected, "{name} gave offset {}, not {expected}", done.first);
-        ensure!(!tickets.is_empty(), "an append that waits for nothing");
+        ensure!(!tickets.is_empty(), "an append depends on no ticket");
         for (offset, bytes) in (done.first..).zip(values) {
             self.oracle.note(writer, Fact::Entry { life, offset, bytes: Arc::clone(bytes) });
             self.oracle.promise(&name, life, offset, &tickets);
@@ -264,7 +265,7 @@ impl WalWorld {
         done
     }
 
-    /// What the log is now, and its life.
+    /// The current state of a log, and its number.
     fn now(&self, log: usize) -> Option<(LogState, u64)> {
         let name = name(log);
         Some((self.oracle.newest().get(&name)?.clone(), self.oracle.life(&name)?))
@@ -279,7 +280,7 @@ impl WalWorld {
         let before = now.first + now.entries.len() as u64 * eighths / 8;
         let done = self.execute(writer, |logs, writer| logs.trim(writer, name(log).as_bytes(), before, 5))?;
         if let Some(first) = done.map(Gated::ungated) {
-            ensure!(first == before, "trimmed to {before}, {first} is the first");
+            ensure!(first == before, "a trim to {before} left the first offset {first}");
             if before > now.first {
                 self.note_head(writer, log, life, Some(first), now.retain_entries);
             }
@@ -295,7 +296,7 @@ impl WalWorld {
             (Some(deleted), known) => {
                 ensure!(
                     deleted.is_some() == known.is_some(),
-                    "log {log} was there and is not, or is and was not"
+                    "log {log}: the delete and the oracle disagree whether it exists"
                 );
             }
             (None, _) => {}
@@ -303,20 +304,20 @@ impl WalWorld {
         Ok(())
     }
 
-    fn position(&mut self, writer: usize, log: usize, number: usize, forgets: bool) -> Result<(), Violation> {
+    fn position(&mut self, writer: usize, log: usize, number: usize, deletes: bool) -> Result<(), Violation> {
         let (log_name, consumer) = (name(log), consumer(number));
         let Some((_, life)) = self.now(log) else { return Ok(()) };
         let offset = self.logs.stats_of(log_name.as_bytes())?.ungated().next;
         let done = self.execute(writer, |logs, writer| {
             let (log, consumer) = (log_name.as_bytes(), consumer.as_bytes());
-            if forgets {
+            if deletes {
                 logs.delete_position(writer, log, consumer, 5).map(|done| done.is_some())
             } else {
                 logs.commit_position(writer, log, consumer, offset, 5).map(|_| true)
             }
         })?;
         if done == Some(true) {
-            let offset = (!forgets).then_some(offset);
+            let offset = (!deletes).then_some(offset);
             self.oracle.note(writer, Fact::Position { life, consumer, offset });
         }
         Ok(())
@@ -335,7 +336,7 @@ impl WalWorld {
 
     fn retain(&mut self, writer: usize) -> Result<(), Violation> {
         for log in 0..super::op::LOGS {
-            // One at a time, so that the oracle learns what a step has done even if the next has to wait.
+            // One log at a time, so that the oracle learns the result of a step even if the next step has to wait.
             let Some((now, life)) = self.now(log) else { continue };
             let _ = self.execute(writer, |logs, writer| logs.retain(writer, 0))?;
             let first = self.logs.stats_of(name(log).as_bytes())?.ungated().first;
@@ -367,7 +368,7 @@ impl WalWorld {
         Ok(())
     }
 
-    /// Ends every worker's batch.
+    /// Commits every worker's batch.
     ///
     /// # Errors
     /// A fence failed.
@@ -405,7 +406,7 @@ impl WalWorld {
         Ok(())
     }
 
-    /// One step of compaction; true when there was nothing to do.
+    /// Executes one step of compaction. True if there was nothing to do.
     fn compact(&mut self, goal: CompactGoal) -> Result<bool, Violation> {
         let others: [(_, &dyn Owner); 1] = [(spaces::LOGS, &self.logs)];
         let owner = OwnerBySpace { rest: &self.engine, others: &others };
@@ -420,32 +421,32 @@ impl WalWorld {
         }
     }
 
-    /// What a server does while somebody waits for space: one step, with whatever waits for a fence fenced.
+    /// Executes one step of cleaning, as a server does while a client waits for space. All batches are committed first.
     fn clean(&mut self) -> Result<(), Violation> {
         self.commit_all()?;
         self.compact(CompactGoal::free(self.engine.heap().clean_below())).map(drop)
     }
 
-    /// What readers see at once lies between what is acknowledged and everything.
+    /// Checks that what readers get now lies between the acknowledged and all operations.
     fn check_shown(&self) -> Result<(), Violation> {
         let shown = observe(&self.logs)?;
         if self.media.frozen().is_some() { Ok(()) } else { self.oracle.check_shown(&shown) }
     }
 
-    /// With everything committed, readers see everything.
+    /// Checks that readers get the effect of all operations. All batches must be committed.
     ///
     /// # Errors
-    /// What differs.
+    /// A difference.
     pub fn check(&self) -> Result<(), Violation> {
         let found = observe(&self.logs)?;
-        ensure!(found == self.oracle.newest(), "a running system shows something else");
+        ensure!(found == self.oracle.newest(), "a running system has another state");
         Ok(())
     }
 
-    /// Deletes every log and everything beside, compacts, and wants all space back.
+    /// Deletes every log and all keys of the engine, compacts, and checks that all space is free.
     ///
     /// # Errors
-    /// What is left.
+    /// Space that is not free.
     pub fn empty(&mut self) -> Result<(), Violation> {
         self.commit_all()?;
         self.check()?;
@@ -459,15 +460,15 @@ impl WalWorld {
         let mut steps = 0;
         while !self.compact(CompactGoal::DENSE)? {
             steps += 1;
-            ensure!(steps < REST_STEPS, "compaction has not come to rest after {REST_STEPS} steps");
+            ensure!(steps < STEPS_MAX, "compaction has not finished after {STEPS_MAX} steps");
         }
         let runs = self.engine.heap().runs();
-        ensure!(runs.live_bytes() == 0, "{} live bytes are left", runs.live_bytes());
+        ensure!(runs.live_bytes() == 0, "{} live bytes remain", runs.live_bytes());
         let (counts, open) = (runs.counts(), self.workers.len() as u32 + 1);
         ensure!(counts.data <= open && counts.slab <= open + SLACK_SLABS, "an empty region takes {counts:?}");
-        // Deleted logs' ends and the flush mark may remain, until what they hide is gone from the medium.
+        // Tombstones of logs and the flush mark may remain as long as older records are on the medium.
         let most = super::op::LOGS as u64 + 1;
-        ensure!(runs.live_slots() <= most, "{} records are live, at most {most} need be", runs.live_slots());
+        ensure!(runs.live_slots() <= most, "{} records are live, at most {most} may be", runs.live_slots());
         Ok(())
     }
 }

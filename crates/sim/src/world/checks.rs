@@ -1,4 +1,4 @@
-//! Comparing the engine with the oracle, and the heap with its records.
+//! Checks of a world: compare the engine with the oracle, and the heap with its records.
 
 use super::World;
 use crate::observe::{expect_state, read};
@@ -6,20 +6,20 @@ use crate::oracle::{Key, Value};
 use crate::recount::recount;
 use crate::violation::{Violation, ensure};
 
-/// Slabs that an empty region may keep: what compaction calls slack, the last victim, prepared ones.
+/// Most slabs that an empty region may keep: the slack of compaction, the last victim, and prepared slabs.
 const SLACK_SLABS: u32 = 5;
 
 impl World {
-    /// Reads everything and compares it with what was executed.
+    /// Reads all keys and compares them with the executed operations.
     ///
     /// # Errors
-    /// What differs.
+    /// The differences.
     pub fn check(&self) -> Result<(), Violation> {
         expect_state(&self.engine, &self.oracle.newest(self.now_ms), self.now_ms)
     }
 
-    /// Counts references, live bytes and stale copies again; every batch must be complete. The compactor leaves the run that
-    /// it is emptying.
+    /// Recounts references, live bytes and stale copies. All batches must be committed. The compactor abandons the run
+    /// that it is emptying.
     ///
     /// # Errors
     /// The first count that differs.
@@ -28,43 +28,43 @@ impl World {
         recount(&self.engine, self.workers.len() + 1)
     }
 
-    /// Deletes every key, then everything at once, compacts, and wants all space back.
+    /// Deletes every key one by one and then all at once, compacts, and checks that all space is free.
     ///
     /// # Errors
-    /// What is left.
+    /// Space that is not free.
     pub fn empty(&mut self) -> Result<(), Violation> {
         let keys: Vec<Key> = self.oracle.newest(self.now_ms).into_keys().collect();
         keys.iter().try_for_each(|key| self.delete(0, key))?;
         self.commit_all()?;
-        self.compact_to_rest()?;
+        self.compact_fully()?;
         self.recount().map_err(|violation| violation.during("with every key deleted"))?;
         self.flush_all(0)?;
         self.commit_all()?;
-        self.compact_to_rest()?;
+        self.compact_fully()?;
         self.recount().map_err(|violation| violation.during("with everything flushed"))?;
-        ensure!(self.engine.heap().runs().live_bytes() == 0, "live bytes are left");
+        ensure!(self.engine.heap().runs().live_bytes() == 0, "live bytes remain");
         let counts = self.engine.heap().runs().counts();
         let open = self.workers.len() as u32 + 1;
         ensure!(counts.data <= open && counts.slab <= open + SLACK_SLABS, "an empty region takes {counts:?}");
         self.check()
     }
 
-    /// What a client may be shown at once is what a crash cannot take back; absence is shown, too.
+    /// Checks that a result counts as durable exactly if no crash can undo it. This includes the absence of a key.
     ///
     /// # Errors
-    /// What would be shown too early, or made to wait for nothing.
+    /// A result that counts as durable too early, or that waits needlessly.
     pub fn check_durable(&self) -> Result<(), Violation> {
         let acknowledged = self.oracle.acknowledged(self.now_ms);
         let newest = self.oracle.newest(self.now_ms);
-        // In deferred mode, and before a simulated crash, the oracle hears of everything that is durable.
-        let sees_all = self.setup.deferred && self.media.frozen().is_none();
+        // In deferred mode, and before a simulated crash, the oracle knows of all operations that are durable.
+        let knows_all = self.setup.deferred && self.media.frozen().is_none();
         for key in acknowledged.keys().chain(newest.keys()) {
             let seen = self.engine.look(key.space, &key.bytes, self.now_ms)?;
             let durable = seen.if_durable(self.engine.heap()).is_ok();
             if !self.oracle.is_pending(key) {
-                ensure!(durable, "{key:?} was acknowledged and must not be shown");
-            } else if sees_all && acknowledged.get(key) != newest.get(key) {
-                ensure!(!durable, "{key:?} may be shown, and a crash could still take it back");
+                ensure!(durable, "{key:?} was acknowledged, and counts as not durable");
+            } else if knows_all && acknowledged.get(key) != newest.get(key) {
+                ensure!(!durable, "{key:?} counts as durable, and a crash could still undo it");
             }
         }
         Ok(())
@@ -73,7 +73,7 @@ impl World {
     /// Reads one key.
     ///
     /// # Errors
-    /// It is damaged, or not durable on a closed region.
+    /// The key is damaged, or it is not durable and the region is closed.
     pub fn read(&self, key: &Key) -> Result<Option<Value>, Violation> {
         read(&self.engine, key, self.now_ms)
     }

@@ -1,4 +1,4 @@
-//! What clients do.
+//! Commands of clients in a world: each is executed in the engine and noted in the oracle.
 
 use super::World;
 use crate::op::{Piece, Write, key, value};
@@ -11,20 +11,20 @@ use landfall_media::sim::SimMedia;
 use landfall_media::{Extent, Media, RUN_SIZE, Sum};
 use std::sync::Arc;
 
-/// Attempts at an operation that must wait for a commit.
+/// Most attempts at an operation that waits for commits.
 const ATTEMPTS: usize = 4;
 /// Writes of a churn between two commits.
 const CHURN_BATCH: usize = 20;
-/// Bytes of a value that an extension keeps.
+/// Most bytes of the old value that an extension keeps.
 const EXTENDED_MAX: usize = 3000;
-/// Keys that a churn writes.
+/// Number of keys that a churn writes.
 const CHURN_KEYS: u64 = 6;
 
-/// Steps of cleaning after which space must be there, or the region known to be full.
+/// Steps of cleaning after which there must be space, or an error that the region is full.
 const CLEANINGS: usize = 2000;
 
 impl World {
-    /// Runs a command, committing and trying again while it must wait. A full region does nothing.
+    /// Executes a command. While it must wait, commits or cleans and tries again. `None` if the region is full.
     pub(super) fn execute<T>(
         &mut self,
         writer: usize,
@@ -82,7 +82,7 @@ impl World {
         if let Some(deleted) = done {
             let deleted = deleted.ungated();
             ensure!(deleted == there, "{key:?} was there: {there}, deleted: {deleted}");
-            // Nothing is written where nothing was.
+            // A delete of a key that does not exist writes nothing.
             if there {
                 let change = Change::Keys(vec![(key.clone(), None)]);
                 self.oracle.note_seen(writer, change, std::slice::from_ref(key));
@@ -91,7 +91,7 @@ impl World {
         Ok(())
     }
 
-    /// True when not even a delete need find room.
+    /// True if so few runs are free that even a delete may find the region full.
     pub(super) fn is_crowded(&self) -> bool {
         self.engine.heap().runs().free_count() <= COMPACTOR_RESERVE_RUNS + LANDING_RESERVE_RUNS
     }
@@ -148,7 +148,7 @@ impl World {
         Ok(())
     }
 
-    /// Reads a key and writes what was read with something after it, as `APPEND` and `INCR` do.
+    /// Reads a key and writes its value with more bytes appended, as `APPEND` and `INCR` do.
     pub(super) fn extend(&mut self, writer: usize, key: &Key, piece: Piece) -> Result<(), Violation> {
         let (now_ms, more) = (self.now_ms, value(piece));
         let mut written = None;
@@ -205,7 +205,7 @@ impl World {
 
     pub(super) fn purge(&mut self, writer: usize) -> Result<(), Violation> {
         let now_ms = self.now_ms;
-        // What has expired is not there for anyone, purged or not: the oracle need not know.
+        // Expired keys are never found, whether they are purged or not, so that the oracle need not know.
         self.execute(writer, |engine, writer| engine.purge_expired(writer, now_ms, 1000))?;
         let due = self.engine.next_expiry_ms();
         ensure!(due.is_none_or(|due| due > now_ms) || self.is_crowded(), "expired keys are left: {due:?}");
@@ -247,14 +247,14 @@ fn stage(txn: &mut landfall_kv::Txn<'_>, key: &Key, value: Option<&Value>) -> Re
     Ok(())
 }
 
-/// What is wrong with how a transaction reads a key, if anything.
+/// A violation if a transaction reads another value of a key than expected.
 fn wrong_read(txn: &landfall_kv::Txn<'_>, expected: &State, key: &Key) -> Result<Option<Violation>, KvError> {
     let found = txn.read(key.space, &key.bytes)?.ungated().map(|item| item.to_vec()).transpose()?;
     let wanted = expected.get(key).map(|value| value.bytes.to_vec());
     Ok((found != wanted).then(|| Violation(format!("a transaction reads {key:?} as another value"))))
 }
 
-/// Of several writes of one key in a group the last counts.
+/// Keeps the last write of each key in a group.
 fn last_of_each(keys: Vec<(Key, Option<Value>)>) -> Vec<(Key, Option<Value>)> {
     let mut last: Vec<(Key, Option<Value>)> = Vec::new();
     for (key, value) in keys {
@@ -264,7 +264,7 @@ fn last_of_each(keys: Vec<(Key, Option<Value>)>) -> Vec<(Key, Option<Value>)> {
     last
 }
 
-/// A key and a value as a transport would leave them in a landing run.
+/// A key and a value as a transport leaves them in a landing run.
 struct Landed {
     key: Extent,
     value: Vec<Extent>,

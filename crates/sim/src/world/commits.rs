@@ -1,11 +1,11 @@
-//! Ending batches, in one step or in two.
+//! Commits of batches in a world, in one step or in two.
 
 use super::World;
 use crate::violation::Violation;
 use landfall_media::{Media, Site};
 
 impl World {
-    /// Ends every worker's batch.
+    /// Commits every worker's batch.
     ///
     /// # Errors
     /// A fence failed.
@@ -14,7 +14,7 @@ impl World {
     }
 
     pub(super) fn commit(&mut self, writer: usize) -> Result<(), Violation> {
-        // Once more: finishing a batch may leave something to erase.
+        // Several rounds, because finishing a batch may leave slots to erase, which the next batch makes durable.
         for _ in 0..3 {
             self.finish(writer)?;
             self.begin(writer);
@@ -38,7 +38,7 @@ impl World {
         let Some((mut dirty, acknowledges)) = worker.in_flight.take() else { return Ok(()) };
         let outcome = self.media.fence(&mut dirty, Site::Commit);
         worker.writer.finish_commit(outcome)?;
-        // Past the moment of the crash that is being simulated nobody hears of it.
+        // After the moment of a simulated crash, no client gets an acknowledgement.
         if self.media.frozen().is_none() {
             self.oracle.acknowledge(writer, acknowledges);
         }

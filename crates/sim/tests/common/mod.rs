@@ -1,6 +1,6 @@
-//! Seeds: which to run, and how to say which one failed.
+//! Helpers for the tests: choose seeds, report the seed that failed, create and open regions.
 #![allow(dead_code, reason = "each test file uses its part")]
-#![allow(clippy::print_stdout, reason = "a seed that is not printed cannot be run again")]
+#![allow(clippy::print_stdout, reason = "a seed that is not printed cannot be repeated")]
 
 use landfall_heap::{NewRegion, SlotId, Source, Writer};
 use landfall_kv::{Engine, KvError, Recovered, Recovery, SetRequest};
@@ -12,19 +12,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-/// First seed where none is asked for: fixed, so that a plain `cargo test` is repeatable.
+/// The first seed by default. It is fixed, so that a plain `cargo test` is repeatable.
 const FIRST_SEED: u64 = 1;
 
 fn from_environment(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name} must be a number")))
 }
 
-/// How many runs are asked for, `default_count` where nothing is asked.
+/// The number of runs that the environment asks for, or `default_count`.
 pub fn count(default_count: u64) -> u64 {
     from_environment("LANDFALL_SIM_SEEDS").unwrap_or(default_count)
 }
 
-/// The seeds asked for, `default_count` of them where nothing is asked: the first, and how many.
+/// The first seed and the number of seeds that the environment asks for, or `default_count` seeds.
 fn seeds(default_count: u64) -> (u64, u64) {
     match (from_environment("LANDFALL_SIM_SEED"), from_environment("LANDFALL_SIM_SEEDS")) {
         (None, count) => (FIRST_SEED, count.unwrap_or(default_count)),
@@ -32,16 +32,16 @@ fn seeds(default_count: u64) -> (u64, u64) {
     }
 }
 
-/// Whether the seeds were chosen by whoever started the test.
+/// True if the environment chooses the seeds.
 pub fn seeds_are_chosen() -> bool {
     ["LANDFALL_SIM_SEED", "LANDFALL_SIM_SEEDS"].iter().any(|name| from_environment(name).is_some())
 }
 
-/// Runs `campaign` over the seeds asked for, `default_count` of them where nothing is asked, on every core. What they came
-/// to, in no order.
+/// Runs `campaign` on every core over the seeds that the environment asks for, or over `default_count` seeds. Returns
+/// the results in no particular order.
 ///
 /// # Panics
-/// Once a seed has failed and those under way have ended, with the command that repeats it.
+/// If a seed fails, once the seeds under way have ended. The message has the command that repeats the seed.
 pub fn over_seeds<T: std::fmt::Debug + Send>(
     test: &str,
     default_count: u64,
@@ -97,12 +97,12 @@ pub fn create(runs: u64, options: SimOptions) -> (Arc<SimMedia>, Engine) {
     (media, engine)
 }
 
-/// Opens what is on `media`.
+/// Opens the region on `media`.
 pub fn reopen(media: &Arc<SimMedia>) -> Engine {
     try_reopen(media).expect("the region opens").0
 }
 
-/// The same, with what recovery found, or why it does not open.
+/// Opens the region on `media`, which may be damaged, and returns the report of recovery, too.
 pub fn try_reopen(media: &Arc<SimMedia>) -> Result<(Engine, Recovered), KvError> {
     Recovery::run(Arc::clone(media) as Arc<dyn Media>, 4)
 }
@@ -112,7 +112,7 @@ pub fn medium(image: Vec<u8>) -> Arc<SimMedia> {
     SimMedia::from_image(image, SimOptions::default())
 }
 
-/// Some of the images that a crash now may leave behind: nothing pending, everything, and some.
+/// Some of the images that a crash at this moment may leave: one without the pending lines, and four samples.
 pub fn crash_now(media: &SimMedia) -> impl Iterator<Item = Arc<SimMedia>> {
     let state = media.crash_state();
     let images = std::iter::once(state.durable_image());
@@ -126,7 +126,7 @@ pub fn set(engine: &Engine, writer: &mut Writer, key: &[u8], value: &[u8]) -> Sl
     engine.set(writer, &request).expect("there is room").ungated().slot
 }
 
-/// Opens what is on `media` and reads a key of database 0.
+/// Opens the region on `media` and reads a key of database 0.
 pub fn get(media: &Arc<SimMedia>, key: &[u8]) -> Result<Option<Vec<u8>>, KvError> {
     let engine = reopen(media);
     let item = engine.get(0, key, 0)?.ungated();

@@ -1,14 +1,15 @@
-//! What two cores cannot show: the simulator runs the same client, device and server, each on a core of its own, with the
-//! costs that were measured here.
+//! What two cores cannot show: the simulator runs the same client, device and server, each on a core of its own, with
+//! the costs that were measured here.
 //!
 //! Where the costs come from, round by round:
 //!
-//! - a host's part of a message is half of a round trip over a bare pair of interfaces between hosts that spin, half of it
-//!   for sending and half for taking it; what the round trip takes longer where hosts wait in the kernel is being woken;
+//! - a host's part of a message is half of a round trip over a bare pair of interfaces between hosts that spin, half of
+//!   it for sending and half for taking it; what the round trip takes longer where hosts wait in the kernel is being
+//!   woken;
 //! - a device's stages are those of [`pipeline`], measured by themselves; what its sending costs through a veth pair is
 //!   what is left of PMNet's round trip;
-//! - a request's execution is what an application's round trip takes longer than the ideal handler's; where it waits for a
-//!   file, all but the server's CPU time is the commit's, which requests that come together share.
+//! - a request's execution is what an application's round trip takes longer than the ideal handler's; where it waits
+//!   for a file, all but the server's CPU time is the commit's, which requests that come together share.
 
 mod pipeline;
 
@@ -32,7 +33,7 @@ const UPDATES_EACH: u64 = 60;
 /// Clients that are many.
 pub(crate) const MANY: usize = 16;
 /// Long enough that nothing is left from the update before.
-const REST: Duration = Duration::from_millis(20);
+const PAUSE: Duration = Duration::from_millis(20);
 /// A switch's hop in a rack: the wire, and what lies between.
 const WIRE: Duration = Duration::from_nanos(500);
 
@@ -42,8 +43,8 @@ const WIRE: Duration = Duration::from_nanos(500);
 pub(crate) enum Ports {
     /// Sending costs what it costs here through a veth pair: the peer's receive path is run by whoever sends.
     Veth,
-    /// Cards that read and write the device's memory by themselves: a device's own instructions are all that it takes, and
-    /// a hop 500 ns.
+    /// Cards that read and write the device's memory by themselves: a device's own instructions are all that it takes,
+    /// and a hop 500 ns.
     Cards,
     /// Devices and wires that cost nothing: whatever is short here is out of every device's reach.
     Free,
@@ -153,12 +154,12 @@ fn costs(rows: &[Row], pipelines: &[Pipeline], it: App, hosts: Waits, ports: Por
 
 fn simulate(known: &[Costs], app: App, hosts: Waits, ports: Ports) -> Result<Option<Simulated>, BenchError> {
     let alone = |devices, replicas| {
-        let load = Load { clients: 1, devices, replicas, updates: UPDATES, rest: REST };
+        let load = Load { clients: 1, devices, replicas, updates: UPDATES, pause: PAUSE };
         let each = known.iter().map(|costs| Ok(micros_of(timed(&load, costs)?.mean())));
         summary(each.collect::<Result<Vec<_>, BenchError>>()?)
     };
     let many = |devices| {
-        let load = Load { clients: MANY, devices, replicas: 0, updates: UPDATES_EACH, rest: Duration::ZERO };
+        let load = Load { clients: MANY, devices, replicas: 0, updates: UPDATES_EACH, pause: Duration::ZERO };
         let rate = |timed: &Timed| timed.latencies.len() as f64 / timed.span.as_secs_f64();
         let each = known.iter().map(|costs| Ok(rate(&timed(&load, costs)?)));
         summary(each.collect::<Result<Vec<_>, BenchError>>()?)

@@ -1,31 +1,31 @@
-//! Commands that wait, as a client's side-car carries them out: it asks again and again.
+//! Blocking commands: the client's side-car polls the server until the reply is not empty.
 
 use std::time::{Duration, Instant};
 
-/// Pauses between two questions double from the first to the last of these.
+/// Pauses between two polls double from the first to the last of these.
 const PAUSES: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(50)];
-/// Longer than anybody waits.
+/// Timeouts from this on are left to the server, seconds. No client waits for that long.
 const TIME_MAX: f64 = 1e9;
 
-/// A command that is asked until there is something, or its time is up.
+/// A command that is polled until its reply is not empty, or its timeout has passed.
 #[derive(Clone, Debug)]
 pub(super) struct Blocked {
-    /// As it goes over the wire.
+    /// The command, encoded for the wire.
     pub(super) request: Vec<u8>,
-    /// None to wait for ever.
+    /// End of the timeout; `None` for a command without one.
     until: Option<Instant>,
     pause: Duration,
 }
 
 impl Blocked {
-    /// `None` if the time is none: the server says so itself.
+    /// `None` if the command has no valid timeout. The server then answers with its own error.
     pub(super) fn new(args: &[&[u8]], request: Vec<u8>) -> Option<Self> {
         let seconds = seconds(args).filter(|seconds| (0.0..TIME_MAX).contains(seconds))?;
         let until = (seconds > 0.0).then(|| Instant::now() + Duration::from_secs_f64(seconds));
         Some(Self { request, until, pause: PAUSES[0] })
     }
 
-    /// When to ask again, after an empty answer; `None` if the time is up.
+    /// When to poll again after an empty reply; `None` if the timeout has passed.
     pub(super) fn again(&mut self) -> Option<Instant> {
         let now = Instant::now();
         if self.until.is_some_and(|until| until <= now) {
@@ -50,7 +50,7 @@ fn seconds(args: &[&[u8]]) -> Option<f64> {
     }
 }
 
-/// Whether it waits for what comes after now: each question would begin anew.
+/// True for an `XREAD` from `$` on, which cannot be polled: each poll would miss the entries since the one before.
 pub(super) fn waits_from_now_on(args: &[&[u8]]) -> bool {
     args.first().is_some_and(|name| name.eq_ignore_ascii_case(b"xread")) && args.contains(&b"$".as_slice())
 }
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_is_found_where_each_command_has_it() {
+    fn the_timeout_of_each_command_is_found() {
         assert_eq!(of("BLPOP a b 1.5"), Some(1.5));
         assert_eq!(of("BLMPOP 2 1 a LEFT"), Some(2.0));
         assert_eq!(of("XREAD COUNT 1 BLOCK 250 STREAMS s 0"), Some(0.25));
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_whose_time_is_up_is_not_asked_again() {
+    fn a_command_whose_timeout_has_passed_is_not_polled_again() {
         let args: Vec<&[u8]> = vec![b"BLPOP", b"a", b"0.01"];
         let mut blocked = Blocked::new(&args, Vec::new()).unwrap();
         assert!(blocked.again().is_some());

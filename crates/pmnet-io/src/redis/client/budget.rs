@@ -1,12 +1,12 @@
-//! What the replies of all connections may hold, in sum, that their clients have not read.
+//! The memory budget for replies that clients have not read, over all connections.
 //!
-//! Half of the budget is for whoever comes first; the other half is divided equally among as many connections as there may be.
-//! So whoever does not read cannot take what others need to go on.
+//! Half of the budget is shared: the first connections that need it get it. The other half is divided equally among the
+//! most connections that there may be. A client that does not read can therefore not block the others.
 
-/// Bytes that one connection may hold, however much is left.
+/// Most bytes that one connection may hold, however much of the budget remains.
 const CONNECTION_MAX: usize = 8 << 20;
 
-/// The budget and what is held of it, bytes.
+/// The budget and its use, bytes.
 #[derive(Debug)]
 pub(super) struct Budget {
     shared: usize,
@@ -20,18 +20,18 @@ impl Budget {
         Self { shared, each: (bytes_max - shared) / connections_max.max(1), held: 0 }
     }
 
-    /// What a connection may hold that holds `own` now: above that it waits for its client.
+    /// Bytes that a connection may hold if it holds `own` bytes now. Above that, it waits until its client reads.
     pub(super) fn allowed(&self, own: usize) -> usize {
         let others = self.held.saturating_sub(own);
         self.shared.saturating_sub(others).max(self.each).min(CONNECTION_MAX)
     }
 
-    /// A connection holds `now` where it held `before`.
+    /// Notes that a connection holds `now` bytes instead of `before`.
     pub(super) fn note(&mut self, before: usize, now: usize) {
         self.held = self.held.saturating_sub(before) + now;
     }
 
-    /// What all hold.
+    /// Bytes that all connections hold.
     pub(super) fn held(&self) -> usize {
         self.held
     }
@@ -44,7 +44,7 @@ mod tests {
     const MAX: usize = 1 << 20;
     const REPLY: usize = 1000;
 
-    /// Fills connection after connection as far as it may, a reply at a time.
+    /// Fills each connection up to its limit, one reply at a time.
     fn fill(budget: &mut Budget, held: &mut [usize]) {
         for own in held {
             while *own <= budget.allowed(*own) {
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn all_together_hold_no_more_than_the_budget_and_a_reply_each() {
+    fn all_connections_hold_at_most_the_budget_and_one_reply_each() {
         for connections in [1, 20, 500] {
             let mut budget = Budget::new(MAX, connections);
             let mut held = vec![0; connections];
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn who_holds_nothing_goes_on_whatever_others_hold() {
+    fn a_connection_that_holds_nothing_has_room_whatever_others_hold() {
         let mut budget = Budget::new(MAX, 20);
         fill(&mut budget, &mut [0; 19]);
         assert!(budget.allowed(0) >= MAX / 40);

@@ -1,9 +1,10 @@
-//! A client's connection: its requests in order, and its replies in the same order.
+//! A connection of a Redis client: it parses requests, passes them to a session, and sends the replies in the order of
+//! the requests.
 
 use super::super::commands::{Answer, Class, Why, classify};
 use super::super::resp;
 use super::blocking::{Blocked, waits_from_now_on};
-use super::local::Manners;
+use super::local::Settings;
 use super::reply::Reply;
 use super::{SidecarConfig, SidecarReport};
 use crate::runtime::{SessionId, Sessions};
@@ -16,18 +17,21 @@ use std::net::TcpStream;
 const QUEUED: &[u8] = b"+QUEUED\r\n";
 const EXEC_ABORT: &[u8] = b"-EXECABORT Transaction discarded because of previous errors.\r\n";
 
-/// Where a reply will be.
+/// The place of a reply in the order of requests.
 #[derive(Debug)]
 enum Slot {
+    /// The reply is known.
     Ready(Reply),
+    /// An update is under way; its reply is the constant.
     Update(RequestId, &'static [u8]),
+    /// A bypass is under way.
     Bypass(RequestId),
-    /// Of a command that waits: asked again later.
-    Asleep,
+    /// A blocking command waits for its next poll.
+    Paused,
 }
 
 impl Slot {
-    /// The reply has come: it is counted with those that wait.
+    /// Stores the reply, and adds its memory to that of the ready replies.
     fn make_ready(&mut self, reply: Reply, ready_bytes: &mut usize) {
         *ready_bytes += reply.capacity();
         *self = Self::Ready(reply);
@@ -40,48 +44,49 @@ struct Transaction {
     failed: bool,
 }
 
-/// A connection.
+/// A connection of a Redis client.
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) stream: TcpStream,
     pub(super) session: Option<SessionId>,
-    manners: Manners,
+    settings: Settings,
     input: Vec<u8>,
-    /// Bytes of `input` that have been dealt with.
+    /// Bytes of `input` that have been handled.
     parsed: usize,
     output: Vec<u8>,
     written: usize,
     slots: VecDeque<Slot>,
-    /// Bytes of replies that are ready behind others that are not.
+    /// Bytes of replies that are ready and stand behind others that are not.
     ready_bytes: usize,
-    /// Bytes of replies that may wait for the client before its next request is looked at.
+    /// Bytes of replies that may wait for the client. Above that, its next requests are not handled.
     pub(super) allowed: usize,
-    /// Requests were left, as replies held more than that.
+    /// Requests were not handled, because replies held more than `allowed`.
     stopped: bool,
-    /// What the budget knows that it holds.
+    /// Bytes that the budget has noted for this connection.
     pub(super) noted: usize,
     transaction: Option<Transaction>,
     blocked: Option<Blocked>,
-    /// The error that the next command gets, which is the last one: the session was lost while none was under way.
-    farewell: Option<String>,
-    /// The client sends no more.
+    /// The error that the next command gets before the connection is closed: the session was lost while no request was
+    /// under way.
+    final_error: Option<String>,
+    /// The client has closed its side of the connection.
     ended: bool,
 }
 
-/// What handling a request comes to.
+/// Result of handling a request.
 enum Step {
     Done,
-    /// Nothing was done: later.
+    /// The request was not handled, and must be handled later.
     Later,
 }
 
 impl Connection {
     pub(super) fn new(stream: TcpStream, id: u64, config: &SidecarConfig) -> Self {
-        let manners = Manners { id, authenticated: config.password.is_none(), ..Manners::default() };
+        let settings = Settings { id, authenticated: config.password.is_none(), ..Settings::default() };
         Self {
             stream,
             session: None,
-            manners,
+            settings,
             input: Vec::new(),
             parsed: 0,
             output: Vec::new(),
@@ -93,12 +98,12 @@ impl Connection {
             noted: 0,
             transaction: None,
             blocked: None,
-            farewell: None,
+            final_error: None,
             ended: false,
         }
     }
 
-    /// Reads what is there, as much as fits into `scratch`; an error ends the connection.
+    /// Reads the bytes that have arrived, as many as fit into `scratch`. An error ends the connection.
     pub(super) fn read(&mut self, scratch: &mut [u8]) -> io::Result<()> {
         self.input.drain(..self.parsed);
         self.parsed = 0;
@@ -113,13 +118,14 @@ impl Connection {
         Ok(())
     }
 
-    /// Whether more input would be of use. Behind a command that waits it tells whether the client is still there.
+    /// True if the connection should read more input. While a blocking command waits, reading detects that the client
+    /// has closed the connection.
     pub(super) fn wants_input(&self, config: &SidecarConfig) -> bool {
         let room = self.input.len() - self.parsed <= config.request_bytes_max;
-        !self.ended && !self.manners.closing && room && (self.blocked.is_some() || !self.is_full(config))
+        !self.ended && !self.settings.closing && room && (self.blocked.is_some() || !self.is_full(config))
     }
 
-    /// Whether so many bytes of replies wait for the client that no more are to be fetched.
+    /// True if so many bytes of replies wait for the client that no more replies should be fetched.
     pub(super) fn has_enough(&self) -> bool {
         self.wants_output() && self.output.capacity() > self.allowed
     }
@@ -129,23 +135,23 @@ impl Connection {
         self.output.capacity() + self.ready_bytes
     }
 
-    /// Whether replies wait for the client.
+    /// True if replies wait for the client.
     pub(super) fn wants_output(&self) -> bool {
         self.written < self.output.len()
     }
 
-    /// Whether it can be closed: everything is said.
-    pub(super) fn is_over(&self) -> bool {
-        let last = self.manners.closing || (self.ended && self.blocked.is_none());
+    /// True if the connection can be closed, because all replies have been sent.
+    pub(super) fn is_finished(&self) -> bool {
+        let last = self.settings.closing || (self.ended && self.blocked.is_none());
         last && self.slots.is_empty() && !self.wants_output() || (self.ended && self.blocked.is_some())
     }
 
-    /// Whether none of its requests is under way.
+    /// True if no request is under way.
     pub(super) fn is_idle(&self) -> bool {
         self.slots.iter().all(|slot| matches!(slot, Slot::Ready(_)))
     }
 
-    /// How many of its requests are under way.
+    /// Number of requests that are under way.
     pub(super) fn under_way(&self) -> usize {
         self.slots.iter().filter(|slot| matches!(slot, Slot::Update(..) | Slot::Bypass(_))).count()
     }
@@ -154,21 +160,21 @@ impl Connection {
         self.slots.len() >= config.pipeline_max || self.blocked.is_some() || self.held_bytes() > self.allowed
     }
 
-    /// Handles requests as far as it goes.
+    /// Handles the requests that have arrived, as far as limits allow.
     pub(super) fn advance(
         &mut self,
         sessions: &mut Sessions,
         config: &SidecarConfig,
         report: &mut SidecarReport,
     ) {
-        while !self.manners.closing && !self.is_full(config) {
+        while !self.settings.closing && !self.is_full(config) {
             let input = std::mem::take(&mut self.input);
             let step = match resp::request(&input[self.parsed..], config.request_bytes_max) {
                 Ok(None) => Step::Later,
                 Ok(Some(request)) => self.handle(&input, &request, sessions, config, report),
                 Err(error) => {
                     self.reply_error(&format!("ERR {error}"));
-                    self.manners.closing = true;
+                    self.settings.closing = true;
                     Step::Later
                 }
             };
@@ -181,8 +187,8 @@ impl Connection {
         self.stopped = self.held_bytes() > self.allowed;
     }
 
-    /// Whether requests that are here were left because of what replies held, and need not be any longer.
-    pub(super) fn goes_on(&self) -> bool {
+    /// True if requests were not handled because of the memory of replies, and can be handled now.
+    pub(super) fn can_resume(&self) -> bool {
         self.stopped && self.held_bytes() <= self.allowed
     }
 
@@ -220,14 +226,14 @@ impl Connection {
         config: &SidecarConfig,
         report: &mut SidecarReport,
     ) -> Step {
-        if let Some(text) = self.farewell.take() {
+        if let Some(text) = self.final_error.take() {
             self.close_with(&text);
             return Step::Done;
         }
         let class = classify(args);
-        let known =
+        let needs_no_auth =
             matches!(class, Class::Local(Answer::Auth | Answer::Hello | Answer::Quit | Answer::Reset));
-        if !self.manners.authenticated && !known {
+        if !self.settings.authenticated && !needs_no_auth {
             self.reply_error("NOAUTH Authentication required.");
             return Step::Done;
         }
@@ -236,8 +242,8 @@ impl Connection {
         }
         if let Some(transaction) = &mut self.transaction {
             let reply = transaction.add(class, bytes, config.request_bytes_max);
-            let leaves = matches!(class, Class::Local(Answer::Reset | Answer::Quit));
-            if !leaves {
+            let aborts = matches!(class, Class::Local(Answer::Reset | Answer::Quit));
+            if !aborts {
                 self.reply(reply);
                 return Step::Done;
             }
@@ -251,7 +257,7 @@ impl Connection {
             Class::Bypass(_) => self.bypass(bytes, sessions, report),
             Class::Local(answer) => {
                 report.local += 1;
-                let reply = self.manners.answer(answer, args, config.password.as_deref());
+                let reply = self.settings.answer(answer, args, config.password.as_deref());
                 self.reply(reply);
                 Step::Done
             }
@@ -263,7 +269,7 @@ impl Connection {
         }
     }
 
-    /// `MULTI`, `DISCARD`, `EXEC`.
+    /// Handles `MULTI`, `DISCARD` and `EXEC`.
     fn boundary(&mut self, args: &[&[u8]], sessions: &mut Sessions, report: &mut SidecarReport) -> Step {
         let is = |name: &[u8]| args[0].eq_ignore_ascii_case(name);
         let reply: &[u8] = if args.len() != 1 {
@@ -333,10 +339,10 @@ impl Connection {
         }
     }
 
-    /// On the wire, a bypass says which protocol its reply is to have.
+    /// Encodes a bypass for the wire: a `HELLO 3` in front requests a RESP3 reply.
     fn as_bypass(&self, bytes: &[u8]) -> Vec<u8> {
         let mut request = Vec::with_capacity(bytes.len() + 24);
-        if self.manners.resp3 {
+        if self.settings.resp3 {
             resp::put_command(&mut request, &[b"HELLO", b"3"]);
         }
         request.extend_from_slice(bytes);
@@ -352,7 +358,7 @@ impl Connection {
     ) -> Step {
         if waits_from_now_on(args) {
             self.reply_error(
-                "ERR PMNet asks again and again, so that XREAD cannot wait from $ on: name an entry",
+                "ERR PMNet polls blocking commands, so that XREAD cannot wait from $ on: name an entry",
             );
             return Step::Done;
         }
@@ -363,8 +369,8 @@ impl Connection {
         step
     }
 
-    /// The session, which starts with the first command that needs one. One without numbers is let go once nothing
-    /// is under way.
+    /// The session of the connection. The first command that needs one starts it. A session that runs out of numbers is
+    /// replaced once no request is under way.
     fn session(&mut self, sessions: &mut Sessions) -> Result<SessionId, ClientError> {
         if let Some(session) = self.session.filter(|session| !sessions.needs_successor(*session)) {
             return Ok(session);
@@ -387,7 +393,7 @@ impl Connection {
         match error {
             ClientError::Full => return Step::Later,
             ClientError::Exhausted | ClientError::Ended if self.session.is_some() => {
-                // The next one needs a new session, which begins when nothing is under way.
+                // The next command needs a new session, which cannot begin while requests are under way.
                 if !self.is_idle() {
                     return Step::Later;
                 }
@@ -417,13 +423,13 @@ impl Connection {
         self.flush_slots();
     }
 
-    /// The last thing that the client is told.
+    /// Sends an error as the last reply and closes the connection.
     fn close_with(&mut self, text: &str) {
         self.push_ready(Reply::error(text));
-        self.manners.closing = true;
+        self.settings.closing = true;
     }
 
-    /// An update is durable.
+    /// Handles the completion of an update: it is durable.
     pub(super) fn complete(&mut self, id: RequestId) {
         let found = self.slots.iter_mut().find(|slot| matches!(slot, Slot::Update(own, _) if *own == id));
         if let Some(slot) = found
@@ -436,7 +442,7 @@ impl Connection {
         self.flush_slots();
     }
 
-    /// A bypass was executed, and its reply is not taken.
+    /// Handles a bypass that was executed and whose reply is too long: the client gets an error instead.
     pub(super) fn too_long(&mut self, id: RequestId, len: usize, max: usize) {
         let error = format!(
             "ERR the reply of {len} bytes is longer than the {max} that the client's side-car takes; the command was executed: \
@@ -445,14 +451,14 @@ impl Connection {
         self.answered(id, resp::error(&error));
     }
 
-    /// A bypass is answered. When to ask again, if it waits for more than that.
+    /// Handles the reply to a bypass. Returns when to poll again if a blocking command got an empty reply.
     ///
-    /// What is no reply closes the connection: in the place of one it would have the client take every later reply for that to
-    /// the command before.
+    /// Bytes that are not exactly one reply close the connection: they would shift the order of replies, and the client
+    /// would take every later reply for that to another command.
     pub(super) fn answered(&mut self, id: RequestId, bytes: Vec<u8>) -> Option<std::time::Instant> {
         let at = self.slots.iter().position(|slot| matches!(slot, Slot::Bypass(own) if *own == id))?;
         let Some(reply) = Reply::whole(bytes) else {
-            tracing::error!("the server's side-car answered with what is no reply; the connection is closed");
+            tracing::error!("the server's side-car sent a malformed reply; the connection is closed");
             self.session_lost("the reply to this command is not whole");
             return None;
         };
@@ -461,7 +467,7 @@ impl Connection {
             if reply.is_null()
                 && let Some(again) = blocked.again()
             {
-                self.slots[at] = Slot::Asleep;
+                self.slots[at] = Slot::Paused;
                 return Some(again);
             }
             self.blocked = None;
@@ -471,10 +477,10 @@ impl Connection {
         None
     }
 
-    /// Asks again on behalf of a command that waits; false if that is not possible now.
-    pub(super) fn wake(&mut self, sessions: &mut Sessions) -> bool {
+    /// Polls a blocking command again. False if that is not possible now.
+    pub(super) fn poll_blocked(&mut self, sessions: &mut Sessions) -> bool {
         let (Some(session), Some(blocked)) = (self.session, &self.blocked) else { return true };
-        if !matches!(self.slots.back(), Some(Slot::Asleep)) {
+        if !matches!(self.slots.back(), Some(Slot::Paused)) {
             return true;
         }
         match sessions.bypass(session, &blocked.request) {
@@ -487,12 +493,13 @@ impl Connection {
         }
     }
 
-    /// The session is over: what became of the requests under way is unknown, and is told so. Without any, the next one is told.
+    /// Handles the loss of the session. The requests under way get an error that says that their outcome is unknown. If
+    /// none is under way, the next command gets an error.
     pub(super) fn session_lost(&mut self, why: &str) {
         self.session = None;
         self.blocked = None;
         if self.is_idle() {
-            self.farewell = Some(format!("LANDFALL {why}; what it had written may be lost"));
+            self.final_error = Some(format!("LANDFALL {why}; what it had written may be lost"));
             return;
         }
         let error = format!("LANDFALL {why}; the command may have been executed or not");
@@ -501,7 +508,7 @@ impl Connection {
                 slot.make_ready(Reply::error(&error), &mut self.ready_bytes);
             }
         }
-        self.manners.closing = true;
+        self.settings.closing = true;
         self.flush_slots();
     }
 
@@ -514,7 +521,8 @@ impl Connection {
         }
     }
 
-    /// A client that never catches up leaves nothing behind: what it has taken is freed once that is half.
+    /// Frees the bytes that the client has read, once they are half of the buffer. Without this, a client that always
+    /// has unread replies would make the buffer grow without bound.
     fn free_written(&mut self) {
         if self.written >= self.output.len() / 2 {
             self.output.drain(..self.written);
@@ -523,7 +531,7 @@ impl Connection {
         }
     }
 
-    /// Writes what the client takes; an error ends the connection.
+    /// Writes as many bytes as the client accepts. An error ends the connection.
     pub(super) fn write(&mut self) -> io::Result<()> {
         while self.wants_output() {
             match self.stream.write(&self.output[self.written..]) {
@@ -543,7 +551,7 @@ impl Connection {
 }
 
 impl Transaction {
-    /// A command within `MULTI`; its reply.
+    /// Queues a command of a transaction, and returns the reply to it.
     fn add(&mut self, class: Class, bytes: &[u8], max: usize) -> Vec<u8> {
         let error = match class {
             Class::Local(Answer::Ping | Answer::Echo) => None,

@@ -1,20 +1,20 @@
-//! What the side-car answers itself: everything between a client and its connection.
+//! Commands that the side-car answers itself: those about the client's connection.
 
 use super::super::commands::Answer;
 use super::super::resp::{error, put_bulk, put_head};
 
-/// The version of Redis whose commands the table knows.
+/// Version of Redis whose commands are in the table.
 const REDIS_VERSION: &str = "7.0.15";
 const OK: &[u8] = b"+OK\r\n";
-/// Longest name of a connection.
+/// Longest name of a connection, bytes.
 const NAME_BYTES_MAX: usize = 128;
 const NO_AUTH: &str = "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> \
                        AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol \
                        version at the same time";
 
-/// What a connection has told about itself.
+/// Settings of a connection, which its client changes by commands.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Manners {
+pub(super) struct Settings {
     pub(super) id: u64,
     pub(super) name: Vec<u8>,
     pub(super) resp3: bool,
@@ -22,8 +22,9 @@ pub(super) struct Manners {
     pub(super) closing: bool,
 }
 
-impl Manners {
-    /// The reply to a command that is answered here. Transactions are not.
+impl Settings {
+    /// Executes a command that the side-car answers itself, and returns the reply. Commands of transactions are handled
+    /// elsewhere.
     pub(super) fn answer(&mut self, answer: Answer, args: &[&[u8]], password: Option<&str>) -> Vec<u8> {
         let reply = match answer {
             Answer::Auth => self.auth(args, password),
@@ -76,7 +77,7 @@ impl Manners {
                     .to_owned(),
             );
         };
-        if user != b"default" || !same(given, password.as_bytes()) {
+        if user != b"default" || !equal_in_constant_time(given, password.as_bytes()) {
             return Err("WRONGPASS invalid username-password pair or user is disabled.".to_owned());
         }
         self.authenticated = true;
@@ -90,9 +91,9 @@ impl Manners {
             Some(b"3") => true,
             Some(_) => return Err("NOPROTO unsupported protocol version".to_owned()),
         };
-        let mut rest = args.get(2..).unwrap_or_default();
-        while let [option, more @ ..] = rest {
-            rest = match more {
+        let mut options = args.get(2..).unwrap_or_default();
+        while let [option, more @ ..] = options {
+            options = match more {
                 [user, given, more @ ..] if option.eq_ignore_ascii_case(b"AUTH") => {
                     self.authenticate(user, given, password)?;
                     more
@@ -158,8 +159,8 @@ fn bulk(bytes: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Takes as long for any two of one length.
-fn same(a: &[u8], b: &[u8]) -> bool {
+/// Compares two byte strings. The time depends only on their lengths.
+fn equal_in_constant_time(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |differs, (a, b)| differs | (a ^ b)) == 0
 }
 
@@ -167,40 +168,40 @@ fn same(a: &[u8], b: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    fn ask(manners: &mut Manners, answer: Answer, line: &str, password: Option<&str>) -> String {
+    fn ask(settings: &mut Settings, answer: Answer, line: &str, password: Option<&str>) -> String {
         let args: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
-        String::from_utf8(manners.answer(answer, &args, password)).unwrap()
+        String::from_utf8(settings.answer(answer, &args, password)).unwrap()
     }
 
     #[test]
-    fn hello_switches_the_protocol_once_the_client_is_known() {
-        let mut manners = Manners { id: 7, ..Manners::default() };
-        assert!(ask(&mut manners, Answer::Hello, "HELLO 3", Some("x")).starts_with("-NOAUTH"));
+    fn hello_switches_the_protocol_once_the_client_is_authenticated() {
+        let mut settings = Settings { id: 7, ..Settings::default() };
+        assert!(ask(&mut settings, Answer::Hello, "HELLO 3", Some("x")).starts_with("-NOAUTH"));
         assert!(
-            ask(&mut manners, Answer::Hello, "HELLO 3 AUTH default y", Some("x")).starts_with("-WRONGPASS")
+            ask(&mut settings, Answer::Hello, "HELLO 3 AUTH default y", Some("x")).starts_with("-WRONGPASS")
         );
-        assert!(!manners.resp3 && !manners.authenticated);
-        let greeting = ask(&mut manners, Answer::Hello, "HELLO 3 AUTH default x SETNAME me", Some("x"));
+        assert!(!settings.resp3 && !settings.authenticated);
+        let greeting = ask(&mut settings, Answer::Hello, "HELLO 3 AUTH default x SETNAME me", Some("x"));
         assert!(greeting.starts_with("%7\r\n") && greeting.contains("proto\r\n:3\r\n"), "{greeting}");
-        assert!(manners.resp3 && manners.authenticated && manners.name == b"me");
-        assert!(ask(&mut manners, Answer::Hello, "HELLO 2", Some("x")).starts_with("*14\r\n"));
-        assert!(ask(&mut manners, Answer::Hello, "HELLO 4", Some("x")).starts_with("-NOPROTO"));
-        assert!(ask(&mut manners, Answer::Hello, "HELLO 3 NOVELTY", Some("x")).starts_with("-ERR Syntax"));
+        assert!(settings.resp3 && settings.authenticated && settings.name == b"me");
+        assert!(ask(&mut settings, Answer::Hello, "HELLO 2", Some("x")).starts_with("*14\r\n"));
+        assert!(ask(&mut settings, Answer::Hello, "HELLO 4", Some("x")).starts_with("-NOPROTO"));
+        assert!(ask(&mut settings, Answer::Hello, "HELLO 3 NOVELTY", Some("x")).starts_with("-ERR Syntax"));
     }
 
     #[test]
-    fn a_reset_forgets_name_protocol_and_who_it_was() {
-        let mut manners =
-            Manners { authenticated: true, resp3: true, name: b"me".to_vec(), ..Manners::default() };
-        assert_eq!(ask(&mut manners, Answer::Reset, "RESET", Some("x")), "+RESET\r\n");
-        assert!(!manners.authenticated && !manners.resp3);
-        assert_eq!(ask(&mut manners, Answer::GetName, "CLIENT GETNAME", None), "$-1\r\n");
+    fn a_reset_clears_name_protocol_and_authentication() {
+        let mut settings =
+            Settings { authenticated: true, resp3: true, name: b"me".to_vec(), ..Settings::default() };
+        assert_eq!(ask(&mut settings, Answer::Reset, "RESET", Some("x")), "+RESET\r\n");
+        assert!(!settings.authenticated && !settings.resp3);
+        assert_eq!(ask(&mut settings, Answer::GetName, "CLIENT GETNAME", None), "$-1\r\n");
     }
 
     #[test]
     fn only_database_0_can_be_selected() {
-        let mut manners = Manners::default();
-        assert_eq!(ask(&mut manners, Answer::Select, "SELECT 0", None), "+OK\r\n");
-        assert!(ask(&mut manners, Answer::Select, "SELECT 1", None).starts_with("-ERR"));
+        let mut settings = Settings::default();
+        assert_eq!(ask(&mut settings, Answer::Select, "SELECT 0", None), "+OK\r\n");
+        assert!(ask(&mut settings, Answer::Select, "SELECT 1", None).starts_with("-ERR"));
     }
 }

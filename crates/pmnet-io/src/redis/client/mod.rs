@@ -1,7 +1,8 @@
-//! The client's side-car: RESP to any Redis client, PMNet to the network.
+//! The client's side-car: it speaks RESP to Redis clients and PMNet to the network.
 //!
-//! One thread serves all connections. Each has a session of its own while it needs one; sessions that are left over
-//! are given to the next connections, so that a client that connects for each command starts none.
+//! One thread serves all connections. Each connection has a session of its own while it needs one. When a connection is
+//! closed, its session is kept for a later connection, so that a client that connects for each command need not start a
+//! session each time.
 
 mod blocking;
 mod budget;
@@ -26,55 +27,56 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Longest rest before a look at whether to stop.
-const REST_MAX: Duration = Duration::from_millis(100);
-/// Longest wait for sessions to end before the side-car does.
+/// Longest wait, so that the side-car notices a stop and publishes its report.
+const WAIT_MAX: Duration = Duration::from_millis(100);
+/// Longest wait for sessions to end when the side-car stops.
 const END_MAX: Duration = Duration::from_secs(1);
-/// Bytes that are read from a connection at once.
+/// Most bytes that one call reads from a connection.
 const READ_BYTES: usize = 64 << 10;
-/// Connections that wait to be accepted, as far as the kernel allows.
+/// Requested number of connections that may wait to be accepted. The kernel may allow fewer.
 const BACKLOG: i32 = 4096;
-/// Connections accepted at once.
+/// Most connections that one turn accepts.
 const ACCEPT_MAX: usize = 64;
 
-/// How the client's side-car is run.
+/// Settings of the client's side-car.
 #[derive(Clone, Debug)]
 pub struct SidecarConfig {
-    /// Where Redis clients connect.
+    /// Address that Redis clients connect to.
     pub listen: SocketAddr,
-    /// The server of PMNet.
+    /// Address of the PMNet server.
     pub server: SocketAddr,
-    /// Its own address towards the network; the kernel chooses without.
+    /// Local address towards the network; `None`: the kernel chooses it.
     pub bind: Option<SocketAddr>,
-    /// The protocol's settings, with the number of devices.
+    /// Settings of the protocol, with the number of devices.
     pub client: ClientConfig,
-    /// Devices that must acknowledge, as they change; without, those of the protocol's settings.
+    /// The devices that must acknowledge, which may change at run time; `None`: those of the protocol's settings.
     pub chain: Option<Arc<Published<Option<Devices>>>>,
-    /// What it shares with devices and server, if anything.
+    /// Key that the side-car shares with devices and server, if any.
     pub key: Option<Key>,
-    /// What clients must say; nothing if there is none.
+    /// Password that clients must send, if any.
     pub password: Option<String>,
-    /// Whether it may listen beyond loopback without a password.
+    /// Allow addresses other than loopback without a password.
     pub open: bool,
-    /// How long it looks for something to do before it waits in the kernel, less while that comes to nothing;
-    /// [`Duration::MAX`] never waits.
+    /// Longest time to busy-poll before the side-car blocks; [`Duration::MAX`]: never block. The time is shortened
+    /// while polling finds nothing.
     pub spin: Duration,
-    /// Whether commands whose success is constant but for a key's type are acknowledged early.
+    /// Acknowledge commands early whose success reply is constant unless a key holds another type.
     pub typed_early: bool,
     /// Most connections.
     pub connections_max: usize,
-    /// Requests of a connection that may be under way.
+    /// Most requests of a connection that may be under way.
     pub pipeline_max: usize,
-    /// What replies may hold that clients have not read, all connections together, bytes; beyond it whoever does not read waits.
+    /// Most bytes of replies that clients have not read, over all connections. Beyond it, connections wait for their
+    /// clients.
     pub replies_bytes_max: usize,
     /// Longest request, bytes.
     pub request_bytes_max: usize,
-    /// Sessions that are kept for connections to come.
+    /// Most idle sessions that are kept for later connections.
     pub sessions_kept: usize,
 }
 
 impl SidecarConfig {
-    /// The usual settings.
+    /// The default settings.
     pub fn new(listen: SocketAddr, server: SocketAddr) -> Self {
         Self {
             listen,
@@ -96,40 +98,40 @@ impl SidecarConfig {
     }
 }
 
-/// Why the client's side-car ends.
+/// Errors that end the client's side-car.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SidecarError {
-    /// The machine does not do what is asked of it.
+    /// Environment: a system call failed.
     #[error(transparent)]
     Runtime(#[from] RuntimeError),
-    /// It would be open to everyone.
+    /// Misuse: the address can be reached from other hosts, and there is no password.
     #[error("{0} can be reached from other hosts: set a password, or allow that expressly")]
     Open(SocketAddr),
 }
 
-/// What the client's side-car tells about itself, several times a second.
+/// Report of the client's side-car, which publishes it several times a second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SidecarReport {
-    /// The address that it listens at; none before it does.
+    /// Address that the side-car listens on, as bound; `None` until then.
     pub listens: Option<SocketAddr>,
-    /// Connections now.
+    /// Connections that are open now.
     pub connections: u64,
-    /// Bytes that replies hold which clients have not read.
+    /// Bytes of replies that clients have not read.
     pub unread_bytes: u64,
-    /// Connections so far.
+    /// Connections accepted so far.
     pub accepted: u64,
-    /// Connections turned away, as there were too many.
+    /// Connections refused, because there were too many.
     pub turned_away: u64,
-    /// Commands so far.
+    /// Commands handled so far.
     pub commands: u64,
-    /// Those sent as updates.
+    /// Commands sent as updates.
     pub early: u64,
-    /// Those sent as bypasses.
+    /// Commands sent as bypasses.
     pub bypass: u64,
-    /// Those answered here.
+    /// Commands that the side-car answered itself.
     pub local: u64,
-    /// Those that cannot be carried.
+    /// Commands that PMNet cannot carry.
     pub refused: u64,
     /// Updates that devices completed.
     pub complete_by_devices: u64,
@@ -137,13 +139,13 @@ pub struct SidecarReport {
     pub complete_by_server: u64,
     /// Responses that came from a device's cache.
     pub from_cache: u64,
-    /// Sessions now.
+    /// Sessions that are open now.
     pub sessions: u64,
     /// Sessions that failed or were refused.
     pub sessions_lost: u64,
-    /// Datagrams that the kernel did not take.
+    /// Datagrams that the kernel refused to send.
     pub unsent: u64,
-    /// Datagrams whose seal did not fit.
+    /// Datagrams with a wrong seal.
     pub unauthentic: u64,
 }
 
@@ -175,19 +177,21 @@ struct Sidecar {
     connections: BTreeMap<u64, Connection>,
     budget: Budget,
     owners: BTreeMap<SessionId, u64>,
-    /// Sessions whose connection is gone, and what they have under way.
+    /// Sessions whose connection is closed, with the number of their requests under way.
     orphans: BTreeMap<SessionId, usize>,
+    /// Idle sessions for later connections.
     spare: Vec<SessionId>,
+    /// When to poll blocking commands again, by connection.
     alarms: BTreeSet<(Instant, u64)>,
-    /// Connections to be looked at.
+    /// Connections that have work to do.
     touched: BTreeSet<u64>,
     events: Vec<(SessionId, Event)>,
     scratch: Vec<u8>,
     next: u64,
     report: SidecarReport,
     published: Arc<Published<SidecarReport>>,
-    told: Instant,
-    /// The devices that were last told.
+    published_at: Instant,
+    /// The devices that the sessions use now, if they were changed.
     devices: Option<Devices>,
 }
 
@@ -199,7 +203,8 @@ impl Sidecar {
         let address = config.listen;
         let listener = TcpListener::bind(address).and_then(|listener| {
             listener.set_nonblocking(true)?;
-            // With the 128 of the standard library a burst of connections waits a second for its repetitions.
+            // The standard library's backlog is 128. Connections of a burst beyond it would wait a second until TCP
+            // retransmits.
             socket2::SockRef::from(&listener).listen(BACKLOG)?;
             Ok(listener)
         });
@@ -230,7 +235,7 @@ impl Sidecar {
             next: 1,
             report,
             published,
-            told: Instant::now(),
+            published_at: Instant::now(),
             devices: None,
         })
     }
@@ -246,13 +251,13 @@ impl Sidecar {
                 Ready::Connection(id) => self.read(id),
             }
         }
-        self.wake();
-        self.follow_chain();
+        self.poll_blocked();
+        self.update_chain();
         self.serve(network)
     }
 
-    /// Another chain may be told.
-    fn follow_chain(&mut self) {
+    /// Passes a changed list of devices to the sessions.
+    fn update_chain(&mut self) {
         let Some(devices) = self.config.chain.as_ref().and_then(|chain| chain.get()) else { return };
         if self.devices != Some(devices) {
             self.devices = Some(devices);
@@ -260,7 +265,7 @@ impl Sidecar {
         }
     }
 
-    /// Until nothing is left to be done without waiting.
+    /// Handles requests and events until nothing remains that can be done without waiting.
     fn serve(&mut self, mut network: bool) -> Result<(), RuntimeError> {
         loop {
             self.advance()?;
@@ -275,19 +280,19 @@ impl Sidecar {
             }
             let events = std::mem::take(&mut self.events);
             for (session, event) in events {
-                self.hear(session, event);
+                self.handle_event(session, event);
             }
         }
-        self.tell();
+        self.publish();
         Ok(())
     }
 
-    /// How long there is nothing to do unless something arrives.
+    /// Time until something is due though nothing arrives.
     fn due(&self) -> Duration {
         let now = self.sessions.clock().now();
-        let due = self.sessions.next_timeout().map_or(REST_MAX, |due| due.since(now));
+        let due = self.sessions.next_timeout().map_or(WAIT_MAX, |due| due.since(now));
         let alarm = self.alarms.first().map(|(at, _)| at.saturating_duration_since(Instant::now()));
-        due.min(alarm.unwrap_or(REST_MAX)).min(REST_MAX)
+        due.min(alarm.unwrap_or(WAIT_MAX)).min(WAIT_MAX)
     }
 
     fn accept(&mut self) -> Result<(), RuntimeError> {
@@ -328,14 +333,14 @@ impl Sidecar {
         self.touched.insert(id);
     }
 
-    /// Commands that wait are asked again when it is time.
-    fn wake(&mut self) {
+    /// Polls the blocking commands that are due.
+    fn poll_blocked(&mut self) {
         let now = Instant::now();
         while let Some((at, id)) = self.alarms.first().filter(|(at, _)| *at <= now).copied() {
             self.alarms.pop_first();
             let Some(connection) = self.connections.get_mut(&id) else { continue };
-            if !connection.wake(&mut self.sessions) {
-                self.alarms.insert((at + REST_MAX, id));
+            if !connection.poll_blocked(&mut self.sessions) {
+                self.alarms.insert((at + WAIT_MAX, id));
             }
         }
     }
@@ -363,12 +368,12 @@ impl Sidecar {
             if let Some(session) = connection.session {
                 self.sessions.hold(session, held);
             }
-            if written.is_err() || connection.is_over() {
+            if written.is_err() || connection.is_finished() {
                 self.close(id);
             } else {
                 let (input, output) = (connection.wants_input(&self.config), connection.wants_output());
                 self.poller.want(&connection.stream, id, input, output)?;
-                if connection.goes_on() {
+                if connection.can_resume() {
                     self.touched.insert(id);
                 }
             }
@@ -376,7 +381,7 @@ impl Sidecar {
         Ok(())
     }
 
-    fn hear(&mut self, session: SessionId, event: Event) {
+    fn handle_event(&mut self, session: SessionId, event: Event) {
         match event {
             Event::Complete { by: CompletedBy::Devices, .. } => self.report.complete_by_devices += 1,
             Event::Complete { .. } => self.report.complete_by_server += 1,
@@ -389,7 +394,7 @@ impl Sidecar {
             tracing::warn!(?event, "a session with the server is lost");
         }
         if let Some(id) = self.owners.get(&session).copied() {
-            self.tell_owner(id, event);
+            self.pass_to_owner(id, event);
         } else if over {
             self.orphans.remove(&session);
             self.spare.retain(|spare| *spare != session);
@@ -397,14 +402,14 @@ impl Sidecar {
             event,
             Event::Complete { .. } | Event::Response { .. } | Event::ResponseTooLong { .. }
         ) {
-            self.less_to_wait_for(session);
+            self.finish_orphan_request(session);
         }
         if over {
             self.owners.remove(&session);
         }
     }
 
-    fn tell_owner(&mut self, id: u64, event: Event) {
+    fn pass_to_owner(&mut self, id: u64, event: Event) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         match event {
             Event::Complete { id, .. } => connection.complete(id),
@@ -424,16 +429,18 @@ impl Sidecar {
         self.touched.insert(id);
     }
 
-    fn less_to_wait_for(&mut self, session: SessionId) {
+    /// Notes that a request of a session without a connection is complete. After the last one, the session is kept or
+    /// ended.
+    fn finish_orphan_request(&mut self, session: SessionId) {
         let Some(left) = self.orphans.get_mut(&session) else { return };
         *left -= 1;
         if *left == 0 {
             self.orphans.remove(&session);
-            self.spare_or_end(session);
+            self.keep_or_end(session);
         }
     }
 
-    fn spare_or_end(&mut self, session: SessionId) {
+    fn keep_or_end(&mut self, session: SessionId) {
         if self.spare.len() < self.config.sessions_kept && !self.sessions.needs_successor(session) {
             self.spare.push(session);
         } else {
@@ -443,22 +450,22 @@ impl Sidecar {
 
     fn close(&mut self, id: u64) {
         let Some(connection) = self.connections.remove(&id) else { return };
-        self.poller.forget(&connection.stream, id);
+        self.poller.remove(&connection.stream, id);
         self.budget.note(connection.noted, 0);
         let Some(session) = connection.session else { return };
         self.owners.remove(&session);
         self.sessions.hold(session, false);
         match connection.under_way() {
-            0 => self.spare_or_end(session),
+            0 => self.keep_or_end(session),
             left => drop(self.orphans.insert(session, left)),
         }
     }
 
-    fn tell(&mut self) {
-        if self.told.elapsed() < REST_MAX {
+    fn publish(&mut self) {
+        if self.published_at.elapsed() < WAIT_MAX {
             return;
         }
-        self.told = Instant::now();
+        self.published_at = Instant::now();
         self.report.connections = self.connections.len() as u64;
         self.report.unread_bytes = self.budget.held() as u64;
         self.report.sessions = self.sessions.len() as u64;
@@ -467,7 +474,7 @@ impl Sidecar {
         self.published.set(self.report);
     }
 
-    /// Ends all sessions, so that their rows say so.
+    /// Ends all sessions, so that the server marks their rows as ended.
     fn end(&mut self) -> Result<(), RuntimeError> {
         let sessions = self.owners.keys().chain(self.orphans.keys()).chain(&self.spare);
         for session in sessions.copied().collect::<Vec<_>>() {

@@ -1,4 +1,4 @@
-//! Waiting for sockets: epoll.
+//! Waits for sockets and timeouts with epoll.
 
 use crate::runtime::RuntimeError;
 use landfall_spin::Alarm;
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
-/// Events that are fetched at once.
+/// Most events that one wait returns.
 const EVENTS_MAX: usize = 256;
 const LISTENER: u64 = u64::MAX;
 const NETWORK: u64 = u64::MAX - 1;
@@ -16,7 +16,7 @@ const ALARM: u64 = u64::MAX - 2;
 
 const NO_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
-/// Who is ready.
+/// A socket that is ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ready {
     Listener,
@@ -38,7 +38,7 @@ pub(super) struct Poller {
     epoll: OwnedFd,
     alarm: Alarm,
     events: Vec<epoll::Event>,
-    /// What connections wait for, where it is not input alone.
+    /// Events that connections wait for. Connections that wait for input alone are not listed.
     wants: BTreeMap<u64, EventFlags>,
 }
 
@@ -54,7 +54,7 @@ impl Poller {
         epoll::add(&self.epoll, source, EventData::new_u64(ready.data()), EventFlags::IN).map_err(refused)
     }
 
-    /// What a connection waits for from now on.
+    /// Sets the events that a connection waits for.
     pub(super) fn want(
         &mut self,
         source: impl AsFd,
@@ -77,13 +77,13 @@ impl Poller {
         epoll::modify(&self.epoll, source, EventData::new_u64(id), flags).map_err(refused)
     }
 
-    pub(super) fn forget(&mut self, source: impl AsFd, id: u64) {
+    pub(super) fn remove(&mut self, source: impl AsFd, id: u64) {
         self.wants.remove(&id);
-        // Closing it has the same effect.
+        // An error does not matter, because closing the socket removes it, too.
         let _ = epoll::delete(&self.epoll, source);
     }
 
-    /// Waits for at most `most`; may end earlier with nobody ready.
+    /// Waits for at most `most`, and returns the sockets that are ready. It may return earlier with none.
     pub(super) fn wait(&mut self, most: Duration) -> Result<Vec<Ready>, RuntimeError> {
         let limit = most.is_zero().then_some(NO_TIME);
         if limit.is_none() {

@@ -1,40 +1,40 @@
-//! A reply as a Redis client gets it.
+//! A reply to a Redis client, as a type that holds exactly one whole reply.
 
 use super::super::resp::{self, Scanner};
 
-/// The bytes of exactly one reply: nothing else is ever put into a reply's place, so that a client never takes the reply to one
-/// of its commands for that to another.
+/// The bytes of exactly one reply. No other bytes are ever sent in the place of a reply, so that a client never takes
+/// the reply to one command for that to another.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Reply(Vec<u8>);
 
 impl Reply {
-    /// `None` for bytes that are no reply, a part of one, or more than one.
+    /// `None` for bytes that are malformed, a part of a reply, or more than one reply.
     pub(super) fn whole(bytes: Vec<u8>) -> Option<Self> {
         let len = Scanner::default().scan(&bytes).ok().flatten();
         (len == Some(bytes.len())).then_some(Self(bytes))
     }
 
-    /// An error, whatever its words.
+    /// An error reply, whatever bytes its text has.
     pub(super) fn error(text: &str) -> Self {
         Self(resp::error(text))
     }
 
-    /// Whether it is one of the nulls.
+    /// True for a null reply.
     pub(super) fn is_null(&self) -> bool {
         resp::is_null(&self.0)
     }
 
-    /// Bytes of memory that it holds.
+    /// Bytes of memory that the reply holds.
     pub(super) fn capacity(&self) -> usize {
         self.0.capacity()
     }
 
-    /// Goes behind what a client is sent already.
+    /// Appends the reply to the output of a connection.
     pub(super) fn append_to(self, output: &mut Vec<u8>) {
         if output.is_empty() {
             *output = self.0;
         } else {
-            // Doubling would hold twice what waits.
+            // Doubling the buffer could hold twice the memory of the waiting replies.
             if output.capacity() - output.len() < self.0.len() {
                 output.reserve_exact(self.0.len().max(output.len() / 8));
             }
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_one_whole_reply_is_a_reply() {
+    fn only_one_whole_reply_is_accepted() {
         for bytes in [&b"+OK\r\n"[..], b"$2\r\nab\r\n", b"*2\r\n:1\r\n$-1\r\n", b"_\r\n"] {
             assert!(Reply::whole(bytes.to_vec()).is_some(), "{}", bytes.escape_ascii());
         }
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn an_errors_words_never_make_two_replies() {
+    fn the_text_of_an_error_never_makes_two_replies() {
         let mut output = Vec::new();
         Reply::error("ERR a\r\n+OK").append_to(&mut output);
         assert!(Reply::whole(output).is_some());

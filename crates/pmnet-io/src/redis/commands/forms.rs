@@ -1,18 +1,20 @@
-//! Commands whose class depends on their arguments. A form that the server would reject for its arguments alone is
-//! never acknowledged early: it bypasses, and the client gets the server's own error.
+//! Commands whose class depends on their arguments.
+//!
+//! A form that the server would reject because of its arguments is never acknowledged early. It is a bypass, so that
+//! the client gets the server's own error.
 
 use super::Class;
 use super::Why::{Arguments, Blocking, Lock, Read, Reply};
 
 const OK: &[u8] = b"+OK\r\n";
-/// Longest string that a server takes by default (`proto-max-bulk-len`).
+/// Longest string that a server accepts by default (`proto-max-bulk-len`), bytes.
 const STRING_BYTES_MAX: usize = 512 << 20;
-/// Latest time that every server takes without an overflow when it adds its clock: some 30 thousand years.
+/// Longest time to live that every server accepts, about 30 thousand years: adding the clock to it does not overflow.
 const MILLIS_MAX: u64 = 1 << 50;
 const SECONDS_MAX: u64 = MILLIS_MAX / 1000;
 
-/// `SET key value [EX s | PX ms | EXAT s | PXAT ms | KEEPTTL]`: sets whatever was there. With `NX` or `XX` it is a lock,
-/// with `GET` a read.
+/// `SET key value [EX s | PX ms | EXAT s | PXAT ms | KEEPTTL]`: sets the key whatever it holds. With `NX` or `XX` the
+/// command is a lock, with `GET` a read.
 pub(super) fn set(args: &[&[u8]]) -> Class {
     let Some((_, options)) = args.split_at_checked(3).filter(|(head, _)| strings(&head[1..])) else {
         return Class::Bypass(Arguments);
@@ -84,7 +86,7 @@ pub(super) fn xread(args: &[&[u8]]) -> Class {
     Class::Bypass(if any(before_streams(args), &[b"block"]) { Blocking } else { Read })
 }
 
-/// `XREADGROUP`: changes what is pending, and may wait.
+/// `XREADGROUP`: changes the list of pending entries, and may wait.
 pub(super) fn xreadgroup(args: &[&[u8]]) -> Class {
     Class::Bypass(if any(before_streams(args), &[b"block"]) { Blocking } else { Reply })
 }
@@ -106,7 +108,7 @@ fn strings(args: &[&[u8]]) -> bool {
     args.iter().all(|arg| arg.len() < STRING_BYTES_MAX)
 }
 
-/// An integer as Redis reads one: no sign but a minus, no leading zeros, no spaces.
+/// Parses an integer by the rules of Redis: no sign but a minus, no leading zeros, no spaces.
 fn integer(arg: &[u8]) -> Option<i64> {
     let text = std::str::from_utf8(arg).ok()?;
     let number: i64 = text.parse().ok()?;
@@ -139,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn sets_that_ask_bypass_and_say_why() {
+    fn sets_with_a_condition_or_a_read_are_bypasses() {
         assert_eq!(class("SET k v NX"), Class::Bypass(Lock));
         assert_eq!(class("SET k v PX 10 XX"), Class::Bypass(Lock));
         assert_eq!(class("SET k v GET"), Class::Bypass(Reply));

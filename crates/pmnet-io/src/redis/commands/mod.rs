@@ -1,29 +1,30 @@
 //! Which commands may be acknowledged before the server has executed them.
 //!
-//! A command is *early* when the reply to its success is known beforehand: it is then acknowledged as soon as the
-//! network has it. Everything else waits for the server. The table in words: `docs/pmnet-commands.md`.
+//! A command is *early* if its success reply is known beforehand. It is acknowledged as soon as the network has it. All
+//! other commands wait for the server. `docs/pmnet-commands.md` shows the table.
 
 mod forms;
 mod table;
 
 pub use table::{ROWS, Row};
 
-/// Longest name in the table, with its subcommand.
+/// Longest name in the table, with its subcommand, bytes.
 const NAME_BYTES_MAX: usize = 24;
 
-/// What becomes of a command.
+/// How a command is handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Class {
-    /// An update whose success has this reply, whatever the server holds.
+    /// An update that succeeds with this reply, whatever the server holds.
     Early(&'static [u8]),
-    /// The same, unless a key holds another type. Treated as early only where that was asked for.
+    /// An update that succeeds with this reply unless a key holds another type. It is early only if the side-car is set
+    /// so.
     Typed(&'static [u8]),
-    /// The server answers.
+    /// The server answers the command.
     Bypass(Why),
-    /// The side-car answers.
+    /// The side-car answers the command.
     Local(Answer),
-    /// Nobody does: it cannot be carried.
+    /// PMNet cannot carry the command: the client gets an error.
     Refused(Refusal),
 }
 
@@ -31,55 +32,55 @@ pub enum Class {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Why {
-    /// Changes nothing.
+    /// The command changes nothing.
     Read,
-    /// Its reply carries data or a count, or says whether something was there.
+    /// The reply carries data or a count, or depends on the state of the key.
     Reply,
-    /// Takes effect only on a condition: a lock.
+    /// The command takes effect only on a condition: it is a lock.
     Lock,
-    /// A script may do and reply anything.
+    /// A script may have any effect and any reply.
     Script,
-    /// Waits until there is something.
+    /// The command waits until there is a result.
     Blocking,
-    /// Concerns every key: others wait for its effect.
+    /// The command affects every key, and its effect is waited for.
     Keyspace,
-    /// Concerns the server. Executed again if its reply was lost.
+    /// The command affects the server. It is executed again if its reply was lost.
     Admin,
-    /// The server would reject its arguments, or might.
+    /// The server rejects the arguments, or may reject them.
     Arguments,
-    /// In no table: treated as a change.
+    /// The command is not in the table. It is handled as a change.
     Unknown,
 }
 
-/// What the side-car answers itself.
+/// How the side-car answers a command itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Answer {
     /// Checks the side-car's password.
     Auth,
-    /// The protocol's version, then what `HELLO` tells.
+    /// Sets the version of the protocol, and replies to `HELLO`.
     Hello,
-    /// `+PONG`.
+    /// Replies `+PONG`.
     Ping,
-    /// Its argument.
+    /// Replies with the argument.
     Echo,
-    /// Database 0 only.
+    /// Accepts database 0 only.
     Select,
-    /// `+OK`, and nothing else.
+    /// Replies `+OK` and does nothing.
     Ok,
-    /// Keeps the name.
+    /// Stores the name of the connection.
     SetName,
-    /// Tells it.
+    /// Replies with the name of the connection.
     GetName,
-    /// The connection's number.
+    /// Replies with the number of the connection.
     Id,
-    /// No documentation.
+    /// Replies with an empty documentation.
     Docs,
-    /// The connection as it was at its beginning.
+    /// Resets the connection to its initial state.
     Reset,
-    /// `+OK`, and closes.
+    /// Replies `+OK` and closes the connection.
     Quit,
-    /// Queued here; `EXEC` sends all of it as one bypass.
+    /// Queues the commands of a transaction; `EXEC` sends all of them as one bypass.
     Transaction,
 }
 
@@ -87,25 +88,25 @@ pub enum Answer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// The server would have to speak unasked.
+    /// The server would have to send messages without a request.
     Push,
-    /// Replication speaks a protocol of its own.
+    /// Replication has a protocol of its own.
     Replication,
-    /// Concerns the client's own connection to the server, which it does not have.
+    /// The command is about the client's connection to the server, which a client of PMNet does not have.
     Connection,
-    /// Would watch keys on behalf of a connection.
+    /// The command would watch keys for one connection.
     Watch,
-    /// Waits for what one connection wrote.
+    /// The command waits for the writes of one connection.
     Wait,
-    /// The server might not live to answer, or change its role.
+    /// The server might end before it answers, or change its role.
     Administration,
-    /// Cluster clients choose among servers.
+    /// Clients of a cluster choose among servers.
     Cluster,
-    /// Database 0 is the only one.
+    /// The command names another database, and database 0 is the only one.
     Database,
 }
 
-/// A row's content.
+/// The rule of a row in the table.
 #[derive(Clone, Copy)]
 enum Rule {
     Bypass(Why),
@@ -125,7 +126,7 @@ impl std::fmt::Debug for Rule {
     }
 }
 
-/// The class of a command: its name and arguments.
+/// The class of a command, from its name and arguments.
 pub fn classify(args: &[&[u8]]) -> Class {
     match find(args).map(|row| row.rule) {
         None => Class::Bypass(Why::Unknown),
@@ -136,7 +137,7 @@ pub fn classify(args: &[&[u8]]) -> Class {
     }
 }
 
-/// The row of a command: its subcommand's own, or its own.
+/// The row of a command: that of its subcommand if there is one, otherwise its own.
 pub fn find(args: &[&[u8]]) -> Option<&'static Row> {
     let name = args.first()?;
     let at = position(name, None)?;
@@ -172,21 +173,21 @@ impl Why {
         Self::Unknown,
     ];
 
-    /// Whether the command may change what is stored: it is then executed once, in one transaction with its number.
+    /// True if the command may change data. It is then executed once, in one transaction with its row.
     pub fn changes(self) -> bool {
         !matches!(self, Self::Read | Self::Admin)
     }
 
-    /// For people.
+    /// The reason as text, for the table in the documentation.
     pub fn words(self) -> &'static str {
         match self {
             Self::Read => "reads",
-            Self::Reply => "its reply carries data or a count, or depends on what is there",
-            Self::Lock => "takes effect on a condition: a lock",
-            Self::Script => "a script may do and reply anything",
-            Self::Blocking => "waits until there is something",
-            Self::Keyspace => "concerns every key, and others wait for its effect",
-            Self::Admin => "concerns the server",
+            Self::Reply => "its reply carries data or a count, or depends on the key's state",
+            Self::Lock => "takes effect only on a condition: a lock",
+            Self::Script => "a script may have any effect and any reply",
+            Self::Blocking => "waits until there is a result",
+            Self::Keyspace => "affects every key, and its effect is waited for",
+            Self::Admin => "affects the server",
             Self::Arguments => "its arguments are not among the forms known to succeed",
             Self::Unknown => "not in the table",
         }
@@ -194,7 +195,7 @@ impl Why {
 }
 
 impl Refusal {
-    /// The error that the client gets, and what to do instead.
+    /// The text of the error that the client gets. It says what the client can do instead.
     pub fn words(self) -> &'static str {
         match self {
             Self::Push => {
@@ -215,15 +216,15 @@ impl Refusal {
     }
 }
 
-/// The table of `docs/pmnet-commands.md`: a line for each command.
+/// The table of `docs/pmnet-commands.md`, with one line for each command.
 pub fn markdown() -> String {
     let lines = ROWS
         .iter()
-        .map(|row| format!("| `{}` | {} |\n", row.name.replace('|', " ").to_uppercase(), told(row)));
-    format!("| command | what becomes of it |\n|---|---|\n{}", lines.collect::<String>())
+        .map(|row| format!("| `{}` | {} |\n", row.name.replace('|', " ").to_uppercase(), rule_words(row)));
+    format!("| command | how it is handled |\n|---|---|\n{}", lines.collect::<String>())
 }
 
-fn told(row: &Row) -> String {
+fn rule_words(row: &Row) -> String {
     match row.rule {
         Rule::Bypass(why) => format!("bypass: {}", why.words()),
         Rule::Local(_) => "answered by the side-car".to_owned(),
@@ -239,10 +240,10 @@ fn form_words(name: &str) -> &'static str {
         }
         "setex" | "psetex" | "mset" => "**early** `+OK`",
         "hmset" | "ltrim" | "pfmerge" => {
-            "typed: `+OK` unless the key holds another type; bypass, or early where asked for"
+            "typed: `+OK` unless the key holds another type; bypass, or early if the side-car is set so"
         }
-        "xread" => "bypass: reads; with BLOCK waits until there is something",
-        _ => "bypass: its reply carries data; with BLOCK waits until there is something",
+        "xread" => "bypass: reads; with BLOCK waits until there is a result",
+        _ => "bypass: its reply carries data; with BLOCK waits until there is a result",
     }
 }
 
@@ -266,14 +267,14 @@ mod tests {
     }
 
     #[test]
-    fn subcommands_without_a_row_share_their_commands() {
+    fn subcommands_without_a_row_have_the_class_of_their_command() {
         assert_eq!(classify(&[b"CONFIG", b"SET", b"a", b"b"]), Class::Bypass(Why::Admin));
         assert_eq!(classify(&[b"config", b"Get", b"a"]), Class::Bypass(Why::Read));
         assert_eq!(classify(&[b"GET", b"docs"]), Class::Bypass(Why::Read));
     }
 
     #[test]
-    fn what_nobody_knows_waits_for_the_server_and_counts_as_a_change() {
+    fn unknown_commands_wait_for_the_server_and_count_as_changes() {
         let long = [b'x'; 100];
         for args in [&[b"NOVELTY".as_slice(), b"x"][..], &[&long], &[b""], &[]] {
             assert_eq!(classify(args), Class::Bypass(Why::Unknown));

@@ -1,15 +1,15 @@
-//! What a side-car does with each command of Redis 7.0, by name.
+//! The table of the commands of Redis 7.0: how a side-car handles each, by name.
 
 use super::Rule::{self, Bypass, Form, Local, Refused};
 use super::Why::{Admin, Blocking, Keyspace, Lock, Read, Reply, Script};
 use super::forms;
 use super::{Answer, Refusal};
 
-/// A command, or a subcommand (`client|id`), in lower case. A row for a command with subcommands is for
-/// those that have no row of their own.
+/// The row of a command or of a subcommand (`client|id`). The row of a command also holds for its subcommands that have
+/// no row of their own.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
-    /// In lower case.
+    /// Name in lower case.
     pub name: &'static str,
     pub(super) rule: Rule,
 }

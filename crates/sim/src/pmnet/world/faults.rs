@@ -1,8 +1,8 @@
-//! What happens to a system, by itself or by hand.
+//! Faults of a system, from its schedule or injected by tests, and their repair.
 
 use super::super::Fault;
 use super::super::device::ahead;
-use super::super::fabric::{Datagram, Fabric, Happening, Mend, Rule, Way};
+use super::super::fabric::{Datagram, Fabric, Happening, Repair, Rule, Way};
 use super::super::oracle::TotalLoss;
 use super::{PmnetWorld, server_address};
 use crate::violation::Violation;
@@ -10,21 +10,21 @@ use landfall_pmnet::wire::{Body, FIRST_BYPASS, Packet};
 use std::time::Duration;
 
 impl PmnetWorld {
-    /// Notes what is done, for people.
+    /// Adds a line to the diary.
     pub(super) fn note(&mut self, what: impl std::fmt::Display) {
         self.diary.push(format!("{:>10} us  {what}", self.fabric.now.nanos() / 1000));
     }
 
-    /// What has been done to the system so far, a line each.
+    /// The faults and repairs so far, one line each.
     pub fn diary(&self) -> &[String] {
         &self.diary
     }
 
-    /// A fault comes.
+    /// Injects a fault.
     ///
     /// # Errors
-    /// What the rules do not allow.
-    pub fn suffer(&mut self, fault: Fault) -> Result<(), Violation> {
+    /// A violation of the rules.
+    pub fn inject(&mut self, fault: Fault) -> Result<(), Violation> {
         self.note(format_args!("{fault:?}"));
         let fabric = &mut self.fabric;
         match fault {
@@ -34,32 +34,32 @@ impl PmnetWorld {
                     self.devices[device].arm(ahead, down);
                 } else {
                     self.crash_device(device);
-                    mend_after(&mut self.fabric, down, Mend::Device(device));
+                    repair_after(&mut self.fabric, down, Repair::Device(device));
                 }
             }
             Fault::MediumFails { device, down } => {
                 self.summary.media_failures += 1;
                 self.devices[device].fail_next_fence();
-                mend_after(fabric, down, Mend::Device(device));
+                repair_after(fabric, down, Repair::Device(device));
             }
             Fault::DeviceLoss { device, down } => {
                 self.lose_device(device);
-                mend_after(&mut self.fabric, down, Mend::Device(device));
+                repair_after(&mut self.fabric, down, Repair::Device(device));
             }
             Fault::ServerCrash { down } => {
                 self.crash_server();
-                mend_after(&mut self.fabric, down, Mend::Server);
+                repair_after(&mut self.fabric, down, Repair::Server);
             }
             Fault::ServerLoss { down } => {
                 if self.server.fail_over() {
                     self.summary.fail_overs += 1;
-                    mend_after(&mut self.fabric, down, Mend::Server);
+                    repair_after(&mut self.fabric, down, Repair::Server);
                 }
             }
             Fault::ReplicaCrash { replica, down, wiped } => {
                 self.summary.replica_crashes += 1;
                 self.server.stop_replica(replica, wiped);
-                mend_after(fabric, down, Mend::Replica(replica));
+                repair_after(fabric, down, Repair::Replica(replica));
             }
             Fault::ClientCrash { client } => {
                 self.summary.client_crashes += 1;
@@ -76,13 +76,13 @@ impl PmnetWorld {
             Fault::Partition { hop, up, down, lasts } => {
                 self.summary.partitions += 1;
                 fabric.cut(hop, up, down);
-                mend_after(fabric, lasts, Mend::Link { hop, up, down });
+                repair_after(fabric, lasts, Repair::Link { hop, up, down });
             }
         }
         Ok(())
     }
 
-    /// Updates of a session that no client ever has.
+    /// Sends updates of a session that no client ever has.
     fn send_junk(&mut self, client: usize) {
         for seq in [0, 1, 2, 5000] {
             let bytes = Packet::new(u16::MAX, seq, Body::Update(b"junk")).to_bytes();
@@ -91,8 +91,8 @@ impl PmnetWorld {
         }
     }
 
-    /// All that a server says of a session's updates, from the clients' side; where there is a key, from the server's side, too,
-    /// and an update in the client's name.
+    /// Sends all packets that a server sends about a session's updates from the clients' side. If there is a key, also
+    /// sends them from the server's side, and updates with the client's address.
     fn forge(&mut self, client: usize) {
         const LAST: u32 = FIRST_BYPASS - 1;
         let client = &self.clients[client];
@@ -119,30 +119,30 @@ impl PmnetWorld {
         }
     }
 
-    pub(super) fn mend(&mut self, mend: Mend) -> Result<(), Violation> {
+    pub(super) fn repair(&mut self, repair: Repair) -> Result<(), Violation> {
         if self.calm {
             return Ok(());
         }
-        self.note(format_args!("{mend:?}"));
-        match mend {
-            Mend::Device(device) => self.start_device(device)?,
-            Mend::Server => self.start_server()?,
-            Mend::Replica(replica) => self.server.start_replica(replica, &mut self.fabric),
-            Mend::Link { hop, up, down } => self.fabric.mend(hop, up, down),
+        self.note(format_args!("repair of {repair:?}"));
+        match repair {
+            Repair::Device(device) => self.start_device(device)?,
+            Repair::Server => self.start_server()?,
+            Repair::Replica(replica) => self.server.start_replica(replica, &mut self.fabric),
+            Repair::Link { hop, up, down } => self.fabric.repair(hop, up, down),
         }
         Ok(())
     }
 
     pub(super) fn crash_if_frozen(&mut self, device: usize) {
         if self.devices[device].is_frozen() {
-            self.note(format_args!("device {device} crashes inside"));
+            self.note(format_args!("device {device} crashes in the middle of an operation"));
             let down = self.devices[device].armed();
             self.crash_device(device);
-            mend_after(&mut self.fabric, down.unwrap_or_default(), Mend::Device(device));
+            repair_after(&mut self.fabric, down.unwrap_or_default(), Repair::Device(device));
         }
     }
 
-    /// A device stops at this moment; what a crash leaves is drawn.
+    /// Crashes a device at this moment. The image that the crash leaves is drawn.
     pub fn crash_device(&mut self, device: usize) {
         if self.devices[device].is_running() {
             self.summary.device_crashes += 1;
@@ -150,7 +150,7 @@ impl PmnetWorld {
         }
     }
 
-    /// A device is lost with its log; another one with an empty log may be started in its place.
+    /// Removes a device with its log. Another one with an empty log may be started in its place.
     pub fn lose_device(&mut self, device: usize) {
         self.summary.device_losses += 1;
         self.devices[device].lose();
@@ -160,10 +160,10 @@ impl PmnetWorld {
         }
     }
 
-    /// A device starts, from what it has left or with an empty log.
+    /// Starts a device from the image of its crash, or with an empty log.
     ///
     /// # Errors
-    /// What it has left cannot be opened.
+    /// The image cannot be opened.
     pub fn start_device(&mut self, device: usize) -> Result<(), Violation> {
         if self.devices[device].is_closed() {
             self.crash_device(device);
@@ -171,7 +171,7 @@ impl PmnetWorld {
         self.devices[device].start(&mut self.fabric)
     }
 
-    /// The server stops; what of its batches under way survives is drawn.
+    /// Crashes the server. The surviving prefix of its batches under way is drawn.
     pub fn crash_server(&mut self) {
         if self.server.is_up() {
             self.summary.server_crashes += 1;
@@ -179,16 +179,16 @@ impl PmnetWorld {
         }
     }
 
-    /// The server stops, and loses so many batches, whatever it has confirmed of them.
+    /// Stops the server and removes its last batches, even confirmed ones.
     pub fn server_goes_back(&mut self, batches: usize) {
         self.note(format_args!("the server loses {batches} batches"));
         self.server.go_back(batches);
     }
 
-    /// The server starts, if it does not run.
+    /// Starts the server if it does not run.
     ///
     /// # Errors
-    /// What the rules do not allow.
+    /// A violation of the rules.
     pub fn start_server(&mut self) -> Result<(), Violation> {
         match self.server.is_up() {
             false => self.server.start(&mut self.fabric),
@@ -196,41 +196,41 @@ impl PmnetWorld {
         }
     }
 
-    /// A replica stops.
+    /// Stops a replica.
     pub fn stop_replica(&mut self, replica: usize) {
         self.server.stop_replica(replica, false);
     }
 
-    /// A replica is back.
+    /// Starts a replica again.
     pub fn start_replica(&mut self, replica: usize) {
         self.server.start_replica(replica, &mut self.fabric);
     }
 
-    /// A client begins another session.
+    /// Makes a client start another session.
     ///
     /// # Errors
-    /// What the rules do not allow.
+    /// A violation of the rules.
     pub fn restart_client(&mut self, client: usize) -> Result<(), Violation> {
         self.clients[client].leave(&mut self.history);
         self.clients[client].start(&mut self.fabric, &mut self.history)
     }
 
-    /// A client is forgotten for good.
-    pub fn forget_client(&mut self, client: usize) {
+    /// Removes a client permanently.
+    pub fn remove_client(&mut self, client: usize) {
         self.clients[client].leave(&mut self.history);
     }
 
-    /// Has links take packets away.
+    /// Adds a rule by which links drop or delay packets.
     pub fn add_rule(&mut self, rule: Rule) {
         self.fabric.rules.push(rule);
     }
 
-    /// Links take nothing away any more.
+    /// Removes all rules.
     pub fn clear_rules(&mut self) {
         self.fabric.rules.clear();
     }
 }
 
-fn mend_after(fabric: &mut Fabric, delay: Duration, mend: Mend) {
-    fabric.after(delay, Happening::Mend(mend));
+fn repair_after(fabric: &mut Fabric, delay: Duration, repair: Repair) {
+    fabric.after(delay, Happening::Repair(repair));
 }

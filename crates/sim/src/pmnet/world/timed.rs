@@ -1,4 +1,4 @@
-//! How long requests take where work costs time: closed-loop clients, no faults.
+//! Predicts how long requests take, with the cost model, closed-loop clients and no faults.
 
 use super::super::costs::{Core, Costs};
 use super::super::history::Told;
@@ -8,39 +8,40 @@ use crate::violation::{Violation, ensure};
 use landfall_pmnet::Instant;
 use std::time::Duration;
 
-/// Longest that one request may take.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// Until sessions have begun.
+/// Longest time that one request may take.
+const LATENCY_MAX: Duration = Duration::from_secs(5);
+/// Time until all sessions have started.
 const START: Duration = Duration::from_millis(100);
-/// Registers that clients write, one after the other.
+/// Number of registers that clients write in turn.
 const KEYS: u64 = 4;
 
-/// What is asked of a system.
+/// The load of a system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load {
-    /// Clients, each with one update under way.
+    /// Number of clients, each with one update under way.
     pub clients: usize,
-    /// Devices of the chain; without any, the server acknowledges.
+    /// Number of devices of the chain. Without devices, the server acknowledges.
     pub devices: usize,
-    /// Replicas of the server.
+    /// Number of replicas of the server.
     pub replicas: usize,
-    /// Updates of each client.
+    /// Number of updates of each client.
     pub updates: u64,
-    /// How long a client rests after each.
-    pub rest: Duration,
+    /// Pause of a client after each update.
+    pub pause: Duration,
 }
 
-/// How long updates took.
+/// The times of a load's updates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Timed {
-    /// Each update, from being given to its client until the client has been told that it is durable; in order of length.
+    /// Latency of each update, sorted: from when the client is given the update until it knows that the update is
+    /// durable.
     pub latencies: Vec<Duration>,
-    /// From the first to the end of the last.
+    /// Time from the start of the first update to the end of the last.
     pub span: Duration,
 }
 
 impl Timed {
-    /// The latency that so many of 100 do not exceed; zero without updates.
+    /// The latency that `percent` of 100 updates do not exceed; zero without updates.
     pub fn percentile(&self, percent: usize) -> Duration {
         let at = (self.latencies.len() * percent / 100).min(self.latencies.len().saturating_sub(1));
         self.latencies.get(at).copied().unwrap_or_default()
@@ -53,43 +54,44 @@ impl Timed {
     }
 }
 
-/// Runs a load on a system whose work costs so much.
+/// Runs a load on a system with these costs.
 ///
 /// # Errors
-/// A request that does not come to its end; what the rules do not allow.
+/// A request takes too long; a violation of the rules.
 pub fn measure(load: &Load, costs: &Costs) -> Result<Timed, Violation> {
     let mut setup = Setup::calm(load.clients, load.devices, load.replicas);
     setup.costs = Some(*costs);
     setup.server.batches_max = 1;
-    // Devices that never wait see every packet.
+    // The devices never block, so that they handle every packet.
     setup.devices.iter_mut().for_each(|device| device.passes = false);
     let mut world = PmnetWorld::new(setup)?;
     world.run_for(START)?;
     let mut under_way: Vec<Option<UnderWay>> = vec![None; load.clients];
-    let mut left = vec![load.updates; load.clients];
+    let mut remaining = vec![load.updates; load.clients];
     let begun = world.fabric.now;
     let mut timed = Timed { latencies: Vec::new(), span: Duration::ZERO };
-    let mut resting: Vec<Instant> = vec![begun; load.clients];
+    let mut paused_until: Vec<Instant> = vec![begun; load.clients];
     loop {
         for client in 0..load.clients {
-            if under_way[client].is_none() && left[client] > 0 && resting[client] <= world.fabric.now {
-                under_way[client] = Some(world.begin_timed(client, left[client])?);
-                left[client] -= 1;
+            let is_idle = under_way[client].is_none() && paused_until[client] <= world.fabric.now;
+            if is_idle && remaining[client] > 0 {
+                under_way[client] = Some(world.begin_timed(client, remaining[client])?);
+                remaining[client] -= 1;
             }
         }
-        if under_way.iter().all(Option::is_none) && left.iter().all(|left| *left == 0) {
+        if under_way.iter().all(Option::is_none) && remaining.iter().all(|remaining| *remaining == 0) {
             break;
         }
-        world.step_timed(&resting)?;
+        world.step_timed(&paused_until)?;
         for client in 0..load.clients {
             let Some(it) = under_way[client] else { continue };
             let late = world.fabric.now.since(it.begun);
-            ensure!(late < PATIENCE, "an update of client {client} takes longer than {PATIENCE:?}");
+            ensure!(late < LATENCY_MAX, "an update of client {client} takes longer than {LATENCY_MAX:?}");
             if world.told(client, it.place) != Told::Nothing {
                 let done = world.fabric.done_at(Core::Client(client));
                 timed.latencies.push(done.since(it.begun));
                 timed.span = timed.span.max(done.since(begun));
-                (under_way[client], resting[client]) = (None, done + load.rest);
+                (under_way[client], paused_until[client]) = (None, done + load.pause);
             }
         }
     }
@@ -109,15 +111,15 @@ impl PmnetWorld {
         self.fabric.enter(Core::Client(client), |_| Duration::ZERO);
         let place = self.update(client, (number % KEYS) as u8, 40)?;
         self.fabric.leave();
-        let place = place.ok_or_else(|| Violation(format!("client {client} takes no update")))?;
+        let place = place.ok_or_else(|| Violation(format!("client {client} accepts no update")))?;
         Ok(UnderWay { place, begun })
     }
 
-    /// What comes next, or a client that has rested.
-    fn step_timed(&mut self, resting: &[Instant]) -> Result<(), Violation> {
+    /// Advances to the next event, or to the end of a client's pause.
+    fn step_timed(&mut self, paused_until: &[Instant]) -> Result<(), Violation> {
         let now = self.fabric.now;
-        let rested = resting.iter().copied().filter(|at| *at > now);
-        if let Some(at) = self.next_at().into_iter().chain(rested).min() {
+        let pauses = paused_until.iter().copied().filter(|at| *at > now);
+        if let Some(at) = self.next_at().into_iter().chain(pauses).min() {
             self.fabric.now = now.max(at);
         }
         self.step()
@@ -146,16 +148,16 @@ mod tests {
     }
 
     fn alone(devices: usize, replicas: usize) -> u128 {
-        let rest = Duration::from_millis(1);
-        let timed = measure(&Load { clients: 1, devices, replicas, updates: 20, rest }, &costs()).unwrap();
+        let pause = Duration::from_millis(1);
+        let timed = measure(&Load { clients: 1, devices, replicas, updates: 20, pause }, &costs()).unwrap();
         assert_eq!(timed.latencies.len(), 20);
-        assert_eq!(timed.latencies.first(), timed.latencies.last(), "nothing is left to chance");
+        assert_eq!(timed.latencies.first(), timed.latencies.last(), "the times are not random");
         assert_eq!(timed.mean(), timed.percentile(50));
         timed.mean().as_micros()
     }
 
     #[test]
-    fn one_update_takes_the_sum_of_what_is_on_its_way() {
+    fn one_update_takes_the_sum_of_the_costs_on_its_path() {
         assert_eq!(alone(0, 0), 5 + 1 + 7 + 10 + 20 + 5 + 1 + 7);
         assert_eq!(alone(1, 0), 5 + 1 + 2 + 3 + 4 + 1 + 7);
     }
@@ -172,7 +174,7 @@ mod tests {
     #[test]
     fn fences_of_a_chain_overlap() {
         let one = 5 + 1 + 2 + 3 + 4 + 1 + 7;
-        // Each further device is two more wires, an update looked at and sent on, and an acknowledgement looked at and sent back.
+        // Each further device adds two wires, and the handling and sending of an update and of an acknowledgement.
         let further = 1 + 1 + 4 + 1 + 1 + 4;
         let three = alone(3, 0);
         assert!(three >= one + 2 * further && three <= one + 2 * further + 3 + 4 + 2 * 4, "{three}");
@@ -180,10 +182,10 @@ mod tests {
 
     #[test]
     fn clients_queue_for_a_core_that_is_busy() {
-        let load = Load { clients: 8, devices: 0, replicas: 0, updates: 30, rest: Duration::ZERO };
+        let load = Load { clients: 8, devices: 0, replicas: 0, updates: 30, pause: Duration::ZERO };
         let timed = measure(&load, &costs()).unwrap();
         let rate = timed.latencies.len() as f64 / timed.span.as_secs_f64();
-        // One core receives, executes and sends each; commits are shared by those that come together.
+        // One core receives, executes and sends each update. Updates that arrive together share a commit.
         let most = 1e6 / (4.0 + 10.0 + 5.0 + 20.0 / 8.0);
         assert!(rate <= most * 1.05 && rate > most * 0.5, "{rate} {most}");
         assert!(timed.mean() > Duration::from_micros(100), "{:?}", timed.mean());

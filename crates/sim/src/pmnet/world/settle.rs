@@ -1,4 +1,4 @@
-//! The end of a run: faults end, everything comes to rest, the oracle judges.
+//! The end of a run: faults end, the system becomes idle, and the oracle judges.
 
 use super::super::device::{DeviceCounts, DeviceNode};
 use super::super::history::End;
@@ -9,16 +9,16 @@ use crate::violation::{Violation, ensure};
 use landfall_pmnet::{Identity, SessionKey, SessionRow};
 use std::time::Duration;
 
-/// Within this every silence is over, and every device has been asked again.
-const ASKING: Duration = Duration::from_secs(600);
-/// Within this devices send everything that is left in their logs again.
-const STRANDED: Duration = Duration::from_secs(30);
+/// Longest time until all silent sessions have ended and all devices have been asked again.
+const SILENCE_MAX: Duration = Duration::from_secs(600);
+/// Time in which devices send all updates that remain in their logs again.
+const RESEND_TIME: Duration = Duration::from_secs(30);
 
 impl PmnetWorld {
-    /// Ends all faults, has everything started, lets every client finish, waits until nothing is under way, and judges.
+    /// Ends all faults, starts all nodes, lets every client finish, waits until the system is idle, and judges.
     ///
     /// # Errors
-    /// What the rules do not allow; that it does not come to rest within `span`.
+    /// A violation of the rules; the system is not idle within `span`.
     pub fn finish(mut self, span: Duration) -> Result<PmnetSummary, Violation> {
         let settled = self.settle(span).and_then(|()| self.wait_for_silence());
         let outcome = settled.and_then(|()| judge(&self.history, self.held(), self.loss, self.promise));
@@ -48,7 +48,7 @@ impl PmnetWorld {
         self.note("calm");
         self.fabric.calm();
         for device in 0..self.devices.len() {
-            // One that was to crash inside something does it now.
+            // A crash that was scheduled for the middle of an operation happens now.
             if self.devices[device].armed().is_some() {
                 self.crash_device(device);
             }
@@ -65,34 +65,34 @@ impl PmnetWorld {
         let mut stranded = None;
         loop {
             while let Some(why) = self.unsettled() {
-                ensure!(self.fabric.now < end, "no rest after {span:?}: {why}");
+                ensure!(self.fabric.now < end, "the system is not idle after {span:?}: {why}");
                 self.run_for(Duration::from_millis(10))?;
             }
-            // What is left lies behind a gap only if sending it again changes nothing.
+            // Updates that remain in logs are behind a gap if sending them again changes nothing.
             let left: Vec<Vec<Identity>> = self.devices.iter().map(DeviceNode::identities).collect();
             if left.iter().all(Vec::is_empty) || stranded.as_ref() == Some(&left) {
                 return Ok(());
             }
             stranded = Some(left);
-            self.run_for(STRANDED)?;
+            self.run_for(RESEND_TIME)?;
         }
     }
 
-    /// Every client is gone: in the end no session is left but those of which a device holds something.
+    /// Waits until all silent sessions have ended, except for those of which a device holds updates. No client is left.
     fn wait_for_silence(&mut self) -> Result<(), Violation> {
         if self.server.silence().is_none() {
             return Ok(());
         }
-        let end = self.fabric.now + ASKING;
-        while let Some(row) = self.forgotten_row() {
-            ensure!(self.fabric.now < end, "{row:?} stays, and no device holds anything of it");
+        let end = self.fabric.now + SILENCE_MAX;
+        while let Some(row) = self.silent_row() {
+            ensure!(self.fabric.now < end, "{row:?} remains, and no device holds updates of the session");
             self.run_for(Duration::from_secs(1))?;
         }
         Ok(())
     }
 
-    /// The row of a session that should end by its silence.
-    fn forgotten_row(&self) -> Option<SessionRow> {
+    /// The row of a session that must end because of its silence.
+    fn silent_row(&self) -> Option<SessionRow> {
         let held: Vec<Identity> = self.devices.iter().flat_map(DeviceNode::identities).collect();
         let is_held = |key: &SessionKey| {
             held.iter().any(|identity| (identity.flow.client, identity.session) == (key.client, key.session))
@@ -101,7 +101,7 @@ impl PmnetWorld {
         open.find(|row| !is_held(&row.key)).copied()
     }
 
-    /// What is still under way.
+    /// Describes work that is still under way; `None` if the system is idle.
     fn unsettled(&self) -> Option<String> {
         if let Some(at) = self.clients.iter().position(|client| !client.is_done()) {
             return Some(format!("client {at} has not finished: {:?}", self.clients[at]));
@@ -118,17 +118,17 @@ impl PmnetWorld {
         None
     }
 
-    /// Only what lies behind a gap that a dead client has left may stay in a log.
+    /// True for an update that may remain in a log: one behind a gap that a crashed client has left.
     fn may_stay(&self, identity: &Identity) -> bool {
         let key = SessionKey { client: identity.flow.client, session: identity.session };
         let row = self.held().rows.get(&key);
         self.history.is_abandoned(key) && row.is_some_and(|row| !row.ended && identity.seq > row.update)
     }
 
-    /// Adds what was done to the system.
+    /// Adds the diary of the system to a violation.
     pub fn explain(&self, violation: Violation) -> Violation {
         let open = self.history.sessions.iter().filter(|session| session.end == End::Open).count();
         let diary = self.diary.join("\n");
-        Violation(format!("{violation}\n{open} sessions are open; what was done:\n{diary}"))
+        Violation(format!("{violation}\n{open} sessions are open; faults and repairs:\n{diary}"))
     }
 }
