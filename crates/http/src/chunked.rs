@@ -2,7 +2,7 @@
 
 use crate::error::HttpError;
 use crate::head;
-use crate::parser::Limits;
+use crate::limits::Limits;
 use crate::request::Request;
 use crate::stream::{Line, LineScan, Stream};
 

@@ -1,7 +1,7 @@
 //! How long a body is, and what becomes of the connection (RFC 9112, sections 6 and 9; RFC 9110, section 10.1.1).
 
 use crate::error::HttpError;
-use crate::parser::Limits;
+use crate::limits::Limits;
 use crate::request::{Request, Version};
 
 /// How the end of a body is known.

@@ -6,12 +6,11 @@ use httparse::{Error, Header, Status};
 
 use crate::error::HttpError;
 use crate::framing::{self, Framing};
-use crate::parser::Limits;
-use crate::request::{Field, Fields, Method, Request, Span, Version};
+use crate::limits::{HEADERS_CAP, Limits};
+use crate::method::Method;
+use crate::request::{Request, Version};
+use crate::span::{Field, Fields, Span};
 use crate::target;
-
-/// No head may have more header fields, whatever `Limits::headers_max` says.
-pub const HEADERS_CAP: usize = 128;
 
 /// A head that has been read.
 pub(crate) struct Head {

@@ -20,10 +20,13 @@ mod error;
 mod etag;
 mod framing;
 mod head;
+mod limits;
+mod method;
 mod parser;
 mod percent;
 mod request;
 mod response;
+mod span;
 mod stream;
 mod target;
 
@@ -31,8 +34,9 @@ pub use chunked::{CHUNK_LINE_BYTES_MAX, CHUNKS_MAX, EXTENSION_BYTES_MAX, TRAILER
 pub use date::{DATE_LEN, format_date, parse_date};
 pub use error::HttpError;
 pub use etag::{EntityTag, EntityTags};
-pub use head::HEADERS_CAP;
-pub use parser::{HEAD_BYTES_CAP, Limits, Parser, Progress};
+pub use limits::{HEAD_BYTES_CAP, HEADERS_CAP, Limits};
+pub use method::Method;
+pub use parser::{Parser, Progress};
 pub use percent::{QueryPairs, decode_path, encode_path, query_pairs};
-pub use request::{Method, Request, Version};
+pub use request::{Request, Version};
 pub use response::{CONTINUE, Connection, ResponseWriter};

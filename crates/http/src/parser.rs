@@ -6,39 +6,13 @@ use std::ops::Range;
 use crate::chunked::{Chunked, ChunkedStep};
 use crate::error::HttpError;
 use crate::framing::Framing;
-use crate::head::{self, HEADERS_CAP};
+use crate::head;
+use crate::limits::{HEAD_BYTES_CAP, HEADERS_CAP, Limits};
 use crate::request::Request;
 use crate::stream::{Line, LineScan, Stream};
 
-/// No head may be longer, whatever `Limits::head_bytes_max` says, bytes.
-pub const HEAD_BYTES_CAP: usize = 16 << 20;
-
 /// Empty lines before a request are ignored (RFC 9112, section 2.2) up to this many bytes.
 const LEADING_BYTES_MAX: usize = 16;
-
-/// What a peer may ask the parser to hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Longest head: request line and header fields, bytes; at most [`HEAD_BYTES_CAP`].
-    pub head_bytes_max: usize,
-    /// Most header fields; at most [`HEADERS_CAP`]. Also bounds the fields of a trailer.
-    pub headers_max: usize,
-    /// Longest body, without chunk headers, bytes.
-    pub body_bytes_max: usize,
-    /// Longest path once percent-decoded, bytes.
-    pub key_bytes_max: usize,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            head_bytes_max: 64 << 10,
-            headers_max: 100,
-            body_bytes_max: 512 << 20,
-            key_bytes_max: 64 << 10,
-        }
-    }
-}
 
 /// What [`Parser::next`] has come to.
 #[derive(Debug)]

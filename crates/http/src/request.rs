@@ -4,54 +4,10 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
+use crate::method::Method;
 use crate::response::Connection;
+use crate::span::Fields;
 use crate::target::Target;
-
-/// Request method. Methods are case-sensitive.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Method {
-    /// `GET`.
-    Get,
-    /// `HEAD`.
-    Head,
-    /// `PUT`.
-    Put,
-    /// `POST`.
-    Post,
-    /// `DELETE`.
-    Delete,
-    /// `OPTIONS`.
-    Options,
-    /// Any other token.
-    Other(String),
-}
-
-impl Method {
-    pub(crate) fn from_token(token: &str) -> Self {
-        match token {
-            "GET" => Self::Get,
-            "HEAD" => Self::Head,
-            "PUT" => Self::Put,
-            "POST" => Self::Post,
-            "DELETE" => Self::Delete,
-            "OPTIONS" => Self::Options,
-            other => Self::Other(other.to_owned()),
-        }
-    }
-
-    /// The method's token.
-    pub fn as_str(&self) -> &str {
-        match self {
-            Self::Get => "GET",
-            Self::Head => "HEAD",
-            Self::Put => "PUT",
-            Self::Post => "POST",
-            Self::Delete => "DELETE",
-            Self::Options => "OPTIONS",
-            Self::Other(token) => token,
-        }
-    }
-}
 
 /// Version of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,36 +17,6 @@ pub enum Version {
     /// HTTP/1.1.
     Http11,
 }
-
-/// Bytes of a head.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Span {
-    start: u32,
-    len: u32,
-}
-
-impl Span {
-    /// The span of `part`, which lies within `head`; a head is shorter than 4 GiB.
-    pub(crate) fn of(head: &[u8], part: &[u8]) -> Self {
-        let start = part.as_ptr().addr().saturating_sub(head.as_ptr().addr());
-        let narrow = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-        Self { start: narrow(start), len: narrow(part.len()) }
-    }
-
-    pub(crate) fn bytes(self, head: &[u8]) -> &[u8] {
-        let start = self.start as usize;
-        head.get(start..start + self.len as usize).unwrap_or(&[])
-    }
-}
-
-/// A header field.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Field {
-    pub(crate) name: Span,
-    pub(crate) value: Span,
-}
-
-pub(crate) type Fields = SmallVec<[Field; 12]>;
 
 /// A whole request. It owns its head; its body lies in the chain that was parsed.
 #[derive(Clone, Debug)]

@@ -1,8 +1,9 @@
 //! Request targets (RFC 9112, section 3.2).
 
 use crate::error::HttpError;
-use crate::parser::Limits;
-use crate::request::{Method, Span};
+use crate::limits::Limits;
+use crate::method::Method;
+use crate::span::Span;
 
 /// Path and query of a target, as spans of the head.
 #[derive(Clone, Copy, Debug)]

@@ -2,7 +2,7 @@
 
 use crate::chain::{CHAIN_BYTES_MAX, Chain};
 use crate::error::MembersError;
-use crate::membership::View;
+use crate::view::View;
 use std::collections::BTreeMap;
 use std::fs::{File, Metadata};
 use std::io::{self, Read};

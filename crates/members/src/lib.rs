@@ -18,6 +18,7 @@ mod etcd;
 mod file;
 mod member;
 mod membership;
+mod view;
 mod watch;
 
 pub use chain::{CHAIN_BYTES_MAX, Chain, DEVICES_MAX, Device, NAME_BYTES_MAX, REPLICAS_MAX};
@@ -25,5 +26,6 @@ pub use error::{ChainError, MembersError};
 pub use etcd::{ENDPOINTS_MAX, Etcd, Keeper, Standing, TTL_MAX, TTL_MIN};
 pub use file::StaticFile;
 pub use member::{MEMBERS_MAX, Member, Role};
-pub use membership::{Membership, View};
+pub use membership::Membership;
+pub use view::View;
 pub use watch::{Event, QUEUED_MAX, Watch};

@@ -2,10 +2,11 @@
 
 use crate::chain::Chain;
 use crate::error::{ChainError, MembersError};
-use crate::etcd::{Etcd, Keeper};
-use crate::file::StaticFile;
+use crate::etcd::{Etcd, EtcdLook, Keeper};
+use crate::file::{FileLook, StaticFile};
 use crate::member::Member;
-use crate::watch::Watch;
+use crate::view::View;
+use crate::watch::{Look, Watch};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -21,15 +22,6 @@ pub enum Membership {
     Static(StaticFile),
     /// etcd: changed by commands, and members register.
     Etcd(Etcd),
-}
-
-/// What a source knows at one moment.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct View {
-    /// The chain.
-    pub chain: Chain,
-    /// Who is registered, by name; nobody in a static chain.
-    pub members: BTreeMap<String, Member>,
 }
 
 impl Membership {
@@ -131,7 +123,11 @@ impl Membership {
     /// # Errors
     /// [`MembersError::Thread`].
     pub fn watch_every(&self, every: Duration) -> Result<Watch, MembersError> {
-        Watch::start(self.clone(), every)
+        let look = match self {
+            Self::Static(file) => Look::File(FileLook::new(file.clone())),
+            Self::Etcd(etcd) => Look::Etcd(EtcdLook::new(etcd.clone())),
+        };
+        Watch::start(look, every)
     }
 
     fn etcd(&self) -> Result<&Etcd, MembersError> {

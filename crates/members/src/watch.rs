@@ -10,7 +10,7 @@ use crate::error::MembersError;
 use crate::etcd::EtcdLook;
 use crate::file::FileLook;
 use crate::member::Member;
-use crate::membership::{Membership, View};
+use crate::view::View;
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
@@ -50,11 +50,11 @@ pub struct Watch {
 }
 
 impl Watch {
-    pub(crate) fn start(source: Membership, every: Duration) -> Result<Self, MembersError> {
+    pub(crate) fn start(look: Look, every: Duration) -> Result<Self, MembersError> {
         let (queue, events) = sync_channel(QUEUED_MAX);
         let (stop, stopped) = sync_channel(1);
         let every = every.clamp(EVERY_MIN, PAUSE_MAX);
-        let watcher = Watcher { look: Look::of(source), told: Told::default(), failures: 0, queue, stopped };
+        let watcher = Watcher { look, told: Told::default(), failures: 0, queue, stopped };
         let thread = std::thread::Builder::new().name("members".to_owned());
         let thread = thread.spawn(move || watcher.run(every)).map_err(MembersError::Thread)?;
         Ok(Self { events, stop: Some(stop), thread: Some(thread) })
@@ -77,19 +77,15 @@ impl Drop for Watch {
 }
 
 /// How a source is looked at again and again.
-enum Look {
+#[derive(Debug)]
+pub(crate) enum Look {
+    /// A file.
     File(FileLook),
+    /// A chain in etcd.
     Etcd(EtcdLook),
 }
 
 impl Look {
-    fn of(source: Membership) -> Self {
-        match source {
-            Membership::Static(file) => Self::File(FileLook::new(file)),
-            Membership::Etcd(etcd) => Self::Etcd(EtcdLook::new(etcd)),
-        }
-    }
-
     fn look(&mut self) -> Result<Option<View>, MembersError> {
         match self {
             Self::File(file) => file.look(),

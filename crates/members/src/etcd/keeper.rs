@@ -1,7 +1,7 @@
 //! A member's place: a key that lives as long as the process that keeps it alive.
 
 use super::api::{Lease, is_not_found};
-use super::{Etcd, TRIES_MAX};
+use super::source::{Etcd, TRIES_MAX};
 use crate::backoff::Backoff;
 use crate::chain::check_name;
 use crate::error::MembersError;
@@ -77,7 +77,7 @@ impl Etcd {
         let shared = Arc::new(Shared { begun: Instant::now(), until: AtomicU64::new(0) });
         let (changed, changes) = sync_channel(CHANGES_MAX);
         // A renewal that hangs must leave time for another one.
-        let etcd = self.clone().with_limit(self.limit.min(ttl / RENEWALS));
+        let etcd = self.clone().with_limit(self.limit().min(ttl / RENEWALS));
         let mut keep = Keep::new(etcd, member, ttl, Arc::clone(&shared), changed);
         keep.enter_first()?;
         let (stop, stopped) = sync_channel(1);

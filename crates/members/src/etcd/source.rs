@@ -1,0 +1,256 @@
+//! What is asked of etcd about one chain, and changed there.
+
+use super::api::{Api, Revision};
+use super::http::Endpoint;
+use crate::backoff::Backoff;
+use crate::chain::{Chain, check_name};
+use crate::error::{ChainError, MembersError};
+use crate::member::{MEMBERS_MAX, Member};
+use crate::view::View;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Most addresses of one etcd.
+pub const ENDPOINTS_MAX: usize = 8;
+/// What every key begins with.
+const ROOT: &str = "/landfall/pmnet/";
+/// How often a change is tried while others change the chain, or etcd does not answer.
+pub(super) const TRIES_MAX: usize = 5;
+/// How long one call may take by default, over all addresses.
+const LIMIT: Duration = Duration::from_secs(2);
+/// The shortest life of a connection that makes sense.
+const LIMIT_MIN: Duration = Duration::from_millis(50);
+
+/// A chain in etcd, 3.4 or later, through its JSON gateway.
+#[derive(Clone, Debug)]
+pub struct Etcd {
+    endpoints: Vec<Endpoint>,
+    limit: Duration,
+    chain: String,
+}
+
+/// What etcd holds of a chain at one revision.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) revision: Revision,
+    /// The document, and the revision of its last change.
+    pub(super) order: Option<(Chain, u64)>,
+    /// The members that can be read, by name.
+    pub(super) members: BTreeMap<String, Member>,
+}
+
+impl Etcd {
+    /// The chain of this name in the etcd that has these addresses, each `http://HOST:PORT`. Nothing is sent yet.
+    ///
+    /// # Errors
+    /// [`MembersError::Endpoint`], [`MembersError::Endpoints`], or [`ChainError::BadName`].
+    pub fn new<S: AsRef<str>>(endpoints: &[S], chain: &str) -> Result<Self, MembersError> {
+        check_name("chain", chain)?;
+        let count = endpoints.len();
+        if !(1..=ENDPOINTS_MAX).contains(&count) {
+            return Err(MembersError::Endpoints { count, max: ENDPOINTS_MAX });
+        }
+        let endpoints =
+            endpoints.iter().map(|text| Endpoint::parse(text.as_ref())).collect::<Result<_, _>>()?;
+        Ok(Self { endpoints, limit: LIMIT, chain: chain.to_owned() })
+    }
+
+    /// The same with another bound on the time of one call, over all addresses.
+    #[must_use]
+    pub fn with_limit(mut self, limit: Duration) -> Self {
+        self.limit = limit.max(LIMIT_MIN);
+        self
+    }
+
+    /// The bound on the time of one call.
+    pub(super) fn limit(&self) -> Duration {
+        self.limit
+    }
+
+    /// The chain's name.
+    pub fn name(&self) -> &str {
+        &self.chain
+    }
+
+    /// The key of the chain's document.
+    pub fn order_key(&self) -> String {
+        format!("{ROOT}{}/order", self.chain)
+    }
+
+    /// The key of a member.
+    pub fn member_key(&self, member: &str) -> String {
+        format!("{}{member}", self.alive_prefix())
+    }
+
+    fn alive_prefix(&self) -> String {
+        format!("{ROOT}{}/alive/", self.chain)
+    }
+
+    pub(super) fn api(&self) -> Api<'_> {
+        Api::new(&self.endpoints, self.limit)
+    }
+
+    /// What etcd holds now, by a majority of it. One call.
+    pub(crate) fn view(&self) -> Result<View, MembersError> {
+        let Held { order, members, .. } = self.held(None)?.expect("no revision was given");
+        let (chain, _) = order.ok_or_else(|| self.no_chain())?;
+        Ok(View { chain, members })
+    }
+
+    /// Writes a new chain.
+    pub(crate) fn init(&self, chain: &Chain) -> Result<(), MembersError> {
+        chain.check()?;
+        same_name(&self.chain, &chain.name)?;
+        if self.swap(0, chain)? {
+            return Ok(());
+        }
+        let found = self.view()?.chain;
+        // An answer that was lost: the try before had succeeded.
+        if found == *chain { Ok(()) } else { Err(self.exists(found.epoch)) }
+    }
+
+    /// Changes the chain, however many others do.
+    pub(crate) fn update(
+        &self,
+        change: impl Fn(&Chain) -> Result<Chain, ChainError>,
+    ) -> Result<Chain, MembersError> {
+        let (mut wanted, mut last) = (None, None);
+        let mut backoff = Backoff::new();
+        for attempt in 0..TRIES_MAX {
+            if attempt > 0 {
+                std::thread::sleep(backoff.pause());
+            }
+            match self.try_update(&change, &mut wanted) {
+                Ok(Some(chain)) => return Ok(chain),
+                Ok(None) => last = None,
+                Err(error) if error.passes() => last = Some(error),
+                Err(error) => return Err(error),
+            }
+        }
+        let conflict = || MembersError::Conflict { key: self.order_key(), tries: TRIES_MAX };
+        Err(last.unwrap_or_else(conflict))
+    }
+
+    /// `None` if somebody was faster. `wanted` is what the try before wrote, perhaps without hearing the answer.
+    fn try_update(
+        &self,
+        change: impl Fn(&Chain) -> Result<Chain, ChainError>,
+        wanted: &mut Option<Chain>,
+    ) -> Result<Option<Chain>, MembersError> {
+        let held = self.held(None)?.expect("no revision was given");
+        let (now, modified) = held.order.ok_or_else(|| self.no_chain())?;
+        if wanted.as_ref() == Some(&now) {
+            return Ok(Some(now));
+        }
+        let next = change(&now)?;
+        if next == now {
+            return Ok(Some(next));
+        }
+        *wanted = Some(next.clone());
+        Ok(self.swap(modified, &next)?.then_some(next))
+    }
+
+    /// Writes the document if its last change is still that of revision `modified` (0: it is not there).
+    fn swap(&self, modified: u64, chain: &Chain) -> Result<bool, MembersError> {
+        let key = self.order_key();
+        let json =
+            serde_json::to_vec(chain).map_err(|source| MembersError::Value { key: key.clone(), source })?;
+        self.api().swap(&key, modified, &json, None)
+    }
+
+    /// Everything of the chain; `None` if that is what there was at revision `known`.
+    pub(super) fn held(&self, known: Option<&Revision>) -> Result<Option<Held>, MembersError> {
+        let prefix = format!("{ROOT}{}/", self.chain);
+        let range = self.api().range_of(&prefix, MEMBERS_MAX + 1)?;
+        if known == Some(&range.revision) {
+            return Ok(None);
+        }
+        if range.more {
+            return Err(MembersError::TooMany { chain: self.chain.clone(), max: MEMBERS_MAX + 1 });
+        }
+        let (order_key, alive) = (self.order_key(), self.alive_prefix());
+        let mut held = Held { revision: range.revision, order: None, members: BTreeMap::new() };
+        for entry in range.entries {
+            if entry.key == order_key {
+                held.order = Some((self.document(&entry.value)?, entry.modified));
+            } else if let Some(name) = entry.key.strip_prefix(&alive) {
+                held.members.extend(member_of(name, &entry.value).map(|member| (name.to_owned(), member)));
+            }
+        }
+        Ok(Some(held))
+    }
+
+    /// The chain of a document, trusting none of it.
+    fn document(&self, json: &[u8]) -> Result<Chain, MembersError> {
+        let key = self.order_key();
+        let chain: Chain = serde_json::from_slice(json)
+            .map_err(|source| MembersError::Value { key: key.clone(), source })?;
+        let right = chain.check().and_then(|()| same_name(&self.chain, &chain.name));
+        right.map_err(|source| MembersError::ValueChain { key, source })?;
+        Ok(chain)
+    }
+
+    pub(super) fn no_chain(&self) -> MembersError {
+        MembersError::NoChain { chain: self.chain.clone(), key: self.order_key() }
+    }
+
+    fn exists(&self, epoch: u64) -> MembersError {
+        MembersError::Exists { chain: self.chain.clone(), epoch }
+    }
+}
+
+fn same_name(wanted: &str, found: &str) -> Result<(), ChainError> {
+    if found == wanted {
+        return Ok(());
+    }
+    Err(ChainError::OtherChain { wanted: wanted.to_owned(), found: found.to_owned() })
+}
+
+/// The member under a key. One that cannot be read, of a later version perhaps, must not hide the others, and
+/// counts as not there.
+fn member_of(name: &str, json: &[u8]) -> Option<Member> {
+    let told =
+        |why: &dyn std::fmt::Display| tracing::warn!(name, %why, "a member's key in etcd is not understood");
+    check_name("member", name).inspect_err(|why| told(why)).ok()?;
+    let member: Member = serde_json::from_slice(json).inspect_err(|why| told(why)).ok()?;
+    Some(Member { name: name.to_owned(), ..member })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_lie_under_the_chain() {
+        let etcd = Etcd::new(&["127.0.0.1:2379"], "lab").unwrap();
+        assert_eq!(etcd.order_key(), "/landfall/pmnet/lab/order");
+        assert_eq!(etcd.member_key("near"), "/landfall/pmnet/lab/alive/near");
+    }
+
+    #[test]
+    fn names_and_addresses_that_cannot_be_are_refused() {
+        let refused = |endpoints: &[&str], chain| Etcd::new(endpoints, chain).unwrap_err();
+        assert!(matches!(refused(&["h:1"], "a/b"), MembersError::Chain(ChainError::BadName { .. })));
+        assert!(matches!(refused(&[], "lab"), MembersError::Endpoints { count: 0, .. }));
+        assert!(matches!(refused(&["h:1"; 9], "lab"), MembersError::Endpoints { count: 9, .. }));
+        assert!(matches!(refused(&["https://h:1"], "lab"), MembersError::Endpoint { .. }));
+    }
+
+    #[test]
+    fn documents_that_are_wrong_are_told_with_their_key() {
+        let etcd = Etcd::new(&["127.0.0.1:2379"], "lab").unwrap();
+        let other = br#"{"name":"other","epoch":1,"server":"10.0.0.9:51000"}"#;
+        for (json, word) in [(&b"{}"[..], "missing field"), (b"\xff", "damaged"), (other, "\"other\"")] {
+            let told = etcd.document(json).unwrap_err().to_string();
+            assert!(told.contains("/landfall/pmnet/lab/order") && told.contains(word), "{told}");
+        }
+    }
+
+    #[test]
+    fn a_member_that_is_not_understood_counts_as_not_there() {
+        let json = br#"{"role":"device","address":"10.0.0.2:51000","incarnation":1,"since":2}"#;
+        assert_eq!(member_of("near", json).unwrap().name, "near");
+        assert!(member_of("near/far", json).is_none());
+        assert!(member_of("near", b"{\"role\":\"oracle\"}").is_none());
+    }
+}
