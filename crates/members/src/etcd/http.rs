@@ -1,26 +1,23 @@
-//! The little of HTTP/1.1 that etcd's gateway needs: one POST a connection, and its answer within a bounded time.
+//! One POST to etcd's gateway, and its answer within a bounded time.
 //!
-//! Answers of the gateway's errors come in chunks with trailers behind them, announced or not. A connection serves
-//! one request, so that a chunk of no length ends the answer, whatever follows.
+//! `ureq` speaks HTTP: it waits in the calling thread, bounds the whole of an exchange (the look-up of a name
+//! included), and takes the chunks with trailers behind them in which the gateway's errors come. It is built without
+//! TLS. A connection serves one request, so that no call meets a connection that etcd has closed meanwhile.
 
 use crate::error::MembersError;
-use httparse::Status;
-use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
-use std::time::{Duration, Instant};
+use std::io;
+use std::time::Instant;
+use ureq::{Agent, Error};
 
 /// Longest answer, bytes: all members and a chain, in base64, are a tenth of it.
-const ANSWER_BYTES_MAX: usize = 8 << 20;
-/// Most headers of an answer; etcd sends nine.
-const HEADERS_MAX: usize = 64;
-/// Addresses of one host that are tried.
-const ADDRESSES_MAX: usize = 4;
+const ANSWER_BYTES_MAX: u64 = 8 << 20;
 
 /// One address of etcd.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(super) struct Endpoint {
     /// `HOST:PORT`.
     host: String,
+    agent: Agent,
 }
 
 /// An answer that was read to its end.
@@ -40,7 +37,7 @@ impl Endpoint {
             host.rsplit_once(':').filter(|(name, _)| !name.is_empty()).map(|(_, port)| port.parse::<u16>());
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b".-_:[]%".contains(&byte);
         if matches!(port, Some(Ok(1..))) && host.bytes().all(plain) {
-            return Ok(Self { host: host.to_owned() });
+            return Ok(Self { host: host.to_owned(), agent: agent() });
         }
         Err(MembersError::Endpoint { text: text.to_owned() })
     }
@@ -52,47 +49,32 @@ impl Endpoint {
 
     /// Posts `json` and reads the answer, all until `end`.
     pub(super) fn post(&self, path: &str, json: &[u8], end: Instant) -> Result<Answer, MembersError> {
-        let mut stream = self.connect(end).map_err(|source| self.unreachable(source))?;
-        self.send(&mut stream, path, json, end).map_err(|source| self.unreachable(source))?;
-        self.receive(&mut stream, end)
-    }
-
-    fn connect(&self, end: Instant) -> io::Result<TcpStream> {
-        let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
-        let addresses: Vec<SocketAddr> = self.host.to_socket_addrs()?.take(ADDRESSES_MAX).collect();
-        for address in addresses {
-            match TcpStream::connect_timeout(&address, left(end)?) {
-                Ok(stream) => return Ok(stream),
-                Err(error) => last = error,
-            }
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(self.unreachable(io::ErrorKind::TimedOut.into()));
         }
-        Err(last)
+        let request = self.agent.post(format!("http://{}{path}", self.host));
+        let request = request.config().timeout_global(Some(left)).build();
+        let request = request.content_type("application/json").header("Connection", "close");
+        let exchange = || {
+            let mut response = request.send(json)?;
+            let body = response.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_vec()?;
+            Ok(Answer { status: response.status().as_u16(), body })
+        };
+        exchange().map_err(|error| self.failed(error))
     }
 
-    fn send(&self, stream: &mut TcpStream, path: &str, json: &[u8], end: Instant) -> io::Result<()> {
-        stream.set_write_timeout(Some(left(end)?))?;
-        let head = format!(
-            "POST {path} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
-            self.host,
-            json.len()
-        );
-        stream.write_all(&[head.as_bytes(), json].concat())
-    }
-
-    /// Reads until the answer is whole. Each piece is a reason to look from the beginning: answers are short.
-    fn receive(&self, stream: &mut TcpStream, end: Instant) -> Result<Answer, MembersError> {
-        let mut bytes = Vec::new();
-        let mut piece = [0; 16 << 10];
-        loop {
-            let read = left(end).and_then(|left| {
-                stream.set_read_timeout(Some(left))?;
-                stream.read(&mut piece)
-            });
-            let count = read.map_err(|source| self.unreachable(slow(source)))?;
-            bytes.extend_from_slice(&piece[..count]);
-            if let Some(answer) = parse(&bytes, count == 0).map_err(|what| self.nonsense(what))? {
-                return Ok(answer);
+    fn failed(&self, error: Error) -> MembersError {
+        match error {
+            Error::Timeout(_) => self.unreachable(io::ErrorKind::TimedOut.into()),
+            Error::HostNotFound => self.unreachable(io::Error::new(io::ErrorKind::NotFound, "no such host")),
+            Error::Io(source) if source.kind() == io::ErrorKind::UnexpectedEof => {
+                self.nonsense("it ends in the middle")
             }
+            Error::Io(source) => self.unreachable(source),
+            Error::ConnectionFailed => self.unreachable(io::ErrorKind::ConnectionRefused.into()),
+            Error::BodyExceedsLimit(_) => self.nonsense("it is too long"),
+            _ => self.nonsense("no HTTP"),
         }
     }
 
@@ -106,117 +88,77 @@ impl Endpoint {
     }
 }
 
-/// The time that is left; an error once none is.
-fn left(end: Instant) -> io::Result<Duration> {
-    let left = end.saturating_duration_since(Instant::now());
-    if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
-}
-
-/// A read that timed out says so, instead of *resource temporarily unavailable*.
-fn slow(error: io::Error) -> io::Error {
-    match error.kind() {
-        io::ErrorKind::WouldBlock => io::ErrorKind::TimedOut.into(),
-        _ => error,
-    }
-}
-
-/// How the end of a body is found.
-enum Framing {
-    Length(usize),
-    Chunked,
-    UntilClosed,
-}
-
-/// The answer, or `None` while it is not whole. `closed`: nothing more comes.
-fn parse(bytes: &[u8], closed: bool) -> Result<Option<Answer>, &'static str> {
-    let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
-    let mut response = httparse::Response::new(&mut headers);
-    let head = response.parse(bytes).map_err(|_| "no HTTP")?;
-    let body = match head {
-        Status::Complete(head) => body(&bytes[head..], &framing(response.headers)?, closed)?,
-        Status::Partial => None,
-    };
-    match body {
-        Some(body) => Ok(Some(Answer { status: response.code.unwrap_or(0), body })),
-        None if closed => Err("it ends in the middle"),
-        None if bytes.len() > ANSWER_BYTES_MAX => Err("it is too long"),
-        None => Ok(None),
-    }
-}
-
-fn framing(headers: &[httparse::Header<'_>]) -> Result<Framing, &'static str> {
-    let value = |name: &str| headers.iter().find(|h| h.name.eq_ignore_ascii_case(name)).map(|h| h.value);
-    if let Some(coding) = value("transfer-encoding") {
-        let chunked = coding.eq_ignore_ascii_case(b"chunked");
-        return if chunked { Ok(Framing::Chunked) } else { Err("an unknown transfer coding") };
-    }
-    let Some(length) = value("content-length") else { return Ok(Framing::UntilClosed) };
-    let length = std::str::from_utf8(length).ok().and_then(|text| text.parse().ok());
-    match length {
-        Some(length) if length <= ANSWER_BYTES_MAX => Ok(Framing::Length(length)),
-        Some(_) => Err("it is too long"),
-        None => Err("a content length that is no number"),
-    }
-}
-
-fn body(bytes: &[u8], framing: &Framing, closed: bool) -> Result<Option<Vec<u8>>, &'static str> {
-    match framing {
-        Framing::Length(length) => Ok(bytes.get(..*length).map(<[u8]>::to_vec)),
-        Framing::Chunked => chunks(bytes),
-        Framing::UntilClosed => Ok(closed.then(|| bytes.to_vec())),
-    }
-}
-
-fn chunks(mut bytes: &[u8]) -> Result<Option<Vec<u8>>, &'static str> {
-    let mut body = Vec::new();
-    loop {
-        let Status::Complete((line, length)) =
-            httparse::parse_chunk_size(bytes).map_err(|_| "a bad chunk")?
-        else {
-            return Ok(None);
-        };
-        if length == 0 {
-            return Ok(Some(body));
-        }
-        let length = usize::try_from(length).ok().filter(|length| *length <= ANSWER_BYTES_MAX);
-        let end = line + length.ok_or("it is too long")?;
-        let Some(chunk) = bytes.get(line..end) else { return Ok(None) };
-        body.extend_from_slice(chunk);
-        // Each chunk has its own line end behind it.
-        let Some(line_end) = bytes.get(end..end + 2) else { return Ok(None) };
-        if line_end != b"\r\n" {
-            return Err("a bad chunk");
-        }
-        bytes = &bytes[end + 2..];
-    }
+/// Asks the address itself: through no proxy that the environment names, and following nobody elsewhere.
+fn agent() -> Agent {
+    Agent::config_builder()
+        .proxy(None)
+        .max_redirects(0)
+        .max_redirects_will_error(false)
+        .http_status_as_error(false)
+        .max_idle_connections(0)
+        .build()
+        .new_agent()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+    use std::time::Duration;
 
     /// As etcd 3.4 answers for a lease that it does not know.
     const REFUSAL: &[u8] =
         b"HTTP/1.1 404 Not Found\r\nTrailer: Grpc-Trailer-Content-Type\r\nTransfer-Encoding: chunked\r\n\r\n\
         5\r\n{\"a\":\r\n2\r\n1}\r\n0\r\nGrpc-Trailer-Content-Type: application/grpc\r\n\r\n";
     const LENGTH: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n{}\r\n";
+    const UNTIL_CLOSED: &[u8] = b"HTTP/1.1 200 OK\r\n\r\n{}";
+    /// Where to go is not followed: a chain is asked of the addresses that were given.
+    const ELSEWHERE: &[u8] =
+        b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n";
+
+    /// What is made of these bytes, after which the connection is closed.
+    fn answered(bytes: &[u8]) -> Result<Answer, MembersError> {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let endpoint = Endpoint::parse(&listener.local_addr().unwrap().to_string()).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let (mut stream, _) = listener.accept().unwrap();
+                // The whole question, so that closing does not reset the connection.
+                let (mut question, mut piece) = (Vec::new(), [0; 1024]);
+                while !question.ends_with(b"{\"q\":1}") {
+                    let count = stream.read(&mut piece).unwrap();
+                    assert_ne!(count, 0, "the question ends early");
+                    question.extend_from_slice(&piece[..count]);
+                }
+                stream.write_all(bytes).unwrap();
+            });
+            endpoint.post("/v3/kv/range", b"{\"q\":1}", Instant::now() + Duration::from_secs(30))
+        })
+    }
 
     #[test]
-    fn answers_are_read_whole_and_not_before() {
-        for (bytes, status, body) in [(REFUSAL, 404, &b"{\"a\":1}"[..]), (LENGTH, 200, b"{}\r\n")] {
-            let whole =
-                (0..=bytes.len()).find(|len| parse(&bytes[..*len], false).unwrap().is_some()).unwrap();
-            let answer = Answer { status, body: body.to_vec() };
-            assert_eq!(parse(&bytes[..whole], false), Ok(Some(answer)));
-            assert!(parse(&bytes[..whole - 1], true).is_err(), "closed in the middle");
+    fn answers_are_read_whole_however_they_end() {
+        for (bytes, status, body) in [
+            (REFUSAL, 404, &b"{\"a\":1}"[..]),
+            (LENGTH, 200, b"{}\r\n"),
+            (UNTIL_CLOSED, 200, b"{}"),
+            (ELSEWHERE, 302, b""),
+        ] {
+            assert_eq!(answered(bytes).unwrap(), Answer { status, body: body.to_vec() });
         }
     }
 
     #[test]
-    fn an_answer_without_length_ends_with_the_connection() {
-        let bytes = b"HTTP/1.1 200 OK\r\n\r\n{}";
-        assert_eq!(parse(bytes, false), Ok(None));
-        assert_eq!(parse(bytes, true).unwrap().unwrap().body, b"{}");
+    fn an_answer_that_ends_in_the_middle_is_none() {
+        let in_last_chunk =
+            REFUSAL.len() - b"}\r\n0\r\nGrpc-Trailer-Content-Type: application/grpc\r\n\r\n".len();
+        for (bytes, last) in [(REFUSAL, in_last_chunk), (LENGTH, LENGTH.len() - 1)] {
+            for len in [0, 1, 20, last - 5, last] {
+                let told = answered(&bytes[..len]);
+                assert!(matches!(told, Err(MembersError::Answer { .. })), "{len} bytes: {told:?}");
+            }
+        }
     }
 
     #[test]
@@ -225,13 +167,21 @@ mod tests {
             &b"SSH-2.0-x\r\n"[..],
             b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n",
             b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n",
-            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n",
             b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n",
             b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n",
             b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nabc",
         ] {
-            assert!(parse(bytes, false).is_err(), "{}", String::from_utf8_lossy(bytes));
+            let told = answered(bytes);
+            let text = String::from_utf8_lossy(bytes);
+            assert!(matches!(told, Err(MembersError::Answer { .. })), "{text}: {told:?}");
         }
+    }
+
+    #[test]
+    fn an_answer_without_end_is_given_up() {
+        let long = vec![b' '; usize::try_from(ANSWER_BYTES_MAX).unwrap() + 1];
+        let told = answered(&[b"HTTP/1.1 200 OK\r\n\r\n", &long[..]].concat()).unwrap_err();
+        assert!(matches!(told, MembersError::Answer { what: "it is too long", .. }), "{told:?}");
     }
 
     #[test]
@@ -248,7 +198,7 @@ mod tests {
 
     #[test]
     fn a_peer_that_does_not_answer_is_given_up_in_time() {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let endpoint = Endpoint::parse(&listener.local_addr().unwrap().to_string()).unwrap();
         let begun = Instant::now();
         let told = endpoint.post("/", b"{}", begun + Duration::from_millis(100)).unwrap_err();
