@@ -79,13 +79,10 @@ pub(crate) struct Outcome {
 pub(crate) fn run(args: &CheckArgs) -> ExitCode {
     match check(&args.region, args.repair) {
         Ok(outcome) => {
-            show::print(&outcome, args.json);
-            if outcome.found.is_clean() { ExitCode::SUCCESS } else { ExitCode::from(1) }
+            let code = if outcome.found.is_clean() { ExitCode::SUCCESS } else { ExitCode::from(1) };
+            show::report(&outcome, args.json, code)
         }
-        Err(error) => {
-            show::print_error(&error, args.json);
-            ExitCode::from(2)
-        }
+        Err(error) => show::report_error(&error, args.json, ExitCode::from(2)),
     }
 }
 

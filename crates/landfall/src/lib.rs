@@ -6,6 +6,7 @@
 mod check;
 mod demo;
 pub mod log;
+mod output;
 mod pmnet;
 mod serve;
 mod stats;
@@ -17,6 +18,7 @@ use std::process::ExitCode;
 
 pub use check::CheckArgs;
 pub use demo::DemoArgs;
+pub use output::fail;
 pub use pmnet::PmnetArgs;
 pub use serve::{ServeArgs, run_over as serve_over};
 pub use stats::StatsArgs;
@@ -49,11 +51,4 @@ pub fn run(command: Command) -> ExitCode {
         Command::Stats(args) => stats::run(&args),
         Command::Demo(args) => demo::run(&args),
     }
-}
-
-/// Prints an error the way every command does.
-#[expect(clippy::print_stderr, reason = "a command's own error")]
-pub fn fail(error: &dyn std::error::Error) -> ExitCode {
-    eprintln!("landfall: {error}");
-    ExitCode::FAILURE
 }

@@ -1,6 +1,7 @@
 //! `landfall serve`.
 
-use crate::{fail, sys};
+use crate::output::{self, fail};
+use crate::sys;
 use clap::Args;
 use landfall_server::config::{
     Config, ConfigError, FileConfig, LogFormat, Size, XdpConfig, parse_address, parse_integrity, parse_mac,
@@ -167,22 +168,18 @@ fn serve(config: Config, writes: Box<dyn PlainWrites>) -> Result<(), ServerError
 }
 
 /// Says in plain lines where and how it serves: scripts read the ports from here.
-#[expect(clippy::print_stdout, reason = "the start-up lines are the command's output")]
 fn announce(server: &Server) {
     let shared = server.shared();
     let media = shared.engine.heap().media();
-    println!("landfall {} on {}", env!("CARGO_PKG_VERSION"), media.describe());
-    println!("transport: {}; workers: {}", shared.transport, shared.config.workers);
-    if let Some(store) = shared.writes.describe() {
-        println!("store: {store}");
-    }
-    if let Some(address) = shared.bound_resp {
-        println!("resp: {address}");
-    }
-    if let Some(address) = shared.bound_http {
-        println!("http: {address}");
-    }
-    println!("ready");
+    let mut lines = vec![
+        format!("landfall {} on {}", env!("CARGO_PKG_VERSION"), media.describe()),
+        format!("transport: {}; workers: {}", shared.transport, shared.config.workers),
+    ];
+    lines.extend(shared.writes.describe().map(|store| format!("store: {store}")));
+    lines.extend(shared.bound_resp.map(|address| format!("resp: {address}")));
+    lines.extend(shared.bound_http.map(|address| format!("http: {address}")));
+    lines.push("ready".to_owned());
+    output::announce(&lines);
     sys::notify_ready();
 }
 

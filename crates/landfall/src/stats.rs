@@ -1,7 +1,7 @@
 //! `landfall stats`: what a running server counts.
 
 use crate::demo::{Reply, Resp};
-use crate::fail;
+use crate::output::{fail, report_lines};
 use clap::Args;
 use std::io;
 use std::net::SocketAddr;
@@ -40,13 +40,11 @@ enum StatsError {
 }
 
 /// Prints what the server counts.
-#[expect(clippy::print_stdout, reason = "the counters are the command's output")]
 pub(crate) fn run(args: &StatsArgs) -> ExitCode {
     match ask(args) {
         Ok(text) => {
             let wanted = |line: &&str| args.only.as_ref().is_none_or(|part| line.contains(part.as_str()));
-            text.lines().map(str::trim_end).filter(wanted).for_each(|line| println!("{line}"));
-            ExitCode::SUCCESS
+            report_lines(text.lines().map(str::trim_end).filter(wanted), ExitCode::SUCCESS)
         }
         Err(error) => fail(&error),
     }

@@ -1,9 +1,10 @@
 //! `landfall wal`: the log service, and small clients for it over RESP.
 
 use crate::demo::wire::{Reply, Resp};
+use crate::output::{self, OutputError, print_line};
 use crate::serve::{self, ServeArgs};
 use clap::{Args, Subcommand};
-use std::io::{self, BufRead, Write};
+use std::io::{self, BufRead};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -111,7 +112,10 @@ pub(crate) enum WalCliError {
     /// The address names nothing.
     #[error("{0}: no such address; give ADDR:PORT")]
     Address(String),
-    /// The connection, the terminal, a file.
+    /// Nothing more can be printed.
+    #[error(transparent)]
+    Output(#[from] OutputError),
+    /// The connection, standard input, a file.
     #[error("{what}: {source}")]
     Io {
         /// What was being done.
@@ -141,11 +145,8 @@ pub(crate) fn run(args: WalArgs) -> ExitCode {
     };
     match talk(command) {
         Ok(()) => ExitCode::SUCCESS,
-        // Whoever read the output has seen enough.
-        Err(WalCliError::Io { source, .. }) if source.kind() == io::ErrorKind::BrokenPipe => {
-            ExitCode::SUCCESS
-        }
-        Err(error) => crate::fail(&error),
+        Err(WalCliError::Output(error)) => output::ended(&error),
+        Err(error) => output::fail(&error),
     }
 }
 
@@ -163,7 +164,7 @@ fn talk(command: WalCommand) -> Result<(), WalCliError> {
         WalCommand::Trim { log, before, server } => {
             let before = before.to_string();
             match Client::new(&server)?.call(&[b"LF.TRIM", log.as_bytes(), before.as_bytes()])? {
-                Reply::Int(first) => print_line(format!("{first}").as_bytes()),
+                Reply::Int(first) => Ok(print_line(first.to_string().as_bytes())?),
                 other => Err(WalCliError::Reply(other)),
             }
         }
@@ -224,7 +225,8 @@ fn append_group(client: &mut Client, log: &str, values: &[Vec<u8>]) -> Result<()
     words.extend(values.iter().map(Vec::as_slice));
     match client.call(&words)? {
         Reply::Int(first) => {
-            (first..).zip(values).try_for_each(|(offset, _)| print_line(offset.to_string().as_bytes()))
+            let mut offsets = (first..).zip(values).map(|(offset, _)| offset.to_string());
+            Ok(offsets.try_for_each(|offset| print_line(offset.as_bytes()))?)
         }
         other => Err(WalCliError::Reply(other)),
     }
@@ -261,12 +263,6 @@ impl Printer {
         }
         Ok(next)
     }
-}
-
-fn print_line(line: &[u8]) -> Result<(), WalCliError> {
-    let mut out = io::stdout().lock();
-    let printed = out.write_all(line).and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush());
-    printed.map_err(io_error("standard output"))
 }
 
 fn read(client: &mut Client, log: &str, from: Option<u64>, printer: &mut Printer) -> Result<(), WalCliError> {

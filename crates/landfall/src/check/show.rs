@@ -1,8 +1,10 @@
 //! What a check has found: lines for people, or one JSON object.
 
 use super::{CheckError, Names, Outcome};
+use crate::output;
 use landfall_heap::{Checked, Finding};
 use serde::Serialize;
+use std::process::ExitCode;
 
 /// Damaged keys and records that are printed one by one.
 const LINES_MAX: usize = 1000;
@@ -86,22 +88,19 @@ fn what(finding: &Finding) -> String {
     finding.what.map_or_else(|| "record gone".into(), |what| what.to_string())
 }
 
-/// Prints what was found and done.
-#[expect(clippy::print_stdout, reason = "the report is the command's output")]
-pub(super) fn print(outcome: &Outcome, json: bool) {
+/// Prints what was found and done, and ends with `code`.
+pub(super) fn report(outcome: &Outcome, json: bool, code: ExitCode) -> ExitCode {
     match json.then(|| serde_json::to_string(&as_json(outcome))) {
-        Some(Ok(text)) => println!("{text}"),
-        _ => print!("{}", text(outcome)),
+        Some(Ok(text)) => output::report_lines([text], code),
+        _ => output::report(&text(outcome), code),
     }
 }
 
-/// Prints why it cannot be checked.
-#[expect(clippy::print_stdout, clippy::print_stderr, reason = "the command's own error")]
-pub(super) fn print_error(error: &CheckError, json: bool) {
-    eprintln!("landfall: {error}");
-    if json {
-        println!("{}", serde_json::json!({ "error": error.to_string() }));
-    }
+/// Prints why it cannot be checked, and ends with `code`.
+pub(super) fn report_error(error: &CheckError, json: bool, code: ExitCode) -> ExitCode {
+    output::complain(error);
+    let lines = json.then(|| serde_json::json!({ "error": error.to_string() }));
+    output::report_lines(lines, code)
 }
 
 fn as_json(outcome: &Outcome) -> Json<'_> {

@@ -15,7 +15,8 @@ pub(crate) mod wire;
 
 pub(crate) use wire::{Reply, Resp};
 
-use crate::{check, fail};
+use crate::check;
+use crate::output::{self, fail};
 use child::{Checks, ChildError, Program, Server};
 use clap::Args;
 use landfall_server::config::Size;
@@ -85,13 +86,12 @@ pub(crate) fn run(args: &DemoArgs) -> ExitCode {
     }
 }
 
-#[expect(clippy::print_stdout, reason = "the report is the command's output")]
 fn show(report: &Report, json: bool) -> ExitCode {
+    let code = if report.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
     match serde_json::to_string(report) {
-        Ok(text) if json => println!("{text}"),
-        _ => print!("{}", report.table()),
+        Ok(text) if json => output::report_lines([text], code),
+        _ => output::report(&report.table(), code),
     }
-    if report.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// The store under test, and everything known about it.
@@ -168,10 +168,10 @@ impl Demo<'_> {
         self.stop(server)
     }
 
-    #[expect(clippy::print_stderr, reason = "progress is for people, the report goes to standard output")]
+    /// Progress is for people; the report goes to standard output.
     fn progress(&self) {
         if !self.args.json && self.report.cycles.is_multiple_of(10) {
-            eprintln!("cycle {} of {}", self.report.cycles, self.args.cycles);
+            output::note(&format!("cycle {} of {}", self.report.cycles, self.args.cycles));
         }
     }
 

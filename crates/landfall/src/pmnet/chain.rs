@@ -1,7 +1,7 @@
 //! `landfall pmnet chain`: who stands where.
 
 use super::members::{ChainArgs, ChainError};
-use crate::fail;
+use crate::output::{fail, report};
 use clap::{Args, Subcommand};
 use landfall_members::{Chain, Membership, View};
 use std::collections::BTreeMap;
@@ -68,13 +68,9 @@ enum ChainCommand {
 }
 
 /// Does it and prints the chain.
-#[expect(clippy::print_stdout, reason = "the chain is the command's output")]
 pub(crate) fn run(args: &ChainCommandArgs) -> ExitCode {
     match carry_out(&args.command) {
-        Ok(text) => {
-            print!("{text}");
-            ExitCode::SUCCESS
-        }
+        Ok(text) => report(&text, ExitCode::SUCCESS),
         Err(error) => fail(&error),
     }
 }

@@ -1,7 +1,7 @@
 //! `landfall pmnet log`: what is in the log of a device that does not run.
 
 use super::options::BadValue;
-use crate::fail;
+use crate::output::{fail, report_lines};
 use clap::Args;
 use landfall_pmnet::LogError;
 use landfall_pmnet::log::{Limits, Log, Recovered, SessionEntries, Standing};
@@ -41,13 +41,9 @@ pub(super) enum LogCommandError {
 }
 
 /// Prints a line for each session: client, session, server, numbers, entries, bytes.
-#[expect(clippy::print_stdout, reason = "they are the command's output")]
 pub(crate) fn run(args: &LogCommandArgs) -> ExitCode {
     match list(args) {
-        Ok(lines) => {
-            lines.iter().for_each(|line| println!("{line}"));
-            ExitCode::SUCCESS
-        }
+        Ok(lines) => report_lines(lines, ExitCode::SUCCESS),
         Err(error) => fail(&error),
     }
 }

@@ -13,6 +13,7 @@ mod sessions;
 mod switch;
 mod top;
 
+use crate::output::report;
 use clap::{Args, Subcommand};
 use std::process::ExitCode;
 
@@ -48,7 +49,6 @@ enum PmnetCommand {
 }
 
 /// Runs a subcommand.
-#[expect(clippy::print_stdout, reason = "the table is the command's output")]
 pub(crate) fn run(args: PmnetArgs) -> ExitCode {
     match args.command {
         PmnetCommand::Switch(args) => switch::run(*args),
@@ -60,9 +60,6 @@ pub(crate) fn run(args: PmnetArgs) -> ExitCode {
         PmnetCommand::Log(args) => log::run(&args),
         PmnetCommand::Chain(args) => chain::run(&args),
         PmnetCommand::Top(args) => top::run(&args),
-        PmnetCommand::Table => {
-            print!("{}", landfall_pmnet::device::table::describe());
-            ExitCode::SUCCESS
-        }
+        PmnetCommand::Table => report(&landfall_pmnet::device::table::describe(), ExitCode::SUCCESS),
     }
 }

@@ -1,6 +1,6 @@
 //! What the services of `landfall pmnet` share: logging, stopping, values of flags.
 
-use crate::sys;
+use crate::{output, sys};
 use clap::Args;
 use landfall_pmnet::auth::Key;
 use landfall_pmnet_io::redis::server::ServerSideConfig;
@@ -158,14 +158,12 @@ pub(super) fn run_side_car<E: std::error::Error + Send>(
     outcome.map_err(SidecarEnd::Failed)
 }
 
-#[expect(clippy::print_stdout, reason = "the start-up lines are the command's output")]
 fn announce(name: &str, label: &str, address: SocketAddr, metrics: Option<SocketAddr>) {
-    println!("landfall {} pmnet {name}", env!("CARGO_PKG_VERSION"));
-    println!("{label}: {address}");
-    if let Some(address) = metrics {
-        println!("metrics: http://{address}/metrics");
-    }
-    println!("ready");
+    let mut lines =
+        vec![format!("landfall {} pmnet {name}", env!("CARGO_PKG_VERSION")), format!("{label}: {address}")];
+    lines.extend(metrics.map(|address| format!("metrics: http://{address}/metrics")));
+    lines.push("ready".to_owned());
+    output::announce(&lines);
     sys::notify_ready();
 }
 

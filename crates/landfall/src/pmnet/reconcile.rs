@@ -1,7 +1,7 @@
 //! `landfall pmnet reconcile`: sessions of which the real server has lost what it had confirmed.
 
 use super::options::RedisArgs;
-use crate::fail;
+use crate::output::{fail, report_lines};
 use clap::Args;
 use landfall_pmnet_io::redis::UpstreamError;
 use landfall_pmnet_io::redis::reconcile::{Behind, behind, give_up_lost};
@@ -28,17 +28,12 @@ enum ReconcileError {
 }
 
 /// Prints a line for each session: which updates are lost.
-#[expect(clippy::print_stdout, reason = "they are the command's output")]
 pub(crate) fn run(args: &ReconcileArgs) -> ExitCode {
     match reconcile(args) {
         Ok(found) => {
-            found.iter().for_each(|behind| println!("{}", line(behind)));
-            println!(
-                "{} sessions{}",
-                found.len(),
-                if args.give_up_lost { "; what they lost is given up" } else { "" }
-            );
-            ExitCode::SUCCESS
+            let given_up = if args.give_up_lost { "; what they lost is given up" } else { "" };
+            let last = format!("{} sessions{given_up}", found.len());
+            report_lines(found.iter().map(line).chain([last]), ExitCode::SUCCESS)
         }
         Err(error) => fail(&error),
     }

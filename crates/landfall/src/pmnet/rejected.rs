@@ -1,7 +1,7 @@
 //! `landfall pmnet rejected`: commands that were acknowledged early and that the real server rejected.
 
 use super::options::RedisArgs;
-use crate::fail;
+use crate::output::{fail, report_lines};
 use clap::Args;
 use landfall_pmnet_io::redis::UpstreamError;
 use landfall_pmnet_io::redis::server::rejected;
@@ -25,13 +25,9 @@ enum RejectedError {
 }
 
 /// Prints a line for each: when (milliseconds since 1970), whose, its number, the error, the command.
-#[expect(clippy::print_stdout, reason = "they are the command's output")]
 pub(crate) fn run(args: &RejectedArgs) -> ExitCode {
     match list(args) {
-        Ok(lines) => {
-            lines.iter().for_each(|line| println!("{line}"));
-            ExitCode::SUCCESS
-        }
+        Ok(lines) => report_lines(lines, ExitCode::SUCCESS),
         Err(error) => fail(&error),
     }
 }

@@ -6,7 +6,7 @@ use super::options::{
     KeyArgs, LogArgs, MetricsArgs, RedisArgs, SidecarEnd, parse_reply_size, parse_silence, run_side_car,
     stop_flag,
 };
-use crate::fail;
+use crate::output::fail;
 use clap::Args;
 use landfall_members::Role;
 use landfall_pmnet::server::Silence;

@@ -2,7 +2,7 @@
 
 use super::log::{LogCommandError, open};
 use super::options::{BadValue, RedisArgs};
-use crate::fail;
+use crate::output::{fail, report_lines};
 use clap::Args;
 use landfall_pmnet::SessionKey;
 use landfall_pmnet::log::Log;
@@ -47,12 +47,10 @@ enum SessionsError {
 }
 
 /// Prints a line for each session, or for each that was to be cleared. Fails if one of these stays.
-#[expect(clippy::print_stdout, reason = "they are the command's output")]
 pub(crate) fn run(args: &SessionsArgs) -> ExitCode {
     match sessions(args) {
         Ok((lines, all_done)) => {
-            lines.iter().for_each(|line| println!("{line}"));
-            if all_done { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+            report_lines(lines, if all_done { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
         Err(error) => fail(&error),
     }

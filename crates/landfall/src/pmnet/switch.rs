@@ -2,7 +2,8 @@
 
 use super::members::{ChainArgs, ChainError, keep, register};
 use super::options::{BadValue, KeyArgs, LogArgs, parse_ports, stop_flag};
-use crate::{fail, sys};
+use crate::output::{self, fail};
+use crate::sys;
 use clap::Args;
 use landfall_members::Role;
 use landfall_pmnet::device::{CacheConfig, Codec, DeviceConfig, LinearizableConfig};
@@ -204,16 +205,12 @@ fn relay(args: &SwitchArgs, stop: &AtomicBool) -> Result<(), RunError> {
 }
 
 /// Says in plain lines where it listens: scripts read the ports from here.
-#[expect(clippy::print_stdout, reason = "the start-up lines are the command's output")]
 fn announce(what: &str, listen: Option<SocketAddr>, metrics: Option<SocketAddr>) {
-    println!("landfall {} pmnet switch: {what}", env!("CARGO_PKG_VERSION"));
-    if let Some(address) = listen {
-        println!("listen: {address}");
-    }
-    if let Some(address) = metrics {
-        println!("metrics: http://{address}/metrics");
-    }
-    println!("ready");
+    let mut lines = vec![format!("landfall {} pmnet switch: {what}", env!("CARGO_PKG_VERSION"))];
+    lines.extend(listen.map(|address| format!("listen: {address}")));
+    lines.extend(metrics.map(|address| format!("metrics: http://{address}/metrics")));
+    lines.push("ready".to_owned());
+    output::announce(&lines);
     sys::notify_ready();
 }
 

@@ -1,6 +1,6 @@
 //! `landfall pmnet top`: what a device counts, and how fast.
 
-use crate::fail;
+use crate::output::{ended, fail, print_line};
 use clap::Args;
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -41,7 +41,6 @@ enum TopError {
 type Counts = BTreeMap<String, f64>;
 
 /// Prints a table each second.
-#[expect(clippy::print_stdout, reason = "the table is the command's output")]
 pub(crate) fn run(args: &TopArgs) -> ExitCode {
     let mut last: Option<(Instant, Counts)> = None;
     let mut shown = 0;
@@ -52,7 +51,9 @@ pub(crate) fn run(args: &TopArgs) -> ExitCode {
             Err(error) => return fail(&error),
         };
         let since = last.as_ref().map(|(then, counts)| (now.duration_since(*then), counts));
-        println!("{}", table(&counts, since));
+        if let Err(error) = print_line(table(&counts, since).as_bytes()) {
+            return ended(&error);
+        }
         shown += 1;
         if shown == args.count {
             return ExitCode::SUCCESS;
