@@ -1,7 +1,7 @@
 //! Which index: point lookups by hash beside an ordered set, an ordered map alone, or a concurrent B+ tree.
 //!
 //! `cargo bench -p landfall-kv --bench index`; memory is in `cargo run --release -p landfall-kv --example
-//! index_memory`. The decision is in ARCHITECTURE.md.
+//! index_memory`. What they showed is in docs/results/kv/index-structures.md.
 
 mod candidates;
 

@@ -1,6 +1,6 @@
 //! One shard of the index: point lookups by hash, order by key, tombstones, expiry, stale copies.
 //!
-//! Why two structures: measured in `benches/index.rs`; the numbers are in ARCHITECTURE.md.
+//! Why two structures: `docs/results/kv/index-structures.md` compares what `benches/index.rs` measures.
 
 use crate::error::KvError;
 use crate::key::OrderedKey;

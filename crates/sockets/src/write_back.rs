@@ -2,7 +2,7 @@
 //!
 //! Why a thread even beside io_uring: a ring whose completions are worked on only when its owner waits takes
 //! the step from the writes to their sync only then, and a worker has better things to do meanwhile.
-//! Measured at 50 clients on ext4: ARCHITECTURE.md.
+//! What each way takes is in docs/results/decisions.md.
 
 use crate::Event;
 use crate::policy::write_back_soon_when_woken;

@@ -12,8 +12,8 @@ const NOTHING: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 /// Becomes readable when a wait is to end: to be watched beside what is waited for, in waits that have no time limit of their own.
 ///
 /// A limit that is nearer than the next tick has the kernel set the processor's timer when the wait begins, and again when it
-/// ends before that. In a virtual machine each of the two leaves the guest: 5 to 8 µs were measured, twice a wait. But hardly any
-/// wait lasts as long as it may: something is due a millisecond after each request, and the answer comes after 50 µs. So the
+/// ends before that. In a virtual machine each of the two leaves the guest (docs/results/decisions.md). But hardly any
+/// wait lasts as long as it may: something is due a millisecond after each request, and the answer comes long before. So the
 /// alarm stays set for what was due first, and is set again when it rings for nothing.
 #[derive(Debug)]
 pub struct Alarm {

@@ -107,8 +107,8 @@ impl Uring {
     ///
     /// Small sends complete while they are submitted. A wait that lingers must not take these for the
     /// requests it lingers for, so it asks for as many completions more. A wait that does not linger lets
-    /// them end it: holding them back would need a timer of some 50 us, and setting one up costs more
-    /// than the second system call (26 against 12 us of CPU a request with one client in a VM).
+    /// them end it: holding them back would need a timer, and setting one up costs more than the second
+    /// system call (docs/results/decisions.md).
     fn turn(&mut self, frames: &mut dyn Frames, wait: Wait) -> Result<(), TransportError> {
         let sends = std::mem::take(&mut self.small_sends);
         let lingers = wait.events_min > 1 && !wait.linger.is_zero();
