@@ -1,8 +1,10 @@
 //! What all programs on interfaces have in common: a map of sockets, an attachment, and the pin that keeps it.
 
 use crate::bpf::Instruction;
+use crate::error::XdpError;
+use crate::interface::Interface;
+use crate::socket::Socket;
 use crate::sys::bpf::{AttachFlags, Attachment, Program, Refused, SocketMap};
-use crate::{Interface, Socket, XdpError};
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::os::fd::RawFd;

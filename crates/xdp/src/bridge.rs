@@ -1,10 +1,13 @@
 //! A device on the wire: one side of it.
 
-use crate::attached::{self, Attached, Place};
+use crate::attached::{self, AttachMode, Attached, Place};
 use crate::bpf::{self, BridgePlan};
+use crate::error::XdpError;
+use crate::interface::Interface;
+use crate::socket::Socket;
+use crate::sys;
 use crate::sys::bpf::{Counter, DeviceMap};
 use crate::wanted::Wanted;
-use crate::{AttachMode, Interface, Socket, XdpError, sys};
 use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
 use std::path::Path;

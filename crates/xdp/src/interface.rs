@@ -1,6 +1,7 @@
 //! Network interfaces.
 
-use crate::{XdpError, sys};
+use crate::error::XdpError;
+use crate::sys;
 use std::net::IpAddr;
 
 /// `ARPHRD_ETHER` and `ARPHRD_LOOPBACK` of `linux/if_arp.h`: the link types whose frames begin with an

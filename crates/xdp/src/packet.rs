@@ -1,8 +1,5 @@
 //! What goes in and out of a socket.
 
-#[cfg(doc)]
-use crate::{Socket, Umem};
-
 /// Most pieces of a packet to transmit: `MAX_SKB_FRAGS` + 1.
 pub const PIECES_MAX: usize = 18;
 
@@ -10,7 +7,7 @@ pub const PIECES_MAX: usize = 18;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Received {
     /// Its first byte, the Ethernet header's for the first part: offset in the UMEM. The chunk is
-    /// [`Umem::chunk_of`] it, and is the caller's until it is filled again.
+    /// [`Umem::chunk_of`](crate::Umem::chunk_of) it, and is the caller's until it is filled again.
     pub addr: u64,
     /// Its bytes.
     pub len: u32,
@@ -33,7 +30,7 @@ pub struct Piece {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotTaken {
-    /// The ring has no room for all the pieces: [`Socket::kick`], then try again.
+    /// The ring has no room for all the pieces: [`Socket::kick`](crate::Socket::kick), then try again.
     #[error("the transmit ring is full: kick it and try again")]
     Full,
     /// Misuse: no pieces, or more than [`PIECES_MAX`].

@@ -1,6 +1,6 @@
 //! Which packets are to come to our sockets.
 
-use crate::XdpError;
+use crate::error::XdpError;
 use std::net::{IpAddr, Ipv6Addr};
 
 /// Most addresses in [`Rules`].

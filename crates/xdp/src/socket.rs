@@ -1,8 +1,12 @@
 //! AF_XDP sockets: one queue of one interface each.
 
+use crate::bpf;
+use crate::error::XdpError;
+use crate::interface::Interface;
+use crate::packet::{NotTaken, PIECES_MAX, Piece, Received, Statistics};
 use crate::ring::{Consumer, Producer};
 use crate::sys::{BindFlags, Mapped, RawSocket, RingKind};
-use crate::{Interface, NotTaken, PIECES_MAX, Piece, Received, Statistics, Umem, XdpError, bpf};
+use crate::umem::Umem;
 use std::io;
 use std::os::fd::RawFd;
 use std::sync::Arc;

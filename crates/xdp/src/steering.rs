@@ -1,8 +1,12 @@
 //! Attaching the steering program.
 
-use crate::attached::{self, Attached, Place};
+use crate::attached::{self, AttachMode, Attached, Place};
 use crate::bpf::{self, Plan};
-use crate::{AttachMode, Interface, Rules, Socket, XdpError, sys};
+use crate::error::XdpError;
+use crate::interface::Interface;
+use crate::rules::Rules;
+use crate::socket::Socket;
+use crate::sys;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 

@@ -1,7 +1,8 @@
 //! Memory that packets land in and leave from.
 
+use crate::error::XdpError;
+use crate::interface::Interface;
 use crate::sys::{Area, RawSocket, raise_memlock};
-use crate::{Interface, XdpError};
 use std::io;
 use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

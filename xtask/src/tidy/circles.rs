@@ -5,7 +5,7 @@ use crate::source::{Source, is_ident, words};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Crates without circles. A crate that has got rid of its last one is added.
-const CLEAN: [&str; 5] = ["bench", "http", "kv", "members", "resp"];
+const CLEAN: [&str; 7] = ["bench", "http", "kv", "landfall", "members", "resp", "xdp"];
 /// Folders of a crate that do not use each other.
 const APART: [(&str, [&str; 3]); 1] = [("bench", ["keys", "paper", "pmnet"])];
 

@@ -1,6 +1,6 @@
 //! `bpf(2)`: maps, programs, links and pins. Structures and numbers are those of `linux/bpf.h`.
 
-use super::checked;
+use super::checked::checked;
 use crate::bpf::Instruction;
 use std::ffi::CString;
 use std::io;

@@ -6,6 +6,7 @@
 
 mod area;
 pub(crate) mod bpf;
+mod checked;
 #[cfg(test)]
 mod model;
 mod netdev;
@@ -16,10 +17,3 @@ pub(crate) use area::Area;
 pub(crate) use netdev::{addresses, current_namespace, join_all, join_multicast, link, set_promiscuous};
 pub(crate) use rings::Mapped;
 pub(crate) use socket::{BindFlags, RawSocket, RingKind, raise_memlock};
-
-use std::io;
-
-/// The result of a system call that returns -1 and sets `errno` on failure.
-fn checked(result: impl TryInto<usize>) -> io::Result<usize> {
-    result.try_into().map_err(|_| io::Error::last_os_error())
-}

@@ -1,6 +1,6 @@
 //! What the kernel tells about a network interface.
 
-use super::checked;
+use super::checked::checked;
 use std::ffi::CStr;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

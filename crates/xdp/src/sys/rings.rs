@@ -1,6 +1,6 @@
 //! The memory of a ring that the kernel shares.
 
-use super::checked;
+use super::checked::checked;
 use crate::ring::RingMemory;
 use std::io;
 use std::marker::PhantomData;

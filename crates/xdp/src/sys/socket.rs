@@ -1,7 +1,8 @@
 //! The AF_XDP socket's system calls.
 
+use super::area::Area;
+use super::checked::checked;
 use super::rings::{Mapped, Plain};
-use super::{Area, checked};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
