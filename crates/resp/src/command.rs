@@ -50,7 +50,7 @@ impl Arg {
     }
 }
 
-/// A whole command: at least one argument, and where the next command starts.
+/// A whole command: at least one argument, and where it and the next command start.
 ///
 /// Keep one and hand it to [`Parser::next_into`] for each command: its buffer is used again.
 ///
@@ -59,6 +59,8 @@ impl Arg {
 pub struct Command {
     /// The arguments, the command's name first.
     pub args: SmallVec<[Arg; 8]>,
+    /// Stream offset of the command's first byte, behind empty commands.
+    pub start: usize,
     /// Stream offset of the first byte after the command.
     pub end: usize,
 }

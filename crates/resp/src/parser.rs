@@ -107,11 +107,6 @@ impl Parser {
         self.pos
     }
 
-    /// Arguments of an unfinished command that have been taken so far.
-    pub fn args_taken(&self) -> usize {
-        self.args.len()
-    }
-
     /// Goes on with a command that has begun. `tail` holds what was received from [`Parser::understood`] on, and
     /// nothing else. True if it is worth calling [`Parser::next_into`], which yields the command, or its error;
     /// false if more bytes are needed.
@@ -121,6 +116,16 @@ impl Parser {
         }
         // A failed step is taken again by `next_into`, which says what is wrong.
         self.args_left == 0 || self.bulks(&Stream::tail(tail, self.pos)).unwrap_or(true)
+    }
+
+    /// The arguments of an unfinished command that have been taken, from the command's start on.
+    pub fn taken(&self) -> &[Range<usize>] {
+        &self.args
+    }
+
+    /// Arguments of an unfinished command that have not been taken; none before it has begun.
+    pub fn args_left(&self) -> usize {
+        self.args_left
     }
 
     /// Where the argument lies that has begun but is not complete, from the command's start on.
@@ -173,7 +178,7 @@ impl Parser {
         } else if !self.advance(&stream, from, command)? {
             return Ok(false);
         }
-        command.end = from + self.pos;
+        (command.start, command.end) = (from + self.skipped, from + self.pos);
         self.reset();
         Ok(true)
     }
@@ -187,7 +192,7 @@ impl Parser {
             return false;
         }
         let len = self.usual(&Stream::new(chain, from), from, command);
-        command.end = from + len.unwrap_or(0);
+        (command.start, command.end) = (from, from + len.unwrap_or(0));
         len.is_some()
     }
 

@@ -93,6 +93,14 @@ impl<'a> Writer<'a> {
         self.header(b'*', count);
     }
 
+    /// A command: its words, as a client sends them.
+    pub fn command(&mut self, words: &[&[u8]]) {
+        self.array(words.len());
+        for word in words {
+            self.bulk(word);
+        }
+    }
+
     /// A map; `count` keys, each with its value, are to follow. RESP2: an array of both.
     pub fn map(&mut self, count: usize) {
         match self.protocol {

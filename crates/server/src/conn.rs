@@ -328,7 +328,7 @@ impl Conn {
             return Ok(());
         }
         let parts = match &self.speaks {
-            Speaks::Resp { parser, .. } => parser.args_taken(),
+            Speaks::Resp { parser, .. } => parser.taken().len(),
             Speaks::Http { parser, .. } => parser.chunks_taken(),
         };
         if parts < PARTS_MIN && self.awaited().is_some() {

@@ -19,11 +19,11 @@ use super::stand::{Extent, LOCAL_RESP, Stand};
 use super::sys::{Tap, rest_exactly};
 use super::work::{Ask, clients};
 use crate::common::clients::conn::Conn;
-use crate::common::clients::replies::Reply;
 use crate::common::error::BenchError;
 use crate::common::measure::stats::Summary;
 use crate::common::progress::{check_stop, say};
 use crate::common::sys::pin;
+use landfall_resp::Reply;
 use serde::Serialize;
 use std::time::{Duration, Instant};
 

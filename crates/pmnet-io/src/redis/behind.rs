@@ -94,7 +94,7 @@ impl Redis {
                 refuse_errors(&reply, "to return its settings")?;
             }
             let parts = resp::elements_of(&reply).unwrap_or_default();
-            let value = parts.get(1).and_then(|value| resp::bulk(&reply[value.clone()]));
+            let value = parts.get(1).and_then(|value| resp::bulk(value));
             if value != Some(wanted.as_bytes()) {
                 let value = value.map_or("unknown".into(), |value| String::from_utf8_lossy(value).into());
                 return Err(UpstreamError::Undurable { setting, value, wanted });

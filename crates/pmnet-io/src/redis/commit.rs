@@ -130,7 +130,7 @@ impl<'w> Piece<'w> {
             (Work::Bypass { .. }, Some(job)) if !job.transaction => self.answer(replies.concat(), true),
             (Work::Bypass { .. }, _) => {
                 let mut bytes = Vec::new();
-                resp::put_head(&mut bytes, b'*', replies.len());
+                resp::put_array(&mut bytes, replies.len());
                 bytes.extend(replies.concat());
                 self.answer(bytes, true);
             }
@@ -277,7 +277,7 @@ impl<'w> Commit<'w> {
         let answers = sent.fetch(link, network)?;
         let now = resp::bulk(&answers.meta);
         if let Some(parts) = resp::elements_of(&answers.exec) {
-            let replies: Vec<Vec<u8>> = parts.into_iter().map(|part| answers.exec[part].to_vec()).collect();
+            let replies: Vec<Vec<u8>> = parts.into_iter().map(<[u8]>::to_vec).collect();
             sent.apply(link);
             link.check(now)?;
             return Ok(Verdict::Committed(replies));

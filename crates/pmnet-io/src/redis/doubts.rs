@@ -15,8 +15,8 @@ struct Question {
 impl Question {
     /// The query about a command; `None` if no query shows whether it was executed.
     fn about(command: &[u8]) -> Option<Self> {
-        let request = resp::request(command, command.len()).ok()??;
-        let words: Vec<&[u8]> = request.words.iter().map(|word| &command[word.clone()]).collect();
+        let request = resp::request(command).ok()??;
+        let words = request.args();
         let [name, key, args @ ..] = words.as_slice() else { return None };
         match name.to_ascii_lowercase().as_slice() {
             b"hmset" => Some(Self::about_fields(key, args)),
@@ -30,7 +30,7 @@ impl Question {
     fn about_fields(key: &[u8], fields: &[&[u8]]) -> Self {
         let mut ask = vec![b"HMGET".to_vec(), key.to_vec()];
         let mut executed = Vec::new();
-        resp::put_head(&mut executed, b'*', fields.len() / 2);
+        resp::put_array(&mut executed, fields.len() / 2);
         for pair in fields.chunks_exact(2) {
             let last = fields.chunks_exact(2).rfind(|other| other[0] == pair[0]).unwrap_or(pair);
             ask.push(pair[0].to_vec());

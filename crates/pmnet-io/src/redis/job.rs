@@ -5,8 +5,9 @@
 //! which all sessions share, are refused here, even if a client's side-car has sent them.
 
 use super::commands::{Answer, Class, Why, classify};
-use super::resp::{self, RespError, Words};
+use super::resp::{self, RespError};
 use smallvec::SmallVec;
+use std::borrow::Cow;
 use std::ops::Range;
 
 /// Errors of a request that is not executed.
@@ -52,13 +53,16 @@ impl Job {
         };
         let (mut at, mut ended) = (0, false);
         while at < request.len() {
-            let tail = &request[at..];
-            let command = resp::request(tail, tail.len())?.filter(|command| !command.inline);
-            let command = command.ok_or(JobError::Short)?;
-            if ended || !job.takes(tail, &command.words, at, command.bytes, &mut ended)? {
+            let command = resp::request(&request[at..])?.ok_or(JobError::Short)?;
+            // The client's side-car encodes inline requests as arrays and drops empty requests in front of a command.
+            if matches!(command.text, Cow::Owned(_)) || command.text.len() != command.bytes {
+                return Err(JobError::Short);
+            }
+            let end = at + command.bytes;
+            if ended || !job.takes(&command.args(), at..end, &mut ended)? {
                 return Err(JobError::Shape);
             }
-            at += command.bytes;
+            at = end;
         }
         if job.transaction == ended && (ended || job.commands.len() == 1) {
             Ok(job)
@@ -67,27 +71,19 @@ impl Job {
         }
     }
 
-    /// Adds the command at the start of `tail`. False if it is out of place.
-    fn takes(
-        &mut self,
-        tail: &[u8],
-        words: &Words,
-        at: usize,
-        bytes: usize,
-        ended: &mut bool,
-    ) -> Result<bool, JobError> {
-        let args: SmallVec<[&[u8]; 8]> = words.iter().map(|word| &tail[word.clone()]).collect();
+    /// Adds a command. False if it is out of place.
+    fn takes(&mut self, args: &[&[u8]], span: Range<usize>, ended: &mut bool) -> Result<bool, JobError> {
         let is = |name: &[u8]| args.first().is_some_and(|arg| arg.eq_ignore_ascii_case(name));
         let fresh = !self.transaction && self.commands.is_empty();
-        if at == 0 && is(b"HELLO") && args.get(1) == Some(&b"3".as_slice()) && args.len() == 2 {
+        if span.start == 0 && is(b"HELLO") && args.get(1) == Some(&b"3".as_slice()) && args.len() == 2 {
             self.resp3 = true;
         } else if is(b"MULTI") && fresh {
             (self.transaction, self.changes) = (true, true);
         } else if is(b"EXEC") && self.transaction {
             *ended = true;
         } else if fresh || self.transaction {
-            self.note_class(&args)?;
-            self.commands.push(at..at + bytes);
+            self.note_class(args)?;
+            self.commands.push(span);
         } else {
             return Ok(false);
         }

@@ -140,7 +140,7 @@ impl Ledger {
             let values = upstream.call(None)?;
             refuse_errors(&values, "the rows of sessions")?;
             for value in resp::elements_of(&values).unwrap_or_default() {
-                ledger.found(slot, resp::bulk(&values[value]))?;
+                ledger.found(slot, resp::bulk(value))?;
                 slot += 1;
             }
         }

@@ -40,7 +40,7 @@ impl Rejection {
     pub(super) fn in_doubt(mut noted: &[u8]) -> Vec<Self> {
         let unknown = SessionKey { client: ([0_u8; 4], 0).into(), session: 0 };
         let mut found = Vec::new();
-        while let Ok(Some(request)) = resp::request(noted, noted.len()) {
+        while let Ok(Some(request)) = resp::request(noted) {
             let (command, tail) = noted.split_at(request.bytes);
             found.push(Self::new(unknown, 0, b"in doubt: no side-car has seen the reply", command));
             noted = tail;
@@ -72,11 +72,10 @@ impl Rejection {
     /// The words of the command as text: escaped, long words shortened.
     pub fn command(&self) -> String {
         const SHOWN: usize = 64;
-        let Ok(Some(request)) = resp::request(&self.request, self.request.len()) else {
+        let Ok(Some(request)) = resp::request(&self.request) else {
             return self.request.escape_ascii().to_string();
         };
-        let words = request.words.iter().map(|word| {
-            let word = &self.request[word.clone()];
+        let words = request.args().into_iter().map(|word| {
             let more = if word.len() > SHOWN { "..." } else { "" };
             format!("{}{more}", word[..word.len().min(SHOWN)].escape_ascii())
         });

@@ -232,11 +232,10 @@ impl Redis {
         let Some(parts) = resp::elements_of(&reply) else { return Ok(None) };
         let mut ledger = Ledger::new(prefix, meta);
         let mut slot = 0;
-        for part in &parts[1..] {
-            let values = &reply[part.clone()];
+        for values in &parts[1..] {
             refuse_errors(values, "the rows of sessions")?;
             for value in resp::elements_of(values).unwrap_or_default() {
-                ledger.found(slot, resp::bulk(&values[value]))?;
+                ledger.found(slot, resp::bulk(value))?;
                 slot += 1;
             }
         }

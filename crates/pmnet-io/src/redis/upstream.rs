@@ -1,8 +1,9 @@
 //! The connection to the real server. Requests are collected and sent together. Their replies are fetched one by one,
 //! and the network is served meanwhile.
 
-use super::resp::{self, RespError, Scanner};
+use super::resp;
 use crate::runtime::{Network, RuntimeError};
+use landfall_resp::{ReplyError, ReplyScanner};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{RecvFlags, recv};
 use std::io::{self, Write};
@@ -35,7 +36,7 @@ pub enum UpstreamError {
     Silent(Duration),
     /// Peer: a reply is malformed.
     #[error("a reply of the Redis server is malformed: {0}")]
-    Reply(#[from] RespError),
+    Reply(#[from] ReplyError),
     /// Peer: the server refuses a command that the side-car needs.
     #[error("the Redis server refuses {what}: {error}")]
     Refused {
@@ -186,7 +187,7 @@ impl Upstream {
         mut network: Option<&mut Network>,
     ) -> Result<Replied, UpstreamError> {
         let mut until = Instant::now() + self.limit;
-        let (mut scanner, mut skipped) = (Scanner::default(), 0);
+        let (mut scanner, mut skipped) = (ReplyScanner::default(), 0);
         loop {
             let found = scanner.scan(&self.input[self.taken..])?;
             let least = skipped + found.unwrap_or(scanner.reached());
@@ -195,7 +196,7 @@ impl Upstream {
                 if reply.first() != Some(&b'>') {
                     return Ok(Replied::Whole(reply));
                 }
-                scanner = Scanner::default();
+                scanner = ReplyScanner::default();
                 continue;
             }
             if least > max {

@@ -1,11 +1,11 @@
 //! The built-in load generator: one thread, poll, and a histogram that knows the 99.9th percentile.
 
-use super::replies::{self, Reply};
 use super::{Load, LoadResult, ONE_KEY, Operation, Random, encode, key_of, value_of};
 use crate::common::error::BenchError;
 use crate::common::progress::check_stop;
 use crate::common::sys;
 use hdrhistogram::Histogram;
+use landfall_resp::Reply;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
@@ -223,7 +223,7 @@ impl Lane {
     fn take_replies(&mut self, operation: Operation) -> Result<(), BenchError> {
         let mut used = 0;
         while self.missing > 0 {
-            match (replies::next(&self.received[used..]), operation) {
+            match (Reply::first(&self.received[used..]), operation) {
                 (Ok(None), _) => break,
                 (Ok(Some((Reply::Simple(b"OK"), len))), Operation::Set)
                 | (Ok(Some((Reply::Bulk(_), len))), Operation::Get) => {

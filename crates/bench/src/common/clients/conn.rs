@@ -1,8 +1,8 @@
 //! A blocking connection: one request, one reply.
 
 use super::encode;
-use super::replies::{self, Reply};
 use crate::common::error::BenchError;
+use landfall_resp::Reply;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
@@ -54,7 +54,7 @@ impl Conn {
     /// Waits for the next reply.
     pub(crate) fn reply(&mut self) -> Result<Reply<'_>, BenchError> {
         let end = loop {
-            match replies::next(&self.received[self.used..]) {
+            match Reply::first(&self.received[self.used..]) {
                 Ok(Some((_, len))) => break self.used + len,
                 Ok(None) => self.fill().map_err(BenchError::connection(&self.peer))?,
                 Err(_) => {
@@ -64,7 +64,7 @@ impl Conn {
             }
         };
         let start = std::mem::replace(&mut self.used, end);
-        match replies::next(&self.received[start..end]) {
+        match Reply::first(&self.received[start..end]) {
             Ok(Some((reply, _))) => Ok(reply),
             _ => Err(BenchError::reply(&self.peer, "half a reply", "a whole one")),
         }

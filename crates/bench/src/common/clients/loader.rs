@@ -1,9 +1,9 @@
 //! Writes given keys, pipelined, and checks every reply.
 
 use super::conn::Conn;
-use super::replies::Reply;
 use super::{encode, key_of};
 use crate::common::error::BenchError;
+use landfall_resp::Reply;
 use std::net::SocketAddr;
 
 /// Requests sent before their replies are read.

@@ -6,13 +6,13 @@ pub(crate) mod conn;
 pub(crate) mod http;
 pub(crate) mod loader;
 pub(crate) mod redis_benchmark;
-pub(crate) mod replies;
 pub(crate) mod zipf;
 
 pub use choice::ClientChoice;
 
 use crate::common::error::BenchError;
 use crate::common::progress::say;
+use landfall_resp::{Protocol, Writer};
 use serde::Serialize;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -142,12 +142,7 @@ pub(crate) fn find_program(name: &str) -> Option<PathBuf> {
 
 /// Appends one request.
 pub(crate) fn encode(out: &mut Vec<u8>, words: &[&[u8]]) {
-    out.extend_from_slice(format!("*{}\r\n", words.len()).as_bytes());
-    for word in words {
-        out.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
-        out.extend_from_slice(word);
-        out.extend_from_slice(b"\r\n");
-    }
+    Writer::new(out, Protocol::Resp2).command(words);
 }
 
 /// The key of a number: 16 bytes, as redis-benchmark makes them.

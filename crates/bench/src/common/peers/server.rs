@@ -2,11 +2,11 @@
 
 use crate::common::clients::conn::{Conn, wait_for_keys};
 use crate::common::clients::http::Http;
-use crate::common::clients::replies::Reply;
 use crate::common::error::BenchError;
 use crate::common::measure::cpu::CpuTime;
 use crate::common::progress::check_stop;
 use crate::common::sys;
+use landfall_resp::Reply;
 use std::fs::{self, File, OpenOptions};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

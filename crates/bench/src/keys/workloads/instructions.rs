@@ -5,7 +5,6 @@
 
 use super::{Bench, Scratch};
 use crate::common::clients::conn::Conn;
-use crate::common::clients::replies::Reply;
 use crate::common::clients::{Random, encode, find_program, key_of, value_of};
 use crate::common::error::BenchError;
 use crate::common::measure::callgrind::{Parts, parts, total};
@@ -13,6 +12,7 @@ use crate::common::peers::Counted;
 use crate::common::progress::check_stop;
 use crate::common::progress::say;
 use crate::keys::args::MediaChoice;
+use landfall_resp::Reply;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fs;

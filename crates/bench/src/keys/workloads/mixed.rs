@@ -2,7 +2,6 @@
 
 use super::{Bench, capacity_for};
 use crate::common::clients::conn::info_field;
-use crate::common::clients::replies::Reply;
 use crate::common::clients::{Client, Load, Operation, Shape, builtin, loader, redis_benchmark, value_of};
 use crate::common::error::BenchError;
 use crate::common::measure::stats::Summary;
@@ -10,6 +9,7 @@ use crate::common::peers::PeerChoice;
 use crate::common::peers::{Peer, Server};
 use crate::common::progress::{check_stop, say};
 use crate::keys::args::{MediaChoice, limits};
+use landfall_resp::Reply;
 use serde::Serialize;
 use std::time::{Duration, Instant};
 

@@ -97,12 +97,12 @@ impl StreamChannel {
         let received = &connection.received;
         let whole = match self.framing {
             Framing::Lengths => framed(received).map(|len| LEN_BYTES..LEN_BYTES + len),
-            Framing::Resp | Framing::RespOn { .. } => resp::reply_len(received).map(|len| 0..len),
+            Framing::Resp | Framing::RespOn { .. } => reply_len(received)?.map(|len| 0..len),
         };
         let Some(range) = whole.filter(|range| range.end <= received.len()) else { return Ok(()) };
         let mut end = range.end;
         if let Some(wanted) = connection.replicas {
-            let Some(len) = resp::reply_len(&received[end..]) else { return Ok(()) };
+            let Some(len) = reply_len(&received[end..])? else { return Ok(()) };
             check_replicas(&received[end..end + len], wanted)?;
             end += len;
         }
@@ -111,6 +111,11 @@ impl StreamChannel {
         done.push(Done { client, reply, by: By::Server });
         Ok(())
     }
+}
+
+fn reply_len(received: &[u8]) -> Result<Option<usize>, BenchError> {
+    let strange = |_| BenchError::reply(NAME, String::from_utf8_lossy(received), "a reply");
+    resp::reply_len(received).map_err(strange)
 }
 
 /// Refuses the reply to a `WAIT` that tells of too few replicas.

@@ -1,78 +1,35 @@
-//! Replies of a Redis-protocol server: where they end, and what is in them.
+//! What is in the replies of a Redis-protocol server, and which requests change something.
 
-/// Elements of nested arrays at most.
-const DEPTH_MAX: usize = 8;
+use landfall_pmnet_io::redis::commands::{Class, Why, classify};
+use landfall_resp::{Reply, ReplyError, elements};
 
-/// Length of the reply at the start of `bytes`; `None` while it is not all there. Nonsense is one line long.
-pub(crate) fn reply_len(bytes: &[u8]) -> Option<usize> {
-    len_at(bytes, DEPTH_MAX)
-}
-
-fn len_at(bytes: &[u8], depth: usize) -> Option<usize> {
-    let (line, after) = line(bytes)?;
-    let count = || number(&line[1..]).and_then(|count| usize::try_from(count).ok()).unwrap_or(0);
-    match line.first() {
-        Some(b'$') if number(&line[1..]) != Some(-1) => {
-            let end = after.checked_add(count())?.checked_add(2)?;
-            (end <= bytes.len()).then_some(end)
-        }
-        Some(b'*') if depth > 0 => {
-            let mut at = after;
-            for _ in 0..count() {
-                at += len_at(&bytes[at..], depth - 1)?;
-            }
-            Some(at)
-        }
-        _ => Some(after),
-    }
-}
-
-fn line(bytes: &[u8]) -> Option<(&[u8], usize)> {
-    let end = bytes.windows(2).position(|pair| pair == b"\r\n")?;
-    Some((&bytes[..end], end + 2))
-}
-
-fn number(text: &[u8]) -> Option<i64> {
-    std::str::from_utf8(text).ok()?.parse().ok()
+/// Length of the reply at the start of `bytes`; `None` while it is not all there.
+pub(crate) fn reply_len(bytes: &[u8]) -> Result<Option<usize>, ReplyError> {
+    Ok(Reply::first(bytes)?.map(|(_, len)| len))
 }
 
 /// The number that a reply is, or holds as text.
 pub(crate) fn integer(reply: &[u8]) -> Option<i64> {
-    match reply.first()? {
-        b':' => number(line(reply)?.0.get(1..)?),
-        b'$' => number(bulk(reply)?),
+    match Reply::whole(reply)? {
+        Reply::Integer(number) => Some(number),
+        Reply::Bulk(text) => std::str::from_utf8(text).ok()?.parse().ok(),
         _ => None,
     }
 }
 
-/// The bytes of a bulk string; `None` for a null or anything else.
-pub(crate) fn bulk(reply: &[u8]) -> Option<&[u8]> {
-    let (head, after) = line(reply)?;
-    let len = number(head.strip_prefix(b"$")?).and_then(|len| usize::try_from(len).ok())?;
-    reply.get(after..after + len)
-}
-
 /// The bulk strings of an array; none for anything else.
 pub(crate) fn bulks(reply: &[u8]) -> Vec<&[u8]> {
-    let Some((head, mut at)) = line(reply).filter(|(head, _)| head.first() == Some(&b'*')) else {
-        return Vec::new();
+    let Some(Reply::Aggregate(bytes)) = Reply::whole(reply) else { return Vec::new() };
+    let bulk = |element| match Reply::whole(element) {
+        Some(Reply::Bulk(bytes)) => Some(bytes),
+        _ => None,
     };
-    let count = number(&head[1..]).and_then(|count| usize::try_from(count).ok()).unwrap_or(0);
-    let mut found = Vec::new();
-    for _ in 0..count {
-        let Some(len) = reply.get(at..).and_then(reply_len) else { break };
-        found.extend(bulk(&reply[at..at + len]));
-        at += len;
-    }
-    found
+    elements(bytes).filter_map(bulk).collect()
 }
 
-/// Commands of the workloads that change nothing.
-const READS: [&[u8]; 5] = [b"GET", b"HGET", b"HGETALL", b"LRANGE", b"ZRANGE"];
-
-/// Whether a request of a workload changes nothing.
+/// Whether a request changes nothing: what the side-cars' table calls a read.
 pub(crate) fn is_read(request: &[u8]) -> bool {
-    bulks(request).first().is_some_and(|name| READS.contains(name))
+    classify(&bulks(request)) == Class::Bypass(Why::Read)
 }
 
 /// Whether it is an error.
@@ -89,8 +46,8 @@ mod tests {
         for reply in
             [&b"+OK\r\n"[..], b":7\r\n", b"$-1\r\n", b"$3\r\na\r\n\r\n", b"*2\r\n$1\r\na\r\n*1\r\n:1\r\n"]
         {
-            assert!((0..reply.len()).all(|len| reply_len(&reply[..len]).is_none()), "{reply:?}");
-            assert_eq!(reply_len(&[reply, b"+more\r\n"].concat()), Some(reply.len()));
+            assert!((0..reply.len()).all(|len| reply_len(&reply[..len]) == Ok(None)), "{reply:?}");
+            assert_eq!(reply_len(&[reply, b"+more\r\n"].concat()), Ok(Some(reply.len())));
         }
     }
 

@@ -2,14 +2,13 @@
 //! the requests.
 
 use super::super::commands::{Answer, Class, Why, classify};
-use super::super::resp;
+use super::super::resp::{self, Found};
 use super::blocking::{Blocked, waits_from_now_on};
 use super::local::Settings;
 use super::reply::Reply;
 use super::{SidecarConfig, SidecarReport};
 use crate::runtime::{SessionId, Sessions};
 use landfall_pmnet::client::{ClientError, RequestId};
-use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -169,9 +168,12 @@ impl Connection {
     ) {
         while !self.settings.closing && !self.is_full(config) {
             let input = std::mem::take(&mut self.input);
-            let step = match resp::request(&input[self.parsed..], config.request_bytes_max) {
-                Ok(None) => Step::Later,
-                Ok(Some(request)) => self.handle(&input, &request, sessions, config, report),
+            let step = match resp::read(&input[self.parsed..], config.request_bytes_max) {
+                Ok(Found::Part { skipped }) => {
+                    self.parsed += skipped;
+                    Step::Later
+                }
+                Ok(Found::Request(request)) => self.handle(&request, sessions, config, report),
                 Err(error) => {
                     self.reply_error(&format!("ERR {error}"));
                     self.settings.closing = true;
@@ -194,23 +196,12 @@ impl Connection {
 
     fn handle(
         &mut self,
-        input: &[u8],
-        request: &resp::Request,
+        request: &resp::Request<'_>,
         sessions: &mut Sessions,
         config: &SidecarConfig,
         report: &mut SidecarReport,
     ) -> Step {
-        let bytes = &input[self.parsed..self.parsed + request.bytes];
-        let args: SmallVec<[&[u8]; 8]> = request.words.iter().map(|word| &bytes[word.clone()]).collect();
-        let mut encoded = Vec::new();
-        let bytes = if request.inline {
-            resp::put_command(&mut encoded, &args);
-            &encoded
-        } else {
-            bytes
-        };
-        let step =
-            if args.is_empty() { Step::Done } else { self.command(&args, bytes, sessions, config, report) };
+        let step = self.command(&request.args(), &request.text, sessions, config, report);
         if matches!(step, Step::Done) {
             self.parsed += request.bytes;
             report.commands += 1;

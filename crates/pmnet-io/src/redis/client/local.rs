@@ -1,7 +1,8 @@
 //! Commands that the side-car answers itself: those about the client's connection.
 
 use super::super::commands::Answer;
-use super::super::resp::{error, put_bulk, put_head};
+use super::super::resp::{error, put_bulk};
+use landfall_resp::{Protocol, Writer};
 
 /// Version of Redis whose commands are in the table.
 const REDIS_VERSION: &str = "7.0.15";
@@ -114,25 +115,19 @@ impl Settings {
 
     fn greeting(&self) -> Vec<u8> {
         let mut out = Vec::new();
-        if self.resp3 {
-            put_head(&mut out, b'%', 7)
-        } else {
-            put_head(&mut out, b'*', 14)
+        let protocol = if self.resp3 { Protocol::Resp3 } else { Protocol::Resp2 };
+        let mut writer = Writer::new(&mut out, protocol);
+        writer.map(7);
+        for text in ["server", "redis", "version", REDIS_VERSION, "proto"] {
+            writer.bulk(text.as_bytes());
         }
-        for (key, value) in [("server", "redis"), ("version", REDIS_VERSION)] {
-            put_bulk(&mut out, key.as_bytes());
-            put_bulk(&mut out, value.as_bytes());
+        writer.integer(if self.resp3 { 3 } else { 2 });
+        writer.bulk(b"id");
+        writer.integer(i64::try_from(self.id).unwrap_or(i64::MAX));
+        for text in ["mode", "standalone", "role", "master", "modules"] {
+            writer.bulk(text.as_bytes());
         }
-        put_bulk(&mut out, b"proto");
-        out.extend_from_slice(if self.resp3 { b":3\r\n" } else { b":2\r\n" });
-        put_bulk(&mut out, b"id");
-        out.extend_from_slice(format!(":{}\r\n", self.id).as_bytes());
-        for (key, value) in [("mode", "standalone"), ("role", "master")] {
-            put_bulk(&mut out, key.as_bytes());
-            put_bulk(&mut out, value.as_bytes());
-        }
-        put_bulk(&mut out, b"modules");
-        put_head(&mut out, b'*', 0);
+        writer.array(0);
         out
     }
 

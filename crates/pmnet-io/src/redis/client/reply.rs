@@ -1,6 +1,6 @@
 //! A reply to a Redis client, as a type that holds exactly one whole reply.
 
-use super::super::resp::{self, Scanner};
+use super::super::resp;
 
 /// The bytes of exactly one reply. No other bytes are ever sent in the place of a reply, so that a client never takes
 /// the reply to one command for that to another.
@@ -10,8 +10,8 @@ pub(super) struct Reply(Vec<u8>);
 impl Reply {
     /// `None` for bytes that are malformed, a part of a reply, or more than one reply.
     pub(super) fn whole(bytes: Vec<u8>) -> Option<Self> {
-        let len = Scanner::default().scan(&bytes).ok().flatten();
-        (len == Some(bytes.len())).then_some(Self(bytes))
+        let is_whole = landfall_resp::Reply::whole(&bytes).is_some();
+        is_whole.then_some(Self(bytes))
     }
 
     /// An error reply, whatever bytes its text has.

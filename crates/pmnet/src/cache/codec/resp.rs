@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use landfall_media::{Chain, Segment};
+use landfall_resp::{Arg, Command, Limits, Parser, Protocol, Reply, Writer};
 use smallvec::{SmallVec, smallvec};
 
 use super::commands::{self, Class};
@@ -122,63 +124,46 @@ impl KeyCodec for RespCodec {
     }
 
     fn response_value(&self, _key: &[u8], response: &[u8]) -> Option<Range<usize>> {
-        let mut at = 0;
-        let value = bulk(response, &mut at, response.len())?;
-        (self.keep_responses && at == response.len()).then_some(value)
+        // A verbatim string, whose first three bytes tell its format, is no value of a key.
+        let value = match Reply::whole(response)? {
+            Reply::Bulk(value) if response.first() == Some(&b'$') => value,
+            _ => return None,
+        };
+        let end = response.len() - b"\r\n".len();
+        self.keep_responses.then_some(end - value.len()..end)
     }
 
     fn render(&self, value: &[u8], into: &mut Vec<u8>) {
-        into.push(b'$');
-        into.extend_from_slice(value.len().to_string().as_bytes());
-        into.extend_from_slice(b"\r\n");
-        into.extend_from_slice(value);
-        into.extend_from_slice(b"\r\n");
+        Writer::new(into, Protocol::Resp2).bulk(value);
     }
 }
 
-/// Parses one command: a non-empty array of bulk strings.
+/// Parses one command: a non-empty array of bulk strings. The last string may extend beyond the known bytes if it ends
+/// where `total` bytes end.
 fn command(request: &[u8], at: &mut usize, total: usize) -> Option<Args> {
-    let count = number(request, at, b'*')?;
-    if count == 0 {
+    if request.get(*at) != Some(&b'*') {
         return None;
     }
-    // If the count is too high for the bytes, the loop ends at the first missing argument.
-    let mut args = Args::new();
-    for _ in 0..count {
-        args.push(bulk(request, at, total)?);
+    let segments = [Segment::new(0, request)];
+    let chain = Chain::new(&segments);
+    let mut parser = Parser::new(Limits::default());
+    let mut command = Command::default();
+    if parser.next_into(&chain, *at, &mut command).ok()? {
+        // An empty array in front of a command is not part of a request.
+        if command.start != *at {
+            return None;
+        }
+        *at = command.end;
+        return command.args.iter().map(Arg::range).collect();
     }
-    Some(args)
-}
-
-/// Parses a bulk string. A string that ends where `total` bytes end may extend beyond the known bytes.
-fn bulk(bytes: &[u8], at: &mut usize, total: usize) -> Option<Range<usize>> {
-    let len = number(bytes, at, b'$')?;
-    let end = at.checked_add(len)?;
-    let after = end.checked_add(2)?;
-    let ends = match bytes.get(end..after) {
-        Some(mark) => mark == b"\r\n",
-        None => after == total,
-    };
-    if !ends {
+    if parser.take_skipped() > 0 {
         return None;
     }
-    let range = *at..end;
-    *at = after;
-    Some(range)
-}
-
-/// Parses a line of a mark and a number in the form that every server accepts: at most nine digits, without leading
-/// zeros.
-fn number(bytes: &[u8], at: &mut usize, mark: u8) -> Option<usize> {
-    let line = bytes.get(*at..)?.strip_prefix(&[mark])?;
-    let digits = line.iter().take(10).take_while(|byte| byte.is_ascii_digit()).count();
-    let (text, after) = line.split_at(digits);
-    let fits = (1..=9).contains(&digits) && (digits == 1 || text[0] != b'0');
-    if !fits || !after.starts_with(b"\r\n") {
-        return None;
-    }
-    *at += 1 + digits + 2;
-    Some(text.iter().fold(0, |sum, digit| sum * 10 + usize::from(digit - b'0')))
+    let awaited = parser.awaited().filter(|_| parser.args_left() == 1)?;
+    let args = parser.taken().iter().chain([&awaited]);
+    let args = args.map(|range| *at + range.start..*at + range.end).collect();
+    *at += awaited.end + b"\r\n".len();
+    (*at == total).then_some(args)
 }
 
 #[cfg(test)]
