@@ -18,6 +18,7 @@ use std::process::ExitCode;
 
 pub use check::CheckArgs;
 pub use demo::DemoArgs;
+pub use demo::wire::{Http, Response};
 pub use output::fail;
 pub use pmnet::PmnetArgs;
 pub use serve::{ServeArgs, run_over as serve_over};

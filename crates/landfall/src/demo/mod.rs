@@ -12,6 +12,8 @@ mod report;
 mod rng;
 mod verify;
 pub(crate) mod wire;
+#[cfg(test)]
+mod wire_tests;
 
 pub(crate) use wire::{Reply, Resp};
 

@@ -1,17 +1,16 @@
 //! `landfall pmnet top`: what a device counts, and how fast.
 
+use crate::demo::wire::Http;
 use crate::output::{ended, fail, print_line};
 use clap::Args;
 use std::collections::BTreeMap;
-use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::io;
+use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 /// Longest wait for the device.
 const LIMIT: Duration = Duration::from_secs(5);
-/// Bytes of an answer at most.
-const ANSWER_BYTES_MAX: u64 = 1 << 20;
 /// What names of metrics begin with.
 const PREFIX: &str = "landfall_pmnet_";
 
@@ -71,17 +70,8 @@ fn ask(address: SocketAddr) -> Result<Counts, TopError> {
 }
 
 fn fetch(address: SocketAddr) -> io::Result<String> {
-    let mut stream = TcpStream::connect_timeout(&address, LIMIT)?;
-    stream.set_read_timeout(Some(LIMIT))?;
-    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: device\r\nConnection: close\r\n\r\n")?;
-    let mut answer = BufReader::new(stream.take(ANSWER_BYTES_MAX));
-    let mut line = String::new();
-    while answer.read_line(&mut line)? > 2 {
-        line.clear();
-    }
-    let mut body = String::new();
-    answer.read_to_string(&mut body)?;
-    Ok(body)
+    let answer = Http::connect(address, LIMIT)?.call("GET", "/metrics", "", b"")?;
+    Ok(String::from_utf8_lossy(&answer.body).into_owned())
 }
 
 fn parse(line: &str) -> Option<(String, f64)> {
