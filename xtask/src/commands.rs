@@ -47,8 +47,8 @@ pub(crate) const COMMANDS: &[Command] = &[
     },
     Command {
         name: "attack",
-        usage: "attack [--seconds N] [--only NAME[,NAME]]",
-        about: "a release build of the real server under attack, beside a client that behaves",
+        usage: "attack [--seconds N] [--only NAME[,NAME]] | attack copies [--cycles N] [--seed N]",
+        about: "a release build of the real server under attack, beside a client that behaves; or killed between copies",
         run: campaign::attack::command,
     },
     Command {

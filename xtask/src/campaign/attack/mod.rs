@@ -1,18 +1,20 @@
 //! The attack campaign: a release build of the server under each attack in turn, beside a client that behaves.
 //!
-//! Read [`attacks::ATTACKS`] for what is done to it. Attack and quiet take turns of a few seconds, so that both see the
+//! [`copies`] is a campaign of its own: the server is killed between copies by reference, and what it holds is compared
+//! with a model. The rest of this file measures. Read [`attacks::ATTACKS`] for what is done to the server. Attack and quiet take turns of a few seconds, so that both see the
 //! machine as it is; the client that behaves times every operation. An operation that fails or hangs fails the campaign,
 //! and so does a p99 under attack of more than [`RATIO_MAX`] times that of the quiet turns.
 
 mod attacks;
 mod client;
+mod copies;
 mod server;
 
 use self::attacks::{ATTACKS, Attack, Target};
 use self::client::{Latencies, Witness};
-use self::server::Server;
-use super::crash;
-use crate::args::Grammar;
+use self::server::{Folder, Server};
+use super::{crash, fresh_seed};
+use crate::args::{Args, Grammar};
 use crate::error::Error;
 use crate::workspace::Workspace;
 use std::path::Path;
@@ -28,7 +30,10 @@ const RATIO_MAX: f64 = 2.0;
 /// ... or as long as this: below, schedulers decide.
 const P99_FLOOR: Duration = Duration::from_millis(1);
 
-const GRAMMAR: Grammar = Grammar { values: &["seconds", "only"], switches: &[], words_max: 0 };
+const GRAMMAR: Grammar =
+    Grammar { values: &["seconds", "only", "cycles", "seed"], switches: &[], words_max: 1 };
+/// The word for the campaign that kills the server between copies.
+const COPIES: &str = "copies";
 
 /// `cargo xtask attack`.
 ///
@@ -36,6 +41,11 @@ const GRAMMAR: Grammar = Grammar { values: &["seconds", "only"], switches: &[], 
 /// [`Error::Found`] where an operation of the client that behaves failed, hung or became too slow.
 pub(crate) fn command(workspace: &Workspace, line: &[String]) -> Result<(), Error> {
     let args = GRAMMAR.parse(line)?;
+    match args.word() {
+        Some(COPIES) => return copies(workspace, &args),
+        Some(word) => return Err(Error::Usage(format!("no campaign `{word}`; there is {COPIES}"))),
+        None => {}
+    }
     let seconds = args.number("seconds")?.unwrap_or(SECONDS).max(1);
     let only = args.list("only");
     if let Some(name) = only.iter().find(|name| ATTACKS.iter().all(|attack| attack.name != **name)) {
@@ -56,6 +66,16 @@ pub(crate) fn command(workspace: &Workspace, line: &[String]) -> Result<(), Erro
         }
     }
     if failed.is_empty() { Ok(()) } else { Err(Error::Found(format!("failed under: {}", failed.join(", ")))) }
+}
+
+/// `cargo xtask attack copies`.
+fn copies(workspace: &Workspace, args: &Args) -> Result<(), Error> {
+    let cycles = args.number("cycles")?.unwrap_or(copies::CYCLES);
+    let seed = args.number("seed")?.unwrap_or_else(fresh_seed);
+    let binary = crash::build(workspace, &["--release"])?;
+    // A file medium is on a disk, as what is built is.
+    let folder = Folder::within(workspace.target.join("copies"))?;
+    copies::campaign(Path::new(&binary), &folder, cycles, seed)
 }
 
 /// What one attack has come to.
@@ -100,7 +120,8 @@ impl Outcome {
 
 /// Runs one attack against a server of its own.
 fn one(binary: &Path, attack: &Attack, under_attack: Duration) -> Result<Outcome, Error> {
-    let server = Server::start(binary)?;
+    let folder = Folder::in_memory()?;
+    let server = Server::start(binary, &folder, &["--capacity", "64MiB", "--workers", "1"])?;
     let target = Target::new(&server);
     if let Some(prepare) = attack.prepare {
         prepare(&target)?;

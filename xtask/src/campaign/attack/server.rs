@@ -11,58 +11,100 @@ use std::time::{Duration, Instant};
 /// What clients must give.
 pub(super) const PASSWORD: &str = "campaign";
 
-/// A running server and its folder, which go when it is dropped.
+/// Where servers keep their data. It goes when it is dropped.
+pub(super) struct Folder(PathBuf);
+
+impl Folder {
+    /// A new one, on shared memory where there is some.
+    ///
+    /// # Errors
+    /// [`Error::Environment`].
+    pub(super) fn in_memory() -> Result<Self, Error> {
+        let shared = Path::new("/dev/shm");
+        Self::within(if shared.is_dir() { shared.to_owned() } else { std::env::temp_dir() })
+    }
+
+    /// A new one in this folder, which is made where it is missing.
+    ///
+    /// # Errors
+    /// [`Error::Environment`].
+    pub(super) fn within(parent: PathBuf) -> Result<Self, Error> {
+        std::fs::create_dir_all(&parent).map_err(|source| Error::file("create", &parent, source))?;
+        let number = super::super::fresh_seed();
+        let folder = parent.join(format!("landfall-attack-{}-{number:x}", std::process::id()));
+        std::fs::create_dir(&folder).map_err(|source| Error::file("create", &folder, source))?;
+        Ok(Self(folder))
+    }
+
+    /// The directory of the region.
+    pub(super) fn data(&self) -> PathBuf {
+        self.0.join("data")
+    }
+
+    fn password(&self) -> PathBuf {
+        self.0.join("password")
+    }
+
+    fn log(&self) -> PathBuf {
+        self.0.join("log")
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A running server, killed when it is dropped.
 pub(super) struct Server {
     child: Child,
-    folder: PathBuf,
     pub(super) resp: SocketAddr,
     pub(super) http: SocketAddr,
+    /// What moves the bytes, as the server says.
+    pub(super) transport: String,
 }
 
 impl Server {
-    /// Starts it on 64 MiB, on shared memory where there is some.
+    /// Starts it on the data of a folder, with further flags.
     ///
     /// # Errors
     /// [`Error::Environment`], [`Error::Found`] where it does not get ready.
-    pub(super) fn start(binary: &Path) -> Result<Self, Error> {
-        let folder = fresh_folder()?;
-        let password = folder.join("password");
+    pub(super) fn start(binary: &Path, folder: &Folder, flags: &[&str]) -> Result<Self, Error> {
+        let (password, log) = (folder.password(), folder.log());
         std::fs::write(&password, PASSWORD).map_err(|source| Error::file("write", &password, source))?;
-        let log = folder.join("log");
         let log = File::create(&log).map_err(|source| Error::file("create", &log, source))?;
         let mut command = Command::new(binary);
-        command.arg("serve").arg("--dir").arg(folder.join("data")).arg("--password-file").arg(&password);
-        command.args([
-            "--capacity",
-            "64MiB",
-            "--workers",
-            "1",
-            "--resp",
-            "127.0.0.1:0",
-            "--http",
-            "127.0.0.1:0",
-        ]);
+        command.arg("serve").arg("--dir").arg(folder.data()).arg("--password-file").arg(&password);
+        command.args(["--resp", "127.0.0.1:0", "--http", "127.0.0.1:0"]).args(flags);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
         let child = command.spawn().map_err(|source| Error::file("start", binary, source))?;
         let nowhere = SocketAddr::from(([127, 0, 0, 1], 0));
-        let mut server = Self { child, folder, resp: nowhere, http: nowhere };
-        server.wait_until_ready()?;
+        let mut server = Self { child, resp: nowhere, http: nowhere, transport: String::new() };
+        server.wait_until_ready(folder)?;
         Ok(server)
     }
 
-    fn wait_until_ready(&mut self) -> Result<(), Error> {
+    fn wait_until_ready(&mut self, folder: &Folder) -> Result<(), Error> {
         let out = self.child.stdout.take().into_iter().flat_map(|out| BufReader::new(out).lines());
         for line in out.map_while(Result::ok) {
             if let Some(address) = line.strip_prefix("resp: ").and_then(|text| text.parse().ok()) {
                 self.resp = address;
             } else if let Some(address) = line.strip_prefix("http: ").and_then(|text| text.parse().ok()) {
                 self.http = address;
+            } else if let Some(text) = line.strip_prefix("transport: ") {
+                self.transport = text.split(';').next().unwrap_or_default().to_owned();
             } else if line == "ready" {
                 return Ok(());
             }
         }
-        let log = std::fs::read_to_string(self.folder.join("log")).unwrap_or_default();
+        let log = std::fs::read_to_string(folder.log()).unwrap_or_default();
         Err(Error::Found(format!("the server did not start: {log}")))
+    }
+
+    /// SIGKILL, and waits until it is gone.
+    pub(super) fn kill(self) {
+        drop(self);
     }
 
     /// Asks it to end, which it must do by then, as it would have done without any attack.
@@ -92,15 +134,5 @@ impl Drop for Server {
         // Already gone is fine.
         let _ = self.child.kill();
         let _ = self.child.wait();
-        let _ = std::fs::remove_dir_all(&self.folder);
     }
-}
-
-fn fresh_folder() -> Result<PathBuf, Error> {
-    let shared = Path::new("/dev/shm");
-    let parent = if shared.is_dir() { shared.to_owned() } else { std::env::temp_dir() };
-    let number = super::super::fresh_seed();
-    let folder = parent.join(format!("landfall-attack-{}-{number:x}", std::process::id()));
-    std::fs::create_dir(&folder).map_err(|source| Error::file("create", &folder, source))?;
-    Ok(folder)
 }
