@@ -26,7 +26,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for record in &found {
         let view = heap.record(record.slot)?;
         let (key, value) = (heap.key(&view)?, heap.value_bytes(record.slot, &view)?);
-        let (key, version) = (String::from_utf8_lossy(key), record.seq);
+        let (key, version) = (String::from_utf8_lossy(&key), record.seq);
         println!("slot {:?}, version {version}: {key} = {} bytes", record.slot, value.len());
     }
     Ok(())

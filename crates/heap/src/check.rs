@@ -214,7 +214,7 @@ impl RegionCheck {
             self.scan.opening.scan(unit, |found, view| {
                 if hashes.contains(&found.hash)
                     && let Ok(key) = heap.key(view)
-                    && heap.hash(found.space, key) == found.hash
+                    && heap.hash(found.space, &key) == found.hash
                 {
                     names.insert((found.space, key.to_vec()));
                 }

@@ -5,7 +5,7 @@ use crate::error::HeapError;
 use crate::heap::{Extents, Heap};
 use crate::layout::{RunId, SlotId};
 use crate::record::{RecordView, Slot};
-use crate::runs::RunUse;
+use crate::run::RunUse;
 use crate::spaces;
 use crate::table::RunWord;
 use crate::victims::{Candidate, Victims, empty_slabs};

@@ -1,6 +1,7 @@
 //! What can go wrong in the heap, told apart by who is to blame.
 
 use crate::layout::SlotId;
+use crate::loader::LoadId;
 use landfall_media::MediaError;
 
 /// An error of the heap.
@@ -19,6 +20,9 @@ pub enum HeapError {
     /// Not an error of anyone: the batch must be durable before this record can be appended. Commit, retry.
     #[error("the current batch must be committed first")]
     Busy,
+    /// Not an error of anyone: bytes that have left memory are being read. Retry then.
+    #[error("the data are being read from the medium")]
+    Loading(LoadId),
     /// Misuse: a key or value or group over its limit.
     #[error("{what} of {size} is over the limit of {max}")]
     TooLarge {

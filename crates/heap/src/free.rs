@@ -174,6 +174,16 @@ impl FreeRuns {
         done
     }
 
+    /// The coldest run with memory, if more have some than are kept at all times.
+    pub(crate) fn take_surplus_warm(&mut self, goal: FreeGoal) -> Option<RunId> {
+        if self.keeps_all || self.warm.len() <= goal.warm_max {
+            return None;
+        }
+        let run = self.warm.pop_front();
+        self.note_least();
+        run
+    }
+
     /// A run that was tended has this now. It is the coldest of its kind.
     pub(crate) fn put_tended(&mut self, run: RunId, has: Standing, asked: Standing) {
         self.keeps_all |= has == Standing::Warm && asked != Standing::Warm;

@@ -3,12 +3,16 @@
 use crate::copies::Copies;
 use crate::crc;
 use crate::error::{Damage, HeapError};
+use crate::evict::Clock;
 use crate::free::{FreeGoal, Tend};
 use crate::layout::{RECORD_SIZE, RunId, SlotId};
+use crate::loader::LoaderPlace;
+use crate::pin::Pinned;
 use crate::record::{
     Check, Draft, EXTENT_SIZE, ExtentList, Fields, KeyPlace, Kind, RecordView, Seal, Slot, ValuePlace,
 };
-use crate::runs::{RunUse, Runs};
+use crate::run::RunUse;
+use crate::runs::Runs;
 use crate::slabs::SpareSlab;
 use crate::space::Space;
 use crate::spaces;
@@ -84,6 +88,8 @@ pub struct Heap {
     copying_count: AtomicUsize,
     pub(crate) space: Space,
     pub(crate) unfinished: Unfinished,
+    pub(crate) clock: Clock,
+    pub(crate) loader: LoaderPlace,
     /// [`Integrity::Tcp`].
     trusts_sums: AtomicBool,
     /// Landed values up to this length are copied beside others.
@@ -108,7 +114,7 @@ impl std::fmt::Debug for Heap {
 impl Heap {
     pub(crate) fn new(media: Arc<dyn Media>, geometry: Geometry) -> Self {
         Self {
-            runs: Runs::new(geometry.runs),
+            runs: Runs::new(geometry.runs, Arc::clone(&media).pages()),
             lanes: Lanes::default(),
             image_addr: media.image().map_or(0, |(addr, _)| addr),
             media,
@@ -125,6 +131,8 @@ impl Heap {
             copying_count: AtomicUsize::new(0),
             space: Space::default(),
             unfinished: Unfinished::default(),
+            clock: Clock::default(),
+            loader: LoaderPlace::default(),
             trusts_sums: AtomicBool::new(false),
             consolidated_max: AtomicU32::new(0),
             copies: Copies::default(),
@@ -234,6 +242,7 @@ impl Heap {
             return None;
         }
         self.runs.begin_data(run);
+        self.relieve_memory(0);
         Some(run)
     }
 
@@ -339,10 +348,10 @@ impl Heap {
     /// # Errors
     /// The medium's.
     #[inline]
-    pub fn key<'a>(&'a self, view: &RecordView<'a>) -> Result<&'a [u8], MediaError> {
+    pub fn key<'a>(&'a self, view: &RecordView<'a>) -> Result<Pinned<'a>, MediaError> {
         match view.key() {
-            KeyPlace::Inline(bytes) => Ok(bytes),
-            KeyPlace::Stored(extent) => self.media.bytes(extent),
+            KeyPlace::Inline(bytes) => Ok(Pinned::always(bytes)),
+            KeyPlace::Stored(extent) => self.pinned(extent),
         }
     }
 
@@ -351,7 +360,7 @@ impl Heap {
     /// # Errors
     /// The medium's.
     pub fn key_holds(&self, view: &RecordView<'_>) -> Result<bool, MediaError> {
-        Ok(self.hash(view.space(), self.key(view)?) == view.hash())
+        Ok(self.hash(view.space(), &self.key(view)?) == view.hash())
     }
 
     /// The extents of the value; none for an inline value.
@@ -368,7 +377,7 @@ impl Heap {
 
     fn read_list(&self, slot: SlotId, view: &RecordView<'_>, list: Extent) -> Result<Extents, HeapError> {
         let damaged = HeapError::Damaged { slot, what: Damage::ExtentList };
-        let bytes = self.media.bytes(list)?;
+        let bytes = self.pinned(list)?;
         let Some((entries, crc)) = bytes.split_last_chunk::<4>() else { return Err(damaged) };
         if !entries.len().is_multiple_of(EXTENT_SIZE) || crc::of(entries) != u32::from_le_bytes(*crc) {
             return Err(damaged);
@@ -415,7 +424,7 @@ impl Heap {
         match check {
             Check::Crc(crc) => Ok(self.crc_of(extents)? == crc),
             Check::Sums => extents.iter().try_fold(true, |holds, extent| {
-                Ok(holds && extent.sum() == Some(Sum::of(self.media.bytes(*extent)?)))
+                Ok(holds && extent.sum() == Some(Sum::of(&self.pinned(*extent)?)))
             }),
         }
     }
@@ -426,12 +435,12 @@ impl Heap {
     /// The medium's.
     pub fn crc_of(&self, extents: &[Extent]) -> Result<u32, MediaError> {
         match extents {
-            [one] => Ok(crc::of(self.media.bytes(*one)?)),
-            all => all.iter().try_fold(0, |crc, extent| Ok(crc::append(crc, self.media.bytes(*extent)?))),
+            [one] => Ok(crc::of(&self.pinned(*one)?)),
+            all => all.iter().try_fold(0, |crc, extent| Ok(crc::append(crc, &self.pinned(*extent)?))),
         }
     }
 
-    /// The value's bytes in one piece, copied together only where they are split.
+    /// The value's bytes in one piece, copied only where they are split, or may leave memory.
     ///
     /// # Errors
     /// As [`Self::verify_value`], which this does first.
@@ -446,11 +455,11 @@ impl Heap {
         }
         match extents.as_slice() {
             [] => Ok(Cow::Borrowed(&[])),
-            [one] => Ok(Cow::Borrowed(self.media.bytes(*one)?)),
+            [one] if !self.is_paged() => Ok(Cow::Borrowed(self.media.bytes(*one)?)),
             many => {
                 let mut out = Vec::with_capacity(view.value_len());
                 for extent in many {
-                    out.extend_from_slice(self.media.bytes(*extent)?);
+                    out.extend_from_slice(&self.pinned(*extent)?);
                 }
                 Ok(Cow::Owned(out))
             }

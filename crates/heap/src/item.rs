@@ -4,6 +4,7 @@ use crate::crc;
 use crate::error::HeapError;
 use crate::heap::Heap;
 use crate::layout::SlotId;
+use crate::loader::LoadId;
 use crate::record::{Check, RecordView, ValuePlace};
 use landfall_media::{Extent, MediaError};
 use smallvec::SmallVec;
@@ -73,7 +74,14 @@ impl<'h> Item<'h> {
         let body = match view.value() {
             ValuePlace::Inline(bytes) => Body::Inline(InlineBytes::from_slice(bytes)),
             ValuePlace::Extents(list) if list.len() <= 1 => Body::of(list.iter().next().as_slice()),
-            _ => Body::of(&heap.value_extents(slot, view)?),
+            _ => {
+                if let ValuePlace::Indirect(list) = view.value()
+                    && let Some(load) = heap.fetch(&[list])
+                {
+                    return Err(HeapError::Loading(load));
+                }
+                Body::of(&heap.value_extents(slot, view)?)
+            }
         };
         body.extents().iter().for_each(|extent| heap.runs().hold(*extent));
         Ok(Self {
@@ -99,6 +107,11 @@ impl<'h> Item<'h> {
             Body::Inline(bytes) => Ok(self.check == Check::Crc(crc::of(bytes))),
             body => self.heap.holds(body.extents(), self.check),
         }
+    }
+
+    /// Asks for the value's bytes where they have left memory: [`Heap::fetch`].
+    pub fn fetch(&self) -> Option<LoadId> {
+        self.heap.fetch(self.extents())
     }
 
     /// The value if it lives in its record.

@@ -87,7 +87,7 @@ impl Writer {
         }
         // The compactor has verified the value: the sums of its new pieces certify the same bytes.
         for extent in extents.iter_mut().filter(|extent| extent.sum().is_none()) {
-            *extent = extent.with_sum(Some(Sum::of(heap.media.bytes(*extent)?)));
+            *extent = extent.with_sum(Some(Sum::of(&heap.pinned(*extent)?)));
         }
         self.refer_to(&extents, Check::Sums, draft, pieces)
     }
@@ -118,8 +118,8 @@ impl Writer {
 
     /// Nothing is referred to because a note says so: the bytes decide.
     fn are_alike(&self, old: Extent, new: Extent) -> bool {
-        let bytes = |extent| self.heap.media.bytes(extent);
-        matches!((bytes(old), bytes(new)), (Ok(old), Ok(new)) if old == new)
+        let bytes = |extent| self.heap.pinned(extent);
+        matches!((bytes(old), bytes(new)), (Ok(old), Ok(new)) if *old == *new)
     }
 
     fn place_moved(&mut self, old: Extent, pieces: &mut Pieces) -> Result<Extents, HeapError> {

@@ -8,7 +8,7 @@ use crate::error::{Damage, HeapError};
 use crate::heap::Heap;
 use crate::layout::{RECORD_SIZE, RUNS_MAX, RunId, SLOTS_PER_RUN, SlotId};
 use crate::record::{self, Group, Kind, RecordView, Seal, Slot};
-use crate::runs::RunUse;
+use crate::run::RunUse;
 use crate::slabs::SpareSlab;
 use crate::superblock::{FEATURE_EPOCHS, Geometry};
 use crate::table::{self, Epoch, RunWord};

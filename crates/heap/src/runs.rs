@@ -2,258 +2,17 @@
 
 use crate::free::FreeRuns;
 use crate::layout::{FRAME_SIZE, FRAMES_PER_RUN, RunId, SLOTS_PER_RUN, SlotId};
-use crate::record::Seal;
-use crate::referrers::{Referrers, Sharing};
-use crate::table::Epoch;
+use crate::referrers::Sharing;
+use crate::run::{GatheringBatch, Live, Run, RunUse};
 use crate::ticket::Ticket;
-use landfall_media::{Extent, MediaError, RUN_SIZE, prefetch_line};
+use landfall_media::{Extent, MediaError, Pages, RUN_SIZE, prefetch_line};
 use parking_lot::Mutex;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// References to a frame from which on no further record may share it: far below the end of the count.
 const FRAME_REFS_MAX: u32 = 1 << 31;
-
-/// What a run is being used for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum RunUse {
-    /// Nothing; on the free list.
-    Free = 0,
-    /// Data: landing space, or bytes that a writer places. Free again when no frame is held.
-    Data = 1,
-    /// Records.
-    Slab = 2,
-    /// Superblocks and run tables.
-    Table = 3,
-    /// Taken out of use: its table word is damaged beyond repair.
-    Bad = 4,
-}
-
-impl RunUse {
-    fn from_u8(byte: u8) -> Self {
-        match byte {
-            0 => Self::Free,
-            1 => Self::Data,
-            2 => Self::Slab,
-            3 => Self::Table,
-            _ => Self::Bad,
-        }
-    }
-}
-
-/// One run's state.
-#[derive(Debug, Default)]
-pub struct Run {
-    used_for: AtomicU8,
-    /// Frames with a reference count above zero, plus one while a transport or writer fills the run.
-    busy: AtomicU32,
-    /// What live records refer to: [`Live`] (data runs).
-    live: AtomicU64,
-    /// Slots handed out (slabs).
-    pub(crate) filled: AtomicU32,
-    /// Slots known durable (slabs).
-    pub(crate) durable: AtomicU32,
-    /// Slots that hold the current version of something (slabs).
-    pub(crate) live_slots: AtomicU32,
-    /// The durable mark last written to the run table (slabs).
-    pub(crate) marked: AtomicU32,
-    /// The writer that appends here, plus one; 0 for none (slabs).
-    pub(crate) owner: AtomicU8,
-    /// A transport or writer fills the run (data runs).
-    filling: AtomicU8,
-    /// The batch that the owner gathers, and the slot with which it begins: [`GatheringBatch`] (slabs).
-    batch: AtomicU64,
-    /// How many runs had been taken when this one was, or the one that its data were moved from: tells its age.
-    born: AtomicU32,
-    /// Bytes that the compactor filled the run with; 0 if somebody else did (data runs).
-    packed: AtomicU32,
-    /// How often what lies here has been moved; 0 if it landed here (data runs).
-    moves: AtomicU8,
-    /// The slab holds what must not be moved: unreadable slots that may still be named (slabs).
-    pinned: AtomicU8,
-    /// The slab is being given back: its table word must not say slab again (slabs).
-    pub(crate) leaving: AtomicU8,
-    /// How often the run has become a slab.
-    epoch: AtomicU32,
-    /// What seals the records of its newest epoch.
-    seal: AtomicU32,
-    /// [`Sharing`] (data runs).
-    sharing: AtomicU8,
-    /// Who refers to this run (data runs).
-    referrers: Mutex<Referrers>,
-}
-
-/// Bits of a slab's batch word that hold a slot's index, one past the last included.
-const INDEX_BITS: u32 = 14;
-const _: () = assert!(SLOTS_PER_RUN < 1 << INDEX_BITS);
-
-/// The batch that a slab's owner gathers: its number, and the index of its first slot. In one word, so that a reader gets
-/// both as they were at one time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct GatheringBatch {
-    number: u64,
-    first: u32,
-}
-
-impl GatheringBatch {
-    fn to_word(self) -> u64 {
-        self.number << INDEX_BITS | u64::from(self.first)
-    }
-
-    fn from_word(word: u64) -> Self {
-        Self { number: word >> INDEX_BITS, first: (word & ((1 << INDEX_BITS) - 1)) as u32 }
-    }
-
-    /// The batch of a slot that was appended before the word was read. At most one batch before the one that gathers is not
-    /// durable yet.
-    fn of_slot(self, index: u32) -> u64 {
-        if index >= self.first { self.number } else { self.number - 1 }
-    }
-}
-
-/// What live records refer to in a data run, in one word: bytes below, records (one more for each piece) above.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Live {
-    bytes: u32,
-    pieces: u32,
-}
-
-impl Live {
-    const fn piece(bytes: u32) -> u64 {
-        1 << 32 | bytes as u64
-    }
-
-    const fn from_word(word: u64) -> Self {
-        Self { bytes: word as u32, pieces: (word >> 32) as u32 }
-    }
-}
-
-impl Run {
-    /// How often the run has become a slab.
-    pub(crate) fn epoch(&self) -> Epoch {
-        Epoch(self.epoch.load(Ordering::Relaxed))
-    }
-
-    /// What seals the records of that epoch.
-    #[inline]
-    pub(crate) fn seal(&self) -> Seal {
-        Seal::from_word(self.seal.load(Ordering::Relaxed))
-    }
-
-    /// The run's epoch is this one from now on. Of a free run only, or while a region is opened: whoever reads a record has
-    /// learnt of it later than this.
-    pub(crate) fn set_epoch(&self, epoch: Epoch, seal: Seal) {
-        self.epoch.store(epoch.0, Ordering::Relaxed);
-        self.seal.store(seal.to_word(), Ordering::Relaxed);
-    }
-
-    /// Slots handed out since the run became a slab.
-    pub fn filled(&self) -> u32 {
-        self.filled.load(Ordering::Relaxed)
-    }
-
-    /// A batch of the owner gathers from now on, beginning with slot `first`.
-    pub(crate) fn begin_batch(&self, number: u64, first: u32) {
-        self.batch.store(GatheringBatch { number, first }.to_word(), Ordering::Release);
-    }
-
-    /// What the run is used for.
-    pub fn used_for(&self) -> RunUse {
-        RunUse::from_u8(self.used_for.load(Ordering::Acquire))
-    }
-
-    pub(crate) fn set_use(&self, used_for: RunUse) {
-        self.used_for.store(used_for as u8, Ordering::Release);
-    }
-
-    /// How often what lies here has been moved.
-    pub(crate) fn moves(&self) -> u8 {
-        self.moves.load(Ordering::Relaxed)
-    }
-
-    /// The compactor fills the run with what has been moved so often, this time included.
-    pub(crate) fn set_moves(&self, moves: u8) {
-        self.moves.store(moves, Ordering::Relaxed);
-    }
-
-    /// Bytes that live records refer to.
-    pub fn live_bytes(&self) -> u32 {
-        Live::from_word(self.live.load(Ordering::Relaxed)).bytes
-    }
-
-    /// Pieces of values and keys that live records refer to.
-    pub(crate) fn live_pieces(&self) -> u32 {
-        Live::from_word(self.live.load(Ordering::Relaxed)).pieces
-    }
-
-    /// Bytes that the compactor filled the data run with, if it did.
-    pub(crate) fn packed_bytes(&self) -> Option<u32> {
-        Some(self.packed.load(Ordering::Relaxed)).filter(|bytes| *bytes > 0)
-    }
-
-    /// The compactor has filled the data run with so many bytes.
-    pub(crate) fn pack(&self, bytes: u32) {
-        self.packed.store(bytes, Ordering::Relaxed);
-    }
-
-    /// Age is counted from [`Runs::taken`].
-    pub(crate) fn born(&self) -> u32 {
-        self.born.load(Ordering::Relaxed)
-    }
-
-    /// The compactor fills this run with what is as old as that.
-    pub(crate) fn take_over(&self, born: u32) {
-        self.born.store(born, Ordering::Relaxed);
-    }
-
-    /// Someone appends to the run, or it must stay: not for the compactor.
-    pub(crate) fn is_open(&self) -> bool {
-        [&self.owner, &self.filling, &self.pinned].iter().any(|flag| flag.load(Ordering::Acquire) != 0)
-            || self.filled.load(Ordering::Relaxed) != self.durable.load(Ordering::Relaxed)
-    }
-
-    /// A slab of which not everything that was handed out is marked, or more may be handed out.
-    pub(crate) fn may_be_marked(&self) -> bool {
-        // An owner that is gone has left all that it handed out.
-        let is_owned = self.owner.load(Ordering::Acquire) != 0;
-        let is_behind = self.marked.load(Ordering::Acquire) != self.filled.load(Ordering::Relaxed);
-        self.used_for() == RunUse::Slab && (is_owned || is_behind)
-    }
-
-    /// No slab, or all that is durable in it is marked.
-    pub(crate) fn is_marked(&self) -> bool {
-        self.used_for() != RunUse::Slab
-            || self.marked.load(Ordering::Acquire) == self.durable.load(Ordering::Acquire)
-    }
-
-    /// Keeps the compactor away from a slab.
-    pub(crate) fn pin(&self) {
-        self.pinned.store(1, Ordering::Release);
-    }
-
-    fn set_sharing(&self, sharing: Sharing) {
-        self.sharing.store(sharing as u8, Ordering::Release);
-    }
-
-    /// Recovery has counted all references.
-    fn end_counting(&self) {
-        let mut referrers = self.referrers.lock();
-        referrers.tidy();
-        referrers.shared.keep_shared();
-        let shares = !referrers.shared.is_empty();
-        self.set_sharing(if shares { Sharing::Some } else { Sharing::None });
-    }
-
-    fn has_sharing(&self, sharing: Sharing) -> bool {
-        self.sharing.load(Ordering::Acquire) == sharing as u8
-    }
-
-    /// Slots that hold current records.
-    pub fn live_slots(&self) -> u32 {
-        self.live_slots.load(Ordering::Relaxed)
-    }
-}
 
 /// Counts that `INFO` and `/metrics` show.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -269,7 +28,6 @@ pub struct RunCounts {
 }
 
 /// All runs and frames.
-#[derive(Debug)]
 pub struct Runs {
     runs: Box<[Run]>,
     frames: Box<[AtomicU32]>,
@@ -280,11 +38,19 @@ pub struct Runs {
     taken: AtomicU32,
     /// Slabs whose last current record went, since the region was opened.
     emptied: AtomicU32,
+    /// What keeps held bytes in memory, where not all of the region is.
+    pages: Option<Arc<dyn Pages>>,
+}
+
+impl std::fmt::Debug for Runs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Runs").field(&self.counts()).finish()
+    }
 }
 
 impl Runs {
-    /// State for `runs` runs, none of them in use yet and none on the free list.
-    pub fn new(runs: u32) -> Self {
+    /// State for `runs` runs, none of them in use yet and none on the free list. With `pages`, what is held is pinned.
+    pub fn new(runs: u32, pages: Option<Arc<dyn Pages>>) -> Self {
         let frames = runs as usize * FRAMES_PER_RUN as usize;
         Self {
             runs: (0..runs).map(|_| Run::default()).collect(),
@@ -294,6 +60,7 @@ impl Runs {
             slab_count: AtomicU32::new(0),
             taken: AtomicU32::new(0),
             emptied: AtomicU32::new(0),
+            pages,
         }
     }
 
@@ -425,9 +192,33 @@ impl Runs {
         self.drop_busy(run);
     }
 
-    /// Adds one reference to every frame that the extent touches.
+    /// What decides about memory, where not all of the region is in it.
+    pub(crate) fn pages(&self) -> Option<&dyn Pages> {
+        self.pages.as_deref()
+    }
+
+    /// Holds every frame that the extent touches: they are not used again, and their bytes stay in memory, until
+    /// [`Self::release`]. The caller, or a record, holds them already, or fills their run.
     #[inline]
     pub fn hold(&self, extent: Extent) {
+        if let Some(pages) = &self.pages {
+            pages.pin(extent);
+        }
+        self.count_up(extent);
+    }
+
+    /// Releases every frame that the extent touches, and frees runs that nobody holds or refers to. What was held at once may
+    /// be released in parts of whole frames.
+    pub fn release(&self, extent: Extent) {
+        if let Some(pages) = &self.pages {
+            pages.unpin(extent);
+        }
+        self.count_down(extent);
+    }
+
+    /// Adds one reference to every frame that the extent touches.
+    #[inline]
+    fn count_up(&self, extent: Extent) {
         for frame in frames_of(extent) {
             if self.frames[frame].fetch_add(1, Ordering::AcqRel) == 0 {
                 self.runs[frame / FRAMES_PER_RUN as usize].busy.fetch_add(1, Ordering::AcqRel);
@@ -435,8 +226,8 @@ impl Runs {
         }
     }
 
-    /// Drops one reference from every frame that the extent touches; frees runs that nobody holds.
-    pub fn release(&self, extent: Extent) {
+    /// Drops one reference from every frame that the extent touches; frees runs to which there are none.
+    fn count_down(&self, extent: Extent) {
         for frame in frames_of(extent) {
             let before = self.frames[frame].fetch_sub(1, Ordering::AcqRel);
             assert_ne!(before, 0, "frame {frame} was released more often than held");
@@ -444,6 +235,40 @@ impl Runs {
                 self.drop_busy(RunId((frame / FRAMES_PER_RUN as usize) as u32));
             }
         }
+    }
+
+    /// Keeps a run that somebody refers to from becoming free, until [`Self::leave`]; false if nobody does.
+    pub(crate) fn enter(&self, run: RunId) -> bool {
+        let one_more = |busy: u32| (busy > 0).then_some(busy + 1);
+        self.get(run).busy.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more).is_ok()
+    }
+
+    /// Ends what [`Self::enter`] began.
+    pub(crate) fn leave(&self, run: RunId) {
+        self.drop_busy(run);
+    }
+
+    /// True for a run whose bytes are never stored to again while it is in use: data that nobody fills.
+    pub(crate) fn is_settled_data(&self, run: RunId) -> bool {
+        let state = self.get(run);
+        state.used_for() == RunUse::Data && state.filling.load(Ordering::Acquire) == 0
+    }
+
+    /// True if every record that refers to a data run is durable.
+    pub(crate) fn all_durable(&self, run: RunId) -> bool {
+        self.get(run).referrers.lock().slots.iter().all(|range| self.are_durable(range))
+    }
+
+    /// True if no slot of the range holds a record that a crash could take back.
+    fn are_durable(&self, slots: &Range<u32>) -> bool {
+        let (first, last) = (SlotId(slots.start).run(), SlotId(slots.end - 1).run());
+        (first.0..=last.0).map(RunId).all(|slab| {
+            let state = self.get(slab);
+            let end = if slab == last { SlotId(slots.end - 1).index() + 1 } else { SLOTS_PER_RUN };
+            // A range may reach a little further than its records do.
+            state.used_for() != RunUse::Slab
+                || state.durable.load(Ordering::Acquire) >= end.min(state.filled())
+        })
     }
 
     fn drop_busy(&self, run: RunId) {
@@ -477,7 +302,7 @@ impl Runs {
     /// As [`Self::refer`], of what is no record.
     #[inline]
     pub(crate) fn refer_unnamed(&self, extent: Extent) {
-        self.hold(extent);
+        self.count_up(extent);
         for (run, len) in runs_of(extent) {
             self.get(run).live.fetch_add(Live::piece(len), Ordering::Relaxed);
         }
@@ -503,7 +328,7 @@ impl Runs {
             let len = if state.has_sharing(Sharing::None) { len } else { self.unshare(extent, run) };
             state.live.fetch_sub(Live::piece(len), Ordering::Relaxed);
         }
-        self.release(extent);
+        self.count_down(extent);
     }
 
     /// One record fewer refers to the extent's bytes in `run`: how many of them no other refers to.
@@ -569,7 +394,7 @@ impl Runs {
 
     /// A recovered record refers to these bytes of a run that nobody fills.
     pub(crate) fn adopt(&self, extent: Extent, slot: SlotId) {
-        self.hold(extent);
+        self.count_up(extent);
         for (run, range) in ranges_of(extent) {
             let state = self.get(run);
             state.set_use(RunUse::Data);
@@ -691,7 +516,7 @@ mod tests {
     use super::*;
 
     fn runs() -> Runs {
-        let runs = Runs::new(8);
+        let runs = Runs::new(8, None);
         runs.free_the_rest();
         runs
     }

@@ -7,7 +7,7 @@
 use crate::heap::Heap;
 use crate::layout::{RECORD_SIZE, RunId, SlotId};
 use crate::record::{RecordView, Slot};
-use crate::runs::RunUse;
+use crate::run::RunUse;
 use landfall_media::{CommitMode, Dirty, Extent, MediaError, RUN_SIZE, Site};
 use std::sync::atomic::Ordering;
 
@@ -62,7 +62,9 @@ impl Heap {
         let pieces = self.pieces_in(run, slot, &view);
         let same = |piece: &Extent| {
             let at = (piece.off - run.off()) as usize;
-            self.media.bytes(*piece).is_ok_and(|bytes| bytes == &medium[at..at + bytes.len()])
+            // What is not in memory has no other copy than the medium's.
+            !self.is_resident(*piece)
+                || self.pinned(*piece).is_ok_and(|bytes| *bytes == medium[at..at + bytes.len()])
         };
         !pieces.iter().all(same) && self.holds_in_memory(slot)
     }
@@ -99,7 +101,10 @@ impl Heap {
         }
         let mut dirty = Dirty::new();
         self.media.flush(&mut dirty, Site::Erase, Extent::new(slot.off(), RECORD_SIZE as u32));
-        for extent in self.all_extents(slot, &view).unwrap_or_default() {
+        let extents = self.all_extents(slot, &view).unwrap_or_default();
+        // What is written is what is in memory: it stays there meanwhile.
+        let _pins: Vec<_> = extents.iter().map(|extent| self.pinned(*extent)).collect();
+        for extent in extents {
             self.media.flush(&mut dirty, Site::Erase, extent);
         }
         self.media.fence(&mut dirty, Site::EraseFence)

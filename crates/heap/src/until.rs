@@ -1,6 +1,7 @@
 //! What an operation must wait for before it is tried again.
 
 use crate::error::HeapError;
+use crate::loader::LoadId;
 use crate::ticket::Ticket;
 
 /// Why an operation cannot be done yet. It has changed nothing.
@@ -12,6 +13,8 @@ pub enum Until {
     Ticket(Ticket),
     /// The compactor is making space; [`crate::Heap::take_awaited`] tells it that somebody waits.
     Space,
+    /// Bytes that have left memory must be read first: [`crate::Heap::is_loaded`].
+    Load(LoadId),
 }
 
 impl Until {
@@ -20,6 +23,7 @@ impl Until {
         match error {
             HeapError::Busy => Some(Self::Commit),
             HeapError::Cleaning => Some(Self::Space),
+            HeapError::Loading(load) => Some(Self::Load(*load)),
             _ => None,
         }
     }

@@ -7,7 +7,7 @@
 use crate::compact::CompactGoal;
 use crate::heap::Heap;
 use crate::layout::{RECORD_SIZE, RunId, SLOTS_PER_RUN};
-use crate::runs::{Run, RunUse};
+use crate::run::{Run, RunUse};
 use landfall_media::RUN_SIZE;
 use std::sync::atomic::Ordering;
 

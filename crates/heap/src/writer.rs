@@ -16,7 +16,7 @@ use crate::layout::{
 };
 use crate::place::{Fill, STREAMS};
 use crate::record::{BODY_SIZE, Check, Draft, EXTENT_SIZE, Fields, Group, Kind, RecordView, encoded_extent};
-use crate::runs::Run;
+use crate::run::Run;
 use crate::slabs::SpareSlab;
 use crate::superblock::FEATURE_SHARED;
 use crate::superseded::Superseded;

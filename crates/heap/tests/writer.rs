@@ -81,7 +81,7 @@ fn values_of_every_size_read_back() {
             let slot = append(&mut writer, &key, &value).expect("room");
             assert_eq!(value_of(&heap, slot), value, "key of {key_len}, value of {len}");
             let view = heap.record(slot).expect("a record");
-            assert_eq!(heap.key(&view).expect("its key"), key);
+            assert_eq!(*heap.key(&view).expect("its key"), *key);
             writer.supersede(slot);
             writer.commit_now().expect("commits");
         }

@@ -49,7 +49,7 @@ impl Engine {
             self.check_mine(self.heap.pending(slot), writer)?;
             // A key that cannot be read is nobody's tombstone: it stays, expired as its record says.
             let Ok(key) = self.heap.key(&view) else { continue };
-            let lookup = Lookup { space: view.space(), hash, key };
+            let lookup = Lookup { space: view.space(), hash, key: &key };
             let tomb = writer.append(&tombstone(&lookup, now_ms.saturating_mul(1_000_000)))?;
             shard.bury(&lookup, tomb, slot, expiry_ms);
             shard.note_change(writer.ticket());

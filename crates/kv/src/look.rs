@@ -3,7 +3,7 @@
 use crate::engine::Engine;
 use crate::error::KvError;
 use crate::shard::{Lookup, Shard};
-use landfall_heap::{Damage, Gated, Item, Ticket};
+use landfall_heap::{Damage, Gated, Item, Ticket, Until};
 
 /// What a read of one key has come to.
 #[derive(Debug)]
@@ -42,6 +42,18 @@ impl Engine {
         Ok(seen.gated())
     }
 
+    /// Asks for a key's value where it has left memory, so that reading it soon need not wait.
+    pub fn fetch(&self, space: u8, key: &[u8], now_ms: u64) {
+        if !self.heap.is_paged() {
+            return;
+        }
+        let lookup = Lookup::new(&self.heap, space, key);
+        let seen = self.look_in(&self.shard(lookup.hash), &lookup, now_ms);
+        if let Ok(Seen { item: Some(item), .. }) = seen {
+            item.fetch();
+        }
+    }
+
     pub(crate) fn look_in(
         &self,
         shard: &Shard,
@@ -72,8 +84,17 @@ impl Engine {
 /// Checks a value that is to be shown against its checksum.
 ///
 /// # Errors
-/// [`KvError::Damaged`]; the medium's.
+/// [`KvError::Wait`] where a loader has to read it first; [`KvError::Damaged`]; the medium's.
 pub fn verify(item: &Item<'_>) -> Result<(), KvError> {
+    item.fetch().map_or(Ok(()), |load| Err(KvError::Wait(Until::Load(load))))?;
+    check(item)
+}
+
+/// Checks a value against its checksum. Waits for the medium if it has left memory.
+///
+/// # Errors
+/// [`KvError::Damaged`]; the medium's.
+pub(crate) fn check(item: &Item<'_>) -> Result<(), KvError> {
     match item.verify()? {
         true => Ok(()),
         false => Err(KvError::Damaged { what: Damage::ValueChecksum }),

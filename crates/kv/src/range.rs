@@ -5,7 +5,7 @@ use crate::error::KvError;
 use crate::key::OrderedKey;
 use crate::shard::{Lookup, Shard};
 use crate::txn::Txn;
-use landfall_heap::{Damage, Gated, Item, Tickets};
+use landfall_heap::{Damage, Gated, Item, Tickets, Until};
 use std::cmp::Ordering;
 use std::collections::binary_heap::PeekMut;
 use std::collections::btree_set::Range;
@@ -166,7 +166,7 @@ impl Engine {
         });
         drop(shards);
         let page = filled?;
-        Ok((if limit.verify { page.verified() } else { page }, tickets))
+        Ok((if limit.verify { page.in_memory()?.verified() } else { page }, tickets))
     }
 
     /// Up to `count` keys of one shard, their spaces in front, after one of them: for who wants all of them, a lock at a time.
@@ -204,7 +204,7 @@ impl Engine {
                 seen.pending.into_iter().for_each(|ticket| tickets.add(ticket));
                 Ok(seen.item.map(Ok))
             }
-            Err(KvError::NotDurable) => Err(KvError::NotDurable),
+            Err(error @ (KvError::NotDurable | KvError::Wait(_))) => Err(error),
             Err(error) => Ok(Some(Err(error))),
         }
     }
@@ -228,7 +228,7 @@ impl<'e> Txn<'e> {
             Some(_) if staged.contains(&OrderedKey::new(query.space, key)) => Ok(None),
             Some(shard) => engine.visit(shard, query.space, key, now_ms, &mut tickets),
         })?;
-        Ok(Gated::new(if limit.verify { page.verified() } else { page }, tickets))
+        Ok(Gated::new(if limit.verify { page.in_memory()?.verified() } else { page }, tickets))
     }
 }
 
@@ -263,6 +263,15 @@ fn fill_page<'h>(
 }
 
 impl Page<'_> {
+    /// Asks for all values that have left memory.
+    fn in_memory(self) -> Result<Self, KvError> {
+        let fetch = |(_, item): &(_, Result<Item<'_>, KvError>)| item.as_ref().ok()?.fetch();
+        match self.items.iter().filter_map(fetch).reduce(|_, last| last) {
+            Some(load) => Err(KvError::Wait(Until::Load(load))),
+            None => Ok(self),
+        }
+    }
+
     /// Checks every value against its checksum, after the locks are gone.
     pub(crate) fn verified(mut self) -> Self {
         for (_, item) in &mut self.items {

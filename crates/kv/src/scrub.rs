@@ -50,7 +50,11 @@ impl Engine {
         let mut left = keys_max;
         while left > 0 && !done.wrapped {
             let count = left.min(KEYS_AT_ONCE);
-            let page = self.page_of_shard(cursor.shard, cursor.after.as_ref(), count, now_ms)?;
+            let page = match self.page_of_shard(cursor.shard, cursor.after.as_ref(), count, now_ms) {
+                // A long key is being read: the scrub goes on here the next time.
+                Err(KvError::Wait(_)) => break,
+                page => page?,
+            };
             left -= count;
             let last = page.last.clone();
             for (key, item) in page.verified().items {

@@ -7,7 +7,8 @@ use crate::key::OrderedKey;
 use crate::table::{COUNT_MAX, Entry, Table, tag};
 use hashbrown::HashMap;
 use landfall_heap::{
-    Heap, HeapError, InlineCounts, Kind, NoInlineCounts, RecordView, SlotId, StaleCounts, Ticket, Tickets,
+    Heap, HeapError, InlineCounts, KeyPlace, Kind, NoInlineCounts, RecordView, SlotId, StaleCounts, Ticket,
+    Tickets,
 };
 use std::collections::BTreeSet;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -477,6 +478,17 @@ fn matches<'h>(
         && view.space() == lookup.space
         && view.kind() == kind
         && view.key_len() == lookup.key.len()
-        && heap.key(&view)? == lookup.key;
+        && is_key(heap, &view, lookup.key)?;
     Ok(same.then_some(view))
+}
+
+/// True if a record is of this key. A long key that has left memory is asked for.
+#[inline]
+fn is_key(heap: &Heap, view: &RecordView<'_>, key: &[u8]) -> Result<bool, HeapError> {
+    if let KeyPlace::Stored(at) = view.key()
+        && let Some(load) = heap.fetch(&[at])
+    {
+        return Err(HeapError::Loading(load));
+    }
+    Ok(*heap.key(view)? == *key)
 }

@@ -26,6 +26,9 @@ pub struct ServeArgs {
     /// Size of the region; an existing smaller one grows [default: 1GiB]
     #[arg(long, value_name = "SIZE")]
     capacity: Option<Size>,
+    /// How much of a file's region is kept in memory [default: half of the machine's memory]
+    #[arg(long, value_name = "SIZE")]
+    memory: Option<Size>,
     /// Where RESP is served: ADDR:PORT, a port on loopback, or off [default: 127.0.0.1:6479]
     #[arg(long, value_name = "ADDR:PORT")]
     resp: Option<String>,
@@ -190,6 +193,7 @@ impl ServeArgs {
         let mut config = Config::default();
         set(&mut config.dir, self.dir.or(file.dir));
         set(&mut config.capacity, self.capacity.or(file.capacity));
+        config.memory = self.memory.or(file.memory);
         set(&mut config.workers, self.workers.or(file.workers));
         set(&mut config.log_level, self.log_level.or(file.log_level));
         set(&mut config.max_clients, self.max_clients.or(file.max_clients));

@@ -11,6 +11,7 @@ mod batch;
 mod error;
 mod extent;
 mod in_flight;
+mod pages;
 pub mod sim;
 mod sum;
 mod sys;
@@ -18,10 +19,13 @@ mod sys;
 pub use batch::Batch;
 pub use error::MediaError;
 pub use extent::{Chain, Extent, Segment};
+pub use pages::{CHUNK_SIZE, Evict, PIN_UNIT, Pages};
 pub use sum::Sum;
 pub use sys::{
     FlushInstruction, MediaRequest, OpenOptions, Opened, open, prefetch, prefetch_at, prefetch_line,
 };
+
+use std::sync::Arc;
 
 use smallvec::SmallVec;
 
@@ -357,6 +361,12 @@ pub trait Media: Send + Sync {
     /// the kernel would go on with pages that the image has no more.
     fn pin_image(&self) -> Option<(usize, u64)> {
         self.image()
+    }
+
+    /// What decides about memory, where not all of the region need be in it; `None` where all of it always is. From the
+    /// first call on, bytes of runs that may be evicted must be pinned while they are used.
+    fn pages(self: Arc<Self>) -> Option<Arc<dyn Pages>> {
+        None
     }
 
     /// Loads one run that is in use and not resident, in the background; false when everything is resident.

@@ -56,6 +56,9 @@ const REPLY_FACTOR: u64 = 64;
 /// ... and no more than this, bytes: with what is queued before it, it stays below 4 GiB.
 const REPLY_MEMORY_MAX: u64 = 2 << 30;
 
+/// Least [`Config::memory`], bytes.
+pub const MEMORY_MIN: u64 = 64 << 20;
+
 /// How log lines look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {
@@ -102,6 +105,11 @@ pub enum ConfigError {
          own: it is for persistent memory; use crc32c here"
     )]
     SlowFences,
+    /// Misuse: with AF_XDP all of the region is in memory.
+    #[error(
+        "--memory has no meaning with --xdp: the kernel keeps all of the region in memory, so that packets can land in it"
+    )]
+    MemoryOverXdp,
     /// Misuse: reachable from other machines, without a password.
     #[error(
         "{address} is reachable from other machines, and no password is set: give --password-file, or --insecure-no-password if that is really meant"
@@ -142,6 +150,8 @@ pub struct Config {
     pub dir: PathBuf,
     /// Size of the region; an existing smaller one grows, a larger one stays.
     pub capacity: Size,
+    /// How much of a file's region is kept in memory; `None`: half of the machine's memory.
+    pub memory: Option<Size>,
     /// Where RESP is served; `None` for nowhere.
     pub resp: Option<SocketAddr>,
     /// Where HTTP is served; `None` for nowhere.
@@ -192,6 +202,7 @@ impl Default for Config {
         Self {
             dir: "landfall-data".into(),
             capacity: Size(1 << 30),
+            memory: None,
             resp: Some(SocketAddr::from(([127, 0, 0, 1], 6479))),
             http: Some(SocketAddr::from(([127, 0, 0, 1], 6480))),
             workers: (cores / 2).clamp(1, 64),
@@ -221,6 +232,31 @@ impl Config {
     pub(crate) fn reply_memory_max(&self) -> usize {
         let limit = self.max_output.0.saturating_mul(REPLY_FACTOR).min(REPLY_MEMORY_MAX);
         usize::try_from(limit).unwrap_or(usize::MAX)
+    }
+
+    /// How many bytes of the region are to be in memory at most; `None` where all of it is.
+    pub(crate) fn memory_limit(&self) -> Option<u64> {
+        match (self.memory, &self.xdp) {
+            (_, Some(_)) => None,
+            (Some(memory), None) => Some(memory.0),
+            (None, None) => crate::process::memory_bytes().map(|bytes| bytes / 2),
+        }
+    }
+
+    /// Refuses a limit of memory that makes no sense.
+    ///
+    /// # Errors
+    /// [`ConfigError::MemoryOverXdp`]; one that is too small to work with.
+    pub(crate) fn check_memory(&self) -> Result<(), ConfigError> {
+        match self.memory {
+            Some(_) if self.xdp.is_some() => Err(ConfigError::MemoryOverXdp),
+            Some(memory) if memory.0 < MEMORY_MIN => Err(ConfigError::Value {
+                what: "--memory",
+                text: memory.to_string(),
+                expected: "64MiB at least: what is being received, written and sent is always in memory",
+            }),
+            _ => Ok(()),
+        }
     }
 
     /// Checks that the door is not left open by accident.
@@ -254,6 +290,9 @@ pub struct FileConfig {
     /// `--capacity`
     #[serde(deserialize_with = "parsed")]
     pub capacity: Option<Size>,
+    /// `--memory`
+    #[serde(deserialize_with = "parsed")]
+    pub memory: Option<Size>,
     /// `--resp`, or `"off"`
     pub resp: Option<String>,
     /// `--http`, or `"off"`

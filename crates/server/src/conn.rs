@@ -397,7 +397,12 @@ impl Conn {
                 let mut reply = self.outbox.begin(heap, core.round);
                 let outcome =
                     session.execute(&mut core.context(self.id, self.arrival_ns), command, chain, &mut reply);
-                let step = settle(reply, outcome, command.end);
+                let end = command.end;
+                let step = settle(reply, outcome, end);
+                if matches!(step, Step::Parked(Park::On(Until::Load(_)))) {
+                    let now_ms = core.now_ns / 1_000_000;
+                    lookahead.fetch_ahead(chain, &core.shared.engine, session.database(), now_ms);
+                }
                 if !session.is_authenticated() {
                     // Others are held to narrower limits than those that the next commands were parsed with.
                     lookahead.forget();

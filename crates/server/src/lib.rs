@@ -11,6 +11,7 @@ pub mod context;
 pub mod cursors;
 pub mod http;
 mod landing;
+mod loads;
 pub mod logs;
 mod lookahead;
 mod maintenance;

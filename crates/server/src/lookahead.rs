@@ -73,6 +73,21 @@ impl Lookahead {
         Ok(Some(&self.commands[self.next - 1]))
     }
 
+    /// Asks for the values that the commands behind the current one will read, where they have left memory: the device then has
+    /// several reads to do.
+    pub(crate) fn fetch_ahead(&self, chain: &Chain<'_>, engine: &Engine, space: u8, now_ms: u64) {
+        let (mut chain, _) = match self.next.checked_sub(1).and_then(|now| self.commands.get(now)) {
+            Some(now) => chain.skip_to(now.end),
+            None => return,
+        };
+        for command in self.commands[..self.parsed].iter().skip(self.next) {
+            if command.args.len() == READER_WORDS {
+                engine.fetch(space, &command.args[1].bytes(&chain), now_ms);
+            }
+            (chain, _) = chain.skip_to(command.end);
+        }
+    }
+
     /// Parses the next commands, as many as are whole and usual, each as it will be shown to whoever executes it: in what is
     /// left of the chain by then.
     fn parse(&mut self, parser: &Parser, chain: &Chain<'_>, from: usize, engine: &Engine, space: u8) {

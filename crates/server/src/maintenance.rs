@@ -155,6 +155,7 @@ impl Maintenance {
         if self.shared.engine.heap().media().closed().is_some() {
             return false;
         }
+        self.shared.engine.heap().relieve_memory(0);
         self.attempt(Job::TendFreeRuns, Self::tend_free_runs);
         self.attempt(Job::PrepareSlabs, |worker| worker.prepare_slabs());
         self.attempt(Job::Mark, Self::mark);
@@ -182,7 +183,7 @@ impl Maintenance {
             match media.load_some() {
                 Ok(true) => {}
                 Ok(false) => {
-                    if std::mem::replace(&mut self.loading, false) {
+                    if std::mem::replace(&mut self.loading, false) && !self.shared.engine.heap().is_paged() {
                         tracing::info!("everything is in memory");
                     }
                     break;

@@ -26,6 +26,20 @@ pub(crate) fn usage() -> Usage {
     parse(&stat, &status).unwrap_or_default()
 }
 
+/// Memory that the process may use, bytes: the machine's, or its control group's where that is less.
+pub(crate) fn memory_bytes() -> Option<u64> {
+    let machine = total_of(&fs::read_to_string("/proc/meminfo").ok()?)?;
+    let group = fs::read_to_string("/sys/fs/cgroup/memory.max").ok();
+    let group = group.and_then(|text| text.trim().parse().ok()).unwrap_or(u64::MAX);
+    Some(machine.min(group))
+}
+
+/// `MemTotal` of proc_meminfo(5), bytes.
+fn total_of(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
+}
+
 /// The kernel's name and release.
 pub(crate) fn system() -> String {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();

@@ -137,7 +137,8 @@ impl Scrubber {
         self.count(0, done.bytes, done.damaged.len());
         for slot in done.damaged {
             let view = heap.record(slot).ok();
-            let key = view.as_ref().and_then(|view| heap.key(view).ok()).map(String::from_utf8_lossy);
+            let key = view.as_ref().and_then(|view| heap.key(view).ok());
+            let key = key.as_deref().map(String::from_utf8_lossy);
             tracing::error!(slot = slot.0, ?key, "damaged on the medium, whole in memory: written again");
             heap.write_again(slot)?;
         }

@@ -1,6 +1,7 @@
 //! Starting and stopping: the store, the listeners, the workers, the background thread.
 
 use crate::config::{Config, ConfigError, XdpConfig};
+use crate::loads::Loads;
 use crate::maintenance::{self, Maintenance};
 use crate::shared::{ChosenTransport, Counters, Shared, WorkerHandle};
 use crate::store::{self, StoreError};
@@ -55,6 +56,7 @@ pub enum ServerError {
 pub struct Server {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<Result<(), TransportError>>>,
+    loaders: Vec<JoinHandle<()>>,
     maintenance: Option<JoinHandle<()>>,
 }
 
@@ -73,6 +75,7 @@ impl Server {
     /// As [`Self::start`].
     pub fn start_over(config: Config, writes: Box<dyn PlainWrites>) -> Result<Self, ServerError> {
         config.check_exposure()?;
+        config.check_memory()?;
         let store = store::open(&config)?;
         store.engine.heap().reserve_landing(config.workers as u32);
         set_up_heap(&config, store.engine.heap())?;
@@ -82,6 +85,7 @@ impl Server {
             Some(ip) => configured.map(|address| SocketAddr::new(ip, address.port())),
             None => listeners.first().and_then(|l| l.local_addr().ok()),
         };
+        let loads = Loads::of(store.engine.heap());
         let shared = Arc::new(Shared {
             bound_resp: at(&listeners.resp, config.resp),
             bound_http: at(&listeners.http, config.http),
@@ -99,6 +103,7 @@ impl Server {
             next_client: AtomicU64::new(1),
             cursors: Default::default(),
             maintenance: std::sync::OnceLock::new(),
+            loads,
             stopping: AtomicBool::new(false),
             workers: std::sync::OnceLock::new(),
             config,
@@ -112,7 +117,7 @@ impl Server {
         listeners: Listeners,
         makers: Vec<MakeTransport>,
     ) -> Result<Self, ServerError> {
-        let mut server = Self { shared, workers: Vec::new(), maintenance: None };
+        let mut server = Self { shared, workers: Vec::new(), loaders: Vec::new(), maintenance: None };
         let (handles_in, handles_out) = std::sync::mpsc::sync_channel(makers.len());
         let per_worker = listeners.split(makers.len());
         for (id, (maker, listeners)) in makers.into_iter().zip(per_worker).enumerate() {
@@ -143,6 +148,9 @@ impl Server {
         }
         drop(handles_in);
         server.collect_handles(&handles_out)?;
+        if let Some(loads) = &server.shared.loads {
+            server.loaders = loads.spawn(&server.shared).map_err(ServerError::Thread)?;
+        }
         let background = Maintenance::new(Arc::clone(&server.shared));
         let work = || supervise::essential("background work", move || background.run());
         let thread = std::thread::Builder::new().name("maintenance".into()).spawn(work);
@@ -168,6 +176,7 @@ impl Server {
         let handle = |(_, waker)| WorkerHandle {
             waker,
             waiters: AtomicU64::new(0),
+            loading: AtomicBool::new(false),
             logs_grown: AtomicBool::new(false),
         };
         let _ = self.shared.workers.set(wakers.into_iter().map(handle).collect());
@@ -191,6 +200,10 @@ impl Server {
         self.shared.stop();
         if let Some(thread) = self.maintenance.take() {
             thread.join().expect("the background thread panicked");
+        }
+        self.shared.loads.iter().for_each(|loads| loads.stop());
+        for thread in self.loaders.drain(..) {
+            thread.join().expect("a thread that reads the region panicked");
         }
         maintenance::leave_clean(&self.shared);
         Ok(outcome?)

@@ -1,6 +1,7 @@
 //! What all workers share.
 
 use crate::config::Config;
+use crate::loads::Loads;
 use crate::writes::PlainWrites;
 use landfall_heap::Integrity;
 use landfall_kv::{Engine, Recovered};
@@ -103,6 +104,8 @@ pub struct WorkerHandle {
     pub waker: Waker,
     /// Other workers with replies that wait for this worker's commit: bit per worker.
     pub waiters: AtomicU64,
+    /// A command of this worker waits for bytes to be read.
+    pub loading: AtomicBool,
     /// A log that a reader of this worker waits for has grown.
     pub logs_grown: AtomicBool,
 }
@@ -159,6 +162,8 @@ pub struct Shared {
     pub cursors: Mutex<crate::cursors::Cursors>,
     /// The thread for background work, once it runs.
     pub maintenance: std::sync::OnceLock<std::thread::Thread>,
+    /// What reads bytes that have left memory; `None` where all of the region may be in memory.
+    pub loads: Option<Arc<Loads>>,
     /// Asked to stop.
     pub stopping: AtomicBool,
     /// The workers, once they run.
@@ -191,6 +196,12 @@ impl Shared {
         if let Some(thread) = self.maintenance.get() {
             thread.unpark();
         }
+    }
+
+    /// Ends the wait of every worker with a command that waits for bytes to be read.
+    pub(crate) fn wake_load_waiters(&self) {
+        let waits = |worker: &&WorkerHandle| worker.loading.swap(false, Ordering::AcqRel);
+        self.workers.get().into_iter().flatten().filter(waits).for_each(|worker| worker.waker.wake());
     }
 
     /// Ends every worker's wait.

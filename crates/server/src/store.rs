@@ -4,9 +4,7 @@ use crate::config::Config;
 use crate::shared::now_ns;
 use landfall_heap::{Heap, HeapError, NewRegion, Region, Tenant};
 use landfall_kv::{Engine, KvError, Recovered, Recovery};
-use landfall_media::{
-    Extent, FlushInstruction, Media, MediaError, MediaKind, MediaRequest, OpenOptions, RUN_SIZE,
-};
+use landfall_media::{Extent, Media, MediaError, MediaKind, OpenOptions, RUN_SIZE};
 use landfall_wal::{LogRecovery, Logs, WalError};
 use std::io::Read;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt};
@@ -92,7 +90,10 @@ pub fn region_path(dir: &Path) -> PathBuf {
 /// # Errors
 /// [`StoreError`] says what is wrong and what to do.
 pub fn open(config: &Config) -> Result<Store, StoreError> {
-    let (media, path) = open_region(&config.dir, config.capacity.0, config.media, config.flush)?;
+    let memory = config.memory_limit();
+    let options =
+        OpenOptions { request: config.media, flush: config.flush, memory, ..OpenOptions::default() };
+    let (media, path) = open_region(&config.dir, config.capacity.0, options)?;
     let shards = (config.workers * SHARDS_PER_WORKER).next_power_of_two();
     let begun = Instant::now();
     let (engine, logs, recovered) = recover(media, shards).map_err(|error| match error {
@@ -109,8 +110,7 @@ pub fn open(config: &Config) -> Result<Store, StoreError> {
 pub fn open_region(
     dir: &Path,
     capacity: u64,
-    request: MediaRequest,
-    flush: Option<FlushInstruction>,
+    options: OpenOptions,
 ) -> Result<(Arc<dyn Media>, PathBuf), StoreError> {
     let path = region_path(dir);
     if path != dir {
@@ -120,7 +120,7 @@ pub fn open_region(
     let capacity = capacity / RUN_SIZE * RUN_SIZE;
     let heap_error = |source| StoreError::Heap { path: path.clone(), source };
     landfall_heap::Geometry::runs_for(capacity).map_err(heap_error)?;
-    let options = OpenOptions { request, create: Some(capacity), read_only: false, flush };
+    let options = OpenOptions { create: Some(capacity), read_only: false, ..options };
     let opened = landfall_media::open(&path, &options)?;
     prepare(&*opened.media, capacity, &path)?;
     Ok((opened.media, path))

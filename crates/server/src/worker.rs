@@ -399,6 +399,9 @@ impl Worker {
         }
         let over = match conn.park {
             Some(Park::On(until)) => {
+                if matches!(until, Until::Load(_)) {
+                    ask_for_load_wake(&self.shared, self.id);
+                }
                 self.heap.media().closed().is_some() || is_over(until, &self.heap, &self.commit)
             }
             None | Some(Park::Log(_)) => false,
@@ -549,9 +552,13 @@ impl Worker {
             if let Some(conn) = self.conns.get_mut(&id) {
                 conn.listed.waiting = false;
                 // Whoever waits for space looks again: whether it is enough, only the command can tell.
-                let waits = |ticket| !self.heap.is_durable(ticket);
+                let waits = |until| match until {
+                    Until::Ticket(ticket) => !self.heap.is_durable(ticket),
+                    Until::Load(load) => !self.heap.is_loaded(load),
+                    Until::Commit | Until::Space => false,
+                };
                 if let Some(Park::On(until)) = conn.park
-                    && !matches!(until, Until::Ticket(ticket) if waits(ticket))
+                    && !waits(until)
                 {
                     conn.park = None;
                 }
@@ -662,12 +669,20 @@ fn execute(conn: &mut Conn, core: &mut Core<'_>, lookahead: &mut Lookahead) {
     conn.held = holds;
 }
 
+/// Has the loader wake a worker when it has read something. What has been read before is found at once.
+fn ask_for_load_wake(shared: &Shared, worker: usize) {
+    if let Some(workers) = shared.workers.get() {
+        workers[worker].loading.store(true, Ordering::SeqCst);
+    }
+}
+
 /// True when what a command waits for has come to pass meanwhile.
 fn is_over(until: Until, heap: &Heap, commit: &Option<Commit>) -> bool {
     match until {
         Until::Ticket(ticket) => heap.is_durable(ticket),
         Until::Commit => commit.is_none(),
         Until::Space => false,
+        Until::Load(load) => heap.is_loaded(load),
     }
 }
 

@@ -41,7 +41,7 @@ impl InterferingOwner<'_> {
     fn key_of(&self, slot: SlotId) -> Option<Key> {
         let heap = self.engine.heap();
         let view = heap.record(slot).ok()?;
-        let bytes = heap.key(&view).ok()?.into();
+        let bytes = (*heap.key(&view).ok()?).into();
         Some(Key { space: view.space(), bytes }).filter(|key| usize::from(key.space) < 2)
     }
 }

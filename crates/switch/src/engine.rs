@@ -5,7 +5,7 @@
 
 use crate::error::SwitchError;
 use crate::status::Status;
-use landfall_media::{Dirty, FlushInstruction, Media, MediaError, MediaRequest, Site};
+use landfall_media::{Dirty, FlushInstruction, Media, MediaError, MediaRequest, OpenOptions, Site};
 use landfall_pmnet::Instant;
 use landfall_pmnet::auth::{Ends, Guard, Key};
 use landfall_pmnet::device::{Device, DeviceConfig};
@@ -92,7 +92,8 @@ impl Engine {
         waker: &Waker,
     ) -> Result<Self, SwitchError> {
         let begun = std::time::Instant::now();
-        let (media, path) = open_region(&region.dir, region.capacity, region.media, region.flush)?;
+        let options = OpenOptions { request: region.media, flush: region.flush, ..OpenOptions::default() };
+        let (media, path) = open_region(&region.dir, region.capacity, options)?;
         tracing::info!(region = %path.display(), medium = media.describe(), "region opened");
         let (log, recovered) = Log::open(media, limits)?;
         report(&recovered, begun.elapsed());

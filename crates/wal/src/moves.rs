@@ -33,7 +33,8 @@ impl Logs {
     }
 
     fn consumer_of(&self, view: &RecordView<'_>) -> Option<Box<str>> {
-        let (_, consumer) = parse_position_key(self.heap.key(view).ok()?)?;
+        let key = self.heap.key(view).ok()?;
+        let (_, consumer) = parse_position_key(&key)?;
         Some(consumer.into())
     }
 }

@@ -3,7 +3,7 @@
 use crate::error::WalError;
 use crate::log::State;
 use crate::logs::Logs;
-use landfall_heap::{Damage, Gated, Item, SlotId, Ticket};
+use landfall_heap::{Damage, Gated, Item, SlotId, Ticket, Until};
 use std::sync::atomic::Ordering;
 
 /// Most entries that one call reads. The limit bounds how long the call holds the log's lock.
@@ -72,6 +72,10 @@ impl Logs {
             page.next += 1;
         }
         drop(state);
+        let fetch = |(_, item): &(_, Result<Item<'_>, WalError>)| item.as_ref().ok()?.fetch();
+        if let Some(load) = page.entries.iter().filter_map(fetch).reduce(|_, last| last) {
+            return Err(WalError::Wait(Until::Load(load)));
+        }
         for (_, item) in &mut page.entries {
             check(item)?;
         }

@@ -149,7 +149,7 @@ impl Tenant for LogRecovery {
     fn take(&self, heap: &Heap, found: &Found, view: &RecordView<'_>) -> Result<(), HeapError> {
         let Ok(key) = heap.key(view) else { return Ok(()) };
         if matches!(found.kind, Kind::Put | Kind::Tombstone) {
-            if agrees(key, found.aux, found.expiry_ms) {
+            if agrees(&key, found.aux, found.expiry_ms) {
                 let entry = EntryFound {
                     number: found.aux,
                     len: view.value_len() as u32,

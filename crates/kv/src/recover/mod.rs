@@ -141,7 +141,7 @@ impl Recovery {
         if found.seq < self.pass_flush_seq.load(Ordering::Relaxed) {
             return None;
         }
-        if heap.key(view).is_ok_and(|key| heap.hash(found.space, key) == found.hash) {
+        if heap.key(view).is_ok_and(|key| heap.hash(found.space, &key) == found.hash) {
             return Some(Candidate { hash: found.hash, slot: found.slot, kind: found.kind });
         }
         // Which of the two it is can be told once everything has been read.
@@ -170,7 +170,8 @@ impl Recovery {
         let current = &self.slabs().1;
         if shard.has_tag(candidate.hash) {
             let view = heap.record(candidate.slot)?;
-            let lookup = Lookup { space: view.space(), hash: candidate.hash, key: heap.key(&view)? };
+            let key = heap.key(&view)?;
+            let lookup = Lookup { space: view.space(), hash: candidate.hash, key: &key };
             let put = shard.find(heap, &lookup).ok().flatten();
             let known = put.or_else(|| shard.find_tomb(heap, &lookup).ok().flatten());
             if let Some(known) = known {
@@ -204,7 +205,7 @@ impl Recovery {
                     let mut shard = self.shard(view.hash()).lock();
                     shard.set_expiry(view.space(), view.hash(), 0, view.expiry_ms());
                 }
-                keys[self.shard_index(view.hash())].push(view.space(), heap.key(view)?);
+                keys[self.shard_index(view.hash())].push(view.space(), &heap.key(view)?);
                 Ok(true)
             })?;
         }

@@ -73,7 +73,8 @@ pub(super) fn open(dir: &Path, media: &str) -> Result<(Log, Recovered), LogComma
     }
     // As large as it is: it grows only when it is smaller than asked for.
     let smallest = u64::from(landfall_heap::layout::RUNS_MIN) * landfall_media::RUN_SIZE;
-    let (media, _) = open_region(dir, smallest, parse_media(media)?, None)?;
+    let options = landfall_media::OpenOptions { request: parse_media(media)?, ..Default::default() };
+    let (media, _) = open_region(dir, smallest, options)?;
     Ok(Log::open(media, Limits::default())?)
 }
 

@@ -73,6 +73,9 @@ pub struct OpenOptions {
     pub create: Option<u64>,
     /// Neither store nor write back; share the region with other readers.
     pub read_only: bool,
+    /// How many bytes of a file's region are to be in memory at most, beside what is being used. `None`: all may be.
+    /// Without effect where the whole region fits, on byte-addressable kinds, and with `read_only`.
+    pub memory: Option<u64>,
     /// Cache-line instruction of byte-addressable kinds; `None`: the best one, and none under eADR.
     pub flush: Option<FlushInstruction>,
 }
@@ -119,7 +122,11 @@ pub fn open(path: &Path, options: &OpenOptions) -> Result<Opened, MediaError> {
     let len = region_len(path, &file, found.kind)?;
     let region = Region { file, path: path.into(), found, len, created, read_only: options.read_only };
     let media: Arc<dyn Media> = match found.kind {
-        MediaKind::File => Arc::new(FileMedia::open(region)?),
+        MediaKind::File => {
+            let whole = len.max(options.create.unwrap_or(0));
+            let memory = options.memory.filter(|memory| *memory < whole && !options.read_only);
+            Arc::new(FileMedia::open(region, memory)?)
+        }
         _ => Arc::new(MappedMedia::open(region, options.flush)?),
     };
     Ok(Opened { media, created, kind: found.kind, path: path.into() })

@@ -1,4 +1,5 @@
-//! Places to keep regions in during tests.
+//! Places to keep regions in during tests. Each program of tests uses some of them.
+#![allow(dead_code, reason = "each program of tests uses some of the parts")]
 
 use std::path::{Path, PathBuf};
 

@@ -88,8 +88,8 @@ impl Shared {
         let view = self.heap.record(slot).ok()?;
         let key = self.heap.key(&view).ok()?;
         match view.space() {
-            spaces::PMNET_LOG => Identity::from_bytes(key).map(RecordOwner::Update),
-            spaces::PMNET_PATH => Some(RecordOwner::Path(Flow::from_bytes(key.try_into().ok()?))),
+            spaces::PMNET_LOG => Identity::from_bytes(&key).map(RecordOwner::Update),
+            spaces::PMNET_PATH => Some(RecordOwner::Path(Flow::from_bytes((*key).try_into().ok()?))),
             _ => None,
         }
     }

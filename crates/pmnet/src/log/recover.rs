@@ -88,10 +88,10 @@ impl Tenant for LogTenant {
         let Ok(key) = heap.key(view) else { return Ok(()) };
         let mut records = self.records.lock();
         if found.space == spaces::PMNET_LOG {
-            if let Some(identity) = Identity::from_bytes(key) {
+            if let Some(identity) = Identity::from_bytes(&key) {
                 keep_newer(&mut records.updates, identity, newest);
             }
-        } else if let Ok(bytes) = key.try_into() {
+        } else if let Ok(bytes) = (*key).try_into() {
             keep_newer(&mut records.paths, Flow::from_bytes(bytes), newest);
         }
         Ok(())

@@ -23,6 +23,7 @@ pub(super) fn text(ctx: &Context<'_>) -> String {
     keys(&mut text, ctx.engine, &ctx.engine.stats());
     logs(&mut text, &ctx.logs.stats());
     region(&mut text, ctx.engine.heap());
+    loads(&mut text, ctx.shared);
     recovery(&mut text, ctx.shared);
     process_usage(&mut text, ctx.shared);
     text.0
@@ -196,6 +197,13 @@ fn logs(text: &mut Text, stats: &WalStats) {
     text.counter("log_entries_trimmed_total", "Entries trimmed, by retention, too.", stats.trimmed);
 }
 
+/// Reads of what has left memory, where not all of the region is in it.
+fn loads(text: &mut Text, shared: &Shared) {
+    let Some(loads) = &shared.loads else { return };
+    text.counter("loads_total", "Requests for bytes that had left memory.", read(&loads.counters.loads));
+    text.counter("load_bytes_total", "Bytes of these requests.", read(&loads.counters.bytes));
+}
+
 fn region(text: &mut Text, heap: &Heap) {
     let counts = heap.runs().counts();
     text.metric("runs", "gauge", "Runs of 1 MiB by use.");
@@ -206,6 +214,10 @@ fn region(text: &mut Text, heap: &Heap) {
         text.sample("runs", &[("use", used_for)], runs);
     }
     text.gauge("region_bytes", "Size of the region.", heap.media().len());
+    if let Some(memory) = heap.memory() {
+        text.gauge("region_memory_limit_bytes", "Bytes of the region that may be in memory.", memory.limit);
+        text.gauge("region_memory_bytes", "Bytes of the region that are in memory.", memory.resident);
+    }
     text.gauge("region_room_bytes", "Bytes that writes may still fill, about.", heap.room_bytes());
     text.gauge(
         "live_bytes",

@@ -207,6 +207,14 @@ fn landfall(text: &mut Text, shared: &Shared) {
     text.line("region_bytes", heap.geometry().bytes());
     text.line("region_room_bytes", heap.room_bytes());
     text.line("region_live_bytes", heap.runs().live_bytes());
+    if let Some(memory) = heap.memory() {
+        text.line("region_memory_limit", memory.limit);
+        text.line("region_memory_bytes", memory.resident);
+    }
+    if let Some(loads) = &shared.loads {
+        text.count("region_loads", &loads.counters.loads);
+        text.count("region_load_bytes", &loads.counters.bytes);
+    }
     text.line("region_unshared_bytes", heap.unshared_bytes());
     text.line("runs_total", counts.total);
     text.line("runs_free", counts.free);

@@ -37,7 +37,7 @@ use crate::reply::{REPLY_BYTES_MAX, Reply};
 use crate::shared::{ClientInfo, Shared, count};
 use crate::walk::Walk;
 use call::{Call, Fail};
-use landfall_heap::Tickets;
+use landfall_heap::{Tickets, Until};
 use landfall_media::Chain;
 use landfall_resp::{Command, Protocol};
 use landfall_sockets::ConnId;
@@ -175,6 +175,10 @@ impl Session {
         let done = self.dispatch(ctx, words, reply);
         if let Err(fail) = done.and_then(|()| check_reply(shared, reply)) {
             if let Fail::Wait(until) = fail {
+                if let Until::Load(_) = until {
+                    let walk = Walk::new(*chain);
+                    self.fetch_named(ctx, Words::Landed { command, walk: &walk, known_crc: None });
+                }
                 reply.rewind();
                 return Outcome::Wait(until);
             }
@@ -203,6 +207,19 @@ impl Session {
         }
         let spec = spec.map_err(|fail| self.refuse(words, ctx, fail))?;
         (spec.run)(&mut Call { spec, words, session: self, ctx, reply, txn: None, stats: None })
+    }
+
+    /// Asks for the values of all keys that a command, or the transaction that it executes, names: one of them has left memory.
+    fn fetch_named(&self, ctx: &Context<'_>, words: Words<'_>) {
+        let (engine, now_ms) = (ctx.engine, ctx.now_ms);
+        if let Some(queue) = &self.queue {
+            return queue.fetch_named(engine, self.state.database, now_ms);
+        }
+        let Ok(spec) = table::resolve(words) else { return };
+        // The first was asked for when it was found missing.
+        for at in spec.key_positions(words.len()).skip(1) {
+            engine.fetch(self.state.database, &words.bytes(at), now_ms);
+        }
     }
 
     /// Finds the command and checks that the client may call it like this.

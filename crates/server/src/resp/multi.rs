@@ -11,7 +11,7 @@ use super::words::{Word, Words};
 use crate::reply::Reply;
 use crate::shared::count;
 use landfall_heap::Heap;
-use landfall_kv::{Txn, TxnKey};
+use landfall_kv::{Engine, Txn, TxnKey};
 use landfall_resp::{Protocol, Writer, parse_i64};
 use std::borrow::Cow;
 
@@ -96,6 +96,13 @@ impl Queue {
 
     fn release(&self, heap: &Heap) {
         self.commands.iter().flat_map(|queued| &queued.words).for_each(|word| word.release(heap));
+    }
+
+    /// Asks for the values of all keys that the commands name, where they have left memory.
+    pub(super) fn fetch_named(&self, engine: &Engine, database: u8, now_ms: u64) {
+        for named in self.keys(engine.heap(), database) {
+            engine.fetch(named.space, &named.key, now_ms);
+        }
     }
 
     fn any(&self, flags: Flags) -> bool {

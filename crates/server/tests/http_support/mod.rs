@@ -73,6 +73,7 @@ impl Rig {
             next_client: AtomicU64::new(1),
             cursors: Default::default(),
             maintenance: Default::default(),
+            loads: None,
             stopping: Default::default(),
             workers: Default::default(),
         };

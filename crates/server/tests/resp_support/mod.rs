@@ -55,6 +55,7 @@ pub fn shared_on(config: Config, options: SimOptions) -> (Shared, Arc<SimMedia>)
         next_client: AtomicU64::new(1),
         cursors: Default::default(),
         maintenance: Default::default(),
+        loads: None,
         stopping: AtomicBool::new(false),
         workers: std::sync::OnceLock::new(),
     };

@@ -2,7 +2,7 @@
 
 use crate::common::error::BenchError;
 use crate::common::progress::check_stop;
-use landfall_media::{Extent, MediaRequest, RUN_SIZE};
+use landfall_media::{Extent, OpenOptions, RUN_SIZE};
 use landfall_pmnet::device::{Arrival, Device, DeviceConfig, Side};
 use landfall_pmnet::log::{Limits, Log};
 use landfall_pmnet::wire::{Body, FIRST_BYPASS, Packet};
@@ -67,8 +67,7 @@ struct Stage {
 
 impl Stage {
     fn open(dir: &Path, payload: usize) -> Result<Self, BenchError> {
-        let (media, _) =
-            open_region(dir, REGION, MediaRequest::default(), None).map_err(|error| failed(&error))?;
+        let (media, _) = open_region(dir, REGION, OpenOptions::default()).map_err(|error| failed(&error))?;
         let (log, _) = Log::open(media, Limits::default()).map_err(|error| failed(&error))?;
         log.heap().reserve_landing(1);
         // However long this process takes between two packets.

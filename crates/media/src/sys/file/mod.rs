@@ -2,22 +2,28 @@
 //! to the file with direct I/O, and runs are read from the file when they are first needed.
 
 mod backing;
+mod paged;
 mod pairs;
 mod residency;
 mod writes;
 
 use std::io;
+use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
 use self::backing::Backing;
+use self::paged::Chunks;
 use self::pairs::Pairs;
 use self::residency::Residency;
 use super::image::Image;
 use super::mapped::{RESERVE_FACTOR, RESERVE_MIN, grows};
 use super::open::Region;
-use crate::{Batch, CommitMode, Dirty, Extent, Media, MediaError, MediaKind, RUN_SIZE, Site, Standing};
+use crate::{
+    Batch, CommitMode, Dirty, Evict, Extent, Media, MediaError, MediaKind, Pages, RUN_SIZE, Site, Standing,
+};
 
 /// A region whose image is in memory and whose durable bytes are in a file.
 pub(super) struct FileMedia {
@@ -25,14 +31,16 @@ pub(super) struct FileMedia {
     runs: Residency,
     pairs: Pairs,
     backing: Backing,
+    /// Which parts of runs are in memory; `None` where all of the region may be.
+    chunks: Option<Chunks>,
     growing: Mutex<()>,
     /// A kernel keeps hold of the image's pages.
     pinned: AtomicBool,
 }
 
 impl FileMedia {
-    /// Opens the region; reads nothing yet.
-    pub(super) fn open(region: Region) -> Result<Self, MediaError> {
+    /// Opens the region; reads nothing yet. With `memory`, so many bytes of it are to be in memory.
+    pub(super) fn open(region: Region, memory: Option<u64>) -> Result<Self, MediaError> {
         let len = region.len;
         let wanted = RESERVE_MIN.max(len.saturating_mul(RESERVE_FACTOR));
         let image = Image::anonymous(len, wanted).map_err(|source| MediaError::Io {
@@ -42,31 +50,105 @@ impl FileMedia {
         })?;
         let runs = Residency::new(image.reserved() / RUN_SIZE);
         let pairs = Pairs::new(image.reserved() / RUN_SIZE);
+        let chunks = memory.map(|limit| Chunks::new(image.reserved() / RUN_SIZE, limit));
+        if chunks.is_some() {
+            // Chunks are given up one by one: a huge page would bring their neighbours back.
+            image.advise_huge(0, len, false);
+        }
         let backing = Backing::new(region)?;
         backing.holes(len, |range| runs.mark_fresh(range));
-        Ok(Self { image, runs, pairs, backing, growing: Mutex::new(()), pinned: AtomicBool::new(false) })
+        Ok(Self {
+            image,
+            runs,
+            pairs,
+            backing,
+            chunks,
+            growing: Mutex::new(()),
+            pinned: AtomicBool::new(false),
+        })
     }
 
-    /// Makes a checked range's runs readable, reading from the file what is not there yet.
+    /// Makes a checked range readable, reading from the file what is not there yet.
     #[inline]
-    fn make_readable(&self, off: u64, len: u64) -> Result<(), MediaError> {
-        self.runs.make_readable(off, len, |run| self.load(run))
+    fn make_readable(&self, extent: Extent) -> Result<(), MediaError> {
+        match &self.chunks {
+            None => self.runs.make_readable(extent.off, u64::from(extent.len()), |run| self.load(run)),
+            Some(chunks) => parts_by_run(extent).try_for_each(|part| self.page_in(chunks, part)),
+        }
+    }
+
+    /// Makes a part of one run readable: block by block where it is pinned, or paged; else the whole run.
+    #[inline]
+    fn page_in(&self, chunks: &Chunks, part: Extent) -> Result<(), MediaError> {
+        let run = part.off / RUN_SIZE;
+        if self.runs.is_whole(run) {
+            return Ok(());
+        }
+        if chunks.is_pinned(part) {
+            self.runs.page(run, false);
+        }
+        self.runs.make_readable(part.off, u64::from(part.len()), |run| self.load(run))?;
+        if !self.runs.is_paged(run) || chunks.is_present(part) {
+            return Ok(());
+        }
+        debug_assert!(chunks.is_pinned(part), "{part:?} is used without a pin");
+        self.load_blocks(chunks, part)
+    }
+
+    fn load_blocks(&self, chunks: &Chunks, part: Extent) -> Result<(), MediaError> {
+        let came = chunks.load(part, |off, len| {
+            let into = self.image.at(off, len)?;
+            // SAFETY: in bounds; the blocks are missing and this thread alone reads them, so that nobody has a slice of them
+            // yet, and nobody stores to a run that is paged.
+            unsafe { self.backing.read(off, into, len as usize) }
+        })?;
+        self.runs.add_resident(came);
+        Ok(())
     }
 
     /// Makes a checked range's runs readable and ours to store to and write back.
     #[inline]
     fn make_writable(&self, off: u64, len: u64) -> Result<(), MediaError> {
         self.backing.writable()?;
+        if let Some(chunks) = &self.chunks {
+            self.make_whole(chunks, off / RUN_SIZE..(off + len).div_ceil(RUN_SIZE))?;
+        }
         self.runs.make_writable(off, len, |run| self.load(run), |run| self.backing.allocate_run(run))
+    }
+
+    /// Reads all that is missing of paged runs, which are resident then.
+    fn make_whole(&self, chunks: &Chunks, runs: Range<u64>) -> Result<(), MediaError> {
+        for run in runs.filter(|run| self.runs.is_paged(*run)) {
+            let whole = Extent::new(run * RUN_SIZE, RUN_SIZE as u32);
+            chunks.pin(whole);
+            let loaded = self.load_blocks(chunks, whole);
+            if loaded.is_ok() {
+                self.unpage(chunks, run);
+            }
+            chunks.unpin(whole);
+            loaded?;
+        }
+        Ok(())
+    }
+
+    /// A paged run is resident from now on: all of it is there, or nobody wants what is missing.
+    fn unpage(&self, chunks: &Chunks, run: u64) {
+        let _one_at_a_time = chunks.changing.lock();
+        self.runs.unpage(run, chunks.present_bytes(run));
+        chunks.clear(run);
     }
 
     /// Makes the whole runs of a checked range ours to store to, without reading them.
     fn claim(&self, off: u64, len: u64) -> Result<(), MediaError> {
+        if let Some(chunks) = &self.chunks {
+            let whole = off.div_ceil(RUN_SIZE)..(off + len) / RUN_SIZE;
+            whole.filter(|run| self.runs.is_paged(*run)).for_each(|run| self.unpage(chunks, run));
+        }
         self.runs.claim_whole_runs(off, len, |run| self.backing.allocate_run(run))
     }
 
     fn load(&self, run: u64) -> Result<(), MediaError> {
-        if self.runs.is_free(run ^ 1) {
+        if self.chunks.is_none() && self.runs.is_free(run ^ 1) {
             self.pairs.split(&self.image, run);
         }
         let into = self.image.at(run * RUN_SIZE, RUN_SIZE)?;
@@ -77,7 +159,7 @@ impl FileMedia {
 
     fn forget(&self, run: u64) -> Standing {
         let has = self.runs.forget(run);
-        if has != Standing::Warm && self.runs.is_resident(run ^ 1) {
+        if self.chunks.is_none() && has != Standing::Warm && self.runs.is_resident(run ^ 1) {
             // Its neighbour has brought memory for both.
             self.pairs.split(&self.image, run);
             let _ = self.image.give_back(run * RUN_SIZE, RUN_SIZE);
@@ -88,8 +170,10 @@ impl FileMedia {
     /// Drops a run's memory, and its blocks if they are to go, too.
     fn give(&self, run: u64, down_to: Standing) -> Result<(), MediaError> {
         self.image.give_back(run * RUN_SIZE, RUN_SIZE).map_err(|e| self.backing.io("give memory back", e))?;
-        if !self.runs.is_free(run ^ 1) {
-            self.pairs.split(&self.image, run);
+        match &self.chunks {
+            Some(chunks) => self.runs.drop_resident(chunks.clear(run)),
+            None if !self.runs.is_free(run ^ 1) => self.pairs.split(&self.image, run),
+            None => {}
         }
         if down_to == Standing::Bare { self.backing.punch_run(run) } else { Ok(()) }
     }
@@ -126,7 +210,7 @@ impl Media for FileMedia {
     #[inline]
     fn bytes(&self, extent: Extent) -> Result<&[u8], MediaError> {
         self.image.at(extent.off, u64::from(extent.len()))?;
-        self.make_readable(extent.off, u64::from(extent.len()))?;
+        self.make_readable(extent)?;
         self.image.bytes(extent)
     }
 
@@ -158,7 +242,7 @@ impl Media for FileMedia {
         self.backing.writable()?;
         self.claim(run_off, RUN_SIZE)?;
         let run = run_off / RUN_SIZE;
-        if !self.runs.is_free(run ^ 1) {
+        if self.chunks.is_none() && !self.runs.is_free(run ^ 1) {
             self.pairs.join(&self.image, run);
         }
         // An offset within a run, by mistake, touches two of them in part: these are loaded instead.
@@ -252,9 +336,98 @@ impl Media for FileMedia {
         self.image()
     }
 
+    fn pages(self: Arc<Self>) -> Option<Arc<dyn Pages>> {
+        self.chunks.is_some().then_some(self as _)
+    }
+
     fn load_some(&self) -> Result<bool, MediaError> {
+        if self.chunks.is_some() {
+            return Ok(false);
+        }
         self.runs.load_next(self.image.len() / RUN_SIZE, |run| self.load(run))
     }
+}
+
+impl FileMedia {
+    fn paging(&self) -> &Chunks {
+        self.chunks.as_ref().expect("only a paged medium yields its pages")
+    }
+}
+
+impl Pages for FileMedia {
+    #[inline]
+    fn pin(&self, extent: Extent) {
+        self.paging().pin(extent);
+    }
+
+    #[inline]
+    fn unpin(&self, extent: Extent) {
+        self.paging().unpin(extent);
+    }
+
+    fn is_resident(&self, extent: Extent) -> bool {
+        let chunks = self.paging();
+        parts_by_run(extent).all(|part| {
+            let run = part.off / RUN_SIZE;
+            self.runs.is_whole(run) || (self.runs.is_paged(run) && chunks.is_present(part))
+        })
+    }
+
+    fn load(&self, extent: Extent) -> Result<(), MediaError> {
+        self.image.at(extent.off, u64::from(extent.len()))?;
+        self.make_readable(extent)
+    }
+
+    fn cold_bytes(&self, run_off: u64) -> u64 {
+        let run = run_off / RUN_SIZE;
+        let paged = self.runs.is_paged(run);
+        if paged || self.runs.is_resident(run) { self.paging().cold_bytes(run, paged) } else { 0 }
+    }
+
+    fn evict(&self, run_off: u64, what: Evict) -> u64 {
+        let (chunks, run) = (self.paging(), run_off / RUN_SIZE);
+        if self.pinned.load(Ordering::Acquire) {
+            return 0;
+        }
+        let _one_at_a_time = chunks.changing.lock();
+        if self.runs.is_resident(run) {
+            // Its blocks are present before anybody asks which are.
+            chunks.fill(run);
+            self.runs.page(run, true);
+        }
+        if !self.runs.is_paged(run) {
+            return 0;
+        }
+        let freed = chunks.evict(run, what, |off, len| {
+            // Memory that cannot be given up stays, with the bytes that the file has.
+            let _ = self.image.give_back(off, len);
+        });
+        self.runs.drop_resident(freed);
+        freed
+    }
+
+    fn resident_bytes(&self) -> u64 {
+        self.runs.resident_bytes()
+    }
+
+    fn limit(&self) -> u64 {
+        self.paging().limit()
+    }
+}
+
+/// The parts of an extent that lie in one run each.
+#[inline]
+fn parts_by_run(extent: Extent) -> impl Iterator<Item = Extent> {
+    let mut rest = extent;
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let len = (RUN_SIZE - rest.off % RUN_SIZE).min(u64::from(rest.len())) as u32;
+        let part = Extent::new(rest.off, len);
+        rest = Extent::new(rest.off + u64::from(len), rest.len() - len);
+        Some(part)
+    })
 }
 
 /// Refuses a buffer that is not exactly as long as the extent.

@@ -6,9 +6,10 @@
 //! | busy | being read, or the run's file space or memory is being changed | what it was, or what it is to be |
 //! | fresh | zeroes; the file has no blocks, or unwritten ones | busy, prepared (written ahead), resident (given blocks) |
 //! | prepared | zeroes; the file's blocks are written: with zeroes, or with what nobody wants | busy, resident, fresh (given back) |
-//! | resident | at least as new as the file, or free | busy, prepared or fresh (given back, while free) |
+//! | resident | at least as new as the file, or free | busy, prepared or fresh (given back, while free), paged |
+//! | paged | of some blocks only: `paged.rs` knows which; as new as the file | resident, busy (given back, while free) |
 //!
-//! Only a resident run may be stored to or written back, and only a fresh one is ever zeroed in the file,
+//! Only a resident run may be stored to or written back; a paged one becomes resident before that, and only a fresh one is ever zeroed in the file,
 //! under `busy`: zeroes never meet a byte that somebody stored.
 
 use std::ops::Range;
@@ -23,12 +24,15 @@ const BUSY: u8 = 1;
 const FRESH: u8 = 2;
 const PREPARED: u8 = 3;
 const RESIDENT: u8 = 4;
+const PAGED: u8 = 5;
 
 /// The states of a region's runs, growth included.
 pub(super) struct Residency {
     states: Box<[AtomicU8]>,
     /// Every run before this one has been seen not to be absent, or could not be read.
     load_from: AtomicU64,
+    /// Bytes of runs that are whole in memory, and of paged ones what is there.
+    resident_bytes: AtomicU64,
     /// Held while a busy state is left, so that a waiter cannot miss it.
     settling: Mutex<()>,
     settled: Condvar,
@@ -40,6 +44,7 @@ impl Residency {
         Self {
             states: (0..runs).map(|_| AtomicU8::new(ABSENT)).collect(),
             load_from: AtomicU64::new(0),
+            resident_bytes: AtomicU64::new(0),
             settling: Mutex::new(()),
             settled: Condvar::new(),
         }
@@ -117,6 +122,46 @@ impl Residency {
         self.states.get(run as usize).is_some_and(|state| state.load(Ordering::Acquire) == RESIDENT)
     }
 
+    /// True for a run of which some blocks are in memory, and `paged.rs` knows which.
+    #[inline]
+    pub(super) fn is_paged(&self, run: u64) -> bool {
+        self.state(run).load(Ordering::Acquire) == PAGED
+    }
+
+    /// True for a run that is whole in memory, or reads as zeroes.
+    #[inline]
+    pub(super) fn is_whole(&self, run: u64) -> bool {
+        matches!(self.state(run).load(Ordering::Acquire), FRESH | PREPARED | RESIDENT)
+    }
+
+    /// An absent run is paged from now on, with no block in memory, or a resident one, with all of them. False if it was
+    /// neither.
+    pub(super) fn page(&self, run: u64, from_resident: bool) -> bool {
+        let from = if from_resident { RESIDENT } else { ABSENT };
+        self.state(run).compare_exchange(from, PAGED, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// A paged run of which `present` bytes are in memory, all there are or all that anybody wants, is resident from now on.
+    pub(super) fn unpage(&self, run: u64, present: u64) {
+        let state = self.state(run);
+        if state.compare_exchange(PAGED, RESIDENT, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            self.add_resident(RUN_SIZE - present);
+        }
+    }
+
+    /// Bytes of the region that are in memory.
+    pub(super) fn resident_bytes(&self) -> u64 {
+        self.resident_bytes.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn add_resident(&self, bytes: u64) {
+        self.resident_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(super) fn drop_resident(&self, bytes: u64) {
+        self.resident_bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
     fn standing(&self, run: u64) -> Standing {
         match self.state(run).load(Ordering::Acquire) {
             FRESH => Standing::Bare,
@@ -171,6 +216,9 @@ impl Residency {
         let from = self.state(run).load(Ordering::Acquire);
         if from > to && self.enter(run, from) {
             let done = give();
+            if done.is_ok() && from == RESIDENT {
+                self.drop_resident(RUN_SIZE);
+            }
             self.leave(run, if done.is_ok() { to } else { from });
             done?;
         }
@@ -195,7 +243,7 @@ impl Residency {
             return Ok(());
         }
         let done = load(run);
-        self.leave(run, if done.is_ok() { RESIDENT } else { ABSENT });
+        self.leave(run, if done.is_ok() { self.note_resident() } else { ABSENT });
         done
     }
 
@@ -214,17 +262,25 @@ impl Residency {
                 FRESH => {
                     if self.enter(run, FRESH) {
                         let done = back(run);
-                        self.leave(run, if done.is_ok() { RESIDENT } else { FRESH });
+                        self.leave(run, if done.is_ok() { self.note_resident() } else { FRESH });
                         done?;
                     }
                 }
                 PREPARED => {
                     let state = self.state(run);
-                    let _ = state.compare_exchange(PREPARED, RESIDENT, Ordering::AcqRel, Ordering::Relaxed);
+                    let done =
+                        state.compare_exchange(PREPARED, RESIDENT, Ordering::AcqRel, Ordering::Relaxed);
+                    done.is_ok().then(|| self.note_resident());
                 }
                 _ => return Ok(()),
             }
         }
+    }
+
+    /// A run comes into memory as a whole.
+    fn note_resident(&self) -> u8 {
+        self.add_resident(RUN_SIZE);
+        RESIDENT
     }
 
     fn enter(&self, run: u64, from: u8) -> bool {

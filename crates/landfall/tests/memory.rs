@@ -1,0 +1,112 @@
+//! A region larger than its memory, as clients see it: every value comes back, memory stays bounded, also after a kill.
+#![allow(clippy::print_stdout, reason = "the figures belong to the result")]
+
+mod common;
+
+use common::{Place, Reply, Resp, Server, pattern};
+
+const CAPACITY: &str = "640MiB";
+const MEMORY: &str = "64MiB";
+const MEMORY_BYTES: f64 = (64 << 20) as f64;
+/// What a server of this size takes beside the region: program, stacks, index, counts of frames, bytes.
+const BESIDE: f64 = (48 << 20) as f64;
+const KEYS: u64 = 1200;
+/// 100 B to 1 MiB, 490 MiB in all.
+const LENS: [usize; 6] = [100, 3000, 40_000, 250_000, 1 << 20, 1_100_000];
+
+fn len(key: u64) -> usize {
+    LENS[(key % 6) as usize] + (key as usize * 37) % 90
+}
+
+/// Long keys lie beside values, and leave memory with them.
+fn key(key: u64) -> Vec<u8> {
+    let mut name = format!("key:{key}:").into_bytes();
+    name.resize(name.len() + if key.is_multiple_of(5) { 200 } else { 0 }, b'.');
+    name
+}
+
+fn set(resp: &mut Resp, number: u64, version: u64) {
+    let value = pattern(number + version * 1_000_003, len(number));
+    assert_eq!(resp.call(&[b"SET", &key(number), &value]).unwrap(), common::ok());
+}
+
+fn expected(number: u64, version: u64) -> Reply {
+    Reply::Bulk(pattern(number + version * 1_000_003, len(number)))
+}
+
+/// Reads in pipelines, in an order that visits keys far apart.
+fn check_all(server: &Server, version: impl Fn(u64) -> u64) {
+    let mut resp = server.resp();
+    let order: Vec<u64> = (0..KEYS).map(|index| index * 487 % KEYS).collect();
+    for chunk in order.chunks(8) {
+        chunk.iter().for_each(|number| resp.push(&[b"GET", &key(*number)]));
+        resp.flush().unwrap();
+        for number in chunk {
+            assert!(resp.read().unwrap() == expected(*number, version(*number)), "key {number}");
+        }
+    }
+}
+
+/// Reads that wait for the medium within one command, and within one transaction.
+fn check_together(server: &Server) {
+    let mut resp = server.resp();
+    let numbers = [3_u64, 400, 707, 1101, 90];
+    let names: Vec<Vec<u8>> = numbers.iter().map(|number| key(*number)).collect();
+    let mut words: Vec<&[u8]> = vec![b"MGET"];
+    words.extend(names.iter().map(Vec::as_slice));
+    let all = Reply::Array(numbers.iter().map(|number| expected(*number, 0)).collect());
+    assert!(resp.call(&words).unwrap() == all);
+    assert_eq!(resp.call(&[b"MULTI"]).unwrap(), common::ok());
+    for name in names.iter().map(|name| [&name[..], b"x"].concat()).chain(names.clone()) {
+        resp.call(&[b"GET", &name]).unwrap();
+    }
+    let nothing = numbers.iter().map(|_| Reply::Nil);
+    let found = numbers.iter().map(|number| expected(*number, 0));
+    assert!(resp.call(&[b"EXEC"]).unwrap() == Reply::Array(nothing.chain(found).collect()));
+}
+
+fn check_memory(server: &Server) {
+    let metrics = server.metrics();
+    let get = |name: &str| *metrics.get(name).unwrap_or_else(|| panic!("no metric {name}"));
+    let (region, process) =
+        (get("landfall_region_memory_bytes"), get("landfall_process_resident_memory_bytes"));
+    println!("region {:.1} MiB, process {:.1} MiB in memory", region / 1048576.0, process / 1048576.0);
+    assert!(region <= MEMORY_BYTES * 1.05, "{region}");
+    assert!(process <= MEMORY_BYTES + BESIDE, "{process}");
+}
+
+#[test]
+fn a_region_eight_times_larger_than_its_memory_serves_every_value_and_survives_a_kill() {
+    let place = Place::new();
+    let flags = ["--capacity", CAPACITY, "--memory", MEMORY];
+    let server = place.start(&flags);
+    if !server.metrics().contains_key("landfall_region_memory_bytes") {
+        println!("skipped: the directory for tests is on no ordinary file system");
+        return;
+    }
+    let mut resp = server.resp();
+    (0..KEYS).for_each(|number| set(&mut resp, number, 0));
+    check_memory(&server);
+    check_all(&server, |_| 0);
+    check_together(&server);
+    check_memory(&server);
+    assert!(*server.metrics().get("landfall_loads_total").unwrap() > 100.0);
+    // Overwritten while others are read; then the process ends without notice.
+    for number in (0..KEYS).step_by(3) {
+        set(&mut resp, number, 1);
+    }
+    server.kill();
+    assert_eq!(place.check(&[]).status.code(), Some(0));
+    let server = place.start(&flags);
+    check_all(&server, |number| u64::from(number.is_multiple_of(3)));
+    check_memory(&server);
+}
+
+#[test]
+fn too_little_memory_is_refused_with_what_would_be_enough() {
+    let place = Place::new();
+    match place.try_start(&["--memory", "1MiB"]) {
+        Ok(_) => panic!("1 MiB is too little"),
+        Err(refused) => assert!(refused.words.contains("64MiB"), "{refused}"),
+    }
+}

@@ -1,0 +1,155 @@
+//! A file's region of which only a part is in memory.
+
+mod common;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use common::{creating, disk};
+use landfall_media::{
+    CHUNK_SIZE, Dirty, Evict, Extent, Media, OpenOptions, PIN_UNIT, Pages, RUN_SIZE, Site, Standing, open,
+};
+
+const RUNS: u64 = 8;
+
+/// A region with known bytes in every run, and what decides about its memory.
+fn region(path: &Path) -> (Arc<dyn Media>, Arc<dyn Pages>) {
+    let options = OpenOptions { memory: Some(2 * RUN_SIZE), ..creating(RUNS) };
+    let media = open(path, &options).expect("a region").media;
+    let pages = Arc::clone(&media).pages().expect("its memory is limited");
+    for run in 0..RUNS {
+        media.claim_run(run * RUN_SIZE).expect("there is space");
+        media.store(run * RUN_SIZE, &bytes_of(run)).expect("in bounds");
+        let mut dirty = Dirty::new();
+        media.flush(&mut dirty, Site::Data, Extent::new(run * RUN_SIZE, RUN_SIZE as u32));
+        media.fence(&mut dirty, Site::Commit).expect("durable");
+    }
+    (media, pages)
+}
+
+fn bytes_of(run: u64) -> Vec<u8> {
+    (0..RUN_SIZE).map(|at| (at / 7 + at * run) as u8).collect()
+}
+
+/// Drops everything that nobody has pinned.
+fn evict_all(pages: &dyn Pages) -> u64 {
+    (0..RUNS).map(|run| pages.evict(run * RUN_SIZE, Evict::Any)).sum()
+}
+
+/// The bytes of an extent, pinned while they are compared.
+fn holds(media: &dyn Media, pages: &dyn Pages, extent: Extent) -> bool {
+    pages.pin(extent);
+    let (run, at) = (extent.off / RUN_SIZE, (extent.off % RUN_SIZE) as usize);
+    let same = media.bytes(extent).expect("readable") == &bytes_of(run)[at..at + extent.len() as usize];
+    pages.unpin(extent);
+    same
+}
+
+#[test]
+fn only_what_is_read_comes_back_and_what_is_in_use_stays() {
+    let Some(dir) = disk() else { return };
+    let (media, pages) = region(&dir.path().join("region"));
+    assert_eq!(pages.resident_bytes(), RUNS * RUN_SIZE);
+    let kept = Extent::new(3 * RUN_SIZE + 5 * CHUNK_SIZE, 10);
+    pages.pin(kept);
+    assert_eq!(evict_all(&*pages), RUNS * RUN_SIZE - CHUNK_SIZE);
+    assert_eq!(pages.resident_bytes(), CHUNK_SIZE);
+    assert!(pages.is_resident(kept) && !pages.is_resident(Extent::new(0, 1)));
+    assert!(holds(&*media, &*pages, Extent::new(RUN_SIZE + 4090, 10)));
+    assert_eq!(pages.resident_bytes(), CHUNK_SIZE + 8192, "two blocks were read");
+    assert!(holds(&*media, &*pages, kept));
+    pages.unpin(kept);
+    assert_eq!(pages.evict(3 * RUN_SIZE, Evict::Any), CHUNK_SIZE);
+}
+
+#[test]
+fn what_nobody_has_used_since_the_clock_passed_goes_first() {
+    let Some(dir) = disk() else { return };
+    let (media, pages) = region(&dir.path().join("region"));
+    assert_eq!(pages.cold_bytes(0), RUN_SIZE, "stores pin nothing");
+    assert!(holds(&*media, &*pages, Extent::new(CHUNK_SIZE, 1)));
+    assert_eq!(pages.evict(0, Evict::Unused), RUN_SIZE - CHUNK_SIZE);
+    assert_eq!(pages.cold_bytes(0), 0, "it counts as unused from the next time on");
+    assert_eq!(pages.cold_bytes(0), CHUNK_SIZE);
+    assert_eq!(pages.evict(0, Evict::Unused), CHUNK_SIZE);
+}
+
+#[test]
+fn a_paged_run_that_is_stored_to_is_whole_again_and_one_that_is_claimed_is_not_read() {
+    let Some(dir) = disk() else { return };
+    let path = dir.path().join("region");
+    let (media, pages) = region(&path);
+    assert_eq!(evict_all(&*pages), RUNS * RUN_SIZE);
+    media.store(RUN_SIZE + 100, b"new").expect("in bounds");
+    assert_eq!(pages.resident_bytes(), RUN_SIZE);
+    media.claim_run(2 * RUN_SIZE).expect("it has its space");
+    assert_eq!(pages.resident_bytes(), 2 * RUN_SIZE);
+    assert_eq!(media.give_back_run(2 * RUN_SIZE, Standing::Backed).expect("gives"), Standing::Backed);
+    assert_eq!(media.give_back_run(3 * RUN_SIZE, Standing::Backed).expect("gives"), Standing::Backed);
+    assert_eq!(pages.resident_bytes(), RUN_SIZE);
+    // A write of a part of a block takes the rest of it from the file.
+    let mut dirty = Dirty::new();
+    media.flush(&mut dirty, Site::Data, Extent::new(RUN_SIZE + 100, 3));
+    media.fence(&mut dirty, Site::Commit).expect("durable");
+    drop((media, pages));
+    let media = open(&path, &OpenOptions::default()).expect("the region").media;
+    let mut wanted = bytes_of(1);
+    wanted[100..103].copy_from_slice(b"new");
+    assert!(media.bytes(Extent::new(RUN_SIZE, RUN_SIZE as u32)).expect("readable") == wanted);
+}
+
+#[test]
+fn a_region_that_fits_is_not_paged() {
+    let Some(dir) = disk() else { return };
+    let path = dir.path().join("region");
+    for memory in [None, Some(RUNS * RUN_SIZE)] {
+        let media = open(&path, &OpenOptions { memory, ..creating(RUNS) }).expect("a region").media;
+        assert!(media.pages().is_none());
+    }
+    let options = OpenOptions { memory: Some(RUN_SIZE), read_only: true, ..OpenOptions::default() };
+    assert!(open(&path, &options).expect("the region").media.pages().is_none());
+}
+
+#[test]
+fn readers_find_every_byte_while_everything_is_evicted_under_them() {
+    let Some(dir) = disk() else { return };
+    let (media, pages) = region(&dir.path().join("region"));
+    let wanted: Vec<Vec<u8>> = (0..RUNS).map(bytes_of).collect();
+    let over = AtomicBool::new(false);
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            while !over.load(Ordering::Acquire) {
+                evict_all(&*pages);
+            }
+        });
+        let readers: Vec<_> = (0..4_u64)
+            .map(|reader| {
+                let (media, pages, wanted) = (&media, &pages, &wanted);
+                threads.spawn(move || {
+                    let mut random = reader + 1;
+                    for _ in 0..4000 {
+                        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                        let run = random >> 33 & (RUNS - 1);
+                        let len = 1 + (random >> 40) % (2 * CHUNK_SIZE);
+                        let at = (random >> 20) % (RUN_SIZE - len);
+                        let extent = Extent::new(run * RUN_SIZE + at, len as u32);
+                        pages.pin(extent);
+                        let bytes = media.bytes(extent).expect("readable");
+                        assert!(pages.is_resident(extent));
+                        assert!(bytes == &wanted[run as usize][at as usize..(at + len) as usize]);
+                        // In two parts, as frames are released.
+                        let first = (PIN_UNIT - extent.off % PIN_UNIT).min(len) as u32;
+                        pages.unpin(extent.with_len(first));
+                        pages.unpin(Extent::new(extent.off + u64::from(first), extent.len() - first));
+                    }
+                })
+            })
+            .collect();
+        let outcomes: Vec<_> = readers.into_iter().map(|reader| reader.join()).collect();
+        over.store(true, Ordering::Release);
+        assert!(outcomes.iter().all(Result::is_ok), "no reader panics");
+    });
+    evict_all(&*pages);
+    assert_eq!(pages.resident_bytes(), 0, "every byte was counted once");
+}
