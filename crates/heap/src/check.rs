@@ -58,7 +58,7 @@ pub struct Checked {
     pub tombstones: u64,
     /// Records that newer ones replace.
     pub stale: u64,
-    /// Records of batches that were never acknowledged: recovery drops them. No damage.
+    /// Records of batches and transactions that were never acknowledged: recovery drops them. No damage.
     pub unacknowledged: u64,
     /// Records with one flipped bit: recovery corrects them. Damage, but nothing is lost.
     pub correctable: Vec<SlotId>,
@@ -144,7 +144,7 @@ impl RegionCheck {
         self.scan.tenants.settle(self.scan.heap())?;
         let report = self.report.get_mut();
         report.records += resolved.accepted;
-        report.unacknowledged = resolved.rejected;
+        report.unacknowledged = resolved.rejected + resolved.undecided;
         Ok(())
     }
 
@@ -174,7 +174,7 @@ impl RegionCheck {
             Kind::Put if spaces::LOGS.contains(&view.space()) => report.log_entries += 1,
             Kind::Put => report.keys += 1,
             Kind::Tombstone | Kind::Flush => report.tombstones += 1,
-            Kind::Bound => {}
+            Kind::Bound | Kind::Commit => {}
         }
         report.live_bytes += RECORD_SIZE;
         let what = match (&named, outcome) {
@@ -211,7 +211,7 @@ impl RegionCheck {
     pub fn names_of(&self, hashes: &BTreeSet<u64>) -> Result<BTreeSet<(u8, Vec<u8>)>, HeapError> {
         let (heap, mut names) = (self.scan.heap(), BTreeSet::new());
         for unit in self.scan.opening.units() {
-            self.scan.opening.scan(unit, |found, view| {
+            self.scan.opening.read_slab(unit, |found, view| {
                 if hashes.contains(&found.hash)
                     && let Ok(key) = heap.key(view)
                     && heap.hash(found.space, &key) == found.hash

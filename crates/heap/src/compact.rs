@@ -8,6 +8,7 @@ use crate::record::{RecordView, Slot};
 use crate::run::RunUse;
 use crate::spaces;
 use crate::table::RunWord;
+use crate::transactions::WithHeap;
 use crate::victims::{Candidate, Victims, empty_slabs};
 use crate::writer::Writer;
 use landfall_media::{Extent, RUN_SIZE};
@@ -177,6 +178,8 @@ impl Compactor {
         goal: CompactGoal,
         budget_bytes: u64,
     ) -> Result<Compacted, HeapError> {
+        let heap = Arc::clone(&self.heap);
+        let owner = &WithHeap { heap: &heap, systems: owner };
         let mut done = Compacted::default();
         self.free_empty_slabs(owner, &mut done)?;
         if self.victim.is_none() {
@@ -332,6 +335,9 @@ impl Compactor {
         }
         // What cannot be read stays where it is.
         let Ok(Slot::Record(view)) = heap.slot(slot) else { return Ok(()) };
+        if !heap.counts_by_itself(&view) {
+            return Ok(());
+        }
         // If the record is still current when they are held, they were its own when they were read.
         let extents = heap.all_extents(slot, &view);
         let forwards = &self.writer.forwards;
@@ -465,9 +471,11 @@ impl Compactor {
         let filled = self.heap.runs.get(run).filled.load(Ordering::Relaxed);
         let mut gone = Vec::with_capacity(filled as usize);
         for index in 0..filled {
-            // What repair has put in place of an unreadable record was no system's, and nobody has counted it.
+            // Nobody has counted what no system owns: commit records, what repair has put in place of an unreadable record,
+            // and what belongs to a transaction that does not count.
             if let Slot::Record(view) = self.heap.slot(SlotId::new(run, index))?
-                && view.space() != spaces::NOWHERE
+                && !spaces::is_none(view.space())
+                && view.transaction().is_none_or(|id| self.heap.forget_marked(id))
             {
                 gone.push(Gone { name: Named::of(&view), seq: view.seq() });
             }

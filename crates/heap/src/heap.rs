@@ -19,6 +19,7 @@ use crate::spaces;
 use crate::superblock::{FEATURE_SUMS_ONLY, Geometry};
 use crate::table::RunWord;
 use crate::ticket::{Lanes, Ticket};
+use crate::transactions::Transactions;
 use crate::unfinished::Unfinished;
 use landfall_media::{CommitMode, Dirty, Extent, Media, MediaError, Site, Standing, Sum, prefetch_at};
 use parking_lot::Mutex;
@@ -90,6 +91,7 @@ pub struct Heap {
     pub(crate) unfinished: Unfinished,
     pub(crate) clock: Clock,
     pub(crate) loader: LoaderPlace,
+    pub(crate) transactions: Transactions,
     /// [`Integrity::Tcp`].
     trusts_sums: AtomicBool,
     /// Landed values up to this length are copied beside others.
@@ -133,6 +135,7 @@ impl Heap {
             unfinished: Unfinished::default(),
             clock: Clock::default(),
             loader: LoaderPlace::default(),
+            transactions: Transactions::default(),
             trusts_sums: AtomicBool::new(false),
             consolidated_max: AtomicU32::new(0),
             copies: Copies::default(),

@@ -9,6 +9,7 @@
 
 #![forbid(unsafe_code)]
 
+mod bond;
 mod check;
 mod compact;
 mod copies;
@@ -43,11 +44,13 @@ mod superseded;
 mod table;
 mod tenant;
 mod ticket;
+mod transactions;
 mod unfinished;
 mod until;
 mod victims;
 mod writer;
 
+pub use bond::{Group, TransactionId};
 pub use check::{Checked, FINDINGS_MAX, Finding, RegionCheck};
 pub use compact::{CompactGoal, Compacted, Compactor, Gone, Named, Owner};
 pub use copies::{Copies, CopyPath};
@@ -59,7 +62,7 @@ pub use item::Item;
 pub use layout::{FRAME_SIZE, KEY_BYTES_MAX, RECORD_SIZE, RunId, SLOTS_PER_RUN, SlotId, VALUE_BYTES_MAX};
 pub use loader::{LoadId, Loader};
 pub use pin::{MemoryUse, Pinned};
-pub use record::{Check, ExtentList, Group, KeyPlace, Kind, RecordView, Slot, ValuePlace};
+pub use record::{Check, ExtentList, KeyPlace, Kind, RecordView, Slot, ValuePlace};
 pub use recover::{
     DamagedCopies, DamagedSlot, Found, Judge, NewRegion, Opening, Resolved, ScanUnit, Scanned, create,
 };
@@ -74,5 +77,6 @@ pub use superblock::{
 };
 pub use tenant::{Keeper, OwnerBySpace, SlabTaker, Tenant};
 pub use ticket::{Gate, Gated, Ticket, Tickets};
+pub use transactions::Transaction;
 pub use until::Until;
 pub use writer::Writer;

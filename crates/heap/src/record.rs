@@ -3,6 +3,7 @@
 //! [`RecordView::parse`] is the only way from bytes to a record: it trusts nothing. [`Draft`] is the
 //! only way back.
 
+use crate::bond::{Bond, Group, TransactionId};
 use crate::crc;
 use crate::error::Damage;
 use crate::layout::{KEY_BYTES_MAX, RECORD_SIZE, SlotId, VALUE_BYTES_MAX};
@@ -14,7 +15,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 pub const BODY_SIZE: usize = 64;
 /// Bytes of one extent on the medium.
 pub const EXTENT_SIZE: usize = 12;
-/// Bytes of the group mark.
+/// Bytes of the mark of a group or a transaction.
 pub const GROUP_SIZE: usize = 16;
 
 /// Which system a record belongs to, and what it means there. Zero is an empty slot.
@@ -30,12 +31,16 @@ pub enum Kind {
     /// Of the records with its space and its `aux`, those with a lower *mark* are gone. Like a tombstone it
     /// may be written when the region is full.
     Bound = 4,
+    /// The records of the transaction that its key names count.
+    Commit = 5,
 }
 
 impl Kind {
     #[inline]
     fn from_u8(byte: u8) -> Option<Self> {
-        [Self::Put, Self::Tombstone, Self::Flush, Self::Bound].into_iter().find(|kind| *kind as u8 == byte)
+        [Self::Put, Self::Tombstone, Self::Flush, Self::Bound, Self::Commit]
+            .into_iter()
+            .find(|kind| *kind as u8 == byte)
     }
 }
 
@@ -73,17 +78,6 @@ const _: () = assert!(size_of::<Raw>() == RECORD_SIZE as usize);
 const _: () = assert!(std::mem::offset_of!(Raw, seq) == 8);
 const _: () = assert!(std::mem::offset_of!(Raw, hash) == 32);
 const _: () = assert!(std::mem::offset_of!(Raw, body) == 64);
-
-/// A group: records that count together or not at all. They lie in one slab, in order of `place`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Group {
-    /// Sequence number of the group's first record.
-    pub first_seq: u64,
-    /// Records in the group.
-    pub count: u32,
-    /// This record's place, from 0.
-    pub place: u32,
-}
 
 /// Where a key is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -220,12 +214,18 @@ impl Draft {
         Self { raw, at: 0 }
     }
 
-    /// The group, if the record is one of several that count together.
-    pub fn group(&mut self, group: Group) {
+    /// With which others the record counts. A transaction's mark is that of a group of no records.
+    #[inline]
+    pub(crate) fn bond(&mut self, bond: Bond) {
+        let Group { first_seq, count, place } = match bond {
+            Bond::Alone => return,
+            Bond::Group(group) => group,
+            Bond::Transaction(id) => Group { first_seq: id.0, count: 0, place: 0 },
+        };
         self.raw.flags |= FLAG_GROUP;
-        self.put(&group.first_seq.to_le_bytes());
-        self.put(&group.count.to_le_bytes());
-        self.put(&group.place.to_le_bytes());
+        self.put(&first_seq.to_le_bytes());
+        self.put(&count.to_le_bytes());
+        self.put(&place.to_le_bytes());
     }
 
     /// Bytes of the body that are left.
@@ -391,6 +391,7 @@ impl std::fmt::Debug for RecordView<'_> {
             .field("seq", &self.seq())
             .field("rev", &self.rev())
             .field("group", &self.group())
+            .field("transaction", &self.transaction())
             .field("key", &self.key())
             .field("value", &self.value())
             .finish_non_exhaustive()
@@ -532,12 +533,40 @@ impl<'a> RecordView<'a> {
 
     /// The group, if any.
     pub fn group(&self) -> Option<Group> {
+        match self.bond() {
+            Bond::Group(group) => Some(group),
+            _ => None,
+        }
+    }
+
+    /// The transaction, if any.
+    #[inline]
+    pub fn transaction(&self) -> Option<TransactionId> {
+        self.bond().transaction()
+    }
+
+    /// Which transaction a commit record makes count.
+    #[inline]
+    pub fn commits(&self) -> Option<TransactionId> {
+        match self.key() {
+            KeyPlace::Inline(key) if self.kind == Kind::Commit => TransactionId::from_key(key),
+            _ => None,
+        }
+    }
+
+    /// With which others the record counts.
+    #[inline]
+    pub(crate) fn bond(&self) -> Bond {
+        if self.raw.flags & FLAG_GROUP == 0 {
+            return Bond::Alone;
+        }
         let body = &self.raw.body;
-        (self.raw.flags & FLAG_GROUP != 0).then(|| Group {
+        let group = Group {
             first_seq: u64::from_le_bytes(body[..8].try_into().expect("eight bytes")),
             count: u32::from_le_bytes(body[8..12].try_into().expect("four bytes")),
             place: u32::from_le_bytes(body[12..16].try_into().expect("four bytes")),
-        })
+        };
+        if group.count == 0 { Bond::Transaction(TransactionId(group.first_seq)) } else { Bond::Group(group) }
     }
 
     /// The key, where it is.
@@ -639,7 +668,7 @@ mod tests {
             expiry_ms: 7,
             aux: 8,
         });
-        draft.group(GROUP);
+        draft.bond(Bond::Group(GROUP));
         draft.key_inline(key);
         draft.value_extents(extents, Check::Crc(5));
         draft.seal(SlotId(5), 4, seal())
@@ -656,6 +685,43 @@ mod tests {
             "1000000000180000000000000000000000000000000000000000000000000000",
         );
         assert_eq!(bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>(), frozen);
+    }
+
+    #[test]
+    fn the_bytes_of_a_transaction_are_frozen() {
+        let fields = Fields {
+            kind: Kind::Put,
+            space: 3,
+            seq: 78,
+            rev: 0,
+            hash: 9,
+            arrival_ns: 6,
+            expiry_ms: 7,
+            aux: 8,
+        };
+        let id = TransactionId(0x1122_3344_5566_7788);
+        let mut draft = Draft::new(&fields);
+        draft.bond(Bond::Transaction(id));
+        draft.key_inline(b"key");
+        draft.value_inline(b"value", 5);
+        let bytes = draft.seal(SlotId(5), 4, seal());
+        assert_eq!(&bytes[4..8], [1, 1 | 2 | 4, 0, 3]);
+        assert_eq!(&bytes[64..88], b"\x88\x77\x66\x55\x44\x33\x22\x11\0\0\0\0\0\0\0\0keyvalue");
+        let Slot::Record(view) = RecordView::parse(&bytes, SlotId(5), seal(), 1 << 48) else {
+            panic!("damaged")
+        };
+        assert_eq!((view.transaction(), view.group(), view.commits()), (Some(id), None, None));
+        assert_eq!((view.key(), view.value()), (KeyPlace::Inline(b"key"), ValuePlace::Inline(b"value")));
+
+        let mut draft = Draft::new(&Fields { kind: Kind::Commit, space: 253, ..fields });
+        draft.key_inline(&id.key());
+        draft.value_inline(b"", 0);
+        let bytes = draft.seal(SlotId(5), 4, seal());
+        assert_eq!((&bytes[4..8], &bytes[64..72]), (&[5, 2 | 4, 0, 253][..], &id.key()[..]));
+        let Slot::Record(view) = RecordView::parse(&bytes, SlotId(5), seal(), 1 << 48) else {
+            panic!("damaged")
+        };
+        assert_eq!((view.transaction(), view.group(), view.commits()), (None, None, Some(id)));
     }
 
     #[test]

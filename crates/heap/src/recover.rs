@@ -4,18 +4,24 @@
 //! likes, then [`Opening::resolve`] settles the few records above each slab's watermark. What is believed
 //! and why: `docs/format/recovery.md`.
 
+mod noted;
+mod tail;
+
+use crate::bond::TransactionId;
 use crate::error::{Damage, HeapError};
 use crate::heap::Heap;
 use crate::layout::{RECORD_SIZE, RUNS_MAX, RunId, SLOTS_PER_RUN, SlotId};
-use crate::record::{self, Group, Kind, RecordView, Seal, Slot};
+use crate::record::{self, Kind, RecordView, Seal, Slot};
 use crate::run::RunUse;
 use crate::slabs::SpareSlab;
+use crate::spaces;
 use crate::superblock::{FEATURE_EPOCHS, Geometry};
 use crate::table::{self, Epoch, RunWord};
 use landfall_media::{Dirty, Extent, Media, MediaError, RUN_SIZE, Site};
-use std::collections::BTreeSet;
+use noted::Noted;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use tail::{Cutter, Tail, TailRecord};
 
 /// Slabs with at least this many free slots are appended to again after a restart.
 const REOPEN_SLOTS_MIN: u32 = 1024;
@@ -163,7 +169,7 @@ impl ScanUnit {
 pub struct Scanned {
     /// Records handed to the visitor.
     pub records: u64,
-    /// Records that had one flipped bit, corrected in place.
+    /// Records that had one flipped bit, and commit records of which no more than the key held: corrected in place.
     pub corrected: Vec<SlotId>,
     /// Slots that cannot be read.
     pub damaged: Vec<DamagedSlot>,
@@ -182,6 +188,8 @@ pub struct Resolved {
     pub accepted: u64,
     /// Records of batches that were never acknowledged: torn, or members of incomplete groups.
     pub rejected: u64,
+    /// Records of transactions without a commit record: they mean nothing, and go with their slabs.
+    pub undecided: u64,
 }
 
 /// Copies of superblock and run-table words that fail their checks.
@@ -218,6 +226,7 @@ pub struct Opening {
     heap: Heap,
     units: Vec<ScanUnit>,
     seq_max: AtomicU64,
+    noted: Noted,
     /// Nothing is stored: what would be repaired is only told.
     read_only: bool,
     /// Notes for people: repaired copies, runs out of use.
@@ -269,7 +278,8 @@ impl Opening {
     ) -> Result<Self, HeapError> {
         let heap = Heap::new(media, geometry);
         let (units, seq_max) = (Vec::new(), AtomicU64::new(0));
-        let mut opening = Self { heap, units, seq_max, read_only, notes, damaged_copies };
+        let noted = Noted::default();
+        let mut opening = Self { heap, units, seq_max, noted, read_only, notes, damaged_copies };
         opening.read_tables()?;
         Ok(opening)
     }
@@ -367,11 +377,25 @@ impl Opening {
         &self.heap
     }
 
-    /// Visits every trusted record of one slab.
+    /// Visits every trusted record of one slab. Those of transactions are kept for [`Self::decided_some`].
     ///
     /// # Errors
     /// The medium's.
     pub fn scan(
+        &self,
+        unit: &ScanUnit,
+        mut visit: impl FnMut(Found, &RecordView<'_>),
+    ) -> Result<Scanned, HeapError> {
+        let mut slab = self.noted.slab();
+        self.read_slab(unit, |found, view| {
+            if !slab.note(&found, view) {
+                visit(found, view);
+            }
+        })
+    }
+
+    /// Visits every trusted record of one slab, whatever it belongs to.
+    pub(crate) fn read_slab(
         &self,
         unit: &ScanUnit,
         mut visit: impl FnMut(Found, &RecordView<'_>),
@@ -416,7 +440,9 @@ impl Opening {
             scanned.holes.push(slot);
             return Ok(None);
         }
-        if let Some(good) = record::correct_single_bit(bytes, slot, self.heap.seal(slot.run())) {
+        let named = record::salvage(bytes).filter(|(space, key, hash)| self.heap.hash(*space, key) == *hash);
+        let corrected = record::correct_single_bit(bytes, slot, self.heap.seal(slot.run()));
+        if let Some(good) = corrected.or_else(|| self.commit_record(slot, named.as_ref()?)) {
             if !self.read_only {
                 self.heap.media.store(slot.off(), &good)?;
                 landfall_media::persist(&*self.heap.media, at, Site::Erase, Site::EraseFence)?;
@@ -424,9 +450,15 @@ impl Opening {
             scanned.corrected.push(slot);
             return Ok(Some(good));
         }
-        let named = record::salvage(bytes).filter(|(space, key, hash)| self.heap.hash(*space, key) == *hash);
         scanned.damaged.push(DamagedSlot { slot, what, named });
         Ok(None)
+    }
+
+    /// A commit record made anew from its key.
+    fn commit_record(&self, slot: SlotId, named: &(u8, Vec<u8>, u64)) -> Option<RecordBytes> {
+        let (space, key, _) = named;
+        let id = TransactionId::from_key(key).filter(|_| *space == spaces::TRANSACTIONS)?;
+        Some(self.heap.commit_record(id).seal(slot, 0, self.heap.seal(slot.run())))
     }
 
     /// True for a record that an earlier slab in this run has left.
@@ -464,8 +496,29 @@ impl Opening {
         }
     }
 
+    /// Hands `visit` some of the records whose transactions are known to count: call it until it returns false, after the
+    /// scan, and again after [`Self::resolve`].
+    ///
+    /// # Errors
+    /// What `visit` returns; the medium's.
+    pub fn decided_some(
+        &self,
+        mut visit: impl FnMut(Found, &RecordView<'_>) -> Result<(), HeapError>,
+    ) -> Result<bool, HeapError> {
+        let Some(slots) = self.noted.next_decided() else { return Ok(false) };
+        for slot in slots {
+            self.with_record(slot, |view| visit(Found::new(slot, view), view))?;
+        }
+        Ok(true)
+    }
+
+    /// Forgets what [`Self::scan`] has noted: it begins anew.
+    pub(crate) fn rescan(&mut self) {
+        self.noted = Noted::default();
+    }
+
     /// Settles the records above the watermarks. `judge` tells what the scan has found that is newer; `visit`
-    /// gets what is believed.
+    /// gets what is believed, but for the records of transactions: [`Self::decided_some`].
     ///
     /// # Errors
     /// The medium's.
@@ -476,20 +529,20 @@ impl Opening {
     ) -> Result<Resolved, HeapError> {
         let tails: Vec<Tail> =
             self.units.iter().map(|unit| self.read_tail(unit)).collect::<Result<_, _>>()?;
-        let valid: Vec<Found> = tails.iter().flat_map(Tail::valid).collect();
-        let heap = &self.heap;
-        let bounds: BTreeSet<(u8, u32)> =
-            valid.iter().filter(|f| f.kind == Kind::Bound).map(|f| (f.space, f.aux)).collect();
-        let known = |f: &Found| {
-            judge.is_superseded(heap, f) || judge.lacks_bound(f) && !bounds.contains(&(f.space, f.aux))
-        };
+        let cutter = Cutter::new(&self.heap, judge, &tails, self.noted.ids());
+        let excusers = self.excusers(&cutter)?;
+        let counts = cutter.cut_all(&excusers);
         let mut resolved = Resolved::default();
         let mut cuts = Vec::new();
-        for ((unit, tail), cut) in self.units.iter().zip(&tails).zip(cut_all(&tails, &known, judge, &valid)) {
+        for ((unit, tail), cut) in self.units.iter().zip(&tails).zip(counts) {
+            let mut slab = self.noted.slab();
             // What is superseded stays on the medium, and so it counts: a tombstone must outlive it.
             for found in tail.records[..cut].iter().filter_map(TailRecord::found) {
                 let view = self.heap.record(found.slot)?;
                 self.heap.note_shared(found.slot, &view);
+                if slab.note(found, &view) {
+                    continue;
+                }
                 visit(*found, &view);
                 resolved.accepted += 1;
             }
@@ -497,7 +550,27 @@ impl Opening {
             cuts.push(unit.trusted + cut as u32);
         }
         self.erase_rejected(&cuts)?;
+        let counted = self.noted.decide();
+        resolved.accepted += counted.decided_in_tails;
+        resolved.undecided = counted.undecided;
         Ok(resolved)
+    }
+
+    /// Noted records that commit records in tails decide, and that may excuse what is gone.
+    fn excusers(&self, cutter: &Cutter<'_, impl Judge>) -> Result<Vec<(TransactionId, Found)>, HeapError> {
+        let mut excusers = Vec::new();
+        let gone = cutter.gone_hashes();
+        for (id, slots) in self.noted.of(|id| !gone.is_empty() && cutter.is_decided_in_a_tail(id)) {
+            for slot in slots {
+                self.with_record(slot, |view| {
+                    if gone.contains(&view.hash()) {
+                        excusers.push((id, Found::new(slot, view)));
+                    }
+                    Ok(())
+                })?;
+            }
+        }
+        Ok(excusers)
     }
 
     fn read_tail(&self, unit: &ScanUnit) -> Result<Tail, HeapError> {
@@ -513,8 +586,7 @@ impl Opening {
     }
 
     fn read_tail_record(&self, slot: SlotId, view: &RecordView<'_>) -> Result<TailRecord, HeapError> {
-        let found = Found::new(slot, view);
-        let group = view.group();
+        let (found, bond) = (Found::new(slot, view), view.bond());
         let value_holds = match self.heap.verify_value(slot, view) {
             Ok(_) => true,
             Err(HeapError::Damaged { .. }) => false,
@@ -522,7 +594,12 @@ impl Opening {
         };
         let holds = value_holds && self.heap.key_holds(view)?;
         self.seq_max.fetch_max(found.seq, Ordering::Relaxed);
-        Ok(if holds { TailRecord::Valid { found, group } } else { TailRecord::DataGone { found, group } })
+        let commits = view.commits();
+        Ok(if holds {
+            TailRecord::Valid { found, bond, commits }
+        } else {
+            TailRecord::DataGone { found, bond }
+        })
     }
 
     /// Clears what is not believed, durably, and only then moves the watermarks past it. What is torn goes as well: the next
@@ -578,6 +655,10 @@ impl Opening {
     pub fn finish(self) -> Result<Arc<Heap>, HeapError> {
         assert!(!self.read_only, "a region that was only looked at cannot be used");
         let heap = self.heap;
+        for (id, slot, marked) in self.noted.committed() {
+            heap.adopt(slot, &heap.record(slot)?)?;
+            heap.note_committed(id, slot, marked);
+        }
         heap.next_seq.store(self.seq_max.load(Ordering::Relaxed).saturating_add(1), Ordering::Relaxed);
         let empty: Vec<RunId> = self.units.iter().filter(|u| u.filled == 0).map(|u| u.run).collect();
         let words: Vec<_> = empty.iter().map(|run| (*run, RunWord::NotSlab)).collect();
@@ -613,119 +694,4 @@ fn grow_to_media(
     geometry.runs = runs;
     geometry.generation += 1;
     Ok(geometry.write(media)?)
-}
-
-/// The slots of a slab above its watermark.
-#[derive(Debug)]
-struct Tail {
-    records: Vec<TailRecord>,
-}
-
-#[derive(Debug)]
-enum TailRecord {
-    /// Torn, or never written.
-    Invalid,
-    /// Record and data hold.
-    Valid { found: Found, group: Option<Group> },
-    /// The record holds, what it refers to does not: torn, or superseded and used again.
-    DataGone { found: Found, group: Option<Group> },
-}
-
-impl TailRecord {
-    fn is_valid(&self) -> bool {
-        !matches!(self, Self::Invalid)
-    }
-
-    fn found(&self) -> Option<&Found> {
-        match self {
-            Self::Valid { found, .. } | Self::DataGone { found, .. } => Some(found),
-            Self::Invalid => None,
-        }
-    }
-
-    fn group(&self) -> Option<Group> {
-        match self {
-            Self::Valid { group, .. } | Self::DataGone { group, .. } => *group,
-            Self::Invalid => None,
-        }
-    }
-}
-
-impl Found {
-    /// True when this record makes `older` irrelevant. What a flush mark ends is for the owner of `older` to say.
-    fn replaces(&self, older: &Self, judge: &impl Judge) -> bool {
-        let same_key = self.kind != Kind::Flush && self.hash == older.hash;
-        let flushed = self.kind == Kind::Flush && judge.is_flushed(self, older);
-        let passed = self.kind == Kind::Bound
-            && (self.space, self.aux) == (older.space, older.aux)
-            && self.expiry_ms > older.expiry_ms;
-        (same_key || flushed || passed) && (self.seq, self.rev) > (older.seq, older.rev)
-    }
-}
-
-impl Tail {
-    fn valid(&self) -> impl Iterator<Item = Found> + '_ {
-        self.records.iter().filter_map(|record| match record {
-            TailRecord::Valid { found, .. } => Some(*found),
-            _ => None,
-        })
-    }
-
-    /// How many of the first `end` slots to believe: up to the first that is neither valid nor superseded, and
-    /// never part of a group.
-    fn prefix(&self, end: usize, excused: impl Fn(&Found) -> bool) -> usize {
-        let bad = |record: &TailRecord| match record {
-            TailRecord::Valid { .. } => false,
-            TailRecord::DataGone { found, .. } => !excused(found),
-            TailRecord::Invalid => true,
-        };
-        self.whole_groups(self.records[..end].iter().position(bad).unwrap_or(end))
-    }
-
-    /// How many of the first `end` slots belong to whole groups or to none. Slots of a group that was taken
-    /// back may have been written again: every member is looked at.
-    fn whole_groups(&self, end: usize) -> usize {
-        let mut at = 0;
-        while at < end {
-            let Some(group) = self.records[at].group() else {
-                at += 1;
-                continue;
-            };
-            let count = group.count.max(1) as usize;
-            let member = |place: usize| Some(Group { place: place as u32, ..group });
-            let is_whole = at + count <= end && (0..count).all(|p| self.records[at + p].group() == member(p));
-            if !is_whole {
-                return at;
-            }
-            at += count;
-        }
-        end
-    }
-}
-
-/// How many slots of each tail to believe. `known` tells what the scan has found something newer for; what lies
-/// in a tail excuses others as long as it is believed itself.
-fn cut_all(
-    tails: &[Tail],
-    known: &impl Fn(&Found) -> bool,
-    judge: &impl Judge,
-    valid: &[Found],
-) -> Vec<usize> {
-    let mut cuts: Vec<usize> = tails.iter().map(|tail| tail.records.len()).collect();
-    loop {
-        let dropped: BTreeSet<SlotId> = tails
-            .iter()
-            .zip(&cuts)
-            .flat_map(|(tail, cut)| tail.records[*cut..].iter().filter_map(TailRecord::found))
-            .map(|found| found.slot)
-            .collect();
-        let believed: Vec<&Found> = valid.iter().filter(|found| !dropped.contains(&found.slot)).collect();
-        let excused =
-            |found: &Found| known(found) || believed.iter().any(|newer| newer.replaces(found, judge));
-        let again = tails.iter().zip(&cuts).map(|(tail, cut)| tail.prefix(*cut, excused)).collect();
-        if again == cuts {
-            return cuts;
-        }
-        cuts = again;
-    }
 }

@@ -114,7 +114,9 @@ impl Region {
     pub fn settle(&mut self) -> Result<bool, HeapError> {
         let resolved = self.scan.resolve()?;
         let report = self.report.get_mut();
-        if resolved != Resolved::default() {
+        report.resolved.undecided = resolved.undecided;
+        // Once settled, there is nothing more above the watermarks.
+        if resolved.accepted + resolved.rejected > 0 {
             report.resolved = resolved;
         }
         if self.scan.tenants.iter().any(Tenant::must_rescan) {

@@ -57,7 +57,16 @@ impl Scan {
     /// # Errors
     /// The medium's.
     pub(crate) fn gather_some(&self) -> Result<bool, HeapError> {
+        if self.take_decided()? {
+            return Ok(true);
+        }
         self.tenants.some(|tenant| tenant.gather_some(self.heap()))
+    }
+
+    /// Hands some records of transactions that count to their owners; false when none is left.
+    fn take_decided(&self) -> Result<bool, HeapError> {
+        let heap = self.heap();
+        self.opening.decided_some(|found, view| self.tenants.take(heap, &found, view))
     }
 
     /// Has a tenant hand some of its current records to `keeper`; false when none is left.
@@ -84,12 +93,14 @@ impl Scan {
         let resolved = self.opening.resolve(&self.tenants, |found, _| accepted.push(found))?;
         let heap = self.heap();
         accepted.iter().try_for_each(|found| self.tenants.take(heap, found, &heap.record(found.slot)?))?;
+        while self.take_decided()? {}
         Ok(resolved)
     }
 
     /// Has everything read again: a flush mark was found that changes which records count.
     pub(crate) fn restart(&mut self) {
         self.tenants.iter().for_each(Tenant::restart);
+        self.opening.rescan();
         self.next_unit.store(0, Ordering::Relaxed);
     }
 }

@@ -15,6 +15,8 @@ pub const PMNET_LOG: u8 = 32;
 pub const PMNET_PATH: u8 = 33;
 /// What belongs to PMNet devices.
 pub const PMNET: RangeInclusive<u8> = PMNET_LOG..=PMNET_PATH;
+/// Commit records of transactions. They belong to the heap itself.
+pub const TRANSACTIONS: u8 = 253;
 /// Records that say nothing, in slots that could not be read. They belong to no system.
 pub const NOWHERE: u8 = 254;
 
@@ -31,7 +33,12 @@ pub struct System {
 pub const SYSTEMS: [System; 2] =
     [System { spaces: LOGS, feature: FEATURE_LOGS }, System { spaces: PMNET, feature: FEATURE_PMNET }];
 
+/// True for the spaces of no system: their records are the heap's own, or say nothing.
+pub fn is_none(space: u8) -> bool {
+    matches!(space, TRANSACTIONS | NOWHERE)
+}
+
 /// True for the spaces of the key-value engine.
 pub fn is_keys(space: u8) -> bool {
-    space != NOWHERE && SYSTEMS.iter().all(|system| !system.spaces.contains(&space))
+    !is_none(space) && SYSTEMS.iter().all(|system| !system.spaces.contains(&space))
 }

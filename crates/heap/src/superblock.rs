@@ -23,9 +23,11 @@ pub const FEATURE_PMNET: u32 = 4;
 pub(crate) const FEATURE_EPOCHS: u32 = 8;
 /// Must-know feature: records of several keys may refer to the same bytes, and say so.
 pub const FEATURE_SHARED: u32 = 16;
+/// Must-know feature: the region may hold records of transactions.
+pub(crate) const FEATURE_TRANSACTIONS: u32 = 32;
 /// Must-know features this code knows.
 const KNOWN_INCOMPATIBLE: u32 =
-    FEATURE_LOGS | FEATURE_SUMS_ONLY | FEATURE_PMNET | FEATURE_EPOCHS | FEATURE_SHARED;
+    FEATURE_LOGS | FEATURE_SUMS_ONLY | FEATURE_PMNET | FEATURE_EPOCHS | FEATURE_SHARED | FEATURE_TRANSACTIONS;
 /// Read-only-if-unknown features this code knows.
 const KNOWN_READ_ONLY: u32 = 0;
 

@@ -162,7 +162,7 @@ impl Tenants {
 
     /// True for a record whose owner is not here. Nobody may decide anything about it.
     pub(crate) fn is_foreign(&self, space: u8) -> bool {
-        space != spaces::NOWHERE && self.of(space).is_none()
+        !spaces::is_none(space) && self.of(space).is_none()
     }
 
     /// What takes the records of one slab.

@@ -4,7 +4,9 @@
 //! and records, fence once, then and only then acknowledge, expose, and reuse what was superseded.
 
 mod room;
+mod transaction;
 
+use crate::bond::{Bond, Group};
 use crate::copies::CopyPath;
 use crate::crc;
 use crate::entry::{Entry, Source, total_len};
@@ -15,7 +17,7 @@ use crate::layout::{
     GROUP_RECORDS_MAX, KEY_BYTES_MAX, RECORD_SIZE, RunId, SLOTS_PER_RUN, SlotId, VALUE_BYTES_MAX,
 };
 use crate::place::{Fill, STREAMS};
-use crate::record::{BODY_SIZE, Check, Draft, EXTENT_SIZE, Fields, Group, Kind, RecordView, encoded_extent};
+use crate::record::{BODY_SIZE, Check, Draft, EXTENT_SIZE, Fields, Kind, RecordView, encoded_extent};
 use crate::run::Run;
 use crate::slabs::SpareSlab;
 use crate::superblock::FEATURE_SHARED;
@@ -150,7 +152,7 @@ impl Writer {
     pub fn append(&mut self, entry: &Entry<'_>) -> Result<SlotId, HeapError> {
         self.check_room(std::slice::from_ref(entry))?;
         let seq = self.heap.take_seqs(1);
-        self.append_at(entry, seq, None)
+        self.append_at(entry, seq, Bond::Alone)
     }
 
     /// Appends records that count together or not at all.
@@ -166,7 +168,7 @@ impl Writer {
         let mut slots = SmallVec::new();
         for (place, entry) in entries.iter().enumerate() {
             let group = Group { first_seq, count: entries.len() as u32, place: place as u32 };
-            match self.append_at(entry, first_seq + place as u64, Some(group)) {
+            match self.append_at(entry, first_seq + place as u64, Bond::Group(group)) {
                 Ok(slot) => slots.push(slot),
                 Err(error) => {
                     self.rewind(&slots)?;
@@ -209,6 +211,13 @@ impl Writer {
 
     #[inline]
     fn check_room(&mut self, entries: &[Entry<'_>]) -> Result<(), HeapError> {
+        let urgency = self.check_entries(entries)?;
+        self.ensure_slots(entries.len() as u32, urgency)
+    }
+
+    /// Checks that the entries may be appended, and how urgently.
+    #[inline]
+    fn check_entries(&mut self, entries: &[Entry<'_>]) -> Result<Urgency, HeapError> {
         let mut urgency = Urgency::Delete;
         for entry in entries {
             too_large("a key", entry.key.len() as u64, KEY_BYTES_MAX as u64)?;
@@ -218,14 +227,17 @@ impl Writer {
             }
         }
         too_large("a group", entries.len() as u64, GROUP_RECORDS_MAX as u64)?;
-        if let Some(reason) = self.heap.media.closed() {
-            return Err(MediaError::Closed { reason }.into());
-        }
+        self.check_open()?;
         self.urgency = urgency;
         if urgency == Urgency::Write {
             self.check_runs(entries)?;
         }
-        self.ensure_slots(entries.len() as u32, urgency)
+        Ok(urgency)
+    }
+
+    #[inline]
+    fn check_open(&self) -> Result<(), MediaError> {
+        self.heap.media.closed().map_or(Ok(()), |reason| Err(MediaError::Closed { reason }))
     }
 
     /// The compactor moves what lies in this run.
@@ -237,7 +249,7 @@ impl Writer {
     /// Makes sure the current slab has `count` free slots; a group, and a batch, lie in one slab.
     #[inline]
     pub(crate) fn ensure_slots(&mut self, count: u32, urgency: Urgency) -> Result<(), HeapError> {
-        if self.slab.is_some_and(|slab| SLOTS_PER_RUN - slab.next >= count) {
+        if self.has_slots(count) {
             return Ok(());
         }
         if !self.is_quiescent() {
@@ -249,6 +261,11 @@ impl Writer {
             self.commit_now()?;
         }
         self.open_slab(count, urgency)
+    }
+
+    #[inline]
+    fn has_slots(&self, count: u32) -> bool {
+        self.slab.is_some_and(|slab| SLOTS_PER_RUN - slab.next >= count)
     }
 
     fn open_slab(&mut self, count: u32, urgency: Urgency) -> Result<(), HeapError> {
@@ -340,9 +357,15 @@ impl Writer {
 
     /// To be opened by whoever waits for everything that this writer has appended so far.
     pub fn so_far(&self) -> Gated<()> {
-        let newest =
+        Gated::new((), self.newest())
+    }
+
+    /// What makes everything durable that this writer has appended so far, if it is not yet.
+    #[inline]
+    pub fn newest(&self) -> Option<Ticket> {
+        let batch =
             if self.has_appended() { Some(self.batch) } else { self.in_flight.as_ref().map(|b| b.batch) };
-        newest.map_or_else(|| Gated::durable(()), |batch| Gated::new((), Ticket::new(self.id, batch)))
+        batch.map(|batch| Ticket::new(self.id, batch))
     }
 
     /// Waits for a result: commits, if this writer's batch is what it rests on.
@@ -360,12 +383,7 @@ impl Writer {
         self.slab.is_some_and(|slab| slab.next != self.batch_start)
     }
 
-    pub(crate) fn append_at(
-        &mut self,
-        entry: &Entry<'_>,
-        seq: u64,
-        group: Option<Group>,
-    ) -> Result<SlotId, HeapError> {
+    pub(crate) fn append_at(&mut self, entry: &Entry<'_>, seq: u64, bond: Bond) -> Result<SlotId, HeapError> {
         let mut draft = Draft::new(&Fields {
             kind: entry.kind,
             space: entry.space,
@@ -376,9 +394,7 @@ impl Writer {
             expiry_ms: entry.expiry_ms,
             aux: entry.aux,
         });
-        if let Some(group) = group {
-            draft.group(group);
-        }
+        draft.bond(bond);
         let mut pieces = Pieces::default();
         let placed = self.place_entry(entry, &mut draft, &mut pieces);
         let slot = placed.and_then(|()| self.write_record(draft, &pieces));
@@ -590,9 +606,13 @@ impl Writer {
     /// # Errors
     /// The medium's; the batch is then not durable and the region closed for writing.
     pub fn commit_now(&mut self) -> Result<(), HeapError> {
+        self.commit_at(self.sites.commit)
+    }
+
+    fn commit_at(&mut self, site: Site) -> Result<(), HeapError> {
         assert!(self.in_flight.is_none(), "one commit at a time");
         if let Some(mut dirty) = self.begin_commit() {
-            let outcome = self.heap.media.fence(&mut dirty, self.sites.commit);
+            let outcome = self.heap.media.fence(&mut dirty, site);
             self.finish_commit(outcome)?;
         }
         Ok(())

@@ -84,6 +84,8 @@ pub enum Site {
     Record,
     /// The fence that lets a batch of records be acknowledged.
     Commit,
+    /// The fence that makes the records of a transaction durable, before its commit record is written.
+    Transaction,
     /// Data copied by the compactor.
     MoveData,
     /// A record rewritten by the compactor.
@@ -110,11 +112,12 @@ pub enum Site {
 
 impl Site {
     /// Every site, for tests that leave out one at a time.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Data,
         Self::Order,
         Self::Record,
         Self::Commit,
+        Self::Transaction,
         Self::MoveData,
         Self::MoveRecord,
         Self::MoveCommit,

@@ -12,7 +12,13 @@ impl Writer {
     pub(super) fn check_runs(&mut self, entries: &[Entry<'_>]) -> Result<(), HeapError> {
         let placed =
             |entry: &Entry<'_>| if let Source::Bytes(bytes) = entry.value { bytes.len() as u64 } else { 0 };
-        let runs = entries.iter().map(placed).sum::<u64>() / RUN_SIZE;
+        self.check_bytes(entries.iter().map(placed).sum())
+    }
+
+    /// Makes sure that runs are free for so many bytes.
+    #[inline]
+    pub(super) fn check_bytes(&mut self, bytes: u64) -> Result<(), HeapError> {
+        let runs = bytes / RUN_SIZE;
         // Where nobody makes space, what fits is found out by trying.
         let is_asked = runs > 0 && self.heap.is_cleaned();
         let runs = if is_asked { u32::try_from(runs).unwrap_or(u32::MAX) } else { 0 };

@@ -188,7 +188,9 @@ impl Recovery {
                 shard.insert(candidate.hash, candidate.slot);
                 current.set(candidate.slot);
             }
-            Kind::Tombstone | Kind::Flush | Kind::Bound => shard.add_tomb(candidate.hash, candidate.slot),
+            Kind::Tombstone | Kind::Flush | Kind::Bound | Kind::Commit => {
+                shard.add_tomb(candidate.hash, candidate.slot);
+            }
         }
         Ok(())
     }

@@ -1,0 +1,205 @@
+//! Which slots above the watermarks to believe.
+
+use super::{Found, Judge};
+use crate::bond::{Bond, Group, TransactionId};
+use crate::heap::Heap;
+use crate::layout::SlotId;
+use crate::record::Kind;
+use std::collections::BTreeSet;
+
+/// The slots of a slab above its watermark.
+#[derive(Debug)]
+pub(super) struct Tail {
+    pub(super) records: Vec<TailRecord>,
+}
+
+#[derive(Debug)]
+pub(super) enum TailRecord {
+    /// Torn, or never written.
+    Invalid,
+    /// Record and data hold.
+    Valid { found: Found, bond: Bond, commits: Option<TransactionId> },
+    /// The record holds, what it refers to does not: torn, or superseded and used again.
+    DataGone { found: Found, bond: Bond },
+}
+
+impl TailRecord {
+    pub(super) fn is_valid(&self) -> bool {
+        !matches!(self, Self::Invalid)
+    }
+
+    pub(super) fn found(&self) -> Option<&Found> {
+        match self {
+            Self::Valid { found, .. } | Self::DataGone { found, .. } => Some(found),
+            Self::Invalid => None,
+        }
+    }
+
+    fn group(&self) -> Option<Group> {
+        match self {
+            Self::Valid { bond: Bond::Group(group), .. }
+            | Self::DataGone { bond: Bond::Group(group), .. } => Some(*group),
+            _ => None,
+        }
+    }
+
+    fn commits(&self) -> Option<TransactionId> {
+        match self {
+            Self::Valid { commits, .. } => *commits,
+            _ => None,
+        }
+    }
+}
+
+impl Found {
+    /// True when this record makes `older` irrelevant. What a flush mark ends is for the owner of `older` to say.
+    fn replaces(&self, older: &Self, judge: &impl Judge) -> bool {
+        let same_key = self.kind != Kind::Flush && self.hash == older.hash;
+        let flushed = self.kind == Kind::Flush && judge.is_flushed(self, older);
+        let passed = self.kind == Kind::Bound
+            && (self.space, self.aux) == (older.space, older.aux)
+            && self.expiry_ms > older.expiry_ms;
+        (same_key || flushed || passed) && (self.seq, self.rev) > (older.seq, older.rev)
+    }
+}
+
+impl Tail {
+    fn valid(&self) -> impl Iterator<Item = (Found, Bond)> + '_ {
+        self.records.iter().filter_map(|record| match record {
+            TailRecord::Valid { found, bond, .. } => Some((*found, *bond)),
+            _ => None,
+        })
+    }
+
+    fn gone(&self) -> impl Iterator<Item = &Found> + '_ {
+        self.records.iter().filter_map(|record| match record {
+            TailRecord::DataGone { found, .. } => Some(found),
+            _ => None,
+        })
+    }
+
+    /// How many of the first `end` slots to believe: up to the first that is neither valid nor superseded, and
+    /// never part of a group.
+    fn prefix(&self, end: usize, excused: impl Fn(&Found, Bond) -> bool) -> usize {
+        let bad = |record: &TailRecord| match record {
+            TailRecord::Valid { .. } => false,
+            TailRecord::DataGone { found, bond } => !excused(found, *bond),
+            TailRecord::Invalid => true,
+        };
+        self.whole_groups(self.records[..end].iter().position(bad).unwrap_or(end))
+    }
+
+    /// How many of the first `end` slots belong to whole groups or to none. Slots of a group that was taken
+    /// back may have been written again: every member is looked at.
+    fn whole_groups(&self, end: usize) -> usize {
+        let mut at = 0;
+        while at < end {
+            let Some(group) = self.records[at].group() else {
+                at += 1;
+                continue;
+            };
+            let count = group.count.max(1) as usize;
+            let member = |place: usize| Some(Group { place: place as u32, ..group });
+            let is_whole = at + count <= end && (0..count).all(|p| self.records[at + p].group() == member(p));
+            if !is_whole {
+                return at;
+            }
+            at += count;
+        }
+        end
+    }
+}
+
+/// Cuts the tails: `docs/format/recovery.md`, step 4.
+pub(super) struct Cutter<'t, J> {
+    heap: &'t Heap,
+    judge: &'t J,
+    tails: &'t [Tail],
+    /// Records that hold, with what they refer to.
+    valid: Vec<(Found, Bond)>,
+    /// Transactions that the scan has found to count.
+    decided: BTreeSet<TransactionId>,
+    /// Transactions with a valid commit record, believed or not.
+    committed: BTreeSet<TransactionId>,
+    /// Of which space and `aux` the tails hold a bound.
+    bounds: BTreeSet<(u8, u32)>,
+}
+
+impl<'t, J: Judge> Cutter<'t, J> {
+    pub(super) fn new(
+        heap: &'t Heap,
+        judge: &'t J,
+        tails: &'t [Tail],
+        decided: BTreeSet<TransactionId>,
+    ) -> Self {
+        let in_tails = tails.iter().flat_map(|tail| &tail.records).filter_map(TailRecord::commits);
+        let committed: BTreeSet<_> = decided.iter().copied().chain(in_tails).collect();
+        let mut valid: Vec<_> = tails.iter().flat_map(Tail::valid).collect();
+        // What will never count excuses nothing.
+        valid.retain(|(_, bond)| bond.transaction().is_none_or(|id| committed.contains(&id)));
+        let bound =
+            |(found, _): &(Found, Bond)| (found.kind == Kind::Bound).then_some((found.space, found.aux));
+        let bounds = valid.iter().filter_map(bound).collect();
+        Self { heap, judge, tails, valid, decided, committed, bounds }
+    }
+
+    /// True if no other than a commit record in a tail makes the transaction count.
+    pub(super) fn is_decided_in_a_tail(&self, id: TransactionId) -> bool {
+        self.committed.contains(&id) && !self.decided.contains(&id)
+    }
+
+    /// Hashes of the records whose data do not hold.
+    pub(super) fn gone_hashes(&self) -> BTreeSet<u64> {
+        self.tails.iter().flat_map(Tail::gone).map(|found| found.hash).collect()
+    }
+
+    /// How many slots of each tail to believe. What lies in a tail excuses others as long as it is believed itself, and
+    /// `excusers` as long as the commit records of their transactions are.
+    pub(super) fn cut_all(&self, excusers: &[(TransactionId, Found)]) -> Vec<usize> {
+        let mut cuts: Vec<usize> = self.tails.iter().map(|tail| tail.records.len()).collect();
+        loop {
+            let again = self.cut_again(&cuts, excusers);
+            if again == cuts {
+                return cuts;
+            }
+            cuts = again;
+        }
+    }
+
+    fn cut_again(&self, cuts: &[usize], excusers: &[(TransactionId, Found)]) -> Vec<usize> {
+        let cut_off = self.tails.iter().zip(cuts).flat_map(|(tail, cut)| &tail.records[*cut..]);
+        let dropped: BTreeSet<SlotId> =
+            cut_off.filter_map(TailRecord::found).map(|found| found.slot).collect();
+        let decided = self.decided_below(cuts);
+        let counts = |bond: Bond| bond.transaction().is_none_or(|id| decided.contains(&id));
+        let in_tails =
+            self.valid.iter().filter(|(found, bond)| !dropped.contains(&found.slot) && counts(*bond));
+        let noted = excusers.iter().filter(|(id, _)| decided.contains(id));
+        let believed: Vec<&Found> =
+            in_tails.map(|(found, _)| found).chain(noted.map(|(_, found)| found)).collect();
+        let excused = |found: &Found, bond: Bond| {
+            self.was_taken_back(bond)
+                || self.is_known(found)
+                || believed.iter().any(|newer| newer.replaces(found, self.judge))
+        };
+        self.tails.iter().zip(cuts).map(|(tail, cut)| tail.prefix(*cut, excused)).collect()
+    }
+
+    /// Transactions that count if the tails are cut so.
+    fn decided_below(&self, cuts: &[usize]) -> BTreeSet<TransactionId> {
+        let below = self.tails.iter().zip(cuts).flat_map(|(tail, cut)| &tail.records[..*cut]);
+        self.decided.iter().copied().chain(below.filter_map(TailRecord::commits)).collect()
+    }
+
+    /// True for a record that never counted. A commit record that is valid and not believed makes no difference: what is
+    /// excused must not grow as cuts fall.
+    fn was_taken_back(&self, bond: Bond) -> bool {
+        bond.transaction().is_some_and(|id| !self.committed.contains(&id))
+    }
+
+    /// True if the scan has found something newer.
+    fn is_known(&self, found: &Found) -> bool {
+        self.judge.is_superseded(self.heap, found)
+            || self.judge.lacks_bound(found) && !self.bounds.contains(&(found.space, found.aux))
+    }
+}

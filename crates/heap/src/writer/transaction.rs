@@ -1,0 +1,81 @@
+//! Appending transactions: `docs/format/commit.md`, "Transactions".
+
+use super::{Pieces, Urgency, Writer};
+use crate::bond::Bond;
+use crate::entry::Entry;
+use crate::error::HeapError;
+use crate::layout::SlotId;
+use crate::superblock::FEATURE_TRANSACTIONS;
+use crate::transactions::Transaction;
+use landfall_media::Site;
+use std::slice;
+
+impl Writer {
+    /// Begins a transaction of any number of records. `bytes`: what its records and the values that are to be placed for
+    /// them take, about; 0 where it only deletes.
+    ///
+    /// # Errors
+    /// [`HeapError::Busy`] while a commit is under way; [`HeapError::Full`], [`HeapError::Cleaning`]; the medium's.
+    pub fn begin_transaction(&mut self, bytes: u64) -> Result<Transaction, HeapError> {
+        if self.is_committing() {
+            return Err(HeapError::Busy);
+        }
+        self.check_open()?;
+        if bytes > 0 {
+            self.urgency = Urgency::Write;
+            self.check_bytes(bytes)?;
+        }
+        self.heap.require_features(FEATURE_TRANSACTIONS)?;
+        Ok(Transaction::new(&self.heap))
+    }
+
+    /// Appends one record of a transaction; it gets the next version number. Where the slab is full, what has been appended
+    /// is made durable first, on the calling thread.
+    ///
+    /// # Errors
+    /// As [`Writer::append`], but never [`HeapError::Busy`]. The transaction is then to be dropped.
+    ///
+    /// # Panics
+    /// If a commit has been begun since [`Writer::begin_transaction`].
+    pub fn append_to(
+        &mut self,
+        transaction: &mut Transaction,
+        entry: &Entry<'_>,
+    ) -> Result<SlotId, HeapError> {
+        let urgency = self.check_entries(slice::from_ref(entry))?;
+        self.ensure_slot(urgency)?;
+        let seq = self.heap.draw_seq();
+        let slot = self.append_at(entry, seq, Bond::Transaction(transaction.id))?;
+        transaction.slots.push(slot);
+        Ok(slot)
+    }
+
+    /// Makes a transaction count, durably: first all of its records, then the commit record. Returns its slots, in order.
+    /// Whatever they replace is to be superseded after that.
+    ///
+    /// # Errors
+    /// The medium's, and [`HeapError::Full`]. After [`HeapError::Full`] nothing of it counts. Otherwise the region is
+    /// closed for writing, and the outcome is not known until the next start.
+    pub fn commit(&mut self, mut transaction: Transaction) -> Result<Vec<SlotId>, HeapError> {
+        self.commit_at(Site::Transaction)?;
+        self.urgency = Urgency::Delete;
+        self.ensure_slot(Urgency::Delete)?;
+        let (id, slots) = (transaction.id, std::mem::take(&mut transaction.slots));
+        // From here on nothing is taken back: if this fails, the commit record may be on the medium all the same.
+        let commit = self.write_record(self.heap.commit_record(id), &Pieces::default())?;
+        self.commit_now()?;
+        self.heap.note_committed(id, commit, slots.len() as u64);
+        Ok(slots)
+    }
+
+    /// Makes sure that the slab has room for one record more.
+    fn ensure_slot(&mut self, urgency: Urgency) -> Result<(), HeapError> {
+        if self.has_slots(1) {
+            return Ok(());
+        }
+        while !self.is_quiescent() {
+            self.commit_at(Site::Transaction)?;
+        }
+        self.open_slab(1, urgency)
+    }
+}
