@@ -2,11 +2,12 @@
 
 use crate::error::KvError;
 use crate::shard::{DATABASES, Hit, Lookup, Shard};
+use landfall_heap::layout::GROUP_RECORDS_MAX;
 use landfall_heap::{Entry, Gated, Heap, Kind, SlotId, Source, Ticket, Tickets, Until, Writer};
 use landfall_media::Extent;
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Name under which the flush mark's record is hashed; no client key is looked up in its space.
 pub(crate) const FLUSH_SPACE: u8 = u8::MAX;
@@ -86,18 +87,26 @@ pub struct Engine {
     pub(crate) flush_seq: AtomicU64,
     /// Keys purged because they expired.
     pub(crate) expired: AtomicU64,
+    /// Records up to which what counts as one is a group.
+    pub(crate) group_max: AtomicUsize,
 }
 
 impl Engine {
     pub(crate) fn new(heap: Arc<Heap>, shards: Box<[Mutex<Shard>]>, flush_seq: u64) -> Self {
         assert!(shards.len().is_power_of_two());
         let (flush_seq, expired) = (AtomicU64::new(flush_seq), AtomicU64::new(0));
-        Self { heap, shards, flush_seq, expired }
+        Self { heap, shards, flush_seq, expired, group_max: AtomicUsize::new(GROUP_RECORDS_MAX) }
     }
 
     /// The heap below.
     pub fn heap(&self) -> &Arc<Heap> {
         &self.heap
+    }
+
+    /// From now on no more than `records` records count as one by being a group. What has more is a transaction of the heap,
+    /// as what has more than [`GROUP_RECORDS_MAX`] always is. For tests, which then need not write thousands of keys.
+    pub fn group_up_to(&self, records: usize) {
+        self.group_max.store(records.min(GROUP_RECORDS_MAX), Ordering::Relaxed);
     }
 
     /// Keys purged because they expired, since the engine was opened.
@@ -190,7 +199,7 @@ impl Engine {
         shard.put(lookup, slot, expiry_ms, found.current.map(|hit| (hit.slot, hit.view.expiry_ms())));
         match found.current {
             Some(old) => writer.supersede_read(old.slot, &old.view),
-            None => shard.note_change(writer.ticket()),
+            None => shard.note_change(writer),
         }
         if let Some(tomb) = tomb {
             shard.remove_tomb(lookup.hash, tomb);
@@ -217,7 +226,7 @@ impl Engine {
             }
             None => shard.bury_unreadable(lookup, tomb),
         }
-        shard.note_change(writer.ticket());
+        shard.note_change(writer);
     }
 
     /// What a key about to be written holds: none of it, nor its absence, another writer's undurable work.
@@ -320,7 +329,7 @@ impl Engine {
             let old = std::mem::take(&mut **shard);
             old.table.iter().chain(old.tombs.iter()).for_each(|entry| writer.supersede(entry.slot));
             old.unreadable.iter().for_each(|(_, slot)| writer.supersede(*slot));
-            shard.note_flush(writer.ticket());
+            shard.note_flush(writer);
         }
         shards[self.shard_index(hash)].add_tomb(hash, mark);
         Ok(writer.gate(()))

@@ -34,4 +34,4 @@ pub use range::{Page, PageLimit, RangeQuery};
 pub use recover::Recovery;
 pub use scrub::{ScrubCursor, ScrubFinding, Scrubbed};
 pub use shard::DATABASES;
-pub use txn::{Pieces, Txn, TxnKey};
+pub use txn::{Pieces, TXN_KEYS_MAX, Txn, TxnKey};

@@ -8,7 +8,7 @@ use crate::table::{COUNT_MAX, Entry, Table, tag};
 use hashbrown::HashMap;
 use landfall_heap::{
     Heap, HeapError, InlineCounts, KeyPlace, Kind, NoInlineCounts, RecordView, SlotId, StaleCounts, Ticket,
-    Tickets,
+    Tickets, Writer,
 };
 use std::collections::BTreeSet;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -136,15 +136,18 @@ impl Shard {
         find_in(&self.tombs, heap, lookup, Kind::Tombstone)
     }
 
-    /// Notes that a batch added or removed a key.
-    pub(crate) fn note_change(&mut self, ticket: Ticket) {
-        self.changed.add(ticket);
+    /// Notes that what `writer` has just appended adds or removes a key. (After a transaction it is durable.)
+    #[inline]
+    pub(crate) fn note_change(&mut self, writer: &Writer) {
+        if let Some(ticket) = writer.newest() {
+            self.changed.add(ticket);
+        }
     }
 
-    /// Notes that a batch removed everything.
-    pub(crate) fn note_flush(&mut self, ticket: Ticket) {
-        self.note_change(ticket);
-        self.flushed = Some(ticket);
+    /// Notes that what `writer` has just appended removes everything.
+    pub(crate) fn note_flush(&mut self, writer: &Writer) {
+        self.note_change(writer);
+        self.flushed = writer.newest();
     }
 
     /// What makes durable that keys were added or removed, if it is not yet.

@@ -1,7 +1,8 @@
 //! Transactions: several keys read and written as one, atomically in memory and across a crash.
 //!
 //! A transaction holds the locks of its keys' shards from [`Engine::transaction`] to its end, stages its
-//! writes, and appends them as one group at [`Txn::commit`]. Every command that reads before it writes
+//! writes, and appends them as one at [`Txn::commit`]: as a group of records, or as a transaction of the heap where they are
+//! more than a group holds. Every command that reads before it writes
 //! is a transaction of one key.
 
 use crate::engine::{Engine, Found, tombstone};
@@ -9,11 +10,16 @@ use crate::error::KvError;
 use crate::key::OrderedKey;
 use crate::look::{Seen, verify};
 use crate::shard::{ByHash, Lookup, Shard};
-use landfall_heap::{Entry, Extents, Gated, Heap, Item, Kind, SlotId, Source, Ticket, Tickets, Writer};
+use landfall_heap::{
+    Entry, Extents, Gated, Heap, Item, Kind, RECORD_SIZE, SlotId, Source, Ticket, Tickets, Writer,
+};
 use landfall_media::Extent;
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
+use std::sync::atomic::Ordering;
 
+/// Most keys that one transaction may write: they are staged in DRAM.
+pub const TXN_KEYS_MAX: usize = 2 << 20;
 /// Staged keys up to which a linear search is the fastest.
 const LINEAR_MAX: usize = 16;
 
@@ -177,7 +183,7 @@ impl<'e> Txn<'e> {
         Ok(Gated::new(count, self.pending_changes()))
     }
 
-    /// Keys staged so far: a group holds at most [`landfall_heap::layout::GROUP_RECORDS_MAX`].
+    /// Keys staged so far.
     pub fn staged_len(&self) -> usize {
         self.staged.len()
     }
@@ -219,7 +225,7 @@ impl<'e> Txn<'e> {
         if let Some(item) = &seen.item {
             return Ok(Gated::new(item.seq, seen.pending));
         }
-        let flushed = self.engine.flush_seq.load(std::sync::atomic::Ordering::Acquire);
+        let flushed = self.engine.flush_seq.load(Ordering::Acquire);
         let absent = flushed.max(shard.dropped_seq);
         let version = shard.find_tomb(heap, &lookup)?.map_or(absent, |tomb| tomb.view.seq());
         Ok(Gated::new(version, seen.pending))
@@ -409,8 +415,8 @@ impl<'e> Txn<'e> {
             .expect("a transaction touches only keys that it was begun with")
     }
 
-    /// Appends what was staged as one group and makes it current; the slot of its last record, `None` when there was nothing
-    /// to write.
+    /// Appends what was staged as one and makes it current; the slot of its last record, `None` when there was nothing to
+    /// write. More records than a group holds are durable when this returns.
     ///
     /// # Errors
     /// [`KvError::Wait`], full, too large, closed: nothing was changed then.
@@ -449,6 +455,9 @@ impl<'e> Txn<'e> {
         if plan.is_empty() {
             return Ok(Gated::durable(None));
         }
+        if plan.len() > engine.group_max.load(Ordering::Relaxed) {
+            return self.append_transaction(&plan, writer, arrival_ns);
+        }
         let entries: SmallVec<[Entry<'_>; 4]> =
             plan.iter().map(|p| p.entry(writer.id(), arrival_ns)).collect();
         let slots = writer.append_group(&entries)?;
@@ -456,6 +465,24 @@ impl<'e> Txn<'e> {
             planned.install(engine, &mut self.guards[planned.guard].1, writer, *slot);
         }
         Ok(writer.gate(slots.last().copied()))
+    }
+
+    /// Appends more records than a group holds. Nothing points at them before they count.
+    fn append_transaction(
+        &mut self,
+        plan: &[Planned<'_>],
+        writer: &mut Writer,
+        arrival_ns: u64,
+    ) -> Result<Gated<Option<SlotId>>, KvError> {
+        let mut transaction = writer.begin_transaction(plan.iter().map(Planned::bytes).sum())?;
+        for planned in plan {
+            writer.append_to(&mut transaction, &planned.entry(writer.id(), arrival_ns))?;
+        }
+        let slots = writer.commit(transaction)?;
+        for (planned, slot) in plan.iter().zip(&slots) {
+            planned.install(self.engine, &mut self.guards[planned.guard].1, writer, *slot);
+        }
+        Ok(Gated::durable(slots.last().copied()))
     }
 }
 
@@ -495,6 +522,15 @@ impl<'a> Planned<'a> {
             arrival_ns,
             expiry_ms: self.key.expiry_ms,
             aux: 0,
+        }
+    }
+
+    /// Bytes of the region that a write takes, about: of its record, and of a value that is placed. A delete has a reserve.
+    fn bytes(&self) -> u64 {
+        match &self.key.value {
+            Staged::Deleted => 0,
+            Staged::Bytes(bytes) => RECORD_SIZE + bytes.len() as u64,
+            Staged::Landed { .. } => RECORD_SIZE,
         }
     }
 

@@ -72,24 +72,25 @@ fn a_queue_holds_its_values_and_lets_go_of_them() {
 }
 
 #[test]
-fn more_keys_than_a_group_holds_are_refused_or_deleted_in_parts() {
+fn more_keys_than_a_group_holds_are_written_and_deleted_as_one() {
     let shared = shared();
     let mut worker = Worker::new(&shared, 1);
     let pairs = |count: usize| (0..count).flat_map(|n| [format!("key{n}").into_bytes(), b"v".to_vec()]);
     let keys = |count: usize| (0..count).map(|n| format!("key{n}").into_bytes());
     let command = |name: &str, words: Vec<Vec<u8>>| [vec![name.as_bytes().to_vec()], words].concat();
-    let refused = "-ERR one command or transaction can change at most 8192 keys\\r\\n";
-    assert_eq!(text(worker.ask_words(&command("MSET", pairs(8193).collect()))), refused);
-    assert_eq!(text(worker.ask("DBSIZE")), ":0\\r\\n");
-    for part in 0..3 {
-        let words = (0..8000).flat_map(|n| [format!("key{}", part * 8000 + n).into_bytes(), b"v".to_vec()]);
-        assert_eq!(text(worker.ask_words(&command("MSET", words.collect()))), "+OK\\r\\n");
-    }
+    assert_eq!(text(worker.ask_words(&command("MSET", pairs(24_000).collect()))), "+OK\\r\\n");
+    assert_eq!(text(worker.ask("DBSIZE")), ":24000\\r\\n");
+    assert_eq!(text(worker.ask_words(&command("MSETNX", pairs(24_001).collect()))), ":0\\r\\n");
+    assert_eq!(text(worker.ask("GET key23999")), "$1\\r\\nv\\r\\n");
     worker.ask("MULTI");
     worker.ask_words(&command("DEL", keys(9000).collect()));
-    assert_eq!(text(worker.ask("EXEC")), refused);
-    assert_eq!(text(worker.ask_words(&command("DEL", keys(20_000).collect()))), ":20000\\r\\n");
-    assert_eq!(text(worker.ask("DBSIZE")), ":4000\\r\\n");
+    worker.ask("SET key0 again");
+    assert_eq!(text(worker.ask("EXEC")), "*2\\r\\n:9000\\r\\n+OK\\r\\n");
+    assert_eq!(text(worker.ask_words(&command("DEL", keys(20_000).collect()))), ":11001\\r\\n");
+    worker.ask("MULTI");
+    worker.ask("FLUSHDB");
+    assert_eq!(text(worker.ask("EXEC")), "*1\\r\\n+OK\\r\\n");
+    assert_eq!(text(worker.ask("DBSIZE")), ":0\\r\\n");
 }
 
 #[test]

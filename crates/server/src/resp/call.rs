@@ -8,9 +8,8 @@ use crate::context::{Context, Tail, resp_error};
 use crate::reply::Reply;
 use crate::shared::{Shared, count};
 use crate::writes::WriteError;
-use landfall_heap::layout::GROUP_RECORDS_MAX;
 use landfall_heap::{Extents, Gate, Gated, HeapError, Source, Tickets, Until};
-use landfall_kv::{Item, KvError, Page, PageLimit, RangeQuery, Stats, Txn, TxnKey};
+use landfall_kv::{Item, KvError, Page, PageLimit, RangeQuery, Stats, TXN_KEYS_MAX, Txn, TxnKey};
 use landfall_media::{Extent, MediaError};
 use landfall_resp::{Protocol, Writer};
 use smallvec::SmallVec;
@@ -231,9 +230,7 @@ impl<'c, 'e> Call<'c, 'e, '_> {
 
     /// Makes a transaction's writes current; the reply waits for them.
     pub(super) fn commit(&mut self, txn: Txn<'_>) -> Result<(), Fail> {
-        if txn.staged_len() > GROUP_RECORDS_MAX {
-            return Err(too_many_keys());
-        }
+        check_keys(txn.staged_len())?;
         txn.commit(self.ctx.writer, self.ctx.arrival_ns)?.open(self.reply);
         Ok(())
     }
@@ -292,9 +289,12 @@ impl<'e> DerefMut for Within<'_, 'e> {
     }
 }
 
-/// More keys than one group of records holds.
-pub(super) fn too_many_keys() -> Fail {
-    Fail::Error(format!("ERR one command or transaction can change at most {GROUP_RECORDS_MAX} keys").into())
+/// Refuses more keys than one transaction may write.
+pub(super) fn check_keys(count: usize) -> Result<(), Fail> {
+    if count <= TXN_KEYS_MAX {
+        return Ok(());
+    }
+    Err(Fail::Error(format!("ERR one command or transaction can change at most {TXN_KEYS_MAX} keys").into()))
 }
 
 /// Where a key lies, if it is long enough to be kept there.

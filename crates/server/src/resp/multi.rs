@@ -1,7 +1,7 @@
 //! `MULTI`, `EXEC`, `DISCARD`, `WATCH`, `UNWATCH`.
 //!
 //! `EXEC` takes the locks of every key that its commands name, runs them against one transaction of the
-//! engine, and appends what they staged as one group: nobody sees half of it, and neither does a restart.
+//! engine, and appends what they staged as one: nobody sees half of it, and neither does a restart.
 
 use super::Session;
 use super::call::{Call, Fail};

@@ -1,10 +1,9 @@
 //! The server and its data as a whole: emptying, saving, waiting, stopping.
 
-use super::call::{Call, Fail, Within};
+use super::call::{Call, Fail, Within, check_keys};
 use super::table::{Flags, Spec};
 use landfall_heap::Until;
-use landfall_heap::layout::GROUP_RECORDS_MAX;
-use landfall_kv::{DATABASES, PageLimit, RangeQuery};
+use landfall_kv::{DATABASES, PageLimit, RangeQuery, TXN_KEYS_MAX};
 
 /// Keys that `FLUSHDB` deletes before the worker's other clients get their turn.
 const FLUSH_STEP_KEYS: usize = 4096;
@@ -64,22 +63,15 @@ fn flushall(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
     call.ok()
 }
 
-/// Deletes every key of a database within a transaction: they must fit its group.
+/// Deletes every key of a database within a transaction, one by one.
 fn stage_flush(txn: &mut Within<'_, '_>, space: u8) -> Result<(), Fail> {
     let mut query = RangeQuery::all(space);
     let mut keys = Vec::new();
     loop {
-        let page = txn.page(&query, PageLimit { keys: usize::MAX, bytes: usize::MAX, verify: false })?;
+        let page =
+            txn.page(&query, PageLimit { keys: TXN_KEYS_MAX + 1, bytes: usize::MAX, verify: false })?;
         keys.extend(page.items.into_iter().map(|(key, _)| key));
-        if txn.staged_len() + keys.len() > GROUP_RECORDS_MAX {
-            return Err(Fail::Error(
-                format!(
-                    "ERR within MULTI, a flush can delete at most {GROUP_RECORDS_MAX} keys: send it outside of the \
-                     transaction"
-                )
-                .into(),
-            ));
-        }
+        check_keys(txn.staged_len() + keys.len())?;
         let Some(last) = page.last else { break };
         query.resume_after(last);
     }

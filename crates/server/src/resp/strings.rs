@@ -5,7 +5,6 @@ use super::options::{Condition, ExpiryChange, Unit, ValueOptions};
 use super::table::{Flags, Spec};
 use crate::reply::REPLY_BYTES_MAX;
 use landfall_heap::Extents;
-use landfall_heap::layout::GROUP_RECORDS_MAX;
 use landfall_kv::{Item, SetRequest};
 use std::borrow::Cow;
 
@@ -224,11 +223,7 @@ fn paired_keys<'c>(call: &Call<'c, '_, '_>) -> Result<Vec<Cow<'c, [u8]>>, Fail> 
     if call.words.len().is_multiple_of(2) {
         return Err(Fail::arity(call.spec.name));
     }
-    let keys: Vec<_> = call.words.rest(1).step_by(2).collect();
-    if keys.len() > GROUP_RECORDS_MAX {
-        return Err(super::call::too_many_keys());
-    }
-    Ok(keys)
+    Ok(call.words.rest(1).step_by(2).collect())
 }
 
 fn mset(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
