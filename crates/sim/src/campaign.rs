@@ -7,6 +7,7 @@ use crate::oracle::State;
 use crate::rng::Rng;
 use crate::violation::Violation;
 use crate::world::{Setup, World};
+use landfall_heap::layout::GROUP_RECORDS_MAX;
 use landfall_media::sim::{CrashState, SimMedia};
 use landfall_media::{Media, Site};
 use std::sync::Arc;
@@ -75,7 +76,10 @@ impl Campaign {
         let mut rng = Rng::new(seed);
         let (runs, writers) = (rng.between(32, 36) as u32, rng.between(1, 2));
         let deferred = rng.one_in(2);
-        let setup = Setup { runs, writers, deferred, sums: !deferred && rng.one_in(2) };
+        let sums = !deferred && rng.one_in(2);
+        // Half of the runs have transactions of few records beside groups.
+        let group_max = if rng.one_in(2) { rng.between(0, 3) } else { GROUP_RECORDS_MAX };
+        let setup = Setup { runs, writers, deferred, sums, group_max };
         let world = World::create(setup, |media| skip_site(media, plan.skip))?;
         let workload = Workload::new(rng.draw(), setup.writers, setup.deferred);
         Ok(Self { plan, rng, world, workload, summary: Summary::default(), history: Vec::new() })
@@ -210,7 +214,7 @@ impl Campaign {
     }
 }
 
-fn skip_site(media: &SimMedia, skip: Option<Site>) {
+pub(crate) fn skip_site(media: &SimMedia, skip: Option<Site>) {
     if let Some(site) = skip {
         media.skip_site(site);
     }

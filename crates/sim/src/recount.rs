@@ -1,7 +1,9 @@
 //! Recounts from the records alone what the heap has counted incrementally, and compares the counts.
 
 use crate::violation::{Violation, ensure};
-use landfall_heap::{FRAME_SIZE, Heap, Kind, RecordView, RunId, RunUse, SLOTS_PER_RUN, Slot, SlotId};
+use landfall_heap::{
+    FRAME_SIZE, Heap, Kind, RecordView, RunId, RunUse, SLOTS_PER_RUN, Slot, SlotId, TransactionId,
+};
 use landfall_kv::Engine;
 use landfall_media::{Extent, RUN_SIZE};
 use std::collections::{BTreeMap, BTreeSet};
@@ -79,13 +81,22 @@ fn records(heap: &Heap) -> Result<Vec<Found<'_>>, Violation> {
 fn count(heap: &Heap, found: &[Found<'_>]) -> Result<Counts, Violation> {
     let flushed = found.iter().filter(|f| f.view.kind() == Kind::Flush).max_by_key(|f| version(f));
     let flush_seq = flushed.map_or(0, |f| f.view.seq());
+    let commits = commits(found);
+    let counts_at_all = |f: &&Found<'_>| {
+        !matches!(f.view.kind(), Kind::Flush | Kind::Commit)
+            && f.view.transaction().is_none_or(|id| commits.contains_key(&id))
+    };
     let mut of_hash: BTreeMap<u64, Vec<&Found<'_>>> = BTreeMap::new();
-    for record in found.iter().filter(|f| f.view.kind() != Kind::Flush && f.view.seq() >= flush_seq) {
+    for record in found.iter().filter(counts_at_all).filter(|f| f.view.seq() >= flush_seq) {
         of_hash.entry(record.view.hash()).or_default().push(record);
     }
     let mut counts = Counts::default();
     for records in of_hash.values() {
         count_hash(heap, records, &mut counts)?;
+    }
+    let marked: BTreeSet<TransactionId> = found.iter().filter_map(|f| f.view.transaction()).collect();
+    for (_, commit) in commits.iter().filter(|(id, _)| marked.contains(id)) {
+        keep(heap, commit, &mut counts)?;
     }
     if let Some(mark) = flushed {
         counts.tombstones += 1;
@@ -95,6 +106,20 @@ fn count(heap: &Heap, found: &[Found<'_>]) -> Result<Counts, Violation> {
     }
     count_live(&mut counts);
     Ok(counts)
+}
+
+/// The commit record of each transaction that has one.
+fn commits<'f, 'h>(found: &'f [Found<'h>]) -> BTreeMap<TransactionId, &'f Found<'h>> {
+    let mut commits: BTreeMap<TransactionId, &Found<'h>> = BTreeMap::new();
+    for record in found {
+        if let Some(id) = record.view.commits() {
+            let newest = commits.entry(id).or_insert(record);
+            if version(record) > version(newest) {
+                *newest = record;
+            }
+        }
+    }
+    commits
 }
 
 fn version(found: &Found<'_>) -> (u64, u32) {

@@ -31,6 +31,8 @@ pub struct Setup {
     pub deferred: bool,
     /// Landed bytes carry their sums, which are their only checksums. Not with `deferred`.
     pub sums: bool,
+    /// Records up to which what counts as one is a group; more are a transaction.
+    pub group_max: usize,
 }
 
 impl Setup {
@@ -105,6 +107,7 @@ impl World {
             // An error closes the medium, and the next write reports it.
             let _ = heap.set_integrity(landfall_heap::Integrity::Tcp);
         }
+        engine.group_up_to(setup.group_max);
         let worker = |id| Worker { writer: Writer::new(Arc::clone(&heap), id as u8), in_flight: None };
         let workers = (0..setup.writers).map(worker).collect();
         let compactor = Compactor::new(Arc::clone(&heap));

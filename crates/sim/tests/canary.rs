@@ -4,6 +4,7 @@
 
 mod common;
 
+use landfall_heap::layout::GROUP_RECORDS_MAX;
 use landfall_media::sim::SimMedia;
 use landfall_media::{Extent, LINE_SIZE, Media, RUN_SIZE, Site};
 use landfall_sim::{Campaign, Op, Oracle, Piece, Plan, Setup, Violation, World, Write};
@@ -12,7 +13,8 @@ use std::sync::Arc;
 
 /// Most seeds that may pass before a fault is caught.
 const SEEDS_MAX: u64 = 10;
-const SETUP: Setup = Setup { runs: 32, writers: 2, deferred: false, sums: false };
+const SETUP: Setup =
+    Setup { runs: 32, writers: 2, deferred: false, sums: false, group_max: GROUP_RECORDS_MAX };
 const NOW_MS: u64 = 1_000;
 const COMPACT_DATA: Op = Op::Compact { budget: 1 << 20, slabs: false };
 const COMPACT_SLABS: Op = Op::Compact { budget: 1 << 20, slabs: true };
@@ -20,8 +22,9 @@ const COMPACT_SLABS: Op = Op::Compact { budget: 1 << 20, slabs: true };
 /// A trace for the sites that random workloads seldom depend on.
 type Trace = fn(Option<Site>) -> Result<(), Violation>;
 
-const TRACES: [(&str, Trace); 6] = [
+const TRACES: [(&str, Trace); 7] = [
     ("a crash after a commit", commit),
+    ("a crash after a transaction", transaction),
     ("data over bytes that have the same sum", order),
     ("records that recovery rejected stay rejected", erase),
     ("a run that was a slab becomes a slab again", reuse_slab),
@@ -101,6 +104,15 @@ fn commit(skip: Option<Site>) -> Result<(), Violation> {
         Op::Group { writer: 0, writes: group },
     ])?;
     world.commit_all()?;
+    crash(world, skip).map(|_| ())
+}
+
+/// A transaction is durable with the commit record, and not without its other records.
+fn transaction(skip: Option<Site>) -> Result<(), Violation> {
+    let setup = Setup { group_max: 1, ..SETUP };
+    let mut world = World::create(setup, |media| skip_site(media, skip))?;
+    let write = |key| Write { key, value: Some(Piece { len: 9, seed: 1 }) };
+    world.run(&Op::Group { writer: 0, writes: [1, 2, 3].map(write).to_vec() })?;
     crash(world, skip).map(|_| ())
 }
 

@@ -4,13 +4,15 @@
 
 mod common;
 
+use landfall_heap::layout::GROUP_RECORDS_MAX;
 use landfall_media::Media;
 use landfall_media::sim::{CrashState, SimMedia};
 use landfall_sim::{Op, Oracle, Piece, Setup, Violation, World, Write};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-const SETUP: Setup = Setup { runs: 32, writers: 1, deferred: false, sums: false };
+const SETUP: Setup =
+    Setup { runs: 32, writers: 1, deferred: false, sums: false, group_max: GROUP_RECORDS_MAX };
 const NOW_MS: u64 = 1_000;
 /// Most pending lines of which every subset is tried.
 const LINES_MAX: usize = 6;

@@ -5,6 +5,7 @@
 mod common;
 
 use landfall_heap::Writer;
+use landfall_heap::layout::GROUP_RECORDS_MAX;
 use landfall_kv::KvError;
 use landfall_media::Media;
 use landfall_sim::{Key, Op, Piece, Setup, Violation, World, Write, key};
@@ -64,7 +65,7 @@ fn trace() -> Vec<Op> {
 
 /// The world at the moment of the failure; `None` if the trace has fewer fences.
 fn run_until_failure(deferred: bool, fence: u64) -> Option<World> {
-    let setup = Setup { runs: 32, writers: 1, deferred, sums: false };
+    let setup = Setup { runs: 32, writers: 1, deferred, sums: false, group_max: GROUP_RECORDS_MAX };
     let mut world = World::create(setup, |_| {}).expect("a new region");
     world.media.fail_at(world.media.ops().fences + fence);
     for op in trace().into_iter().filter(|op| deferred || !matches!(op, Op::BeginCommit { .. })) {

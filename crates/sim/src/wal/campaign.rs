@@ -8,6 +8,7 @@ use crate::campaign::Plan;
 use crate::rng::Rng;
 use crate::violation::Violation;
 use crate::world::Setup;
+use landfall_heap::layout::GROUP_RECORDS_MAX;
 use landfall_media::sim::{CrashState, SimMedia};
 use std::sync::Arc;
 
@@ -67,6 +68,7 @@ impl WalCampaign {
             writers: rng.between(1, 2),
             deferred: rng.one_in(2),
             sums: false,
+            group_max: GROUP_RECORDS_MAX,
         };
         let world = WalWorld::create(setup, |media| skip_site(media, plan))?;
         let workload = LogWorkload::new(rng.draw(), setup.writers, setup.deferred);

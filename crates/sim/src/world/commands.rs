@@ -5,7 +5,9 @@ use crate::op::{Piece, Write, key, value};
 use crate::oracle::{Change, Key, State, Value};
 use crate::rng::Rng;
 use crate::violation::{Violation, ensure};
-use landfall_heap::{COMPACTOR_RESERVE_RUNS, HeapError, LANDING_RESERVE_RUNS, Source, Until, Writer};
+use landfall_heap::{
+    COMPACTOR_RESERVE_RUNS, Gated, HeapError, LANDING_RESERVE_RUNS, SlotId, Source, Until, Writer,
+};
 use landfall_kv::{Engine, KvError, SetRequest, TxnKey};
 use landfall_media::sim::SimMedia;
 use landfall_media::{Extent, Media, RUN_SIZE, Sum};
@@ -119,13 +121,22 @@ impl World {
         if let Some(wrong) = wrong {
             return Err(wrong);
         }
-        if done.is_some() {
+        if let Some(done) = done {
             let read: Vec<Key> = keys.iter().map(|(key, _)| key.clone()).collect();
             let mut changes = last_of_each(keys);
             changes.retain(|(key, value)| value.is_some() || seen.contains_key(key));
             self.oracle.note_seen(writer, Change::Keys(changes), &read);
+            self.acknowledge_durable(writer, &done);
         }
         Ok(())
+    }
+
+    /// A transaction of the heap is durable when it returns, with everything that its writer did before.
+    fn acknowledge_durable(&mut self, writer: usize, done: &Gated<Option<SlotId>>) {
+        let is_durable = done.tickets().is_empty() && self.workers[writer].writer.newest().is_none();
+        if is_durable && self.media.frozen().is_none() {
+            self.oracle.acknowledge(writer, self.oracle.pending(writer));
+        }
     }
 
     pub(super) fn copy(&mut self, writer: usize, from: &Key, to: &Key) -> Result<(), Violation> {
