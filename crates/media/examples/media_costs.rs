@@ -28,7 +28,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     batches(media)
 }
 
-/// Costs of the single verbs on 1 KiB, hot.
+/// Costs of the single operations on 1 KiB that is in the cache.
 fn per_call(media: &dyn Media) -> Result<(), Box<dyn Error>> {
     let (value, mut dirty) = ([7_u8; 1024], Dirty::new());
     let at = |step: u64| Extent::new(64 * RUN_SIZE + step % 64 * 1024, 1024);
@@ -59,7 +59,7 @@ fn per_call(media: &dyn Media) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Batches of 16 KiB, one after the other: first where zeroes were written ahead, then where not.
+/// Batches of 16 KiB, one after the other: first where zeroes were written ahead, then where they were not.
 fn batches(media: &dyn Media) -> Result<(), Box<dyn Error>> {
     for (name, start) in [("batch 16 KiB, prepared", 16), ("batch 16 KiB, far ahead", 200)] {
         let mut off = start * RUN_SIZE;

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use crate::in_flight::{Entered, InFlight};
 use crate::{Extent, FileWrite};
 
-/// What every write to one region's file passes: the overlap rule, and the latch that closes the region.
+/// The check that every write to one region's file passes: the overlap rule, and the latch that closes the region.
 #[derive(Debug, Default)]
 pub(crate) struct WriteGate {
     in_flight: InFlight,
@@ -17,12 +17,12 @@ pub(crate) struct WriteGate {
 }
 
 impl WriteGate {
-    /// Closes the region for writing; the first reason stays.
+    /// Closes the region for writing. The first reason is kept.
     pub(crate) fn close(&self, reason: String) {
         let _ = self.closed.set(reason);
     }
 
-    /// Waits until nobody writes into the extent, and keeps everybody from it until the guard is dropped.
+    /// Waits until no thread writes into the extent, and blocks all other writes into it until the guard is dropped.
     pub(crate) fn hold(&self, extent: Extent) -> Entered<'_> {
         self.in_flight.enter(&[FileWrite { extent, addr: 0 }])
     }
@@ -33,10 +33,10 @@ impl WriteGate {
     }
 }
 
-/// The block writes that make a batch durable, for whoever runs them: a driver, on a thread of its own.
+/// The block writes that make a batch durable. A driver executes them on a thread of its own.
 ///
-/// They are reached only through [`Batch::run`], which holds their blocks meanwhile: the same block is never in two writes at
-/// once, whoever runs them.
+/// [`Batch::run`] is the only way to execute them. It holds their blocks meanwhile, so that a block is never in two
+/// writes at once.
 #[derive(Clone, Debug)]
 pub struct Batch {
     file: RawFd,
@@ -55,8 +55,8 @@ impl Batch {
         Self::new(-1, SmallVec::new(), &Arc::default())
     }
 
-    /// Writes to a file that is no region, and whose blocks nobody else writes: for tests of drivers. Sorted, and apart from
-    /// each other.
+    /// Writes to a file that is not a region and whose blocks nothing else writes, for tests of drivers. They are
+    /// sorted and do not overlap.
     pub fn of_no_region(file: RawFd, writes: &[FileWrite]) -> Self {
         Self::new(file, writes.into(), &Arc::default())
     }
@@ -76,19 +76,20 @@ impl Batch {
         self.writes.iter().map(|write| write.extent)
     }
 
-    /// Waits until nobody else writes one of these blocks, then has `write` write them to the file and make them durable. Takes
-    /// what is in memory then. An error closes the region for writing before anybody who waits goes on.
+    /// Waits until no other batch writes one of these blocks, then calls `write`, which writes them to the file and
+    /// makes them durable. The bytes written are those that are in memory at that time. An error closes the region for
+    /// writing before any waiting thread continues.
     ///
-    /// Blocks the thread while another batch with one of these blocks is on its way to the device.
+    /// Blocks the thread while another batch that has one of these blocks is being written.
     ///
     /// # Errors
-    /// That of `write`; why the region was closed before.
+    /// The error of `write`, or the reason why the region was closed before.
     pub fn run(&self, write: impl FnOnce(RawFd, &[FileWrite]) -> io::Result<()>) -> io::Result<()> {
         if self.writes.is_empty() {
             return Ok(());
         }
         let _held = self.gate.in_flight.enter(&self.writes);
-        // While this batch waited for its blocks, the one before it may have failed.
+        // While this batch waited for its blocks, the batch before it may have failed.
         if let Some(reason) = self.gate.closed() {
             return Err(io::Error::other(reason.clone()));
         }
@@ -115,7 +116,7 @@ mod tests {
         std::thread::scope(|threads| {
             let outcome = first.run(|_, _| {
                 threads.spawn(|| across.run(|_, _| entered.send(()).map_err(io::Error::other)));
-                // The other can enter only after this one has left, however long it is waited for.
+                // The other batch can enter only after this one has left, however long this thread waits.
                 assert_eq!(news.recv_timeout(Duration::from_millis(50)), Err(RecvTimeoutError::Timeout));
                 Ok(())
             });
@@ -125,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waited_for_a_write_that_failed_writes_nothing() {
+    fn a_batch_that_waited_for_a_failed_write_writes_nothing() {
         let gate = Arc::default();
         let (first, second) = (batch(&gate, 0), batch(&gate, 4096));
         first.run(|_, _| Err(io::Error::from_raw_os_error(libc::EIO))).expect_err("it failed");

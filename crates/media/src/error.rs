@@ -1,4 +1,4 @@
-//! What can go wrong with a medium, told apart by who is to blame.
+//! The errors of a medium, grouped by cause: misuse, environment, corruption.
 
 use std::io;
 use std::path::PathBuf;
@@ -10,9 +10,9 @@ pub enum MediaError {
     /// Misuse: an offset past the end of the region, or an unaligned word.
     #[error("range {off}+{len} is outside the region of {region_len} bytes")]
     OutOfBounds {
-        /// Offset asked for, bytes.
+        /// Offset requested, bytes.
         off: u64,
-        /// Length asked for, bytes.
+        /// Length requested, bytes.
         len: u64,
         /// Size of the region, bytes.
         region_len: u64,
@@ -22,7 +22,7 @@ pub enum MediaError {
     Io {
         /// The region's path.
         path: PathBuf,
-        /// What was being done, as a verb phrase.
+        /// The operation that failed, as a verb phrase.
         action: &'static str,
         /// The kernel's error.
         source: io::Error,
@@ -40,7 +40,7 @@ pub enum MediaError {
         path: PathBuf,
         /// Bytes that the geometry needs.
         expected: u64,
-        /// Bytes that are there.
+        /// Bytes that the file has.
         actual: u64,
     },
     /// Environment: no space on the medium.
@@ -51,16 +51,16 @@ pub enum MediaError {
         /// Bytes wanted.
         wanted: u64,
     },
-    /// Misuse: the medium is not of the kind that was asked for.
+    /// Misuse: the medium is not of the requested kind.
     #[error("{}: asked for {asked} but this is {found}: {advice}", path.display())]
     WrongKind {
         /// The region's path.
         path: PathBuf,
-        /// The kind asked for.
+        /// The requested kind.
         asked: &'static str,
         /// The kind found.
         found: &'static str,
-        /// What to do.
+        /// What the user should do.
         advice: &'static str,
     },
     /// Environment: a write-back failed; the region takes no more writes until it is reopened.
@@ -77,7 +77,7 @@ pub enum MediaError {
         /// The failure.
         reason: String,
     },
-    /// Misuse: this medium cannot do that.
+    /// Misuse: this medium does not support the operation.
     #[error("{0}")]
     Unsupported(&'static str),
 }

@@ -1,4 +1,4 @@
-//! Byte ranges of a region, and streams of bytes that lie scattered over a region.
+//! Byte ranges of a region, and byte streams whose parts lie in several places of a region.
 
 use crate::Sum;
 use std::borrow::Cow;
@@ -7,13 +7,13 @@ use std::ops::Range;
 /// A contiguous range of region bytes: `off` from the region's start, `len` bytes, both in bytes.
 ///
 /// It may carry the one's-complement sum of its bytes, which a transport derived from their packet's checksum.
-/// Two extents are the same when they are the same range, whether their sums are known or not.
+/// Two extents are equal when they cover the same range, whether their sums are known or not.
 #[derive(Clone, Copy, Default)]
 pub struct Extent {
     /// Offset from the start of the region, bytes.
     pub off: u64,
-    /// Length in the lower half; above, the sum as it is stored. Two words travel in registers, where three fields go
-    /// by way of the stack and are read back wider than they were written, which the processor waits for.
+    /// Length in the lower half; the sum in its stored form in the upper half. Two words are passed in registers. Three
+    /// fields are passed on the stack and read back with wider loads than the stores, which stalls the processor.
     tail: u64,
 }
 
@@ -26,7 +26,7 @@ impl Extent {
         Self { off, tail: len as u64 }
     }
 
-    /// The same extent with the sum of its bytes.
+    /// This extent with the sum of its bytes.
     #[inline]
     #[must_use]
     pub const fn with_sum(self, sum: Option<Sum>) -> Self {
@@ -49,14 +49,14 @@ impl Extent {
         Sum::from_stored((self.tail >> SUM_SHIFT) as u16)
     }
 
-    /// The extent that starts at the same place and is `len` bytes long; its sum is not known any more.
+    /// The extent that starts at this offset and is `len` bytes long. Its sum is unknown.
     #[inline]
     #[must_use]
     pub const fn with_len(self, len: u32) -> Self {
         Self::new(self.off, len)
     }
 
-    /// Reaches `len` bytes further: its sum is not known any more.
+    /// Extends the extent by `len` bytes. Its sum is then unknown.
     #[inline]
     pub const fn grow(&mut self, len: u32) {
         *self = self.with_len(self.len() + len);
@@ -68,7 +68,7 @@ impl Extent {
         self.off + self.len() as u64
     }
 
-    /// True when no byte is covered.
+    /// True when the extent covers no byte.
     #[inline]
     pub const fn is_empty(self) -> bool {
         self.len() == 0
@@ -125,7 +125,7 @@ impl<'a> Segment<'a> {
         Self { addr, bytes, sum: None }
     }
 
-    /// Part of it as an extent, with its sum where the whole one's is known.
+    /// A part of the segment as an extent. It has a sum if the segment's sum is known.
     fn extent(&self, range: Range<usize>) -> Extent {
         let len = u32::try_from(range.len()).expect("a segment is shorter than 4 GiB");
         let sum = self.sum.map(|sum| sum.of_part(self.bytes, range.clone()));
@@ -151,8 +151,8 @@ impl<'a> Chain<'a> {
         Self { segments, len }
     }
 
-    /// The stream without the segments that lie before offset `at`, and where `at` is in it: what comes later is then
-    /// found without going past them.
+    /// The stream without the segments that lie before offset `at`, and where `at` is in it. Later lookups then do not
+    /// iterate over the skipped segments.
     #[inline]
     #[must_use]
     pub fn skip_to(self, at: usize) -> (Self, usize) {
@@ -200,7 +200,7 @@ impl<'a> Chain<'a> {
         bytes.get(start..start + range.len())
     }
 
-    /// The bytes of `range`, copied together only where they are split over segments.
+    /// The bytes of `range`. They are copied only where they are split over segments.
     ///
     /// # Panics
     /// If `range` reaches past the end of the chain.
@@ -221,7 +221,7 @@ impl<'a> Chain<'a> {
         Cow::Owned(out)
     }
 
-    /// The region extents that hold `range`, in stream order; neighbours that touch are one extent.
+    /// The region extents that hold `range`, in stream order. Adjacent extents are merged.
     ///
     /// # Panics
     /// If `range` reaches past the end of the chain.
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_before_is_skipped_and_nothing_else() {
+    fn only_segments_before_the_offset_are_skipped() {
         let segments = scattered();
         let chain = Chain::new(&segments);
         for at in 0..=chain.len() {

@@ -1,17 +1,18 @@
 //! The overlap rule: a block is never in two writes at once.
 //!
-//! Two writes of one block may reach the device in either order; the one with the older bytes could win
-//! over the one that was acknowledged. [`crate::Batch::run`] is the only way to a region's writes, and it enters here.
+//! Two writes of one block may reach the device in either order. The write with the older bytes could then overwrite
+//! bytes that were acknowledged. [`crate::Batch::run`] is the only way to execute a region's writes, and it enters
+//! here.
 
 use parking_lot::{Condvar, Mutex};
 use smallvec::SmallVec;
 
 use crate::{Extent, FileWrite};
 
-/// Blocks of one holder, sorted, none twice.
+/// The blocks of one holder: sorted, without duplicates.
 type Blocks = SmallVec<[Extent; 4]>;
 
-/// The blocks that are being written now: one entry for each thread that writes.
+/// The blocks that are being written: one entry for each writing thread.
 #[derive(Debug, Default)]
 pub(crate) struct InFlight {
     holders: Mutex<Holders>,
@@ -25,8 +26,8 @@ struct Holders {
 }
 
 impl InFlight {
-    /// Waits until none of these blocks is being written, then holds them until the guard is dropped. All at once: who
-    /// waits holds nothing, so that no two wait for each other.
+    /// Waits until none of these blocks is being written, then holds them until the guard is dropped. It takes all
+    /// blocks at once: a waiting thread holds none, so that no two threads wait for each other.
     ///
     /// `writes` are sorted and do not overlap.
     pub(crate) fn enter(&self, writes: &[FileWrite]) -> Entered<'_> {
@@ -42,7 +43,7 @@ impl InFlight {
     }
 }
 
-/// True if a block is in both. Both are sorted.
+/// True if a block is in both. Both lists are sorted.
 fn meet(writes: &[FileWrite], blocks: &[Extent]) -> bool {
     let (mut writes, mut blocks) = (writes.iter().peekable(), blocks.iter().peekable());
     while let (Some(write), Some(held)) = (writes.peek(), blocks.peek()) {
@@ -80,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn writes_apart_are_held_at_once_and_leave_nothing() {
+    fn disjoint_writes_are_held_at_the_same_time_and_released() {
         let in_flight = InFlight::default();
         let first = in_flight.enter(&[write(0, 8192), write(16384, 4096)]);
         let between = in_flight.enter(&[write(8192, 8192)]);
@@ -91,7 +92,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn two_plans_meet_where_a_block_is_in_both(a in proptest::collection::btree_set(0..40u64, 0..12), b in proptest::collection::btree_set(0..40u64, 0..12)) {
+        fn two_plans_overlap_where_a_block_is_in_both(
+            a in proptest::collection::btree_set(0..40u64, 0..12),
+            b in proptest::collection::btree_set(0..40u64, 0..12),
+        ) {
             let writes: Vec<FileWrite> = a.iter().map(|block| write(block * 4096, 4096)).collect();
             let held: Vec<Extent> = b.iter().map(|block| Extent::new(block * 4096, 4096)).collect();
             prop_assert_eq!(meet(&writes, &held), !a.is_disjoint(&b));

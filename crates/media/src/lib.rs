@@ -32,13 +32,13 @@ use smallvec::SmallVec;
 /// Granularity of a cache-line flush, bytes.
 pub const LINE_SIZE: u64 = 64;
 
-/// Grain of residency and of sequential writes, bytes; the heap's runs have the same size.
+/// Unit of residency and of sequential writes, bytes. The heap's runs have this size.
 pub const RUN_SIZE: u64 = 1 << 20;
 
 /// Alignment of direct writes to a file, bytes.
 pub const BLOCK_SIZE: u64 = 4096;
 
-/// What kind of medium holds the region. Found by asking the kernel, never from a path's name.
+/// What kind of medium holds the region. The kernel is asked; the path's name is not considered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MediaKind {
     /// A device-DAX character device.
@@ -47,7 +47,7 @@ pub enum MediaKind {
     FsDax,
     /// A file on any other file system: image in memory, batches written with direct I/O.
     File,
-    /// tmpfs, hugetlbfs, ramfs or a memfd: survives the process, not a power loss.
+    /// tmpfs, hugetlbfs, ramfs or a memfd: survives the end of the process, not a power loss.
     Volatile,
     /// The crash simulator.
     Simulated,
@@ -65,20 +65,20 @@ impl MediaKind {
         }
     }
 
-    /// True when a flush works on mapped memory at once, so that a fence costs well under a microsecond.
+    /// True when a flush writes back mapped memory immediately, so that a fence costs well under a microsecond.
     pub const fn is_byte_addressable(self) -> bool {
         !matches!(self, Self::File)
     }
 }
 
-/// Which step of a protocol asks for a flush or a fence.
+/// The step of a protocol that requests a flush or a fence.
 ///
-/// The crash simulator can leave out the steps of one site, which must be caught by its checker.
+/// The crash simulator can skip the steps of one site; its checker must detect that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Site {
     /// Value and key bytes that a record refers to.
     Data,
-    /// The fence between data that only their sums certify and the record that refers to them.
+    /// The fence between data that only their sums verify and the record that refers to them.
     Order,
     /// A record itself.
     Record,
@@ -92,7 +92,7 @@ pub enum Site {
     MoveRecord,
     /// The fence before the compactor's moved records replace the old ones.
     MoveCommit,
-    /// The epoch of a run that is to become a record slab.
+    /// The epoch of a run that will become a record slab.
     SlabEpoch,
     /// The fence before a run with its next epoch is declared a slab.
     SlabEpochFence,
@@ -134,8 +134,8 @@ impl Site {
 
 /// Ranges flushed since the last fence by one writer: what its next fence must make durable.
 ///
-/// On byte-addressable media a flush acts at once and nothing is kept here. On files the ranges are
-/// kept, coalesced where they touch or lie within one block of each other.
+/// On byte-addressable media a flush acts immediately and nothing is kept here. On files the ranges are kept, coalesced
+/// where they touch or lie within one block of each other.
 #[derive(Clone, Debug, Default)]
 pub struct Dirty {
     ranges: SmallVec<[Extent; 4]>,
@@ -149,7 +149,7 @@ impl Dirty {
         Self::default()
     }
 
-    /// True when a fence has nothing to write.
+    /// True when a fence would write nothing.
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }
@@ -164,7 +164,7 @@ impl Dirty {
         self.ranges.iter().map(|r| u64::from(r.len())).sum()
     }
 
-    /// Notes a range, joined to one of the latest where the gap between them is less than a block.
+    /// Adds a range, merged with one of the latest ranges where the gap between them is less than a block.
     pub fn add(&mut self, range: Extent) {
         if range.is_empty() {
             return;
@@ -181,7 +181,7 @@ impl Dirty {
         self.ranges.push(range);
     }
 
-    /// Moves everything noted out, leaving nothing.
+    /// Moves all ranges out and leaves none.
     pub fn take(&mut self) -> Self {
         std::mem::take(self)
     }
@@ -198,36 +198,36 @@ pub struct FileWrite {
     pub addr: usize,
 }
 
-/// What a free run has of what it takes to be written to.
+/// Which resources a free run has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Standing {
-    /// Nothing: claiming it asks the medium for space, which may be full.
+    /// No space on the medium. Claiming the run allocates space, which fails on a full medium.
     Bare,
-    /// Space on the medium; its memory comes with page faults.
+    /// Space on the medium. Page faults allocate its memory.
     Backed,
     /// Space, and memory if it has been used.
     Warm,
 }
 
-/// Where the fences of a region's commits run.
+/// How the fences of a region's commits are executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommitMode {
-    /// [`Media::fence`] is fast (a CPU fence): call it before a batch's replies leave.
+    /// [`Media::fence`] is fast (a CPU fence): call it before a batch's replies are sent.
     Immediate,
-    /// A fence is device I/O: get [`Media::file_writes`], have a driver run them, and meanwhile go on with other
-    /// work; or call [`Media::fence`], which blocks.
+    /// A fence is device I/O: get [`Media::file_writes`], let a driver execute them, and continue with other work
+    /// meanwhile; or call [`Media::fence`], which blocks.
     Deferred,
 }
 
 /// The persistence seam: a region of bytes with *store*, *flush* and *fence* as separate verbs.
 ///
-/// All offsets are bytes from the region's start. The caller (the heap) owns the discipline that makes
-/// shared access sound: bytes that someone may be reading are not stored to until nobody holds them.
+/// All offsets are bytes from the region's start. The caller (the heap) must make shared access sound: it does not
+/// store to bytes while they are held by a reader.
 pub trait Media: Send + Sync {
     /// What holds the region.
     fn kind(&self) -> MediaKind;
 
-    /// One line for people: kind, flush instruction or write method, and what it survives.
+    /// One line for the log: kind, flush instruction or write method, and which failures the data survive.
     fn describe(&self) -> String;
 
     /// Size of the region, bytes.
@@ -238,12 +238,12 @@ pub trait Media: Send + Sync {
         self.len() == 0
     }
 
-    /// How fences are to be run.
+    /// How fences are executed.
     fn commit_mode(&self) -> CommitMode {
         CommitMode::Immediate
     }
 
-    /// The image's bytes. Loads them from the file first where they are not resident.
+    /// The image's bytes. They are read from the file first where they are not resident.
     ///
     /// # Errors
     /// [`MediaError::OutOfBounds`], or the read error if the file could not be read.
@@ -252,29 +252,30 @@ pub trait Media: Send + Sync {
     /// Stores bytes into the image. Durable only after a flush and a fence.
     ///
     /// # Errors
-    /// [`MediaError::OutOfBounds`]; [`MediaError::Closed`] never: the image stays writable.
+    /// [`MediaError::OutOfBounds`]. [`MediaError::Closed`] is never returned: the image stays writable.
     fn store(&self, off: u64, bytes: &[u8]) -> Result<(), MediaError>;
 
-    /// Stores an aligned little-endian 8-byte word atomically: the only store that cannot tear.
+    /// Stores an aligned little-endian 8-byte word atomically: the only store that is never torn.
     ///
     /// # Errors
     /// [`MediaError::OutOfBounds`], also for an unaligned offset.
     fn store_u64(&self, off: u64, word: u64) -> Result<(), MediaError>;
 
-    /// Stores `extent.len` zero bytes. On files this also marks the range resident without reading it.
+    /// Stores `extent.len` zero bytes. On files it also marks the range resident without reading it.
     ///
     /// # Errors
     /// [`MediaError::OutOfBounds`].
     fn zero(&self, extent: Extent) -> Result<(), MediaError>;
 
-    /// Prepares a whole free run for landing: the image may be written without being read first. Brings back what was given
-    /// back.
+    /// Prepares a whole free run for landing: the image may be written without being read first. Allocates what
+    /// [`Media::give_back_run`] released.
     ///
     /// # Errors
-    /// [`MediaError::OutOfBounds`]; [`MediaError::Full`] where the run has no space on the medium, and gets none.
+    /// [`MediaError::OutOfBounds`]; [`MediaError::Full`] where the run has no space on the medium and none can be
+    /// allocated.
     fn claim_run(&self, run_off: u64) -> Result<(), MediaError>;
 
-    /// The same, with its memory: whoever stores to it next meets no page fault.
+    /// Like [`Media::claim_run`], and allocates the run's memory: the next stores to it cause no page fault.
     ///
     /// # Errors
     /// As [`Media::claim_run`].
@@ -282,28 +283,29 @@ pub trait Media: Send + Sync {
         self.claim_run(run_off)
     }
 
-    /// Nobody wants what a whole free run holds: where it is not in memory it is not read, and its bytes are
-    /// undefined, now and after a crash, until they are stored to. Tells what the run has.
+    /// Declares the contents of a whole free run unneeded: a run that is not in memory is not read from the file. Its
+    /// bytes are undefined, now and after a crash, until they are stored to. Returns what the run has.
     fn forget_run(&self, run_off: u64) -> Standing {
         let _ = run_off;
         Standing::Warm
     }
 
-    /// Gives a free run's memory back, and down to [`Standing::Bare`] its space on the medium as well. Waits until none of its
-    /// blocks is being written. Tells what the run has now; [`Standing::Warm`] where nothing can be given back, and
-    /// [`Standing::Backed`] where space cannot.
+    /// Releases a free run's memory and, down to [`Standing::Bare`], also its space on the medium. Waits until none of
+    /// its blocks is being written. Returns what the run has now: [`Standing::Warm`] where nothing can be released,
+    /// [`Standing::Backed`] where the space cannot.
     ///
-    /// Until they are stored to, the run's bytes are undefined, now and after a crash: each 8-byte word is as it was, or zero.
+    /// Until they are stored to, the run's bytes are undefined, now and after a crash: each 8-byte word keeps its value
+    /// or is zero.
     ///
     /// # Errors
-    /// [`MediaError::OutOfBounds`]; that of the system. The run is then whole, with what it had.
+    /// [`MediaError::OutOfBounds`]; the error of the system. The run then stays usable, with what it had.
     fn give_back_run(&self, run_off: u64, down_to: Standing) -> Result<Standing, MediaError> {
         let _ = (run_off, down_to);
         Ok(Standing::Warm)
     }
 
-    /// Gives a bare free run its space on the medium, ahead of need: claiming it then costs no request. Tells what the run has
-    /// now.
+    /// Allocates space on the medium for a bare free run in advance: no request then waits for the allocation. Returns
+    /// what the run has now.
     ///
     /// # Errors
     /// [`MediaError::OutOfBounds`], [`MediaError::Full`], and write errors, which close the region for writing.
@@ -312,24 +314,24 @@ pub trait Media: Send + Sync {
         Ok(Standing::Warm)
     }
 
-    /// Starts making a range durable; done when the next [`Media::fence`] with the same `dirty` returns.
+    /// Starts to make a range durable. It is durable when the next [`Media::fence`] with this `dirty` returns.
     fn flush(&self, dirty: &mut Dirty, site: Site, extent: Extent);
 
     /// Waits until everything flushed into `dirty` is durable, and empties it.
     ///
     /// # Errors
-    /// The first write or sync error; the region is then closed for writing for good.
+    /// The first write or sync error. The region is then closed for writing permanently.
     fn fence(&self, dirty: &mut Dirty, site: Site) -> Result<(), MediaError>;
 
-    /// The direct writes that make `dirty` durable, for a driver that runs them itself by [`Batch::run`]: issue all
-    /// of them, wait, sync the file once, wait, then report with [`Media::finish_writes`].
-    /// Empty on byte-addressable media.
+    /// The direct writes that make `dirty` durable, for a driver that executes them itself with [`Batch::run`]: issue
+    /// all of them, wait, sync the file once, wait, then report with [`Media::finish_writes`]. Empty on
+    /// byte-addressable media.
     fn file_writes(&self, dirty: &Dirty) -> Batch {
         let _ = dirty;
         Batch::none()
     }
 
-    /// Reports the outcome of writes that a driver ran. An error closes the region for writing.
+    /// Reports the outcome of writes that a driver executed. An error closes the region for writing.
     ///
     /// # Errors
     /// The error reported, or [`MediaError::Closed`] if the region was closed before.
@@ -342,13 +344,13 @@ pub trait Media: Send + Sync {
         None
     }
 
-    /// Reads from the medium itself, not from the image: what a restart would see. For scrubbing.
+    /// Reads from the medium, not from the image: what a restart would find. For scrubbing.
     ///
     /// # Errors
     /// [`MediaError::OutOfBounds`] or the read error.
     fn read_medium(&self, extent: Extent, into: &mut [u8]) -> Result<(), MediaError>;
 
-    /// Grows the region to `len` bytes, durably, where the medium can.
+    /// Grows the region to `len` bytes, durably, where the medium supports it.
     ///
     /// # Errors
     /// [`MediaError::Full`] on a full medium, [`MediaError::Unsupported`] where it cannot grow.
@@ -360,14 +362,15 @@ pub trait Media: Send + Sync {
         None
     }
 
-    /// The same for a kernel that keeps hold of the image's pages (an AF_XDP UMEM): from now on nothing is given back, because
-    /// the kernel would go on with pages that the image has no more.
+    /// Like [`Media::image`], for a kernel that keeps references to the image's pages (an AF_XDP UMEM). From now on no
+    /// memory is released: the kernel would continue to use pages that no longer belong to the image.
     fn pin_image(&self) -> Option<(usize, u64)> {
         self.image()
     }
 
-    /// What decides about memory, where not all of the region need be in it; `None` where all of it always is. From the
-    /// first call on, bytes of runs that may be evicted must be pinned while they are used.
+    /// The interface that controls paging, where a part of the region may be absent from memory; `None` where all of it
+    /// is always in memory. From the first call on, bytes of runs that may be evicted must be pinned while they are
+    /// used.
     fn pages(self: Arc<Self>) -> Option<Arc<dyn Pages>> {
         None
     }
@@ -381,7 +384,7 @@ pub trait Media: Send + Sync {
     }
 }
 
-/// `flush` and `fence` in one: for rare, small updates.
+/// `flush` and `fence` in one call: for rare, small updates.
 ///
 /// # Errors
 /// As [`Media::fence`].

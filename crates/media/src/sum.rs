@@ -1,47 +1,47 @@
-//! One's-complement sums of byte ranges (RFC 1071): what TCP puts on the wire and an extent may keep.
+//! One's-complement sums of byte ranges (RFC 1071): the sum in TCP headers, which an extent may carry.
 //!
-//! Sums add up: the sum of a stream is made of the sums of its pieces, and the sum of a piece is what is left
-//! when its neighbours are taken away. That is how a value's sum is *derived* from its packet's checksum, and
-//! how a reply's checksum is made of the sums of the extents that it sends (RFC 1071, section 2; RFC 1624).
+//! Sums can be added and subtracted: the sum of a stream is the sum of the sums of its pieces, and the sum of a piece
+//! is the whole sum less the sums of its neighbours. So a value's sum is *derived* from its packet's checksum, and a
+//! reply's checksum from the sums of the extents that it sends (RFC 1071, section 2; RFC 1624).
 
 use crate::sys::total_of_words;
 
-/// Sum of 16-bit big-endian words, modulo 65535: zero and all ones are the same number here.
+/// Sum of 16-bit big-endian words, modulo 65535: zero and all ones are one number here.
 ///
-/// A sum belongs to bytes of which the first is the high half of a word; [`Sum::then`] and its inverses turn a
-/// sum around where a piece starts at an odd place.
+/// A sum assumes that the first byte is the high half of a word. [`Sum::then`] and its inverses swap the bytes of a sum
+/// where a piece starts at an odd offset.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Sum(u16);
 
 const MODULUS: u32 = 0xffff;
 
 impl Sum {
-    /// Of no bytes.
+    /// The sum of no bytes.
     pub const ZERO: Self = Self(0);
 
-    /// Of `bytes`; an odd last byte is the high half of a word (RFC 1071, section 1).
+    /// The sum of `bytes`; an odd last byte is the high half of a word (RFC 1071, section 1).
     #[inline]
     pub fn of(bytes: &[u8]) -> Self {
         // Words in little-endian order: the sum comes out with its bytes swapped (RFC 1071, section 2 B).
         Self::of_total(total_of_words(bytes)).swapped()
     }
 
-    /// Of one 16-bit word.
+    /// The sum of one 16-bit word.
     pub const fn of_word(word: u16) -> Self {
         Self((word as u32 % MODULUS) as u16)
     }
 
-    /// Of a 32-bit number in network order.
+    /// The sum of a 32-bit number in network order.
     pub const fn of_u32(number: u32) -> Self {
         Self((number % MODULUS) as u16)
     }
 
     const fn of_total(total: u64) -> Self {
-        // 2^16 is one modulo 65535: words of a larger number may just be added up.
+        // 2^16 is 1 modulo 65535, so that the words of a larger number can be added.
         Self((total % MODULUS as u64) as u16)
     }
 
-    /// Of the same bytes one place further on: halves of words change places.
+    /// The sum of these bytes at an offset that is one higher: the halves of each word are swapped.
     #[must_use]
     #[inline]
     pub const fn swapped(self) -> Self {
@@ -52,28 +52,28 @@ impl Sum {
         if offset.is_multiple_of(2) { self } else { self.swapped() }
     }
 
-    /// Of both, each starting at an even place.
+    /// The sum of both, each starting at an even offset.
     #[must_use]
     #[inline]
     pub const fn plus(self, other: Self) -> Self {
         Self::of_u32(self.0 as u32 + other.0 as u32)
     }
 
-    /// What is left of a sum of two when one is taken away.
+    /// The sum of two parts less the sum of one of them.
     #[must_use]
     #[inline]
     pub const fn minus(self, other: Self) -> Self {
         Self::of_u32(self.0 as u32 + MODULUS - other.0 as u32)
     }
 
-    /// Of `len` bytes with this sum, followed by bytes with sum `next`.
+    /// The sum of `len` bytes with this sum, followed by bytes with sum `next`.
     #[must_use]
     #[inline]
     pub const fn then(self, len: usize, next: Self) -> Self {
         self.plus(next.placed_at(len))
     }
 
-    /// Of the part at `range` of bytes that have this sum, looking only at the shorter of the part and the rest.
+    /// The sum of the part at `range` of `bytes`, which have this sum. Reads only the shorter of the part and the rest.
     #[inline]
     pub fn of_part(self, bytes: &[u8], range: std::ops::Range<usize>) -> Self {
         let (start, rest) = (range.start, bytes.len() - range.len());
@@ -82,27 +82,27 @@ impl Sum {
         }
         let before = Self::of(&bytes[..start]);
         let after = Self::of(&bytes[range.end..]).placed_at(range.end);
-        // The part's place is turned back: swapping twice changes nothing.
+        // The swap of an odd offset is undone: swapping twice changes nothing.
         self.minus(before).minus(after).placed_at(start)
     }
 
-    /// The checksum that makes everything sum up to zero: what goes into a header. Never zero in its other
-    /// form, so that it also suits UDP, where a zero says that there is none (RFC 768).
+    /// The checksum for a header: with it, everything sums to zero. It is never stored as zero, so that it also suits
+    /// UDP, where zero means that there is no checksum (RFC 768).
     pub const fn checksum(self) -> u16 {
         !self.0
     }
 
-    /// True for bytes that hold a right checksum of themselves.
+    /// True for bytes that contain a correct checksum of themselves.
     pub const fn is_zero(self) -> bool {
         self.0 == 0
     }
 
-    /// As kept on the medium: never zero, which says that none is kept.
+    /// The stored form: never zero, since zero means that no sum is stored.
     pub const fn to_stored(self) -> u16 {
         if self.0 == 0 { 0xffff } else { self.0 }
     }
 
-    /// As it was kept on the medium; `None` for zero.
+    /// The sum from its stored form; `None` for zero.
     pub const fn from_stored(stored: u16) -> Option<Self> {
         if stored == 0 { None } else { Some(Self::of_word(stored)) }
     }
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_make_the_whole_and_a_part_is_what_its_neighbours_leave() {
+    fn sums_of_pieces_add_up_and_a_part_is_the_whole_less_its_neighbours() {
         let bytes = sample(97);
         let whole = Sum::of(&bytes);
         for start in 0..bytes.len() {
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_checksum_of_its_own_makes_the_sum_zero_and_is_never_stored_as_none() {
+    fn a_checksum_makes_the_sum_zero_and_is_never_stored_as_none() {
         for len in [0, 2, 40, 64] {
             let mut bytes = sample(len);
             let checksum = Sum::of(&bytes).checksum();

@@ -1,5 +1,5 @@
-//! What happens when the medium takes no more bytes. A process under `ulimit -f` of one run stands in for a
-//! full medium: there, every write and every allocation past the first run fails, or is cut short.
+//! What happens when the medium accepts no more bytes. A process under `ulimit -f` of one run simulates a full medium:
+//! there, every write and every allocation past the first run fails, or is cut short.
 
 mod common;
 
@@ -10,7 +10,7 @@ use std::process::Command;
 use common::{create, disk, places, region};
 use landfall_media::{BLOCK_SIZE, Extent, MediaError, OpenOptions, RUN_SIZE, Site, open, persist};
 
-/// The region that a process started by one of these tests is to use. Its name is the case.
+/// The region that a process started by one of these tests uses. Its name is the case.
 const LIMITED: &str = "LANDFALL_TEST_LIMITED_REGION";
 
 /// The region's path, if this process is one that runs under the limit.
@@ -18,7 +18,7 @@ fn limited() -> Option<String> {
     std::env::var(LIMITED).ok()
 }
 
-/// Runs one test of this file again, under the limit, on the region at `path`.
+/// Runs one test of this file again in a process under the limit, on the region at `path`.
 fn run_limited(test: &str, path: &Path) {
     let script = "ulimit -f $1 && shift && trap '' XFSZ && exec \"$@\"";
     let status = Command::new("sh")
@@ -31,7 +31,7 @@ fn run_limited(test: &str, path: &Path) {
 }
 
 #[test]
-fn a_failed_or_short_write_closes_the_region_for_good() {
+fn a_failed_or_short_write_closes_the_region_permanently() {
     if let Some(path) = limited() {
         return write_past_the_limit(&path);
     }
@@ -39,7 +39,7 @@ fn a_failed_or_short_write_closes_the_region_for_good() {
     for case in ["failed", "short"] {
         let path = dir.path().join(case);
         create(&path, 3).expect("created");
-        run_limited("a_failed_or_short_write_closes_the_region_for_good", &path);
+        run_limited("a_failed_or_short_write_closes_the_region_permanently", &path);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Opening, creating, locking, and refusing what is not what was asked for.
+//! Opening, creating and locking a region, and refusing what was not requested.
 
 mod common;
 
@@ -21,7 +21,7 @@ fn reading() -> OpenOptions {
 }
 
 #[test]
-fn a_new_region_is_private_allocated_zero_and_says_that_it_is_new() {
+fn a_new_region_is_private_allocated_zero_and_marked_as_created() {
     for dir in places() {
         let opened = create(&region(&dir), 2).expect("created");
         assert!(opened.created);
@@ -38,7 +38,7 @@ fn a_new_region_is_private_allocated_zero_and_says_that_it_is_new() {
 }
 
 #[test]
-fn a_second_opener_is_locked_out_until_the_first_is_gone() {
+fn a_second_opener_is_locked_out_until_the_first_closes() {
     for dir in places() {
         let first = create(&region(&dir), 1).expect("created");
         for options in [OpenOptions::default(), creating(1), reading()] {
@@ -113,7 +113,7 @@ fn a_capacity_that_is_no_positive_multiple_of_a_run_is_refused() {
 }
 
 #[test]
-fn an_ordinary_file_is_never_taken_for_memory() {
+fn an_ordinary_file_is_never_opened_as_memory() {
     let Some(dir) = disk() else { return };
     for request in [MediaRequest::Dax, MediaRequest::Volatile] {
         let error = open(&region(&dir), &asking(request)).expect_err("it is a file");
@@ -125,7 +125,7 @@ fn an_ordinary_file_is_never_taken_for_memory() {
 }
 
 #[test]
-fn volatile_memory_is_never_taken_for_a_file() {
+fn volatile_memory_is_never_opened_as_a_file() {
     let Some(dir) = memory() else { return };
     for request in [MediaRequest::Dax, MediaRequest::File] {
         let error = open(&region(&dir), &asking(request)).expect_err("it is volatile");
@@ -139,7 +139,7 @@ fn volatile_memory_is_never_taken_for_a_file() {
 }
 
 #[test]
-fn the_flush_instruction_can_be_chosen_and_is_told() {
+fn the_flush_instruction_can_be_chosen_and_is_reported() {
     let Some(dir) = memory() else { return };
     for flush in [FlushInstruction::Clflush, FlushInstruction::None, FlushInstruction::detect()] {
         let options = OpenOptions { flush: Some(flush), ..creating(1) };

@@ -1,4 +1,4 @@
-//! A file's region of which only a part is in memory.
+//! A file's region that is larger than its memory limit.
 
 mod common;
 
@@ -13,7 +13,7 @@ use landfall_media::{
 
 const RUNS: u64 = 8;
 
-/// A region with known bytes in every run, and what decides about its memory.
+/// A region with known bytes in every run, and the interface that controls its memory.
 fn region(path: &Path) -> (Arc<dyn Media>, Arc<dyn Pages>) {
     let options = OpenOptions { memory: Some(2 * RUN_SIZE), ..creating(RUNS) };
     let media = open(path, &options).expect("a region").media;
@@ -32,7 +32,7 @@ fn bytes_of(run: u64) -> Vec<u8> {
     (0..RUN_SIZE).map(|at| (at / 7 + at * run) as u8).collect()
 }
 
-/// Drops everything that nobody has pinned.
+/// Evicts everything that is not pinned.
 fn evict_all(pages: &dyn Pages) -> u64 {
     (0..RUNS).map(|run| pages.evict(run * RUN_SIZE, Evict::Any)).sum()
 }
@@ -47,7 +47,7 @@ fn holds(media: &dyn Media, pages: &dyn Pages, extent: Extent) -> bool {
 }
 
 #[test]
-fn only_what_is_read_comes_back_and_what_is_in_use_stays() {
+fn only_blocks_that_are_read_are_loaded_and_pinned_ones_stay() {
     let Some(dir) = disk() else { return };
     let (media, pages) = region(&dir.path().join("region"));
     assert_eq!(pages.resident_bytes(), RUNS * RUN_SIZE);
@@ -64,7 +64,7 @@ fn only_what_is_read_comes_back_and_what_is_in_use_stays() {
 }
 
 #[test]
-fn what_nobody_has_used_since_the_clock_passed_goes_first() {
+fn chunks_unused_since_the_clock_passed_are_evicted_first() {
     let Some(dir) = disk() else { return };
     let (media, pages) = region(&dir.path().join("region"));
     assert_eq!(pages.cold_bytes(0), RUN_SIZE, "stores pin nothing");
@@ -76,7 +76,7 @@ fn what_nobody_has_used_since_the_clock_passed_goes_first() {
 }
 
 #[test]
-fn a_paged_run_that_is_stored_to_is_whole_again_and_one_that_is_claimed_is_not_read() {
+fn a_store_makes_a_paged_run_whole_and_a_claim_does_not_read_it() {
     let Some(dir) = disk() else { return };
     let path = dir.path().join("region");
     let (media, pages) = region(&path);
@@ -88,7 +88,7 @@ fn a_paged_run_that_is_stored_to_is_whole_again_and_one_that_is_claimed_is_not_r
     assert_eq!(media.give_back_run(2 * RUN_SIZE, Standing::Backed).expect("gives"), Standing::Backed);
     assert_eq!(media.give_back_run(3 * RUN_SIZE, Standing::Backed).expect("gives"), Standing::Backed);
     assert_eq!(pages.resident_bytes(), RUN_SIZE);
-    // A write of a part of a block takes the rest of it from the file.
+    // A write of a part of a block reads the rest of it from the file.
     let mut dirty = Dirty::new();
     media.flush(&mut dirty, Site::Data, Extent::new(RUN_SIZE + 100, 3));
     media.fence(&mut dirty, Site::Commit).expect("durable");
@@ -112,7 +112,7 @@ fn a_region_that_fits_is_not_paged() {
 }
 
 #[test]
-fn readers_find_every_byte_while_everything_is_evicted_under_them() {
+fn readers_find_every_byte_during_concurrent_eviction() {
     let Some(dir) = disk() else { return };
     let (media, pages) = region(&dir.path().join("region"));
     let wanted: Vec<Vec<u8>> = (0..RUNS).map(bytes_of).collect();
@@ -138,7 +138,7 @@ fn readers_find_every_byte_while_everything_is_evicted_under_them() {
                         let bytes = media.bytes(extent).expect("readable");
                         assert!(pages.is_resident(extent));
                         assert!(bytes == &wanted[run as usize][at as usize..(at + len) as usize]);
-                        // In two parts, as frames are released.
+                        // In two parts, like frames that are released.
                         let first = (PIN_UNIT - extent.off % PIN_UNIT).min(len) as u32;
                         pages.unpin(extent.with_len(first));
                         pages.unpin(Extent::new(extent.off + u64::from(first), extent.len() - first));

@@ -1,4 +1,4 @@
-//! Regions on real media: what was made durable is found again, lazily or not, and after growth.
+//! Regions on real media: what was made durable is found again after reopening, lazy loading, and growth.
 
 mod common;
 
@@ -55,7 +55,7 @@ fn fenced_bytes_are_found_after_reopening() {
 }
 
 #[test]
-fn what_a_driver_writes_and_syncs_is_found_after_reopening() {
+fn bytes_that_a_driver_writes_and_syncs_are_found_after_reopening() {
     let Some(dir) = disk() else { return };
     let media = create(&region(&dir), 2).expect("created").media;
     assert_eq!(media.commit_mode(), CommitMode::Deferred);
@@ -222,7 +222,7 @@ fn a_region_grows_in_place_and_stays_grown() {
 }
 
 #[test]
-fn a_tail_beyond_the_last_whole_run_is_kept_when_the_region_grows_over_it() {
+fn bytes_after_the_last_whole_run_are_kept_when_the_region_grows_over_them() {
     let Some(dir) = disk() else { return };
     fs::write(region(&dir), vec![5; RUN_SIZE as usize + 100]).expect("a file");
     let media = reopen(&dir);
@@ -245,7 +245,7 @@ fn a_sparse_file_in_memory_is_backed_before_it_is_used() {
 }
 
 #[test]
-fn runs_of_a_file_in_memory_that_are_given_back_stay_so_over_a_restart() {
+fn runs_given_back_on_tmpfs_stay_bare_after_a_restart() {
     use std::os::unix::fs::MetadataExt;
     let Some(dir) = memory() else { return };
     let media = create(&region(&dir), 6).expect("created").media;

@@ -1,4 +1,4 @@
-//! What the crash simulator promises, and that it takes back everything else.
+//! What the crash simulator promises, and that everything else may be lost.
 
 use std::collections::BTreeSet;
 
@@ -118,7 +118,7 @@ fn earlier_contents_of_a_line_may_be_found_within_the_stated_bound() {
 }
 
 #[test]
-fn lines_get_through_independently() {
+fn pending_lines_survive_independently() {
     let media = sim();
     for line in 0..3 {
         media.store(line * LINE_SIZE, &[1; 8]).expect("in bounds");
@@ -133,7 +133,7 @@ fn lines_get_through_independently() {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_image() {
+fn equal_seeds_give_equal_images() {
     let media = sim();
     media.store(0, &[3; 1000]).expect("in bounds");
     assert_eq!(media.crash_image_seeded(7), media.crash_image_seeded(7));
@@ -156,7 +156,7 @@ fn every_subset_of_pending_lines_is_enumerated_once() {
 }
 
 #[test]
-fn a_site_that_lies_leaves_its_bytes_pending() {
+fn a_skipped_site_leaves_its_bytes_pending() {
     for (skipped, other) in [(Site::Data, Site::Commit), (Site::Commit, Site::Data)] {
         let media = sim();
         media.skip_site(skipped);
@@ -187,7 +187,7 @@ fn the_chosen_fence_fails_and_closes_the_region() {
 }
 
 #[test]
-fn a_frozen_moment_is_untouched_by_what_follows() {
+fn later_operations_do_not_change_a_frozen_state() {
     let workload = |media: &SimMedia| {
         save(media, 0, b"one");
         save(media, 64, b"two");
@@ -245,8 +245,8 @@ fn a_simulated_region_grows_with_durable_zeroes() {
     assert_eq!((image.len(), &image[(2 << 20) - 4..]), (2 << 20, &b"\0end"[..]));
 }
 
-/// Two writers' bytes in one block: the second writer stores, and both commit, the second within the first's commit or around
-/// it. True if a fenced byte may be lost.
+/// Two writers' bytes in one block: the second writer stores, and both commit. The second commit ends within the first
+/// one or after it. True if a fenced byte may be lost.
 fn loses_shared_block(media: &SimMedia, block: u64, first_ends_first: bool) -> bool {
     let (mut first, mut second) = (Dirty::new(), Dirty::new());
     let at = |writer: u64| Extent::new(block * BLOCK_SIZE + writer * 1024, 8);

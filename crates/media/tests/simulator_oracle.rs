@@ -1,4 +1,4 @@
-//! The simulator against a plain list of what was promised.
+//! The simulator compared with a list of what was promised.
 
 use landfall_media::sim::{SimMedia, SimOptions};
 use landfall_media::{Dirty, Extent, LINE_SIZE, Media, Site};
@@ -28,8 +28,8 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     prop::collection::vec(op, 1..60)
 }
 
-/// For each byte, every value it has had since it was last certain, oldest first; and for each writer's
-/// open flushes, how far into that history each flushed byte was promised.
+/// For each byte, every value that it has had since it was last certain, oldest first. For each writer's open flushes,
+/// up to which value of that history each flushed byte was promised.
 struct Oracle {
     history: Vec<Vec<u8>>,
     /// Values dropped from the front of each history.
@@ -61,7 +61,7 @@ impl Oracle {
         }
     }
 
-    /// The first byte of an image that no crash may leave so.
+    /// The first byte of an image that no crash can produce.
     fn impossible(&self, image: &[u8]) -> Option<(usize, u8)> {
         (0..).zip(image.iter().copied()).find(|(at, byte): &(usize, u8)| !self.history[*at].contains(byte))
     }

@@ -1,5 +1,5 @@
-//! Regions on a tmpfs of a test's own, in a mount namespace that goes with the process. Without the right to make one (user
-//! namespaces, or root) these tests are skipped.
+//! Regions on a tmpfs that each test mounts, in a mount namespace that ends with the process. These tests are skipped
+//! where the user may not create one (user namespaces, or root).
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -9,13 +9,13 @@ use std::sync::Arc;
 
 use landfall_media::{Media, MediaError, OpenOptions, RUN_SIZE, open};
 
-/// The mount point, in the process that runs on one.
+/// The mount point, in the process that runs the case.
 const MOUNTED: &str = "LANDFALL_TEST_TMPFS";
 
-/// Says that there is no tmpfs to be had.
+/// The exit code that says that no tmpfs could be mounted.
 const NO_MOUNT: i32 = 77;
 
-/// Runs `case` on a tmpfs with these options: the test `name`, in a process and a namespace of its own.
+/// Runs `case`, for the test `name`, in its own process and namespace, on a tmpfs with these options.
 #[allow(clippy::print_stderr, reason = "a skipped test says so")]
 fn on_tmpfs(name: &str, options: &str, case: impl FnOnce(&Path)) {
     if let Ok(dir) = std::env::var(MOUNTED) {
@@ -40,7 +40,7 @@ fn on_tmpfs(name: &str, options: &str, case: impl FnOnce(&Path)) {
     }
 }
 
-/// A region of so many runs.
+/// A region of `runs` runs.
 fn region(path: &Path, runs: u64) -> Arc<dyn Media> {
     let options = OpenOptions { create: Some(runs * RUN_SIZE), ..OpenOptions::default() };
     open(path, &options).expect("created").media
@@ -69,15 +69,15 @@ fn a_region_asks_for_huge_pages_and_uses_them() {
 }
 
 #[test]
-fn a_run_that_finds_tmpfs_full_is_an_error_and_takes_nothing() {
-    on_tmpfs("a_run_that_finds_tmpfs_full_is_an_error_and_takes_nothing", "size=8m", |dir| {
+fn claiming_a_run_on_a_full_tmpfs_is_an_error_and_allocates_nothing() {
+    on_tmpfs("claiming_a_run_on_a_full_tmpfs_is_an_error_and_allocates_nothing", "size=8m", |dir| {
         let (path, other) = (dir.join("region"), dir.join("other"));
         let media = region(&path, 4);
         let taken = || fs::metadata(&path).expect("there").blocks() * 512;
         assert_eq!(taken(), 0, "memory is taken with its use");
         touch(&*media, 0..1).expect("there is space");
         let before = taken();
-        // Somebody else takes all but a half of a run.
+        // Another file takes all but half a run of the space.
         let others = 8 * RUN_SIZE - before - RUN_SIZE / 2;
         fs::write(&other, vec![1; others as usize]).expect("there is space");
         let full = touch(&*media, 1..2).expect_err("there is no space for a run");

@@ -1,4 +1,4 @@
-//! Batches on their way to a device that writes whole blocks.
+//! Batches that are being written to a device that writes whole blocks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,10 +6,11 @@ use super::lines::{Lines, Promises, Version};
 use super::rng::Rng;
 use crate::{BLOCK_SIZE, Extent, LINE_SIZE};
 
-/// Names a batch that was submitted.
+/// Identifies a submitted batch.
 pub(super) type BatchId = u64;
 
-/// What a batch's blocks held when it was submitted: what the device may write, whenever it gets round to it.
+/// The contents of a batch's blocks when the batch was submitted. The device may write them at any time until the batch
+/// ends.
 #[derive(Clone, Debug)]
 struct Submitted {
     blocks: BTreeSet<u64>,
@@ -31,13 +32,13 @@ pub(super) struct Blocks {
     next: BatchId,
     submitted: BTreeMap<BatchId, Submitted>,
     races: Vec<Race>,
-    /// Batches do not wait for each other's blocks: the lie that a checker must catch.
+    /// Batches do not wait for each other's blocks: the fault that a checker must detect.
     pub(super) may_overlap: bool,
 }
 
 impl Blocks {
-    /// A batch's blocks are taken from memory, and go to the device. If one of them is on its way already, this batch waits
-    /// until the other is written.
+    /// Takes a batch's blocks from memory and submits them to the device. If one of them is already being written, this
+    /// batch waits until the other batch is written.
     pub(super) fn submit(&mut self, lines: &mut Lines, ranges: &[Extent], promises: &Promises) -> BatchId {
         let blocks: BTreeSet<u64> = ranges.iter().flat_map(|range| blocks_of(*range)).collect();
         let meets = |other: &Submitted| !other.blocks.is_disjoint(&blocks);
@@ -64,14 +65,15 @@ impl Blocks {
         Race { batches: [first, self.next], older: common.map(|(line, version)| (*line, *version)).collect() }
     }
 
-    /// The device has written a batch; its owner need not have heard of it.
+    /// The device has written a batch. Its owner may not know that yet.
     fn land(&mut self, lines: &mut Lines, id: BatchId) {
         if let Some(batch) = self.submitted.remove(&id) {
             lines.keep(batch.promises);
         }
     }
 
-    /// A batch is over. Where another with a block of its own is over, too, either may have been written last.
+    /// A batch has ended. Where another batch that shares a block with it has ended, too, either may have been written
+    /// last.
     pub(super) fn finish(&mut self, lines: &mut Lines, id: BatchId) {
         self.submitted.remove(&id);
         let (over, open): (Vec<Race>, Vec<Race>) = std::mem::take(&mut self.races)

@@ -9,7 +9,7 @@ use crate::LINE_SIZE;
 /// Most pending lines whose subsets are ever enumerated: 2 to this power images.
 pub const EXHAUSTIVE_LINES_MAX: usize = 24;
 
-/// One moment in a region's life, from which crash images can be drawn. Cheap to clone.
+/// One moment in the history of a region, from which crash images can be drawn. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct CrashState {
     lines: Arc<Lines>,
@@ -25,15 +25,15 @@ impl CrashState {
         self.lines.pending().len()
     }
 
-    /// The image of a crash that lost everything pending.
+    /// The image after a crash that lost everything pending.
     pub fn durable_image(&self) -> Vec<u8> {
         self.lines.durable().to_vec()
     }
 
-    /// One possible image after a crash, the same for the same state and seed.
+    /// One possible image after a crash. Equal states and seeds give equal images.
     ///
-    /// Each seed also draws how much gets through, from nothing to everything, so that a few hundred seeds
-    /// meet the rare cases where a single line is lost, or alone survives.
+    /// Each seed also draws what share of the lines survives, from none to all, so that a few hundred seeds cover the
+    /// rare cases where a single line is lost, or only one survives.
     pub fn crash_image_seeded(&self, seed: u64) -> Vec<u8> {
         let mut rng = Rng::new(seed);
         let through_of_8 = [0, 1, 4, 7, 8][rng.below(5)];
@@ -46,8 +46,8 @@ impl CrashState {
         image
     }
 
-    /// Every image in which each pending line is either durable or newest: 2 to the power of
-    /// [`CrashState::pending_count`] of them, first the one that lost everything.
+    /// Every image in which each pending line has its durable or its newest contents: 2 to the power of
+    /// [`CrashState::pending_count`] images. The first is the one that lost everything.
     /// `None` when more than `lines_max` lines, or [`EXHAUSTIVE_LINES_MAX`], are pending.
     pub fn crash_images_exhaustive(&self, lines_max: usize) -> Option<Subsets> {
         let lines = self.pending_count();
@@ -94,7 +94,7 @@ impl Iterator for Subsets {
 
 impl ExactSizeIterator for Subsets {}
 
-/// What is left of a line of which something got through: the newest, an older one, or a torn one.
+/// The contents after the crash of a line that was written at least in part: the newest, an older, or a torn version.
 fn survivor(durable: &Line, versions: &Versions, rng: &mut Rng) -> Line {
     let any = versions[rng.below(versions.len())].line;
     match rng.below(4) {
@@ -104,7 +104,7 @@ fn survivor(durable: &Line, versions: &Versions, rng: &mut Rng) -> Line {
     }
 }
 
-/// Words of either, by chance: an aligned 8-byte store alone is atomic.
+/// Each word is drawn at random from one of the two: only an aligned 8-byte store is atomic.
 fn torn(durable: &Line, version: &Line, rng: &mut Rng) -> Line {
     let choice = rng.next();
     let mut line = *durable;

@@ -6,24 +6,24 @@ use smallvec::SmallVec;
 
 use crate::{Extent, LINE_SIZE};
 
-/// How many contents of one pending line are remembered, besides the durable one.
+/// Maximum number of contents of one pending line that are kept, besides the durable one.
 pub const VERSIONS_MAX: usize = 4;
 
 /// The bytes of one cache line.
 pub(super) type Line = [u8; LINE_SIZE as usize];
 
-/// Contents of a line, and the number of the store that made them. Numbers rise.
+/// Contents of a line, and the number of the store that wrote them. Numbers increase.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Version {
     store: u64,
     pub(super) line: Line,
 }
 
-/// Lines promised to one [`crate::Dirty`] by its flushes: line index and contents.
+/// Lines that flushes promised to one [`crate::Dirty`]: line index and contents.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Promises {
     lines: Vec<(u64, Version)>,
-    /// The batch as which they went to the device.
+    /// The batch in which they were submitted to the device.
     pub(super) batch: Option<u64>,
 }
 
@@ -35,13 +35,13 @@ pub(super) type Versions = SmallVec<[Version; VERSIONS_MAX]>;
 pub(super) struct Lines {
     durable: Vec<u8>,
     pending: BTreeMap<u64, Versions>,
-    /// For each line, the number of the store that is durable: a late fence must not bring back old bytes.
+    /// For each line, the number of the store that is durable: a late fence must not restore old bytes.
     durable_store: Vec<u64>,
     stores: u64,
 }
 
 impl Lines {
-    /// `durable` bytes and nothing pending. The length is a multiple of a line.
+    /// A region with `durable` bytes and no pending lines. The length is a multiple of a line.
     pub(super) fn new(durable: Vec<u8>) -> Self {
         let lines = durable.len() / LINE_SIZE as usize;
         Self { durable, pending: BTreeMap::new(), durable_store: vec![0; lines], stores: 0 }
@@ -52,7 +52,7 @@ impl Lines {
         &self.durable
     }
 
-    /// Changes durable bytes behind everybody's back.
+    /// The durable bytes, to be changed without a store (damage).
     pub(super) fn durable_mut(&mut self) -> &mut [u8] {
         &mut self.durable
     }
@@ -68,7 +68,7 @@ impl Lines {
         self.durable[at..].first_chunk().expect("a region is a whole number of lines")
     }
 
-    /// Notes the new contents of every line of a range that was just stored to.
+    /// Records the new contents of every line of a range that was just stored to.
     pub(super) fn note_store(&mut self, extent: Extent, contents: impl Fn(u64) -> Line) {
         self.stores += 1;
         for index in lines_of(extent) {
@@ -91,7 +91,7 @@ impl Lines {
         promises.lines.extend(newest);
     }
 
-    /// Makes good what was promised.
+    /// Makes what was promised durable.
     pub(super) fn keep(&mut self, promises: Promises) {
         for (index, version) in promises.lines {
             self.make_durable(index, &version);
@@ -114,7 +114,7 @@ impl Lines {
         }
     }
 
-    /// What memory holds of a line now, and which store made it.
+    /// The current contents of a line in memory, and the number of the store that wrote them.
     pub(super) fn version(&self, index: u64) -> Version {
         let durable = || Version {
             store: self.durable_store.get(index as usize).copied().unwrap_or_default(),
@@ -123,7 +123,8 @@ impl Lines {
         self.pending.get(&index).and_then(|versions| versions.last()).copied().unwrap_or_else(durable)
     }
 
-    /// The device writes a line as it was, over whatever has become durable since. What memory holds is pending again.
+    /// The device writes an older version of a line over newer durable contents. The contents in memory are pending
+    /// again.
     pub(super) fn overwrite(&mut self, index: u64, older: &Version) {
         let now = self.version(index);
         if older.store >= self.durable_store[index as usize] {

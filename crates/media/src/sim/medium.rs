@@ -13,14 +13,14 @@ use super::lines::{Line, Lines};
 use crate::sys::Image;
 use crate::{CommitMode, Dirty, Extent, LINE_SIZE, Media, MediaError, MediaKind, RUN_SIZE, Site, Standing};
 
-/// Address space kept for growth, as a multiple of the length.
+/// Address space reserved for growth, as a multiple of the length.
 const RESERVE_FACTOR: u64 = 4;
 
 /// How a simulated region behaves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SimOptions {
-    /// Commits as a file does: fences are device I/O ([`CommitMode::Deferred`]). There are no
-    /// [`Media::file_writes`]: the driver keeps the batch's [`Dirty`] and calls [`Media::fence`] with it.
+    /// Commits as a file does: fences are device I/O ([`CommitMode::Deferred`]). [`Media::file_writes`] returns
+    /// nothing: the driver keeps the batch's [`Dirty`] and calls [`Media::fence`] with it.
     pub deferred: bool,
 }
 
@@ -42,7 +42,7 @@ impl OpCounts {
     }
 }
 
-/// A region of memory that remembers what a crash may leave behind. The fault model heads the module.
+/// A region in memory that records what a crash may leave behind. The module's documentation states the fault model.
 pub struct SimMedia {
     image: Image,
     options: SimOptions,
@@ -57,11 +57,11 @@ struct State {
     skipped: BTreeSet<Site>,
     fail_at: Option<u64>,
     closed: Option<String>,
-    /// Runs.
+    /// Offsets of runs that cannot be read.
     unreadable: BTreeSet<u64>,
-    /// Runs that were given back, space included.
+    /// Offsets of runs whose space was given back.
     bare: BTreeSet<u64>,
-    /// There is no space for them.
+    /// The medium has no space for bare runs.
     full: bool,
     freeze_at: Option<u64>,
     frozen: Option<CrashState>,
@@ -71,12 +71,12 @@ impl SimMedia {
     /// A region of `len` durable zero bytes.
     ///
     /// # Panics
-    /// If `len` is not a multiple of [`LINE_SIZE`], or memory for the image is refused.
+    /// If `len` is not a multiple of [`LINE_SIZE`], or memory for the image cannot be allocated.
     pub fn new(len: u64, options: SimOptions) -> Arc<Self> {
         Self::from_image(vec![0; usize::try_from(len).expect("a length that fits memory")], options)
     }
 
-    /// A region that holds `durable`: what a restart finds after a crash.
+    /// A region that holds `durable`: what a process finds when it restarts after a crash.
     ///
     /// # Panics
     /// As [`SimMedia::new`].
@@ -91,12 +91,12 @@ impl SimMedia {
 
     // ---- what a crash leaves behind ----
 
-    /// This moment, from which crash images can be drawn while the writer goes on.
+    /// The state at this moment, from which crash images can be drawn while the writer continues.
     pub fn crash_state(&self) -> CrashState {
         CrashState::new(self.state.lock().lines.clone())
     }
 
-    /// Lines whose contents after a crash now are uncertain.
+    /// The number of lines whose contents after a crash now are uncertain.
     pub fn pending_count(&self) -> usize {
         self.state.lock().lines.pending().len()
     }
@@ -113,13 +113,13 @@ impl SimMedia {
 
     // ---- crashes in the middle ----
 
-    /// Operations so far. Run a workload once to learn the total, then freeze at each of them.
+    /// The number of operations so far. Run a workload once to learn the total, then freeze at each operation.
     pub fn ops(&self) -> OpCounts {
         self.state.lock().ops
     }
 
-    /// Keeps the state right after operation `op_index` (1 is the first store, flush or fence of the
-    /// region), or the present one if that is past. Replaces an earlier choice and what it kept.
+    /// Keeps the state directly after operation `op_index` (1 is the first store, flush or fence of the region), or the
+    /// present state if that operation has passed. Replaces an earlier choice and the state kept for it.
     pub fn freeze_at(&self, op_index: u64) {
         let mut state = self.state.lock();
         (state.freeze_at, state.frozen) = (Some(op_index), None);
@@ -133,9 +133,9 @@ impl SimMedia {
 
     // ---- deferred commits ----
 
-    /// The batch goes to the device, as a driver sends it: each block that a flushed range touches is taken whole from memory
-    /// now, and is on its way until the batch's fence has returned. A block that is on its way already is waited for.
-    /// A fence of what was not submitted does both at once.
+    /// Submits the batch to the device, as a driver does: each block that a flushed range touches is read whole from
+    /// memory now, and is being written until the batch's fence has returned. The batch waits for blocks that are being
+    /// written already. A fence of a batch that was not submitted submits it first.
     pub fn submit(&self, dirty: &mut Dirty) {
         let mut state = self.state.lock();
         let State { lines, blocks, .. } = &mut *state;
@@ -146,38 +146,38 @@ impl SimMedia {
 
     // ---- faults ----
 
-    /// From now on batches do not wait for each other's blocks: of two in flight at once with a block in common, either may be
-    /// written last, with what it took from memory.
+    /// From now on batches do not wait for each other's blocks: of two batches in flight that share a block, either may
+    /// be written last, with the bytes that it took from memory.
     pub fn overlap_blocks(&self) {
         self.state.lock().blocks.may_overlap = true;
     }
 
-    /// From now on flushes and fences of this site do nothing and report success. A flush promises
-    /// nothing; a fence forgets what was promised.
+    /// From now on flushes and fences of this site do nothing and report success. A flush promises nothing; a fence
+    /// discards what was promised.
     pub fn skip_site(&self, site: Site) {
         self.state.lock().skipped.insert(site);
     }
 
-    /// The fence whose number since the region was made is `fence_index` (1 is the first) fails with
-    /// `EIO`, makes nothing durable, and closes the region for writing.
+    /// Fence number `fence_index` of the region (1 is the first) fails with `EIO`, makes nothing durable, and closes
+    /// the region for writing.
     pub fn fail_at(&self, fence_index: u64) {
         self.state.lock().fail_at = Some(fence_index);
     }
 
-    /// From now on no byte of the range's runs can be read, neither from memory nor from the medium: as a file's run that is not
-    /// in memory, on a device that answers with an error.
+    /// From now on no byte of the range's runs can be read from memory or from the medium. This simulates a file's run
+    /// that is not in memory on a device that reports read errors.
     pub fn fail_reads(&self, extent: Extent) {
         let mut state = self.state.lock();
         state.unreadable.extend(extent.off / RUN_SIZE..extent.end().div_ceil(RUN_SIZE));
         self.has_unreadable.store(true, Ordering::Release);
     }
 
-    /// From now on, or from now on no more, the medium has no space for runs that were given back.
+    /// Sets whether the medium refuses space to runs that were given back.
     pub fn set_full(&self, full: bool) {
         self.state.lock().full = full;
     }
 
-    /// Gives the runs that lie wholly in a range their space.
+    /// Allocates space for the bare runs that lie wholly in a range.
     fn back(&self, extent: Extent) -> Result<(), MediaError> {
         let mut state = self.state.lock();
         let runs =
@@ -203,8 +203,8 @@ impl SimMedia {
         Err(MediaError::Io { path: "simulated".into(), action: "read the region", source })
     }
 
-    /// Flips the bits of `mask` in a durable byte alone: the device has it wrong, memory right. A flush and a fence write
-    /// the line again.
+    /// Flips the bits of `mask` in a durable byte only: the device holds a wrong byte, memory the right one. A flush
+    /// and a fence write the line again.
     ///
     /// # Panics
     /// If `off` is past the end.
@@ -231,7 +231,7 @@ impl SimMedia {
         *bytes.ok().and_then(<[u8]>::first_chunk).expect("a region is a whole number of lines")
     }
 
-    /// Runs a store and notes the lines that it changed.
+    /// Executes a store and records the lines that it changed.
     fn stored(
         &self,
         extent: Extent,
@@ -323,7 +323,7 @@ impl Media for SimMedia {
     }
 
     fn store(&self, off: u64, bytes: &[u8]) -> Result<(), MediaError> {
-        // `at` first: a length past 4 GiB must be refused, not cut.
+        // `at` first: a length above 4 GiB must be refused, not truncated.
         self.image.at(off, bytes.len() as u64)?;
         let pieces = bytes.chunks(1 << 30).zip((off..).step_by(1 << 30));
         for (piece, off) in pieces {
@@ -352,7 +352,7 @@ impl Media for SimMedia {
         if is_bare { Standing::Bare } else { Standing::Warm }
     }
 
-    /// As a store of zeroes that nothing ever makes durable: after a crash each word is as it was, or zero.
+    /// Acts as a store of zeroes that never becomes durable: after a crash each word has its old value or is zero.
     fn give_back_run(&self, run_off: u64, down_to: Standing) -> Result<Standing, MediaError> {
         let whole = Extent::new(run_off, RUN_SIZE as u32);
         if self.forget_run(run_off) == Standing::Bare {

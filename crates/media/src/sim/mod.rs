@@ -1,32 +1,33 @@
-//! The crash simulator: a medium that remembers what a crash may leave behind.
+//! The crash simulator: a medium that records what a crash may leave behind.
 //!
-//! Start at [`SimMedia`]. Run the code under test on it, then draw crash images, either of now or of a
-//! moment in the middle chosen with [`SimMedia::freeze_at`], and let a checker that shares no code with
-//! the writer judge what recovery makes of each.
+//! Start at [`SimMedia`]. Run the code under test on it, then draw crash images, either of the present or of an earlier
+//! moment chosen with [`SimMedia::freeze_at`]. A checker that shares no code with the writer judges what recovery makes
+//! of each image.
 //!
 //! # The fault model
 //!
-//! - A store makes its 64-byte lines *pending*. A pending line may be found, after a crash, as it was last
-//!   durable, as any of its remembered later contents, or torn between the two at 8-byte words.
-//!   Each pending line fares independently of all others. Only an aligned 8-byte word never tears.
+//! - A store makes its 64-byte lines *pending*. After a crash a pending line may have its durable contents, any of its
+//!   recorded later contents, or a mixture of the two in units of 8-byte words. Each pending line is drawn
+//!   independently. An aligned 8-byte word is never torn.
 //! - A flush promises the contents of its lines *at that moment* to the [`Dirty`](crate::Dirty) it is given. A fence
 //!   makes what was promised to its `Dirty` durable, and nothing else: a store after the flush is pending
 //!   again, and flushes noted in another `Dirty` stay without a promise.
-//! - `deferred` media (files) may also write what is in memory at the fence. That is the stronger promise;
-//!   the weaker one, of the flush, is what is simulated for both.
-//! - A device writes whole blocks. A `deferred` batch that was [submitted](SimMedia::submit) takes its blocks from memory then,
-//!   lines that nobody flushed included, and may be written at any time until its fence returns. Two batches with a
-//!   block in common wait for each other, as real ones do. With [`SimMedia::overlap_blocks`] they do not, and the one
-//!   that took the block first may be written last, over what the other has made durable: a canary.
-//! - At most [`VERSIONS_MAX`] contents of one line are remembered: the newest always, the oldest go first.
+//! - `deferred` media (files) may also write what is in memory at the fence. That is the stronger promise; the
+//!   simulator makes the weaker one, that of the flush, for both.
+//! - A device writes whole blocks. A `deferred` batch that was [submitted](SimMedia::submit) takes its blocks from
+//!   memory then, including lines that were not flushed, and may be written at any time until its fence returns. Two
+//!   batches that share a block wait for each other, as real batches do. With [`SimMedia::overlap_blocks`] they do not,
+//!   and the batch that took the block first may be written last, over what the other has made durable: a canary.
+//! - At most [`VERSIONS_MAX`] contents of one line are kept: always the newest; the oldest are dropped first.
 //! - Runs may become unreadable, once chosen with [`SimMedia::fail_reads`].
-//! - A run that is given back reads as zeroes at once. After a crash each of its words is as it was or zero, until it is
-//!   stored to again and fenced. A store to it before it is claimed is a bug, and panics. [`SimMedia::set_full`] lets the
-//!   medium refuse it its space.
+//! - A run that is given back reads as zeroes at once. After a crash each of its words has its old value or is zero,
+//!   until it is stored to again and fenced. A store to the run before it is claimed is a bug, and panics. With
+//!   [`SimMedia::set_full`] the medium refuses to allocate space for the run.
 //! - A fence may fail, once chosen with [`SimMedia::fail_at`]; the region is then closed for writing.
-//! - A site may lie, once chosen with [`SimMedia::skip_site`]: the canary that a checker must catch.
+//! - The flushes and fences of a site may do nothing and report success, once chosen with [`SimMedia::skip_site`]: the
+//!   canary that a checker must detect.
 //!
-//! Not simulated: bytes that no store touched changing (use [`SimMedia::damage`]), and stores by a kernel.
+//! Not simulated: changes to bytes that no store touched (use [`SimMedia::damage`]), and stores by a kernel.
 
 mod blocks;
 mod crash;

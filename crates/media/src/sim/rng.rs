@@ -1,4 +1,4 @@
-//! A small generator of repeatable choices.
+//! A small generator of reproducible random numbers.
 
 /// SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", OOPSLA 2014).
 pub(super) struct Rng(u64);
@@ -16,7 +16,7 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// Less than `bound`, which is not 0. Its bias for small bounds is far below what matters here.
+    /// Less than `bound`, which is not 0. The bias for small bounds is negligible here.
     pub(super) fn below(&mut self, bound: usize) -> usize {
         (self.next() % bound as u64) as usize
     }

@@ -1,8 +1,8 @@
-//! Runs of a file in memory that have no pages: given back, or never used.
+//! Runs of a file in memory (tmpfs) that have no pages: they were given back, or never used.
 //!
-//! A store to such a page on a full tmpfs would be a `SIGBUS` instead of an error. So whatever is read or stored through the
-//! region gets its pages first. What is read without them is a free run that somebody looks at too late; between that look and
-//! giving the run back there is a moment in which the kernel brings a page of zeroes by itself.
+//! A store to such a page on a full tmpfs would raise `SIGBUS` instead of returning an error. So each read and store
+//! through the region allocates the pages first. A read without pages can only be a late read of a free run: between
+//! the check and the release of the run there is a moment in which the kernel allocates a page of zeroes for it.
 
 use std::fs::File;
 use std::io;
@@ -18,7 +18,8 @@ use crate::RUN_SIZE;
 pub(super) struct BareRuns(Box<[AtomicBool]>);
 
 impl BareRuns {
-    /// Refuses a file for all of whose first `len` bytes there is no space. What others take later is found run by run.
+    /// Refuses a file if there is no space for all of its first `len` bytes. If other processes take space later,
+    /// allocating a run's pages fails.
     pub(super) fn check_space(file: &File, len: u64) -> io::Result<()> {
         let missing = len.saturating_sub(file.metadata()?.blocks() * 512);
         match call::space_left(file)? {
@@ -27,8 +28,8 @@ impl BareRuns {
         }
     }
 
-    /// Looks for the whole runs of the first `len` bytes that hold nothing, out of a reservation of `runs`, and gives every
-    /// other run its pages.
+    /// Finds the whole runs of the first `len` bytes that hold nothing, in a reservation of `runs`, and allocates the
+    /// pages of every other run.
     pub(super) fn open(file: &File, len: u64, runs: u64) -> io::Result<Self> {
         Self::check_space(file, len)?;
         let bare = Self((0..runs).map(|_| AtomicBool::new(false)).collect());
@@ -37,7 +38,7 @@ impl BareRuns {
             return Ok(bare);
         }
         for run in 0..len / RUN_SIZE {
-            // Pages may be reserved where nothing was ever stored.
+            // Pages may be allocated although nothing was ever stored there.
             if bare.is_bare(run) {
                 call::punch(file, run * RUN_SIZE, RUN_SIZE)?
             } else {
@@ -62,12 +63,12 @@ impl BareRuns {
         self.0[run as usize].store(bare, Ordering::Release);
     }
 
-    /// These runs have no pages.
+    /// Marks runs as having no pages.
     pub(super) fn add(&self, runs: Range<u64>) {
         runs.for_each(|run| self.set(run, true));
     }
 
-    /// Gives a run its pages, if it has none. Where there is no space for all of them it keeps none.
+    /// Allocates a run's pages, if it has none. If there is no space for all of them, the run keeps none.
     pub(super) fn back(&self, file: &File, run: u64) -> io::Result<()> {
         if self.is_bare(run) {
             allocate(file, run).inspect_err(|_| drop(self.give(file, run)))?;
@@ -76,7 +77,7 @@ impl BareRuns {
         Ok(())
     }
 
-    /// Takes a run's pages away.
+    /// Releases a run's pages.
     pub(super) fn give(&self, file: &File, run: u64) -> io::Result<()> {
         self.set(run, true);
         call::punch(file, run * RUN_SIZE, RUN_SIZE)

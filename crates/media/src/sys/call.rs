@@ -9,7 +9,7 @@ use std::path::Path;
 
 use libc::{c_int, c_uint, off_t};
 
-/// Magic numbers of `statfs(2)` that libc spells in host-dependent types.
+/// Magic numbers of `statfs(2)`, whose types in libc depend on the host.
 pub(super) mod magic {
     /// ext2, ext3 and ext4.
     pub(crate) const EXT4: i64 = 0xEF53;
@@ -46,16 +46,16 @@ fn c_path(path: &OsStr) -> io::Result<CString> {
     CString::new(path.as_bytes()).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))
 }
 
-/// Takes the whole-file lock without waiting: exclusive, or shared among readers.
+/// Takes the whole-file lock without blocking: exclusive, or shared among readers.
 pub(super) fn lock(file: &File, shared: bool) -> io::Result<()> {
     let operation = if shared { libc::LOCK_SH } else { libc::LOCK_EX } | libc::LOCK_NB;
     // SAFETY: the descriptor is open for as long as `file` is borrowed; flock touches no memory.
     check(unsafe { libc::flock(file.as_raw_fd(), operation) })
 }
 
-/// Gives the whole-file lock up, for every copy of the descriptor.
+/// Releases the whole-file lock, for every copy of the descriptor.
 pub(super) fn unlock(file: &File) -> io::Result<()> {
-    // SAFETY: as in `lock`.
+    // SAFETY: see `lock`.
     check(unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_UN) })
 }
 
@@ -66,7 +66,7 @@ pub(super) fn allocate(file: &File, off: u64, len: u64) -> io::Result<()> {
     check(unsafe { libc::fallocate(file.as_raw_fd(), 0, off, len) })
 }
 
-/// Takes the blocks of `off..off + len` away; the file keeps its length, and reads as zeroes there.
+/// Deallocates the blocks of `off..off + len`. The file keeps its length, and reads as zeroes there.
 pub(super) fn punch(file: &File, off: u64, len: u64) -> io::Result<()> {
     let (off, len) = (offset(off)?, offset(len)?);
     let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
@@ -82,7 +82,7 @@ pub(super) fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
     let done =
         check(unsafe { libc::renameat2(cwd, c_from.as_ptr(), cwd, c_to.as_ptr(), libc::RENAME_NOREPLACE) });
     match done {
-        // The file system knows no flags: the creation lock on `from` still keeps other creators out.
+        // The file system supports no flags. The creation lock on `from` still excludes other creators.
         Err(e) if e.raw_os_error() == Some(libc::EINVAL) && !to.exists() => std::fs::rename(from, to),
         other => other,
     }
@@ -95,11 +95,11 @@ pub(super) fn file_system(file: &File) -> io::Result<(i64, u64)> {
     // SAFETY: the descriptor is open and `stat` is a writable statfs.
     check(unsafe { libc::fstatfs(file.as_raw_fd(), &mut stat) })?;
     let block = u64::try_from(stat.f_bsize).unwrap_or(crate::BLOCK_SIZE);
-    // The field is 32 bits wide in the kernel: drop a sign extension.
+    // The field is 32 bits wide in the kernel: remove a sign extension.
     Ok((stat.f_type & 0xFFFF_FFFF, block))
 }
 
-/// Bytes that a file system of limited size has left for this file; `None` where there is no limit.
+/// Bytes that a file system of limited size has free for this file; `None` where there is no limit.
 pub(super) fn space_left(file: &File) -> io::Result<Option<u64>> {
     // SAFETY: statfs is plain data for which all zeroes is a valid value.
     let mut stat: libc::statfs = unsafe { std::mem::zeroed() };
@@ -125,12 +125,12 @@ pub(super) fn seek_hole(file: &File, from: u64) -> io::Result<u64> {
 
 fn seek(file: &File, from: u64, whence: c_int) -> io::Result<u64> {
     let from = offset(from)?;
-    // SAFETY: the descriptor is open. Its file position is used by nobody: all I/O names its offset.
+    // SAFETY: the descriptor is open. Its file position is not used: all I/O names its offset.
     check_off(unsafe { libc::lseek(file.as_raw_fd(), from, whence) })
 }
 
-/// The alignment that direct I/O needs, memory and file, in bytes; `None` where the kernel does not say.
-/// `Some((0, 0))` means that the file takes no direct I/O.
+/// The alignment that direct I/O needs, memory and file, in bytes; `None` where the kernel does not report it.
+/// `Some((0, 0))` means that the file does not support direct I/O.
 pub(super) fn direct_alignment(file: &File) -> Option<(u32, u32)> {
     let flags = libc::AT_EMPTY_PATH;
     // SAFETY: statx is plain data for which all zeroes is a valid value.
@@ -159,11 +159,11 @@ fn change_flags(file: &File, change: impl Fn(c_int) -> c_int) -> io::Result<()> 
     if flags < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: as above; F_SETFL takes an integer.
+    // SAFETY: the descriptor is open; F_SETFL takes an integer.
     check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFL, change(flags)) })
 }
 
-/// Drops clean cached pages of a range, so that the next read asks the device.
+/// Drops clean cached pages of a range, so that the next read goes to the device.
 pub(super) fn drop_cache(file: &File, off: u64, len: u64) -> io::Result<()> {
     let (off, len) = (offset(off)?, offset(len)?);
     // SAFETY: the descriptor is open; posix_fadvise touches no memory.
@@ -174,7 +174,7 @@ pub(super) fn drop_cache(file: &File, off: u64, len: u64) -> io::Result<()> {
 /// Reads up to `len` bytes at file offset `off`; 0 at the end of the file.
 ///
 /// # Safety
-/// `into` must be valid for writes of `len` bytes that nobody reads meanwhile.
+/// `into` must be valid for writes of `len` bytes that no thread reads meanwhile.
 pub(super) unsafe fn read_at(file: &File, into: *mut u8, len: usize, off: u64) -> io::Result<usize> {
     let off = offset(off)?;
     // SAFETY: the caller vouches for the memory, `file` for the descriptor.
@@ -195,7 +195,7 @@ pub(super) unsafe fn write_at(
     let off = offset(off)?;
     let part = libc::iovec { iov_base: addr as *mut libc::c_void, iov_len: len };
     let flags = if dsync { libc::RWF_DSYNC } else { 0 };
-    // SAFETY: one iovec that the caller vouches for, on the stack until the call returns.
+    // SAFETY: one iovec, on the stack until the call returns; the caller vouches for its memory.
     check_size(unsafe { libc::pwritev2(fd, &part, 1, off, flags) })
 }
 

@@ -1,7 +1,7 @@
-//! Making a region's file so that a crash in the middle leaves either nothing or the whole file.
+//! Creating a region's file so that a crash during creation leaves either no file or the whole file.
 //!
-//! The file is made and filled under a temporary name, synced, and only then given its own name. The
-//! lock taken on the temporary file is the region's lock: it is held without a gap from creation on.
+//! The file is created and filled under a temporary name, synced, and only then renamed. The lock on the temporary file
+//! is the region's lock: it is held continuously from creation on.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions as FileOptions};
@@ -16,10 +16,10 @@ use super::lock::LockedFile;
 use super::open::MediaRequest;
 use crate::{MediaError, RUN_SIZE};
 
-/// How often the left-over of a dead creator may be removed before giving up.
+/// How often the left-over of a dead creator may be removed before creation fails.
 const STALE_REMOVALS_MAX: u32 = 2;
 
-/// Creates `path` with `capacity` allocated zero bytes, locked. `None` when somebody else just did.
+/// Creates `path` with `capacity` allocated zero bytes, locked. `None` when another process has just created it.
 pub(super) fn create(
     path: &Path,
     capacity: u64,
@@ -41,7 +41,7 @@ pub(super) fn create(
     }
 }
 
-/// `NAME.creating` beside the region: one name, so that a left-over is found and removed.
+/// `NAME.creating` beside the region: a fixed name, so that a left-over is found and removed.
 fn temporary_path(path: &Path) -> PathBuf {
     let mut name = path.file_name().map_or_else(|| OsString::from("region"), OsString::from);
     name.push(".creating");
@@ -62,7 +62,7 @@ fn create_temporary(path: &Path, temporary: &Path) -> Result<LockedFile, MediaEr
     Err(MediaError::Locked { path: path.into() })
 }
 
-/// Locks the new file, and makes sure that nobody took it for a left-over before the lock was ours.
+/// Locks the new file, and verifies that no other process removed it as a left-over before this lock was taken.
 fn own_temporary(path: &Path, file: File) -> Result<LockedFile, MediaError> {
     let file = LockedFile::take(path, file, false)?;
     match file.metadata() {
@@ -71,11 +71,13 @@ fn own_temporary(path: &Path, file: File) -> Result<LockedFile, MediaError> {
     }
 }
 
-/// Removes what a creator left that died half-way; its lock died with it. A living one keeps its file.
+/// Removes the file of a creator that ended before it had finished; its lock ended with it. The file of a running
+/// creator is kept.
 fn remove_stale(path: &Path, temporary: &Path) -> Result<(), MediaError> {
     let Ok(stale) = File::open(temporary) else { return Ok(()) };
     let stale = LockedFile::take(path, stale, false)?;
-    // Only while the name still means the file that was locked: a finished creator renames its own.
+    // The file is removed only if the name still refers to the file that was locked: a finished creator has renamed its
+    // own.
     let same = |a: &fs::Metadata, b: &fs::Metadata| (a.dev(), a.ino()) == (b.dev(), b.ino());
     match (stale.metadata(), fs::metadata(temporary)) {
         (Ok(locked), Ok(named)) if same(&locked, &named) => remove(temporary),
@@ -84,7 +86,7 @@ fn remove_stale(path: &Path, temporary: &Path) -> Result<(), MediaError> {
     Ok(())
 }
 
-/// A left-over that cannot be removed is found by the next creation, which reports it.
+/// Ignores errors: the next creation finds a left-over that could not be removed, and reports it.
 fn remove(temporary: &Path) {
     let _ = fs::remove_file(temporary);
 }
@@ -97,7 +99,7 @@ fn fill(path: &Path, file: &File, capacity: u64, request: MediaRequest) -> Resul
     file.sync_all().map_err(|source| space_error(path, capacity, "sync the new region", source))
 }
 
-/// Gives the file its name, durably. False when the name was taken meanwhile.
+/// Gives the file its name, durably. False when another process has taken the name meanwhile.
 fn publish(path: &Path, temporary: &Path) -> Result<bool, MediaError> {
     let io = |action| move |source| MediaError::Io { path: path.into(), action, source };
     match call::rename_new(temporary, path) {
@@ -110,8 +112,8 @@ fn publish(path: &Path, temporary: &Path) -> Result<bool, MediaError> {
     Ok(true)
 }
 
-/// Extends the file by `from..to`, for which there must be space. It is taken at once, but on tmpfs, where it is memory: there
-/// each run takes its own when it is used.
+/// Extends the file by `from..to`, for which there must be space. The space is allocated at once, except on tmpfs,
+/// where space is memory: there each run allocates its own when it is used.
 pub(super) fn extend(file: &File, found: Found, from: u64, to: u64) -> io::Result<()> {
     if found.fs_type != magic::TMPFS {
         return allocate(file, from, to);
@@ -120,7 +122,7 @@ pub(super) fn extend(file: &File, found: Found, from: u64, to: u64) -> io::Resul
     file.set_len(to)
 }
 
-/// Allocates `from..to` so that a full disk is found now; writes zeroes where there is no `fallocate`.
+/// Allocates `from..to` so that a full disk is detected now. Writes zeroes where `fallocate` is not supported.
 pub(super) fn allocate(file: &File, from: u64, to: u64) -> io::Result<()> {
     match call::allocate(file, from, to - from) {
         Err(e) if matches!(e.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOSYS)) => {
@@ -141,7 +143,7 @@ fn write_zeroes(file: &File, from: u64, to: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Tells a full medium from every other failure.
+/// Returns [`MediaError::Full`] for a full medium, and [`MediaError::Io`] for every other failure.
 pub(super) fn space_error(path: &Path, wanted: u64, action: &'static str, source: io::Error) -> MediaError {
     match source.raw_os_error() {
         Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG) => MediaError::Full { path: path.into(), wanted },
@@ -154,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_left_over_of_a_dead_creator_is_replaced() {
+    fn the_left_over_file_of_a_dead_creator_is_replaced() {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let path = dir.path().join("region");
         fs::write(temporary_path(&path), b"half a region").expect("a file");
@@ -164,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_living_creator_is_left_alone() {
+    fn the_file_of_a_running_creator_is_kept() {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let path = dir.path().join("region");
         let living = create_temporary(&path, &temporary_path(&path)).expect("the first creator");

@@ -17,7 +17,7 @@ pub enum FlushInstruction {
     Clwb,
     /// `clflushopt`: writes the line back and evicts it; unordered among lines.
     ClflushOpt,
-    /// `clflush`: writes the line back and evicts it; one line after the other. Every x86-64 CPU has it.
+    /// `clflush`: writes the line back and evicts it; ordered among lines. Every x86-64 CPU has it.
     Clflush,
     /// Nothing: the caches are within the persistence domain (eADR), or durability is not wanted.
     None,
@@ -101,7 +101,7 @@ pub(super) fn store_fence() {
     compiler_fence(Ordering::SeqCst);
 }
 
-/// The range from the start of its first line, so that steps of a line meet every line it touches.
+/// The range extended to the start of its first line, so that steps of one line reach every line that it touches.
 #[inline(always)]
 fn whole_lines(addr: *const u8, len: usize) -> (*const u8, usize) {
     let skip = addr.addr() % LINE_SIZE as usize;
@@ -119,7 +119,7 @@ fn each_line(start: *const u8, len: usize, mut instruction: impl FnMut(*const u8
 /// `line` must be mapped, and the CPU must have `clwb`.
 #[inline(always)]
 unsafe fn clwb(line: *const u8) {
-    // SAFETY: writes the line back without changing it; not `nomem`, so that earlier stores stay earlier.
+    // SAFETY: writes the line back without changing it; not `nomem`, so that earlier stores are not moved past it.
     unsafe { asm!("clwb [{}]", in(reg) line, options(nostack, preserves_flags)) }
 }
 
@@ -127,7 +127,7 @@ unsafe fn clwb(line: *const u8) {
 /// `line` must be mapped, and the CPU must have `clflushopt`.
 #[inline(always)]
 unsafe fn clflushopt(line: *const u8) {
-    // SAFETY: as for clwb.
+    // SAFETY: see `clwb`.
     unsafe { asm!("clflushopt [{}]", in(reg) line, options(nostack, preserves_flags)) }
 }
 
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn every_line_that_a_range_touches_is_met_once() {
+    fn every_line_that_a_range_touches_is_visited_once() {
         let lines = |addr, len| {
             let mut lines = Vec::new();
             let (start, len) = whole_lines(std::ptr::without_provenance(addr), len);

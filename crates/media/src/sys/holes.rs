@@ -1,4 +1,4 @@
-//! Where a file holds nothing.
+//! The holes of a file.
 
 use std::fs::File;
 use std::ops::Range;
@@ -6,10 +6,10 @@ use std::ops::Range;
 use super::call;
 use crate::RUN_SIZE;
 
-/// Walks the data extents of the file; what lies between them, in whole runs, is a hole.
+/// Iterates over the data extents of the file. What lies between them, in whole runs, is reported as a hole.
 pub(super) fn find_holes(file: &File, len: u64, mut hole: impl FnMut(Range<u64>)) {
     let mut at = 0;
-    // Each step passes one extent of at least a block, so that this ends.
+    // Each step advances by an extent of at least a block, so that the loop ends.
     while at < len {
         let Ok(data) = call::seek_data(file, at) else { return };
         let data = data.unwrap_or(len).min(len);

@@ -1,8 +1,8 @@
 //! The region's image: a reserved range of addresses whose head is usable memory.
 //!
-//! Ownership discipline (the heap keeps it, every SAFETY comment here leans on it): bytes that somebody
-//! may be reading through a slice are stored to by nobody; the kernel writes only into frames of claimed
-//! runs that nobody reads. Offsets are checked here in every build; aliasing cannot be.
+//! Ownership discipline, which the heap upholds and every SAFETY comment here relies on: no thread stores to bytes that
+//! a reader may hold a slice of, and the kernel writes only into frames of claimed runs that have no readers. Offsets
+//! are checked here in every build; aliasing cannot be checked.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -24,15 +24,15 @@ pub(crate) struct Image {
     mapping: (NonNull<u8>, usize),
 }
 
-// SAFETY: the image is plain memory behind a base address that never changes; who may touch which bytes
-// when is the module's ownership discipline, and `len` is atomic.
+// SAFETY: the image is plain memory behind a base address that never changes. The module's ownership discipline says
+// which bytes may be accessed when, and `len` is atomic.
 unsafe impl Send for Image {}
-// SAFETY: as above.
+// SAFETY: see `Send`.
 unsafe impl Sync for Image {}
 
 impl Image {
-    /// Reserves addresses for `wanted` bytes, or for `least` where a limit forbids that many. Nothing is
-    /// usable yet. The base is a multiple of `align`, a power of two of at least a page.
+    /// Reserves addresses for `wanted` bytes, or for `least` where a limit forbids `wanted`. No byte is usable yet. The
+    /// base is a multiple of `align`, a power of two of at least a page.
     pub(crate) fn reserve(wanted: u64, least: u64, align: u64) -> io::Result<Self> {
         Self::reserve_exactly(wanted.max(least), align).or_else(|_| Self::reserve_exactly(least, align))
     }
@@ -80,8 +80,9 @@ impl Image {
             return Err(io::Error::last_os_error());
         }
         for advice in [libc::MADV_HUGEPAGE, libc::MADV_DONTFORK] {
-            // SAFETY: as above. Both are advice: huge pages for speed, and no copy of the image in a child,
-            // whose copy-on-write would part direct I/O in flight from the image. Refusal changes nothing.
+            // SAFETY: within our own reservation. Both calls are advice, and a refusal changes nothing: huge pages for
+            // speed, and no copy of the image in a child, since copy-on-write would separate direct I/O in flight from
+            // the image.
             let _ = unsafe { libc::madvise(self.base.as_ptr().cast(), bytes, advice) };
         }
         self.len.store(len, Ordering::Release);
@@ -112,7 +113,7 @@ impl Image {
         len.ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))
     }
 
-    /// The address of `off`, once `off..off + len` is known to be within the image.
+    /// The address of `off`, after `off..off + len` was checked to be within the image.
     ///
     /// # Errors
     /// [`MediaError::OutOfBounds`].
@@ -130,8 +131,8 @@ impl Image {
     #[inline]
     pub(crate) fn bytes(&self, extent: Extent) -> Result<&[u8], MediaError> {
         let at = self.at(extent.off, u64::from(extent.len()))?;
-        // SAFETY: in bounds and mapped until drop, which the borrow outlives not; the heap never stores to
-        // bytes that somebody reads, and the kernel writes only into claimed runs (module documentation).
+        // SAFETY: in bounds and mapped until drop, and the borrow ends before that. The heap never stores to bytes that
+        // a reader holds, and the kernel writes only into claimed runs (module documentation).
         Ok(unsafe { std::slice::from_raw_parts(at, extent.len() as usize) })
     }
 
@@ -139,8 +140,8 @@ impl Image {
     #[inline]
     pub(crate) fn store(&self, off: u64, bytes: &[u8]) -> Result<(), MediaError> {
         let at = self.at(off, bytes.len() as u64)?;
-        // SAFETY: in bounds; by the ownership discipline nobody reads or writes the target meanwhile. `copy`
-        // rather than `copy_nonoverlapping`: the source may be borrowed from this same image.
+        // SAFETY: in bounds; by the ownership discipline no thread reads or writes the target meanwhile. `copy` and not
+        // `copy_nonoverlapping`: the source may be borrowed from this image.
         unsafe { ptr::copy(bytes.as_ptr(), at, bytes.len()) };
         Ok(())
     }
@@ -158,29 +159,29 @@ impl Image {
         Ok(())
     }
 
-    /// Drops the memory behind whole pages of an anonymous image: they read as zeroes until they are stored to.
+    /// Releases the memory behind whole pages of an anonymous image. They read as zeroes until they are stored to.
     pub(crate) fn give_back(&self, off: u64, len: u64) -> io::Result<()> {
         let at = self.at(off, len).map_err(io::Error::other)?;
-        // SAFETY: in bounds; whoever calls this keeps everybody else from these bytes, or knows that nobody wants them, and
-        // a reader that comes too late reads zeroes, as it would read any bytes of a run that is used again.
+        // SAFETY: in bounds; the caller excludes other threads from these bytes, or knows that they are not needed. A
+        // late reader reads zeroes, which is as valid as any bytes of a run that is reused.
         let done = unsafe { libc::madvise(at.cast(), len as usize, libc::MADV_DONTNEED) };
         if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// Gives a range of whole pages its memory at once, which takes half as long as one fault a page. A kernel before 5.14 cannot:
-    /// the faults then come one by one.
+    /// Allocates the memory of a range of whole pages at once, which takes half as long as one fault for each page. A
+    /// kernel before 5.14 does not support it: there, page faults allocate the memory.
     pub(crate) fn populate(&self, off: u64, len: u64) -> Result<(), MediaError> {
         let at = self.at(off, len)?;
-        // SAFETY: in bounds; it changes no byte.
+        // SAFETY: in bounds; the call changes no byte.
         let _ = unsafe { libc::madvise(at.cast(), len as usize, libc::MADV_POPULATE_WRITE) };
         Ok(())
     }
 
-    /// Has an aligned range backed by huge pages, or by small ones, from now on. Advice: refusal changes nothing.
+    /// Asks for huge pages, or for small ones, behind an aligned range from now on. Advice: a refusal changes nothing.
     pub(crate) fn advise_huge(&self, off: u64, len: u64, huge: bool) {
         let advice = if huge { libc::MADV_HUGEPAGE } else { libc::MADV_NOHUGEPAGE };
         if let Ok(at) = self.at(off, len) {
-            // SAFETY: in bounds; it changes no byte.
+            // SAFETY: in bounds; the call changes no byte.
             let _ = unsafe { libc::madvise(at.cast(), len as usize, advice) };
         }
     }
@@ -188,7 +189,7 @@ impl Image {
     /// Stores `len` zero bytes.
     pub(crate) fn zero(&self, off: u64, len: u64) -> Result<(), MediaError> {
         let at = self.at(off, len)?;
-        // SAFETY: as in `store`.
+        // SAFETY: see `store`.
         unsafe { ptr::write_bytes(at, 0, len as usize) };
         Ok(())
     }
@@ -196,7 +197,7 @@ impl Image {
 
 impl Drop for Image {
     fn drop(&mut self) {
-        // SAFETY: exactly the mapping made in `reserve_exactly`; every slice borrowed `self`.
+        // SAFETY: the whole mapping made in `reserve_exactly`; every slice borrowed `self`.
         unsafe { libc::munmap(self.mapping.0.as_ptr().cast(), self.mapping.1) };
     }
 }
@@ -213,7 +214,7 @@ fn map(
     off: u64,
 ) -> io::Result<NonNull<u8>> {
     let off = i64::try_from(off).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
-    // SAFETY: a new mapping, or one over a part of our own reservation that nothing borrows yet.
+    // SAFETY: a new mapping, or one over a part of our own reservation that is not borrowed yet.
     let got = unsafe { libc::mmap(at, len, prot, flags, fd, off) };
     if got == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
@@ -221,13 +222,13 @@ fn map(
     NonNull::new(got.cast()).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))
 }
 
-/// True where the file can be mapped so that a flushed store needs no further call: a DAX file system.
+/// True where the file can be mapped so that a flushed store needs no system call to be durable: a DAX file system.
 pub(super) fn maps_synchronously(fd: RawFd) -> bool {
     let flags = libc::MAP_SHARED_VALIDATE | libc::MAP_SYNC;
     let Ok(page) = map(ptr::null_mut(), crate::BLOCK_SIZE as usize, libc::PROT_READ, flags, fd, 0) else {
         return false;
     };
-    // SAFETY: the page mapped just above, never touched, referenced by nobody.
+    // SAFETY: the page that was just mapped, which was never accessed and has no references.
     unsafe { libc::munmap(page.as_ptr().cast(), crate::BLOCK_SIZE as usize) };
     true
 }

@@ -1,4 +1,4 @@
-//! What holds the region: asked of the kernel, never guessed from a path.
+//! Which kind of medium holds the region: the kernel is asked; the path is not considered.
 
 use std::fs::{self, File};
 use std::io;
@@ -11,12 +11,12 @@ use super::image::{ALIGN_DEFAULT, maps_synchronously};
 use super::open::MediaRequest;
 use crate::{BLOCK_SIZE, MediaError, MediaKind};
 
-/// What the kernel says about an open file.
+/// What the kernel reports about an open file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Found {
     /// The kind.
     pub(super) kind: MediaKind,
-    /// File-system type as `statfs(2)` tells it; 0 for devices.
+    /// File-system type as reported by `statfs(2)`; 0 for devices.
     pub(super) fs_type: i64,
     /// Alignment that a mapping needs, bytes.
     pub(super) map_align: u64,
@@ -52,7 +52,7 @@ impl Found {
         Ok(Self { kind, fs_type, map_align })
     }
 
-    /// The file system's name where it matters to people.
+    /// The file system's name, where messages name it.
     pub(super) fn fs_name(&self) -> &'static str {
         match self.fs_type {
             magic::TMPFS => "tmpfs",
@@ -65,10 +65,10 @@ impl Found {
         }
     }
 
-    /// Refuses a kind that was not asked for.
+    /// Refuses a kind that was not requested.
     ///
     /// # Errors
-    /// [`MediaError::WrongKind`] with what to do instead.
+    /// [`MediaError::WrongKind`] with advice.
     pub(super) fn require(&self, request: MediaRequest, path: &Path) -> Result<(), MediaError> {
         match mismatch(request, self.kind) {
             None => Ok(()),
@@ -82,7 +82,7 @@ impl Found {
     }
 }
 
-/// Advice for a request that the kind found does not meet.
+/// Advice for a request that the kind found does not satisfy.
 fn mismatch(request: MediaRequest, found: MediaKind) -> Option<&'static str> {
     use MediaKind::{DeviceDax, File, FsDax, Volatile};
     match (request, found) {
@@ -124,7 +124,7 @@ fn device_dir(rdev: u64) -> PathBuf {
     PathBuf::from(format!("/sys/dev/char/{}:{}", libc::major(rdev), libc::minor(rdev)))
 }
 
-/// True where the platform drains the CPU caches on a power loss (eADR): flushes are then not needed.
+/// True where the platform drains the CPU caches on a power loss (eADR), so that flushes are not needed.
 pub(super) fn caches_are_persistent(file: &File, kind: MediaKind) -> bool {
     let Ok(meta) = file.metadata() else { return false };
     let dir = match kind {
@@ -137,7 +137,7 @@ pub(super) fn caches_are_persistent(file: &File, kind: MediaKind) -> bool {
     fs::canonicalize(dir).is_ok_and(|dir| region_says_cpu_cache(&dir))
 }
 
-/// Looks for the NVDIMM region above a device in sysfs and asks for its persistence domain.
+/// Finds the NVDIMM region above a device in sysfs and reads its persistence domain.
 fn region_says_cpu_cache(device: &Path) -> bool {
     let domain = device.ancestors().find_map(|dir| fs::read_to_string(dir.join("persistence_domain")).ok());
     domain.is_some_and(|text| text.trim() == "cpu_cache")

@@ -1,4 +1,4 @@
-//! The lock that keeps a second opener out of a region.
+//! The lock that prevents a second process from opening a region.
 
 use std::fs::File;
 use std::io;
@@ -9,24 +9,24 @@ use std::time::{Duration, Instant};
 use super::call;
 use crate::MediaError;
 
-/// How long the lock of a process that has just died may outlive it: the kernel closes the files of io_uring
-/// requests in flight only after the process is gone, and somebody restarts it at once.
+/// How long the lock may outlive the process that held it. The kernel closes the files of io_uring requests in flight
+/// only after the process has ended, and the process may be restarted at once.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Pause between two tries.
+/// Pause between two attempts.
 const RETRY: Duration = Duration::from_millis(5);
 
 /// A region's file, locked with `flock` until it is dropped.
 ///
-/// It unlocks explicitly: a child that another thread is just starting holds a copy of the descriptor
-/// until it executes its program, and would keep a lock that only closing gives up.
+/// Dropping it unlocks explicitly. A child that another thread is starting holds a copy of the descriptor until it
+/// executes its program; a lock that only closing releases would last until then.
 #[derive(Debug)]
 pub(super) struct LockedFile(File);
 
 impl LockedFile {
-    /// Locks, exclusively or shared among readers. Waits only as long as a dead process may keep a lock.
+    /// Locks exclusively, or shared among readers. Waits only as long as the lock of an ended process may last.
     ///
     /// # Errors
-    /// [`MediaError::Locked`] when somebody else has the lock.
+    /// [`MediaError::Locked`] when another process has the lock.
     pub(super) fn take(path: &Path, file: File, shared: bool) -> Result<Self, MediaError> {
         let until = Instant::now() + PATIENCE;
         loop {
@@ -56,7 +56,7 @@ impl Deref for LockedFile {
 
 impl Drop for LockedFile {
     fn drop(&mut self) {
-        // Closing unlocks as well, unless somebody holds a copy: nothing is lost if this fails.
+        // Closing unlocks as well, unless a copy of the descriptor is open, so that an error here may be ignored.
         let _ = call::unlock(&self.0);
     }
 }
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_copy_of_the_descriptor_in_a_starting_child_does_not_keep_the_lock() {
+    fn a_copy_of_the_descriptor_in_a_starting_child_does_not_hold_the_lock() {
         let named = tempfile::NamedTempFile::new().expect("a temporary file");
         let open = || File::open(named.path()).expect("readable");
         let take = |file| LockedFile::take(named.path(), file, false);

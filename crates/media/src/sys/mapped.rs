@@ -1,4 +1,4 @@
-//! The medium for byte-addressable kinds: device-DAX, fs-DAX and volatile memory share this one path.
+//! The medium for byte-addressable kinds: device-DAX, fs-DAX and volatile memory share this code path.
 
 use std::fs::File;
 use std::io;
@@ -21,10 +21,10 @@ use super::lock::LockedFile;
 use super::open::Region;
 use crate::{Dirty, Extent, Media, MediaError, MediaKind, RUN_SIZE, Site, Standing};
 
-/// Address space kept for growth, bytes, at least.
+/// Address space reserved for growth, bytes, at least.
 pub(super) const RESERVE_MIN: u64 = 64 << 30;
 
-/// Address space kept for growth, as a multiple of the length at open.
+/// Address space reserved for growth, as a multiple of the length at open.
 pub(super) const RESERVE_FACTOR: u64 = 4;
 
 const READ_ONLY: MediaError =
@@ -38,11 +38,11 @@ pub(super) struct MappedMedia {
     caches_persistent: bool,
     found: Found,
     path: PathBuf,
-    /// Runs without pages, where there can be any: on tmpfs.
+    /// Which runs have no pages, on tmpfs; `None` where every run has its pages.
     bare: Option<BareRuns>,
-    /// A kernel keeps hold of the image's pages.
+    /// A kernel keeps references to the image's pages.
     pinned: AtomicBool,
-    /// Holds the lock on the region, and serialises growth.
+    /// Holds the lock on the region, and serializes growth.
     file: Mutex<LockedFile>,
 }
 
@@ -84,13 +84,14 @@ impl MappedMedia {
         let from = from - from % self.found.map_align;
         self.image.map_file(file.as_raw_fd(), from, len, map_flags(self.found.kind), prot)?;
         if self.found.kind == MediaKind::Volatile {
-            // A tmpfs mounted with `huge=advise` waits for this. A fault then brings 2 MiB instead of 4 KiB.
+            // A tmpfs mounted with `huge=advise` needs this advice. A fault then allocates 2 MiB instead of 4 KiB.
             self.image.advise_huge(from, len - from, true);
         }
         Ok(())
     }
 
-    /// Gives every run that a range touches its pages. A range past the end is refused by whoever asks next.
+    /// Allocates the pages of every run that a range touches. A range past the end is refused by the access that
+    /// follows.
     #[inline]
     fn back(&self, off: u64, len: u64) -> Result<(), MediaError> {
         let Some(bare) = &self.bare else { return Ok(()) };
@@ -114,8 +115,8 @@ impl MappedMedia {
         let file = self.file.lock();
         let full = |source| space_error(&self.path, RUN_SIZE, "allocate a part of the region", source);
         runs.try_for_each(|run| {
-            // Into the page table all at once, and first: the kernel brings huge pages for a mapping that asks for them, not
-            // for a file.
+            // This populates the page table for the whole run, and comes before the allocation in the file: the kernel
+            // allocates huge pages for a mapping that requests them, not for a file.
             if bare.is_bare(run) && !self.read_only {
                 self.image.populate(run * RUN_SIZE, RUN_SIZE)?;
             }
@@ -128,7 +129,7 @@ impl MappedMedia {
         if self.read_only { Err(READ_ONLY) } else { Ok(()) }
     }
 
-    /// Extends the file; on failure it is cut back to what it was, which loses no byte of the region.
+    /// Extends the file. On failure it is truncated to its previous length, which loses no byte of the region.
     fn extend_file(&self, file: &File, len: u64) -> Result<(), MediaError> {
         let fail = |source| space_error(&self.path, len, "grow the region", source);
         let before = file.metadata().map_err(fail)?.len();
@@ -143,7 +144,7 @@ impl MappedMedia {
     }
 }
 
-/// `MAP_SYNC` on fs-DAX: the blocks under a page are durable before its first store is.
+/// `MAP_SYNC` on fs-DAX: the blocks under a page are durable before the first store to it is.
 fn map_flags(kind: MediaKind) -> c_int {
     match kind {
         MediaKind::FsDax => libc::MAP_SHARED_VALIDATE | libc::MAP_SYNC,
@@ -158,7 +159,7 @@ fn back_with_blocks(file: &File, kind: MediaKind, len: u64) -> io::Result<()> {
         return Ok(());
     }
     match super::call::allocate(file, 0, len) {
-        // ramfs: pages cannot be reserved, and the machine's memory is the only limit.
+        // ramfs cannot reserve pages; its only limit is the machine's memory.
         Err(e) if e.raw_os_error() == Some(libc::EOPNOTSUPP) => Ok(()),
         other => other,
     }
@@ -234,8 +235,8 @@ impl Media for MappedMedia {
         if is_bare { Standing::Bare } else { Standing::Warm }
     }
 
-    /// On tmpfs space is memory, and goes with it. DAX media keep theirs: there is no memory beside it, and a fault into a hole
-    /// waits for the file system.
+    /// On tmpfs the space is the memory, and both are released together. DAX media keep their space: they use no other
+    /// memory, and a fault into a hole waits for the file system.
     fn give_back_run(&self, run_off: u64, down_to: Standing) -> Result<Standing, MediaError> {
         self.image.at(run_off, RUN_SIZE)?;
         let (Some(bare), false) = (&self.bare, self.pinned.load(Ordering::Acquire)) else {
@@ -256,7 +257,7 @@ impl Media for MappedMedia {
 
     #[inline]
     fn flush(&self, _dirty: &mut Dirty, _site: Site, extent: Extent) {
-        // Out of bounds means that nothing was stored there: there is nothing to write back.
+        // If the range is out of bounds, nothing was stored there, and nothing has to be written back.
         if let Ok(addr) = self.image.at(extent.off, u64::from(extent.len())) {
             // SAFETY: the range is within the mapped image; the instruction was checked at open.
             unsafe { self.flush.write_back(addr, extent.len() as usize) };
@@ -309,7 +310,8 @@ impl Media for MappedMedia {
     }
 }
 
-/// Whether growing from `now` to `len` is work to do. Shrinking, odd lengths and too much are errors.
+/// Whether growing from `now` to `len` requires work. Shrinking, a length that is not a multiple of a run, and a length
+/// beyond the reservation are errors.
 pub(crate) fn grows(now: u64, len: u64, reserved: u64) -> Result<bool, MediaError> {
     if len < now {
         return Err(MediaError::Unsupported("a region cannot shrink"));

@@ -1,11 +1,11 @@
-//! Everything that talks to the kernel or touches mapped memory.
+//! All system calls, and all accesses to mapped memory.
 //!
-//! Start at [`open`]. The files: `open` and `create` find or make the region's file, `kind` asks the
-//! kernel what it is, `image` owns the address range, `mapped` is the medium for byte-addressable kinds,
-//! `file` the one for ordinary files, `bare` and `holes` what has no space of either, `lock` the lock, `flush` and `prefetch` the cache-line instructions,
-//! `words` wide additions, `call` the system calls.
+//! Start at [`open`]. The files: `open` and `create` find or create the region's file; `kind` asks the kernel what it
+//! is; `image` owns the address range; `mapped` is the medium for byte-addressable kinds, `file` the one for ordinary
+//! files; `bare` and `holes` find runs without memory or blocks; `lock` is the lock; `flush` and `prefetch` are the
+//! cache-line instructions; `words` sums words in wide registers; `call` wraps the system calls.
 
-// Mapped memory, system calls and cache-line instructions have no safe form; they live here and only here.
+// Mapped memory, system calls and cache-line instructions have no safe form; they are confined to this module.
 #![allow(unsafe_code)]
 
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]

@@ -1,4 +1,4 @@
-//! Opening a region: find or make the file, lock it, ask what it is, hand out the medium for it.
+//! Opening a region: find or create the file, lock it, ask the kernel what it is, return the medium for it.
 
 use std::fmt;
 use std::fs::{File, OpenOptions as FileOptions};
@@ -16,13 +16,13 @@ use super::mapped::MappedMedia;
 use super::{call, create};
 use crate::{Media, MediaError, MediaKind, RUN_SIZE};
 
-/// How often the file may vanish or appear under us before opening gives up.
+/// How often the file may vanish or appear during opening before opening fails.
 const OPEN_ATTEMPTS_MAX: u32 = 4;
 
-/// Which kind of medium the caller insists on. Never silently changed into another.
+/// The kind of medium that the caller requests. Another kind is never used instead.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum MediaRequest {
-    /// Whatever the kernel says it is.
+    /// Any kind that the kernel reports.
     #[default]
     Auto,
     /// Device-DAX, or a file on a DAX file system.
@@ -63,33 +63,33 @@ impl FromStr for MediaRequest {
     }
 }
 
-/// How [`open`] opens a region.
+/// The options of [`open`].
 #[derive(Clone, Debug, Default)]
 pub struct OpenOptions {
-    /// The kind of medium to insist on.
+    /// The requested kind of medium.
     pub request: MediaRequest,
     /// Capacity in bytes, a multiple of [`RUN_SIZE`], of the file to create where there is none.
     /// `None`: the file must exist. Without effect with `read_only`.
     pub create: Option<u64>,
-    /// Neither store nor write back; share the region with other readers.
+    /// Allow no changes; share the region with other readers.
     pub read_only: bool,
-    /// How many bytes of a file's region are to be in memory at most, beside what is being used. `None`: all may be.
-    /// Without effect where the whole region fits, on byte-addressable kinds, and with `read_only`.
+    /// How many bytes of a file's region may be in memory, besides those in use. `None`: all. Without effect where the
+    /// whole region fits, on byte-addressable kinds, and with `read_only`.
     pub memory: Option<u64>,
-    /// Cache-line instruction of byte-addressable kinds; `None`: the best one, and none under eADR.
+    /// Cache-line instruction of byte-addressable kinds; `None`: the best one of this CPU, and none under eADR.
     pub flush: Option<FlushInstruction>,
 }
 
-/// An open region. It is unlocked when the last reference to `media` is gone.
+/// An open region. It is unlocked when the last reference to `media` is dropped.
 #[non_exhaustive]
 pub struct Opened {
     /// The region.
     pub media: Arc<dyn Media>,
-    /// True when the file was made just now: the region is all zeroes. Always false for device-DAX.
+    /// True when this call created the file: the region is all zeroes. Always false for device-DAX.
     pub created: bool,
-    /// What holds the region.
+    /// The kind of medium that holds the region.
     pub kind: MediaKind,
-    /// The path it was opened by.
+    /// The path that was opened.
     pub path: PathBuf,
 }
 
@@ -105,15 +105,14 @@ impl fmt::Debug for Opened {
     }
 }
 
-/// Opens the region at `path`, or creates it where `options` say so.
+/// Opens the region at `path`, or creates it if `options` say so.
 ///
 /// The region's length is the file's length (a device's size), rounded down to [`RUN_SIZE`].
 ///
 /// # Errors
-/// [`MediaError::Locked`] when somebody else has it open, [`MediaError::WrongKind`] when it is not what
-/// was asked for, [`MediaError::Truncated`] when it is shorter than one run, [`MediaError::Full`] when it
-/// cannot be allocated, [`MediaError::Unsupported`] for options that make no sense here, and
-/// [`MediaError::Io`] for what the kernel refuses.
+/// [`MediaError::Locked`] when another process has it open, [`MediaError::WrongKind`] when it is not of the requested
+/// kind, [`MediaError::Truncated`] when it is shorter than one run, [`MediaError::Full`] when it cannot be allocated,
+/// [`MediaError::Unsupported`] for invalid options, and [`MediaError::Io`] for errors of the kernel.
 pub fn open(path: &Path, options: &OpenOptions) -> Result<Opened, MediaError> {
     check(options)?;
     let (file, created) = find_or_create(path, options)?;
@@ -132,7 +131,7 @@ pub fn open(path: &Path, options: &OpenOptions) -> Result<Opened, MediaError> {
     Ok(Opened { media, created, kind: found.kind, path: path.into() })
 }
 
-/// What a medium is made of: a locked file, and what is known about it.
+/// The parts that a medium is made of: a locked file, and its properties.
 pub(super) struct Region {
     pub(super) file: LockedFile,
     pub(super) path: PathBuf,
@@ -155,7 +154,7 @@ fn check(options: &OpenOptions) -> Result<(), MediaError> {
     Ok(())
 }
 
-/// The locked file, and whether it was made just now.
+/// The locked file, and whether this call created it.
 fn find_or_create(path: &Path, options: &OpenOptions) -> Result<(LockedFile, bool), MediaError> {
     for _ in 0..OPEN_ATTEMPTS_MAX {
         match open_locked(path, options.read_only) {
@@ -163,7 +162,7 @@ fn find_or_create(path: &Path, options: &OpenOptions) -> Result<(LockedFile, boo
             other => return other.map(|file| (file, false)),
         }
         let Some(capacity) = options.create.filter(|_| !options.read_only) else { break };
-        // None: another process created the file in between. Open that one.
+        // None: another process created the file in between. Open that file.
         if let Some(file) = create::create(path, capacity, options.request)? {
             return Ok((file, true));
         }
@@ -180,7 +179,7 @@ fn open_locked(path: &Path, read_only: bool) -> Result<LockedFile, MediaError> {
     let file = FileOptions::new()
         .read(true)
         .write(!read_only)
-        // A FIFO by mistake must not hang the start.
+        // Opening a FIFO by mistake must not block the start.
         .custom_flags(libc::O_NONBLOCK)
         .open(path)
         .map_err(io("open the region's file"))?;

@@ -1,5 +1,5 @@
-//! Places to keep regions in during tests. Each program of tests uses some of them.
-#![allow(dead_code, reason = "each program of tests uses some of the parts")]
+//! Directories in which tests keep regions. Each test program uses some of them.
+#![allow(dead_code, reason = "each test program uses some of the parts")]
 
 use std::path::{Path, PathBuf};
 
@@ -25,7 +25,7 @@ pub fn memory() -> Option<TempDir> {
     dir.inspect_err(|e| eprintln!("skipped: no directory in /dev/shm: {e}")).ok()
 }
 
-/// Both places, where they exist.
+/// Both directories, where they exist.
 pub fn places() -> Vec<TempDir> {
     disk().into_iter().chain(memory()).collect()
 }
@@ -40,7 +40,7 @@ pub fn create(path: &Path, runs: u64) -> Result<Opened, MediaError> {
     open(path, &creating(runs))
 }
 
-/// The path of the region in a place.
+/// The path of the region in a directory.
 pub fn region(dir: &TempDir) -> PathBuf {
     dir.path().join("region")
 }

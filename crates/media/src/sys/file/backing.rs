@@ -23,9 +23,9 @@ use crate::{BLOCK_SIZE, Batch, Extent, FileWrite, MediaError, RUN_SIZE};
 /// How writes reach the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Method {
-    /// `O_DIRECT`: from the image itself, past the page cache.
+    /// `O_DIRECT`: from the image, without the page cache.
     Direct,
-    /// Through the page cache, because of the reason given.
+    /// Through the page cache, for the given reason.
     Buffered(&'static str),
 }
 
@@ -37,9 +37,9 @@ pub(super) struct Backing {
     method: Method,
     created: bool,
     read_only: bool,
-    /// One run: zero bytes to write, page-aligned. Never written to.
+    /// One run of zero bytes to write, page-aligned. It is never stored to.
     zeroes: Image,
-    /// What every write passes.
+    /// The gate that every write passes.
     gate: Arc<WriteGate>,
 }
 
@@ -76,7 +76,7 @@ impl Backing {
         if self.read_only { Err(MediaError::Unsupported(READ_ONLY)) } else { Ok(()) }
     }
 
-    /// Why nothing more is written, if so.
+    /// Why the region is closed for writing, if it is.
     pub(super) fn closed(&self) -> Option<String> {
         if self.read_only { Some(READ_ONLY.into()) } else { self.gate.closed().cloned() }
     }
@@ -87,8 +87,8 @@ impl Backing {
 
     /// Closes the region for writing after a failed write or sync.
     ///
-    /// What the device holds is unknown from here on, and a second fsync may report success for pages that
-    /// the kernel has already dropped. Only opening, and so recovering, again can tell.
+    /// What the device holds is unknown from here on. A second fsync may report success for pages that the kernel has
+    /// already dropped. Only opening the region again, which recovers it, finds out.
     pub(super) fn latch(&self, source: io::Error) -> MediaError {
         self.gate.close(format!("{}: {source}", self.path.display()));
         MediaError::WriteBack { source }
@@ -104,12 +104,12 @@ impl Backing {
 
     // ---- writing ----
 
-    /// Planned writes, as whoever runs them gets them.
+    /// A batch of planned writes for whoever executes them: a driver, or this medium.
     pub(super) fn batch(&self, writes: SmallVec<[FileWrite; 4]>) -> Batch {
         Batch::new(self.fd(), writes, &self.gate)
     }
 
-    /// Runs a batch and waits until it is durable.
+    /// Executes a batch and waits until it is durable.
     pub(super) fn write_back(&self, batch: &Batch) -> Result<(), MediaError> {
         let mut written = false;
         let outcome = batch.run(|_, writes| {
@@ -118,7 +118,7 @@ impl Backing {
         });
         match outcome {
             Err(source) if written => Err(self.latch(source)),
-            // It was closed before this batch's turn.
+            // Another failure closed the region before this batch's turn.
             Err(_) => self.check_open(),
             Ok(()) => Ok(()),
         }
@@ -141,10 +141,10 @@ impl Backing {
         }
     }
 
-    /// Gives a run its blocks where it has none: a full file system is found now, not by a write.
+    /// Allocates a run's blocks where it has none, so that a full file system is detected here and not by a write.
     pub(super) fn allocate_run(&self, run: u64) -> Result<(), MediaError> {
         match call::allocate(&self.file, run * RUN_SIZE, RUN_SIZE) {
-            // Where blocks cannot be allocated ahead, they cannot be given back either.
+            // Where blocks cannot be allocated in advance, they cannot be released either.
             Err(e) if matches!(e.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::ENODEV)) => {
                 Ok(())
             }
@@ -153,35 +153,36 @@ impl Backing {
         }
     }
 
-    /// Takes a run's blocks away. Not durable before the next sync of the file: a crash may find them as they were.
+    /// Deallocates a run's blocks. Not durable before the next sync of the file: after a crash the blocks may still be
+    /// there.
     pub(super) fn punch_run(&self, run: u64) -> Result<(), MediaError> {
         call::punch(&self.file, run * RUN_SIZE, RUN_SIZE).map_err(|source| self.io("give space back", source))
     }
 
-    /// Keeps every write off an extent until the guard is dropped.
+    /// Blocks every write into an extent until the guard is dropped.
     pub(super) fn hold(&self, extent: Extent) -> Entered<'_> {
         self.gate.hold(extent)
     }
 
-    /// Gives a run that the caller keeps everybody else out of its blocks, written with zeroes where that pays: where writes go
-    /// in place, and unwritten blocks cost more than written ones.
+    /// Allocates a run's blocks, and writes zeroes to them where that pays: where writes go in place and unwritten
+    /// blocks cost more than written ones. The caller holds the run exclusively.
     pub(super) fn prepare_run(&self, run: u64) -> Result<(), MediaError> {
         self.allocate_run(run)?;
         if self.method == Method::Direct { self.write_zero_run(run) } else { Ok(()) }
     }
 
-    /// Durably writes zeroes over a run that the caller keeps everybody else out of.
+    /// Durably writes zeroes over a run that the caller holds exclusively.
     fn write_zero_run(&self, run: u64) -> Result<(), MediaError> {
         let extent = Extent::new(run * RUN_SIZE, RUN_SIZE as u32);
         self.write_back(&self.batch(smallvec![FileWrite { extent, addr: self.zeroes.base() }]))
     }
 
-    /// Extends the file to `len` bytes, durably; returns its length before. A failure leaves it as it was.
+    /// Extends the file to `len` bytes, durably. Returns its length before. On failure the file keeps its length.
     pub(super) fn extend(&self, region_len: u64, len: u64) -> Result<u64, MediaError> {
         let full = |source| space_error(&self.path, len, "grow the region", source);
         let before = self.file.metadata().map_err(full)?.len();
         if let Err(e) = allocate(&self.file, region_len, len) {
-            // Cutting back what was just added loses no byte of the region.
+            // Truncating what was just added loses no byte of the region.
             let _ = self.file.set_len(before);
             return Err(full(e));
         }
@@ -194,7 +195,7 @@ impl Backing {
     /// Fills `len` bytes at `into` from file offset `off`, both multiples of a block.
     ///
     /// # Safety
-    /// `into` must be valid for writes of `len` bytes that nobody else reads or writes meanwhile.
+    /// `into` must be valid for writes of `len` bytes. No other thread may read or write them meanwhile.
     pub(super) unsafe fn read(&self, off: u64, into: *mut u8, len: usize) -> Result<(), MediaError> {
         let mut done = 0;
         while done < len {
@@ -251,8 +252,8 @@ impl Backing {
         }
     }
 
-    /// Holes decide what is overwritten with zeroes, so only file systems whose answer is known to be
-    /// exact for allocated, unwritten blocks are believed.
+    /// Runs in holes are later overwritten with zeroes. So the answer is used only from file systems that are known to
+    /// report allocated, unwritten blocks exactly.
     pub(super) fn trusts_holes(&self) -> bool {
         matches!(self.found.fs_type, magic::EXT4 | magic::XFS)
     }

@@ -31,15 +31,15 @@ pub(super) struct FileMedia {
     runs: Residency,
     pairs: Pairs,
     backing: Backing,
-    /// Which parts of runs are in memory; `None` where all of the region may be.
+    /// Which blocks and chunks are in memory; `None` where the whole region may be.
     chunks: Option<Chunks>,
     growing: Mutex<()>,
-    /// A kernel keeps hold of the image's pages.
+    /// A kernel keeps references to the image's pages.
     pinned: AtomicBool,
 }
 
 impl FileMedia {
-    /// Opens the region; reads nothing yet. With `memory`, so many bytes of it are to be in memory.
+    /// Opens the region without reading it. `memory` is the number of its bytes that may be in memory.
     pub(super) fn open(region: Region, memory: Option<u64>) -> Result<Self, MediaError> {
         let len = region.len;
         let wanted = RESERVE_MIN.max(len.saturating_mul(RESERVE_FACTOR));
@@ -52,7 +52,7 @@ impl FileMedia {
         let pairs = Pairs::new(image.reserved() / RUN_SIZE);
         let chunks = memory.map(|limit| Chunks::new(image.reserved() / RUN_SIZE, limit));
         if chunks.is_some() {
-            // Chunks are given up one by one: a huge page would bring their neighbours back.
+            // Chunks are evicted singly: a huge page would allocate memory for their neighbours again.
             image.advise_huge(0, len, false);
         }
         let backing = Backing::new(region)?;
@@ -68,7 +68,7 @@ impl FileMedia {
         })
     }
 
-    /// Makes a checked range readable, reading from the file what is not there yet.
+    /// Makes a checked range readable: reads what is missing from the file.
     #[inline]
     fn make_readable(&self, extent: Extent) -> Result<(), MediaError> {
         match &self.chunks {
@@ -77,7 +77,8 @@ impl FileMedia {
         }
     }
 
-    /// Makes a part of one run readable: block by block where it is pinned, or paged; else the whole run.
+    /// Makes a part of one run readable: single blocks where the part is pinned or the run is paged, otherwise the
+    /// whole run.
     #[inline]
     fn page_in(&self, chunks: &Chunks, part: Extent) -> Result<(), MediaError> {
         let run = part.off / RUN_SIZE;
@@ -98,15 +99,15 @@ impl FileMedia {
     fn load_blocks(&self, chunks: &Chunks, part: Extent) -> Result<(), MediaError> {
         let came = chunks.load(part, |off, len| {
             let into = self.image.at(off, len)?;
-            // SAFETY: in bounds; the blocks are missing and this thread alone reads them, so that nobody has a slice of them
-            // yet, and nobody stores to a run that is paged.
+            // SAFETY: in bounds; the blocks are missing and only this thread reads them, so that no slice of them
+            // exists, and no thread stores to a paged run.
             unsafe { self.backing.read(off, into, len as usize) }
         })?;
         self.runs.add_resident(came);
         Ok(())
     }
 
-    /// Makes a checked range's runs readable and ours to store to and write back.
+    /// Makes a checked range's runs readable, and ready to be stored to and written back.
     #[inline]
     fn make_writable(&self, off: u64, len: u64) -> Result<(), MediaError> {
         self.backing.writable()?;
@@ -116,7 +117,7 @@ impl FileMedia {
         self.runs.make_writable(off, len, |run| self.load(run), |run| self.backing.allocate_run(run))
     }
 
-    /// Reads all that is missing of paged runs, which are resident then.
+    /// Reads all missing blocks of paged runs, which then become resident.
     fn make_whole(&self, chunks: &Chunks, runs: Range<u64>) -> Result<(), MediaError> {
         for run in runs.filter(|run| self.runs.is_paged(*run)) {
             let whole = Extent::new(run * RUN_SIZE, RUN_SIZE as u32);
@@ -131,14 +132,14 @@ impl FileMedia {
         Ok(())
     }
 
-    /// A paged run is resident from now on: all of it is there, or nobody wants what is missing.
+    /// A paged run becomes resident: all of it is in memory, or the missing blocks are not needed.
     fn unpage(&self, chunks: &Chunks, run: u64) {
         let _one_at_a_time = chunks.changing.lock();
         self.runs.unpage(run, chunks.present_bytes(run));
         chunks.clear(run);
     }
 
-    /// Makes the whole runs of a checked range ours to store to, without reading them.
+    /// Makes the whole runs of a checked range ready to be stored to, without reading them.
     fn claim(&self, off: u64, len: u64) -> Result<(), MediaError> {
         if let Some(chunks) = &self.chunks {
             let whole = off.div_ceil(RUN_SIZE)..(off + len) / RUN_SIZE;
@@ -152,22 +153,22 @@ impl FileMedia {
             self.pairs.split(&self.image, run);
         }
         let into = self.image.at(run * RUN_SIZE, RUN_SIZE)?;
-        // SAFETY: in bounds; the run is absent and this thread alone loads it, so that nobody has a slice
-        // of it yet and nobody stores to it.
+        // SAFETY: in bounds; the run is absent and only this thread loads it, so that no slice of it exists and no
+        // thread stores to it.
         unsafe { self.backing.read(run * RUN_SIZE, into, RUN_SIZE as usize) }
     }
 
     fn forget(&self, run: u64) -> Standing {
         let has = self.runs.forget(run);
         if self.chunks.is_none() && has != Standing::Warm && self.runs.is_resident(run ^ 1) {
-            // Its neighbour has brought memory for both.
+            // The other run of the pair has allocated memory for both.
             self.pairs.split(&self.image, run);
             let _ = self.image.give_back(run * RUN_SIZE, RUN_SIZE);
         }
         has
     }
 
-    /// Drops a run's memory, and its blocks if they are to go, too.
+    /// Releases a run's memory, and its blocks as well if `down_to` is [`Standing::Bare`].
     fn give(&self, run: u64, down_to: Standing) -> Result<(), MediaError> {
         self.image.give_back(run * RUN_SIZE, RUN_SIZE).map_err(|e| self.backing.io("give memory back", e))?;
         match &self.chunks {
@@ -245,7 +246,7 @@ impl Media for FileMedia {
         if self.chunks.is_none() && !self.runs.is_free(run ^ 1) {
             self.pairs.join(&self.image, run);
         }
-        // An offset within a run, by mistake, touches two of them in part: these are loaded instead.
+        // A wrong offset, within a run, touches two runs in part: these are loaded instead.
         self.make_writable(run_off, RUN_SIZE)
     }
 
@@ -269,7 +270,7 @@ impl Media for FileMedia {
         self.backing.check_open()?;
         let down_to = if self.backing.trusts_holes() { down_to } else { Standing::Backed };
         let run = run_off / RUN_SIZE;
-        // Nothing is given back of what is on its way to the device, nor goes there meanwhile.
+        // A run whose blocks are being written is not given back, and is not written while it is given back.
         let _still = self.backing.hold(Extent::new(run_off, RUN_SIZE as u32));
         self.runs.give_back(run, down_to, || self.give(run, down_to))
     }
@@ -294,7 +295,7 @@ impl Media for FileMedia {
 
     fn file_writes(&self, dirty: &Dirty) -> Batch {
         self.try_file_writes(dirty).unwrap_or_else(|e| {
-            // Without the neighbours' bytes nothing may be written; `finish_writes` reports why.
+            // Without the bytes beside the range no block may be written; `finish_writes` reports the reason.
             self.backing.latch_after(e);
             Batch::none()
         })
@@ -322,7 +323,7 @@ impl Media for FileMedia {
             return Ok(());
         }
         let file_len = self.backing.extend(self.len(), len)?;
-        // Runs that the old file did not reach are zeroes; a tail that it did reach has to be read.
+        // Runs that the old file did not reach are zeroes. A partial run at the end of the old file must be read.
         self.runs.mark_fresh(file_len.div_ceil(RUN_SIZE)..len / RUN_SIZE);
         self.image.extend_anonymous(len).map_err(|source| self.backing.io("grow the region's memory", source))
     }
@@ -391,7 +392,7 @@ impl Pages for FileMedia {
         }
         let _one_at_a_time = chunks.changing.lock();
         if self.runs.is_resident(run) {
-            // Its blocks are present before anybody asks which are.
+            // Its blocks are marked present before another thread can ask for them.
             chunks.fill(run);
             self.runs.page(run, true);
         }
@@ -399,7 +400,7 @@ impl Pages for FileMedia {
             return 0;
         }
         let freed = chunks.evict(run, what, |off, len| {
-            // Memory that cannot be given up stays, with the bytes that the file has.
+            // Memory that cannot be released stays allocated, with the bytes that the file has.
             let _ = self.image.give_back(off, len);
         });
         self.runs.drop_resident(freed);

@@ -1,14 +1,14 @@
-//! Which parts of a run are in memory, and who needs them there: one word for each chunk of 64 KiB.
+//! Which parts of a run are in memory, and which of them are pinned: one word for each chunk of 64 KiB.
 //!
 //! | bits | meaning |
 //! |---|---|
-//! | 0 to 31 | pins: units of 2 KiB, each counted as often as it is pinned |
-//! | 32 to 47 | present: which of the chunk's blocks are in memory, where its run is paged |
-//! | 48 | busy: its blocks are being read, or dropped; whoever needs it waits |
+//! | 0 to 31 | pins: the sum of the pins of all units of 2 KiB |
+//! | 32 to 47 | present: which of the chunk's blocks are in memory, if its run is paged |
+//! | 48 | busy: its blocks are being read or dropped; a thread that needs them waits |
 //! | 49 | used: pinned since the clock last passed |
 //!
-//! A reader pins first, and looks at the run's state and at the present bits afterwards. Whoever evicts sets busy, in one
-//! step, only in a word without pins. So one of them sees the other.
+//! A reader pins first, and reads the run's state and the present bits afterwards. Eviction sets busy only in a word
+//! without pins, in one atomic step. So either the reader sees busy, or eviction sees the pin.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -32,17 +32,17 @@ const _: () = assert!(BLOCKS_PER_CHUNK == 16 && BUSY > PRESENT);
 
 /// The words of all chunks of a region, growth included.
 pub(super) struct Chunks {
-    /// Zeroed by the allocator: what is never used costs no memory.
+    /// Zeroed by the allocator, so that unused words take no memory.
     words: Box<[AtomicU64]>,
     limit: u64,
     waiters: AtomicU32,
     settling: Mutex<()>,
     settled: Condvar,
-    /// Held while a run becomes paged, is evicted from, or is paged no more.
+    /// Held while a run becomes paged, while parts of it are evicted, and while it ceases to be paged.
     pub(super) changing: Mutex<()>,
 }
 
-/// A chunk that its finder keeps others out of, and the blocks concerned.
+/// A chunk that this thread has marked busy, and the blocks concerned.
 #[derive(Clone, Copy)]
 struct Taken {
     chunk: u64,
@@ -50,7 +50,7 @@ struct Taken {
 }
 
 impl Chunks {
-    /// For `runs` runs of which `limit` bytes are to be in memory.
+    /// Words for `runs` runs, of which at most `limit` bytes should be in memory.
     pub(super) fn new(runs: u64, limit: u64) -> Self {
         let words = vec![0_u64; (runs * CHUNKS_PER_RUN) as usize].into_boxed_slice();
         // SAFETY: an atomic word has the size and, on the one architecture there is, the alignment of a plain one.
@@ -90,28 +90,30 @@ impl Chunks {
         }
     }
 
-    /// True when every chunk that the extent touches is pinned by somebody.
+    /// True when every chunk that the extent touches has a pin.
     pub(super) fn is_pinned(&self, extent: Extent) -> bool {
         blocks_of(extent).all(|(chunk, _)| self.word(chunk).load(Ordering::Acquire) & PINS > 0)
     }
 
-    /// True when every block that the extent touches, in paged runs, is in memory.
+    /// True when every block that the extent touches is in memory. Valid for paged runs.
     #[inline]
     pub(super) fn is_present(&self, extent: Extent) -> bool {
         blocks_of(extent).all(|(chunk, blocks)| {
-            // Whoever drops blocks takes their bits away before; whoever reads others of the chunk leaves these.
+            // A thread that drops blocks clears their bits first; a thread that reads other blocks of the chunk leaves
+            // these bits.
             self.word(chunk).load(Ordering::Acquire) & blocks == blocks
         })
     }
 
-    /// Brings the blocks of a pinned extent into memory: `read` reads a range of blocks. Returns how many bytes came.
+    /// Brings the blocks of a pinned extent into memory: `read` reads a range of blocks. Returns how many bytes it
+    /// read.
     pub(super) fn load<E>(
         &self,
         extent: Extent,
         mut read: impl FnMut(u64, u64) -> Result<(), E>,
     ) -> Result<u64, E> {
         let mut taken: Vec<Taken> = Vec::new();
-        // In ascending order: whoever waits for one of them holds none behind it.
+        // In ascending order: a thread that waits for one chunk holds no chunk behind it.
         for (chunk, blocks) in blocks_of(extent) {
             let missing = self.take_missing(chunk, blocks);
             if missing != 0 {
@@ -128,7 +130,7 @@ impl Chunks {
         outcome.map(|()| bytes)
     }
 
-    /// Keeps others out of a chunk if one of the blocks is missing; which are.
+    /// Marks a chunk busy if one of the blocks is missing. Returns the missing blocks.
     fn take_missing(&self, chunk: u64, blocks: u64) -> u64 {
         let word = self.word(chunk);
         let mut now = word.load(Ordering::Acquire);
@@ -149,7 +151,7 @@ impl Chunks {
         }
     }
 
-    /// Lets others into a chunk again, of which these blocks are present now.
+    /// Clears busy and marks the blocks in `came` present.
     fn leave(&self, chunk: u64, came: u64) {
         let word = self.word(chunk);
         word.fetch_or(came, Ordering::AcqRel);
@@ -165,20 +167,20 @@ impl Chunks {
         let mut guard = self.settling.lock();
         self.waiters.fetch_add(1, Ordering::SeqCst);
         while self.word(chunk).load(Ordering::SeqCst) & BUSY != 0 {
-            // A waiter that comes between the last look and the notice looks again soon.
+            // The timeout covers a waiter that checks just before the notification.
             self.settled.wait_for(&mut guard, std::time::Duration::from_millis(1));
         }
         self.waiters.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// A run that is whole in memory is paged from now on: all of its blocks are present.
+    /// A run that is wholly in memory becomes paged: all of its blocks are present.
     pub(super) fn fill(&self, run: u64) {
         chunks_of_run(run).for_each(|chunk| {
             self.word(chunk).fetch_or(PRESENT, Ordering::AcqRel);
         });
     }
 
-    /// Forgets which blocks of a run are present, which nobody has pinned or will; how many bytes they were.
+    /// Clears the present bits of a run that has no pins and will get none. Returns how many bytes were present.
     pub(super) fn clear(&self, run: u64) -> u64 {
         let cleared = chunks_of_run(run).map(|chunk| {
             let before = self.word(chunk).fetch_and(!PRESENT, Ordering::AcqRel);
@@ -187,14 +189,14 @@ impl Chunks {
         cleared.sum::<u64>() * BLOCK_SIZE
     }
 
-    /// Bytes of a run's present blocks.
+    /// The size of a run's present blocks, bytes.
     pub(super) fn present_bytes(&self, run: u64) -> u64 {
         let present = |chunk| (self.word(chunk).load(Ordering::Acquire) & PRESENT).count_ones();
         chunks_of_run(run).map(|chunk| u64::from(present(chunk))).sum::<u64>() * BLOCK_SIZE
     }
 
-    /// Bytes of a run's chunks that nobody has pinned, and nobody had since the last call. `paged` tells whether the present
-    /// bits count, or all of the run is in memory.
+    /// Bytes of a run's chunks that are unpinned and have not been pinned since the last call. If `paged`, only present
+    /// blocks count; otherwise all of the run is in memory.
     pub(super) fn cold_bytes(&self, run: u64, paged: bool) -> u64 {
         let mut bytes = 0;
         for chunk in chunks_of_run(run) {
@@ -212,7 +214,7 @@ impl Chunks {
         bytes
     }
 
-    /// Drops chunks of a paged run: `drop_range` frees the memory of a range. Returns how many bytes went.
+    /// Drops chunks of a paged run: `drop_range` frees the memory of a range. Returns how many bytes it dropped.
     pub(super) fn evict(&self, run: u64, what: Evict, mut drop_range: impl FnMut(u64, u64)) -> u64 {
         let mut taken: Vec<Taken> = Vec::new();
         for chunk in chunks_of_run(run) {
@@ -237,7 +239,7 @@ impl Chunks {
     }
 }
 
-/// The ranges of bytes that chunks' blocks make up, joined where they touch.
+/// The byte ranges of the blocks of these chunks, merged where they touch.
 fn spans(taken: &[Taken]) -> impl Iterator<Item = Range<u64>> + '_ {
     let blocks = taken.iter().flat_map(|one| {
         let bits = one.blocks >> PRESENT_SHIFT;
@@ -259,7 +261,7 @@ fn chunks_of_run(run: u64) -> Range<u64> {
     run * CHUNKS_PER_RUN..(run + 1) * CHUNKS_PER_RUN
 }
 
-/// The chunks that an extent touches, and how many units of pinning in each.
+/// The chunks that an extent touches, and how many pin units it touches in each.
 fn units_of(extent: Extent) -> impl Iterator<Item = (u64, u64)> {
     parts_of(extent, PIN_UNIT).map(|(chunk, units)| (chunk, units.end - units.start))
 }
@@ -311,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_read_leaves_the_blocks_missing_and_others_let_in() {
+    fn a_failed_read_leaves_the_blocks_missing_and_the_chunk_free() {
         let chunks = Chunks::new(1, 0);
         let extent = Extent::new(5, 10);
         assert!(chunks.load(extent, |_, _| Err(())).is_err());
@@ -320,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_pinned_or_was_used_lately_stays() {
+    fn pinned_and_recently_used_chunks_stay() {
         let chunks = Chunks::new(1, 0);
         chunks.fill(0);
         let (kept, used) = (Extent::new(100, 5000), Extent::new(CHUNK_SIZE, 1));
@@ -338,7 +340,7 @@ mod tests {
             *dropped.borrow(),
             [(2 * CHUNK_SIZE, RUN_SIZE - 2 * CHUNK_SIZE), (CHUNK_SIZE, CHUNK_SIZE)]
         );
-        // What was pinned at once is unpinned in parts of whole units.
+        // An extent that was pinned as a whole is unpinned in parts of whole units.
         chunks.unpin(Extent::new(100, 1));
         assert_eq!(evict(Evict::Any), 0);
         chunks.unpin(Extent::new(2048, 3052));
@@ -346,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_waits_until_what_is_being_dropped_is_gone_and_reads_it_again() {
+    fn a_reader_waits_for_an_eviction_in_progress_and_reads_the_blocks_again() {
         let chunks = Chunks::new(1, 0);
         chunks.fill(0);
         let order = Mutex::new(Vec::new());
@@ -369,7 +371,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "unpinned more often than pinned")]
-    fn unpinning_what_nobody_has_pinned_is_a_bug() {
+    fn unpinning_without_a_pin_is_a_bug() {
         Chunks::new(1, 0).unpin(Extent::new(0, 1));
     }
 }

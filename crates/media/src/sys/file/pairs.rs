@@ -1,15 +1,16 @@
-//! Two runs share a huge page. Where only one of them is in use, the other must not take memory with it.
+//! Two runs share a huge page. Where only one of them is in use, memory for the other must not be allocated.
 //!
-//! A page fault in one run of a pair, or the kernel's daemon that joins small pages, would bring memory for both: a
-//! third of the image, measured after a load with compaction and a restart. So such a pair is backed by small pages until both
-//! runs are in use. Each change of backing may split a mapping of the process, of which the kernel allows some 65,000; hence the bound.
+//! A page fault in one run of a pair, or the kernel thread that merges small pages (khugepaged), would allocate memory
+//! for both runs: a third of the image, measured after a load with compaction and a restart. So the pair is backed by
+//! small pages until both runs are in use. Each change of backing may split a mapping of the process. The kernel allows
+//! about 65,000 mappings, so the number of such pairs is bounded.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::RUN_SIZE;
 use crate::sys::image::{ALIGN_DEFAULT, Image};
 
-/// Pairs backed by small pages at once.
+/// Maximum number of pairs that are backed by small pages.
 const SMALL_MAX: usize = 8192;
 
 const _: () = assert!(ALIGN_DEFAULT == 2 * RUN_SIZE);
@@ -21,7 +22,7 @@ pub(super) struct Pairs {
 }
 
 impl Pairs {
-    /// For `runs` runs, all backed by huge pages.
+    /// Pairs for `runs` runs, all backed by huge pages.
     pub(super) fn new(runs: u64) -> Self {
         let pairs = runs.div_ceil(2);
         Self { small: (0..pairs).map(|_| AtomicBool::new(false)).collect(), count: AtomicUsize::new(0) }

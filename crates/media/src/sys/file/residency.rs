@@ -1,16 +1,16 @@
-//! Which runs of the image are there: one atomic byte for each run.
+//! Which runs of the image are in memory: one atomic byte for each run.
 //!
 //! | state | image | may become |
 //! |---|---|---|
-//! | absent | meaningless | busy (being read), resident (claimed without reading), prepared (forgotten) |
-//! | busy | being read, or the run's file space or memory is being changed | what it was, or what it is to be |
-//! | fresh | zeroes; the file has no blocks, or unwritten ones | busy, prepared (written ahead), resident (given blocks) |
-//! | prepared | zeroes; the file's blocks are written: with zeroes, or with what nobody wants | busy, resident, fresh (given back) |
+//! | absent | meaningless | busy (being read), resident (claimed unread), prepared (forgotten), paged |
+//! | busy | the run is being read, or its file space or memory is being changed | the previous state, or the new one |
+//! | fresh | zeroes; the file has no blocks, or unwritten ones | busy, prepared (zeroed), resident (blocks allocated) |
+//! | prepared | zeroes; the file has written blocks: zeroes or unneeded bytes | busy, resident, fresh (given back) |
 //! | resident | at least as new as the file, or free | busy, prepared or fresh (given back, while free), paged |
-//! | paged | of some blocks only: `paged.rs` knows which; as new as the file | resident, busy (given back, while free) |
+//! | paged | some blocks only: `paged.rs` knows which; they are as new as the file | resident, busy (given back) |
 //!
-//! Only a resident run may be stored to or written back; a paged one becomes resident before that, and only a fresh one is ever zeroed in the file,
-//! under `busy`: zeroes never meet a byte that somebody stored.
+//! Only a resident run may be stored to or written back; a paged run becomes resident before that. Only a fresh run is
+//! ever zeroed in the file, under `busy`. So zeroes never overwrite a byte that was stored.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -29,11 +29,11 @@ const PAGED: u8 = 5;
 /// The states of a region's runs, growth included.
 pub(super) struct Residency {
     states: Box<[AtomicU8]>,
-    /// Every run before this one has been seen not to be absent, or could not be read.
+    /// Every run before this one was found not to be absent, or could not be read.
     load_from: AtomicU64,
-    /// Bytes of runs that are whole in memory, and of paged ones what is there.
+    /// Bytes of runs that are wholly in memory, and of the present blocks of paged runs.
     resident_bytes: AtomicU64,
-    /// Held while a busy state is left, so that a waiter cannot miss it.
+    /// Held while a run leaves the busy state, so that a waiter cannot miss it.
     settling: Mutex<()>,
     settled: Condvar,
 }
@@ -50,14 +50,14 @@ impl Residency {
         }
     }
 
-    /// Declares runs to be zeroes in the file. Before anybody else can reach them.
+    /// Declares that runs are zeroes in the file. Called before any other thread can reach them.
     pub(super) fn mark_fresh(&self, runs: Range<u64>) {
         for run in runs {
             self.state(run).store(FRESH, Ordering::Release);
         }
     }
 
-    /// Makes every run that the range touches readable; `load` reads one.
+    /// Makes every run that the range touches readable; `load` reads one run.
     #[inline]
     pub(super) fn make_readable<E>(
         &self,
@@ -73,7 +73,8 @@ impl Residency {
         Ok(())
     }
 
-    /// Makes every run that the range touches resident; `load` reads one, `back` gives a fresh one its blocks.
+    /// Makes every run that the range touches resident; `load` reads one run, `back` allocates the blocks of a fresh
+    /// one.
     #[inline]
     pub(super) fn make_writable<E>(
         &self,
@@ -90,7 +91,8 @@ impl Residency {
         Ok(())
     }
 
-    /// Makes every run that lies wholly within the range resident, without reading it; `back` gives a fresh one its blocks.
+    /// Makes every run that lies wholly within the range resident without reading it; `back` allocates the blocks of a
+    /// fresh run.
     pub(super) fn claim_whole_runs<E>(
         &self,
         off: u64,
@@ -103,15 +105,17 @@ impl Residency {
         Ok(())
     }
 
-    /// Nobody wants what an absent run holds in the file: it is not read any more. Tells what the run has.
+    /// Declares the file's contents of an absent run unneeded: the run is not read from now on. Returns what the run
+    /// has.
     pub(super) fn forget(&self, run: u64) -> Standing {
         let state = self.state(run);
-        // A busy run is being read by somebody who asked for it.
+        // A busy run is being read by a thread that needs it.
         let _ = state.compare_exchange(ABSENT, PREPARED, Ordering::AcqRel, Ordering::Relaxed);
         self.standing(run)
     }
 
-    /// True for a run of zeroes that nobody uses. Without a barrier to changes by others: advice rests on it, and nothing else.
+    /// True for an unused run of zeroes. There is no barrier against concurrent changes: only memory advice may depend
+    /// on it.
     pub(super) fn is_free(&self, run: u64) -> bool {
         self.states
             .get(run as usize)
@@ -128,20 +132,20 @@ impl Residency {
         self.state(run).load(Ordering::Acquire) == PAGED
     }
 
-    /// True for a run that is whole in memory, or reads as zeroes.
+    /// True for a run that is wholly in memory, or reads as zeroes.
     #[inline]
     pub(super) fn is_whole(&self, run: u64) -> bool {
         matches!(self.state(run).load(Ordering::Acquire), FRESH | PREPARED | RESIDENT)
     }
 
-    /// An absent run is paged from now on, with no block in memory, or a resident one, with all of them. False if it was
-    /// neither.
+    /// An absent run becomes paged, with no block in memory, or a resident run, with all blocks. False if the run was
+    /// not in that state.
     pub(super) fn page(&self, run: u64, from_resident: bool) -> bool {
         let from = if from_resident { RESIDENT } else { ABSENT };
         self.state(run).compare_exchange(from, PAGED, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// A paged run of which `present` bytes are in memory, all there are or all that anybody wants, is resident from now on.
+    /// A paged run becomes resident. `present` bytes of it are in memory: all of the run, or all that is needed of it.
     pub(super) fn unpage(&self, run: u64, present: u64) {
         let state = self.state(run);
         if state.compare_exchange(PAGED, RESIDENT, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
@@ -170,8 +174,8 @@ impl Residency {
         }
     }
 
-    /// Reads the next absent run of the first `count`; false when there is none. One that cannot be read is passed: it is tried
-    /// again when it is asked for.
+    /// Reads the next absent run of the first `count`; false when there is none. A run that cannot be read is skipped;
+    /// it is tried again when its bytes are requested.
     pub(super) fn load_next(
         &self,
         count: u64,
@@ -181,7 +185,7 @@ impl Residency {
         while run < count && self.state(run).load(Ordering::Acquire) >= FRESH {
             run += 1;
         }
-        // A busy run may yet turn out absent, so that only settled ones are passed for good.
+        // A busy run may become absent again, so that only runs in other states are skipped permanently.
         self.load_from.fetch_max(run, Ordering::Relaxed);
         if run < count {
             self.settle_for_reading(run, &load).inspect_err(|_| {
@@ -205,7 +209,7 @@ impl Residency {
         Ok(self.standing(run))
     }
 
-    /// Gives back what a free run has, down to its blocks or below: `give` does so.
+    /// Releases a free run's memory, or its memory and blocks, by calling `give`.
     pub(super) fn give_back<E>(
         &self,
         run: u64,
@@ -225,7 +229,7 @@ impl Residency {
         Ok(self.standing(run))
     }
 
-    /// Brings one run to be readable.
+    /// Makes one run readable.
     #[cold]
     fn settle_for_reading<E>(&self, run: u64, load: &impl Fn(u64) -> Result<(), E>) -> Result<(), E> {
         loop {
@@ -237,7 +241,7 @@ impl Residency {
         }
     }
 
-    /// Reads an absent run, unless another thread was faster.
+    /// Reads an absent run, unless another thread has started to.
     fn load_one<E>(&self, run: u64, load: &impl Fn(u64) -> Result<(), E>) -> Result<(), E> {
         if !self.enter(run, ABSENT) {
             return Ok(());
@@ -247,7 +251,7 @@ impl Residency {
         done
     }
 
-    /// Brings one run to be resident.
+    /// Makes one run resident.
     #[cold]
     fn settle_for_writing<E>(
         &self,
@@ -277,7 +281,7 @@ impl Residency {
         }
     }
 
-    /// A run comes into memory as a whole.
+    /// Counts a run that is now wholly in memory.
     fn note_resident(&self) -> u8 {
         self.add_resident(RUN_SIZE);
         RESIDENT
@@ -361,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_cannot_be_read_is_passed_and_tried_again_when_it_is_asked_for() {
+    fn an_unreadable_run_is_skipped_and_tried_again_on_request() {
         let runs = Residency::new(2);
         let first_fails = |run| if run == 0 { Err(ANY) } else { Ok(()) };
         assert!(runs.load_next(2, first_fails).is_err());
@@ -392,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_back_goes_down_and_never_up() {
+    fn giving_back_lowers_the_standing_of_a_run_and_never_raises_it() {
         let runs = Residency::new(1);
         let give = |to| runs.give_back(0, to, || Ok::<_, MediaError>(()));
         runs.make_writable(0, 1, |_| Ok(()), no_space).expect("loads");
@@ -405,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_waits_until_the_zeroes_are_written() {
+    fn a_store_waits_until_zeroes_are_written() {
         let runs = Residency::new(1);
         runs.mark_fresh(0..1);
         let order = Mutex::new(Vec::new());

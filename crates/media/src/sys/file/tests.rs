@@ -9,12 +9,12 @@ use crate::sys::lock::LockedFile;
 use crate::{BLOCK_SIZE, Standing, persist};
 
 fn region(file: File, len: u64, created: bool) -> Region {
-    let file = LockedFile::take(Path::new("region"), file, false).expect("nobody else has it");
+    let file = LockedFile::take(Path::new("region"), file, false).expect("no other process has it");
     let found = Found { kind: MediaKind::File, fs_type: call::magic::EXT4, map_align: BLOCK_SIZE };
     Region { file, path: Path::new("region").into(), found, len, created, read_only: false }
 }
 
-/// A region over `file`, which is taken for one on ext4 whatever holds it.
+/// A region over `file`, which is treated as a file on ext4, whatever file system holds it.
 fn media(file: &File, len: u64, created: bool) -> FileMedia {
     let file = file.try_clone().expect("a second descriptor");
     FileMedia::open(region(file, len, created), None).expect("a region")
@@ -32,7 +32,7 @@ fn full_device() -> FileMedia {
 }
 
 #[test]
-fn no_space_at_write_time_closes_the_region_for_good() {
+fn a_full_device_at_write_time_closes_the_region_permanently() {
     let media = full_device();
     let (mut one, mut several) = (Dirty::new(), Dirty::new());
     media.store(0, b"x").expect("the image is in memory");
@@ -65,7 +65,7 @@ fn a_batch_of_one_synchronous_write_latches_as_several_do() {
 }
 
 #[test]
-fn a_batch_that_waited_for_one_that_failed_is_not_written() {
+fn a_batch_that_waited_for_a_failed_batch_is_not_written() {
     let media = media(&allocated(1), RUN_SIZE, true);
     let mut dirty = Dirty::new();
     media.store(0, b"waited").expect("in bounds");
@@ -89,7 +89,7 @@ fn a_drivers_failure_closes_the_region() {
 }
 
 #[test]
-fn a_file_cut_short_while_open_is_reported_not_served_as_zeroes() {
+fn a_file_truncated_while_open_is_an_error_and_is_not_read_as_zeroes() {
     let file = tempfile::tempfile().expect("a temporary file");
     file.write_all_at(&vec![7; 2 * RUN_SIZE as usize], 0).expect("space for it");
     let media = media(&file, 2 * RUN_SIZE, false);
@@ -104,7 +104,7 @@ fn a_file_cut_short_while_open_is_reported_not_served_as_zeroes() {
 }
 
 #[test]
-fn runs_are_written_ahead_of_their_use_where_they_are_asked_for() {
+fn runs_are_zeroed_ahead_of_use_on_request() {
     let file = allocated(8);
     let media = media(&file, 8 * RUN_SIZE, true);
     let bare = |run: u64| media.forget_run(run * RUN_SIZE) == Standing::Bare;
@@ -114,13 +114,13 @@ fn runs_are_written_ahead_of_their_use_where_they_are_asked_for() {
     }
     assert!(!bare(1) && bare(2));
     let hole = call::seek_hole(&file, 0).expect("seeks");
-    // tmpfs has no unwritten blocks: there, everything is data from the start.
+    // tmpfs has no unwritten blocks: there, every block counts as data from the start.
     assert!(hole == 2 * RUN_SIZE || hole == 8 * RUN_SIZE, "{hole}");
-    assert!(!media.load_some().expect("nothing to load"), "and nothing else is prepared");
+    assert!(!media.load_some().expect("nothing to load"), "no other run is prepared");
 }
 
 #[test]
-fn what_is_given_back_has_no_blocks_reads_as_zeroes_and_can_be_used_again() {
+fn a_run_given_back_has_no_blocks_reads_as_zeroes_and_can_be_used_again() {
     let file = allocated(4);
     let media = media(&file, 4 * RUN_SIZE, true);
     let blocks = || file.metadata().expect("its size").blocks();
@@ -133,7 +133,7 @@ fn what_is_given_back_has_no_blocks_reads_as_zeroes_and_can_be_used_again() {
     save(7);
     let before = blocks();
     assert_eq!(media.give_back_run(RUN_SIZE, Standing::Backed).expect("gives"), Standing::Backed);
-    assert_eq!(blocks(), before, "its memory alone");
+    assert_eq!(blocks(), before, "only its memory is released");
     assert_eq!(media.bytes(Extent::new(RUN_SIZE, 2)).expect("readable"), [0, 0]);
     assert_eq!(media.give_back_run(RUN_SIZE, Standing::Bare).expect("gives"), Standing::Bare);
     assert_eq!(before - blocks(), RUN_SIZE / 512);
@@ -148,7 +148,7 @@ fn what_is_given_back_has_no_blocks_reads_as_zeroes_and_can_be_used_again() {
 }
 
 #[test]
-fn an_image_whose_pages_a_kernel_holds_gives_nothing_back() {
+fn an_image_whose_pages_a_kernel_references_gives_nothing_back() {
     let media = media(&allocated(2), 2 * RUN_SIZE, true);
     media.store(RUN_SIZE, b"held").expect("in bounds");
     assert_eq!(media.pin_image(), media.image());
@@ -159,7 +159,7 @@ fn an_image_whose_pages_a_kernel_holds_gives_nothing_back() {
 }
 
 #[test]
-fn nothing_is_given_back_while_it_is_being_written() {
+fn a_run_is_not_given_back_while_it_is_being_written() {
     let media = media(&allocated(2), 2 * RUN_SIZE, true);
     let mut dirty = Dirty::new();
     media.store(0, b"on its way").expect("in bounds");
@@ -172,7 +172,7 @@ fn nothing_is_given_back_while_it_is_being_written() {
                 media.give_back_run(0, Standing::Bare).expect("gives");
                 given.store(true, Ordering::SeqCst);
             });
-            // However long it is waited for: the batch's blocks are held until this returns.
+            // The batch's blocks are held until this closure returns, however long the other thread waits.
             std::thread::sleep(std::time::Duration::from_millis(50));
             assert!(!given.load(Ordering::SeqCst));
             assert_eq!(media.bytes(Extent::new(0, 10)).expect("readable"), b"on its way");
@@ -184,7 +184,7 @@ fn nothing_is_given_back_while_it_is_being_written() {
 }
 
 #[test]
-fn zeroes_written_ahead_never_meet_stored_bytes() {
+fn zeroes_written_ahead_never_overwrite_stored_bytes() {
     const RUNS: u64 = 24;
     let file = allocated(RUNS);
     let media = media(&file, RUNS * RUN_SIZE, false);
@@ -194,7 +194,7 @@ fn zeroes_written_ahead_never_meet_stored_bytes() {
                 media.back_run(run * RUN_SIZE).expect("prepares");
             }
         });
-        // From both ends, so that the two threads are sure to meet.
+        // From both ends, so that the two threads are certain to meet.
         for at in (0..RUNS).rev().chain(0..RUNS) {
             let extent = Extent::new(at * RUN_SIZE + at * 512, 16);
             media.store(extent.off, format!("run {at:12}").as_bytes()).expect("in bounds");
@@ -222,7 +222,7 @@ impl ReadAligned for File {
 }
 
 #[test]
-fn file_systems_that_lie_about_holes_are_read_in_full() {
+fn file_systems_with_inexact_holes_are_read_in_full() {
     let file = allocated(2);
     let mut region = region(file, 2 * RUN_SIZE, false);
     region.found.fs_type = 0;
@@ -235,7 +235,7 @@ fn file_systems_that_lie_about_holes_are_read_in_full() {
 }
 
 #[test]
-fn btrfs_is_written_through_the_page_cache_and_says_why() {
+fn btrfs_is_written_through_the_page_cache_and_the_reason_is_reported() {
     let mut region = region(allocated(1), RUN_SIZE, true);
     region.found.fs_type = call::magic::BTRFS;
     let media = FileMedia::open(region, None).expect("a region");

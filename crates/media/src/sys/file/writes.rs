@@ -4,10 +4,10 @@ use smallvec::SmallVec;
 
 use crate::{BLOCK_SIZE, Extent, FileWrite};
 
-/// Longest single write, bytes: the kernel takes at most 2 GiB less a page at once.
+/// Maximum length of a single write, bytes: the kernel accepts at most 2 GiB less a page.
 const WRITE_BYTES_MAX: u64 = 1 << 30;
 
-/// The writes that cover `ranges`: whole blocks, sorted, joined where they touch, within `len`.
+/// The writes that cover `ranges`: whole blocks, sorted, merged where they touch, within `len`.
 pub(super) fn plan(ranges: &[Extent], len: u64, base: usize) -> SmallVec<[FileWrite; 4]> {
     let mut spans: SmallVec<[(u64, u64); 4]> =
         ranges.iter().map(|r| span(*r, len)).filter(|(from, to)| from < to).collect();
