@@ -1,4 +1,4 @@
-//! A command line, parsed by hand: a parser crate would be built on every fresh clone.
+//! A hand-written command line parser: a parser crate would be built on every fresh clone.
 
 use crate::error::Error;
 
@@ -6,9 +6,9 @@ use crate::error::Error;
 pub(crate) struct Grammar {
     /// Flags followed by a value: `--seed 7` or `--seed=7`.
     pub(crate) values: &'static [&'static str],
-    /// Flags that stand alone.
+    /// Flags without a value.
     pub(crate) switches: &'static [&'static str],
-    /// How many other words are allowed.
+    /// Maximum number of words that are not flags.
     pub(crate) words_max: usize,
 }
 
@@ -24,7 +24,7 @@ impl Grammar {
     /// Parses `line` against this grammar.
     ///
     /// # Errors
-    /// [`Error::Usage`] for an unknown flag, a missing value or a word too many.
+    /// [`Error::Usage`] for an unknown flag, a missing value or too many words.
     pub(crate) fn parse(&self, line: &[String]) -> Result<Args, Error> {
         let mut args = Args::default();
         let mut rest = line.iter();
@@ -35,7 +35,7 @@ impl Grammar {
             }
         }
         match args.words.get(self.words_max) {
-            Some(extra) => Err(Error::Usage(format!("`{extra}` is one word too many"))),
+            Some(extra) => Err(Error::Usage(format!("too many words: `{extra}`"))),
             None => Ok(args),
         }
     }
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn values_switches_and_words_are_told_apart() {
+    fn values_switches_and_words_are_distinguished() {
         let args = parse("--seed 7 target --verbose --only=a,b --only c").unwrap();
         assert_eq!(args.number("seed").unwrap(), Some(7));
         assert_eq!(args.list("only"), ["a", "b", "c"]);

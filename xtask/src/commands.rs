@@ -1,4 +1,4 @@
-//! The table of commands, and the choice among them.
+//! The table of commands, and their dispatch.
 
 use crate::error::Error;
 use crate::workspace::Workspace;
@@ -6,19 +6,19 @@ use crate::{campaign, ci, peers, sans_io, tidy, vm};
 
 /// One developer command.
 pub(crate) struct Command {
-    /// What is typed after `cargo xtask`.
+    /// The word after `cargo xtask`.
     pub(crate) name: &'static str,
     usage: &'static str,
     about: &'static str,
     run: fn(&Workspace, &[String]) -> Result<(), Error>,
 }
 
-/// Every command there is; `SPECIFICATION.md` may name no other.
+/// All commands. `SPECIFICATION.md` may name no other.
 pub(crate) const COMMANDS: &[Command] = &[
     Command {
         name: "ci",
         usage: "ci [--only STEP[,STEP]] [--skip STEP[,STEP]] [--keep-going] [--verbose]",
-        about: "everything that must hold before a change lands, in order, with a closing table",
+        about: "all checks that must pass before a change lands, in order, with a closing table",
         run: ci::command,
     },
     Command {
@@ -42,19 +42,19 @@ pub(crate) const COMMANDS: &[Command] = &[
     Command {
         name: "crash",
         usage: "crash [--cycles N] [--seed S]",
-        about: "the long kill -9 campaign against a release build of the real server",
+        about: "the long kill -9 campaign against a release build of the server",
         run: campaign::crash::command,
     },
     Command {
         name: "attack",
         usage: "attack [--seconds N] [--only NAME[,NAME]] | attack copies [--cycles N] [--seed N]",
-        about: "a release build of the real server under attack, beside a client that behaves; or killed between copies",
+        about: "a release build of the server under attack, beside a well-behaved client; or killed between copies",
         run: campaign::attack::command,
     },
     Command {
         name: "fuzz",
         usage: "fuzz [--seconds N] [--seed S] [TARGET]",
-        about: "run the fuzz targets with fresh seeds until the time is up",
+        about: "run the fuzz targets with new seeds until the time is up",
         run: campaign::fuzz::command,
     },
     Command {
@@ -66,7 +66,7 @@ pub(crate) const COMMANDS: &[Command] = &[
     Command {
         name: "vm",
         usage: "vm [--cycles N] [--seed S] [--mode devdax|fsdax|eadr|all] [--transport sockets|xdp|all] [--kernel DEB] [--keep]",
-        about: "the real server in a virtual machine with persistent memory, killed with it again and again",
+        about: "the server in a virtual machine with persistent memory; the machine is killed repeatedly",
         run: vm::command,
     },
 ];

@@ -1,15 +1,15 @@
-//! The crate graph, in writing: who may depend on whom, who is a core, who is public. One list, in order.
+//! The crate graph: which crate may depend on which, which is a core, which is public. One ordered list.
 
 use crate::workspace::{DependencyKind, Package};
 
-/// What is expected of one folder under `crates/`.
+/// The rules for one folder under `crates/`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Layer {
     /// Folder under `crates/`.
     pub(crate) name: &'static str,
     /// Cores do no I/O, read no clock, start no thread and draw no entropy.
     pub(crate) core: bool,
-    /// Usable on its own by people outside the project, and so needs a runnable example.
+    /// Useful on its own outside the project, so that it needs a runnable example.
     pub(crate) public: bool,
 }
 
@@ -17,8 +17,8 @@ const fn layer(name: &'static str, core: bool, public: bool) -> Layer {
     Layer { name, core, public }
 }
 
-/// The layers from the bottom up: a crate may depend only on crates above it in this list. Some are
-/// planned and not there yet.
+/// The layers from the bottom up: a crate may depend only on crates above it in this list. Some are planned and do not
+/// exist yet.
 pub(crate) const LAYERS: &[Layer] = &[
     layer("media", false, true),
     layer("heap", true, true),
@@ -40,7 +40,7 @@ pub(crate) const LAYERS: &[Layer] = &[
     layer("pmnet-c", false, false),
     layer("testbed", false, false),
     layer("landfall", false, false),
-    // Below this line is what a server is built without.
+    // A server is built without the crates below this line.
     layer("sim", false, false),
     layer("bench-handlers", true, false),
     layer("bench", false, false),
@@ -49,7 +49,7 @@ pub(crate) const LAYERS: &[Layer] = &[
 /// The only crates that a protocol codec may use: codecs know bytes, not engines.
 const CODECS: &[&str] = &["resp", "http"];
 const CODEC_MAY_USE: &[&str] = &["media"];
-/// The simulator drives the cores, so their tests may use it though it lies below them.
+/// The simulator drives the cores, so that their tests may use it although it lies below them.
 const TEST_ONLY: &str = "sim";
 
 /// The layer of a package: by its name, `landfall` or `landfall-<folder>`.
@@ -58,7 +58,7 @@ pub(crate) fn layer_of(package: &str) -> Option<&'static Layer> {
     LAYERS.iter().find(|layer| layer.name == folder)
 }
 
-/// Every edge of the crate graph that points the wrong way, in words.
+/// Every edge of the crate graph that points in the wrong direction, as text.
 pub(crate) fn wrong_edges(packages: &[Package]) -> Vec<String> {
     packages.iter().filter(|p| p.name != "xtask").flat_map(wrong_edges_of).collect()
 }

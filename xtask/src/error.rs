@@ -1,32 +1,32 @@
-//! What stops a developer command.
+//! Errors of developer commands.
 
 use std::fmt;
 use std::io;
 use std::path::Path;
 
-/// Why a command did not succeed, told apart by who is to blame.
+/// Why a command failed, grouped by cause.
 #[derive(Debug)]
 #[non_exhaustive]
 pub(crate) enum Error {
     /// The command line is wrong.
     Usage(String),
-    /// The environment refused: what was attempted, and what the system said.
+    /// An operation failed: what was attempted, and the system's error.
     Environment {
         /// What was attempted.
         attempt: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// A program's JSON could not be read.
     Json(serde_json::Error),
-    /// A program that had to succeed did not.
+    /// A program failed that had to succeed.
     Program {
         /// The command line.
         line: String,
-        /// How it ended.
+        /// How the program ended.
         ending: String,
     },
-    /// A check found something; it has been printed already.
+    /// A check reported findings, which have been printed.
     Found(String),
 }
 

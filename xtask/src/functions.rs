@@ -1,4 +1,4 @@
-//! Where functions begin and how long they are.
+//! Where functions begin, and how long they are.
 
 use crate::source::{block_end, line_of, next_word, words};
 
@@ -13,7 +13,7 @@ pub(crate) struct Function {
     pub(crate) lines: usize,
 }
 
-/// Every function with a body in `code`, nested ones too, in order.
+/// Every function with a body in `code`, including nested ones, in order.
 pub(crate) fn functions(code: &str) -> Vec<Function> {
     words(code, "fn").filter_map(|at| function_at(code, at)).collect()
 }
@@ -31,7 +31,7 @@ fn function_at(code: &str, at: usize) -> Option<Function> {
     Some(Function { name: code[name].to_owned(), line, lines: last + 1 - line })
 }
 
-/// The brace that opens the body, or none where a semicolon ends the declaration first.
+/// The brace that opens the body; `None` where a semicolon ends the declaration first.
 fn body_start(code: &str, from: usize) -> Option<usize> {
     let mut depth = 0_usize;
     for (at, byte) in code.bytes().enumerate().skip(from) {

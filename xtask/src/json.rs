@@ -1,10 +1,10 @@
-//! What cargo and the landfall binary print as JSON, member by member.
+//! Access to the JSON that cargo and the landfall binary print.
 
 use crate::error::Error;
 
 pub(crate) use serde_json::Value as Json;
 
-/// Reads one value that fills `text`.
+/// Parses `text` as one value.
 ///
 /// # Errors
 /// [`Error::Json`].
@@ -12,11 +12,11 @@ pub(crate) fn parse(text: &str) -> Result<Json, Error> {
     serde_json::from_str(text).map_err(Error::Json)
 }
 
-/// Members of objects whose presence is not certain.
+/// Access to members of objects that may be absent.
 pub(crate) trait Members {
-    /// The string behind a member, if it is one.
+    /// The member's value, if it is a string.
     fn text(&self, name: &str) -> Option<&str>;
-    /// The elements of a member that is a list; none otherwise.
+    /// The elements of the member, if it is a list; otherwise none.
     fn list(&self, name: &str) -> &[Json];
 }
 

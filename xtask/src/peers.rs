@@ -1,5 +1,5 @@
-//! Programs that are not ours: those that tests compare against or drive clients with, and what other commands
-//! list for themselves. None is needed to build.
+//! External programs: those that tests compare against or drive clients with, and those that other commands list. None
+//! is needed for a build.
 
 use crate::error::Error;
 use crate::process::{self, Keep};
@@ -8,23 +8,24 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-/// A package index and a few packages, the largest of 8 MB; longer means that the mirror hangs.
+/// Time limit for fetching a package index and a few packages, the largest of 8 MB. A longer time means that the mirror
+/// hangs.
 const INSTALL_LIMIT: Duration = Duration::from_secs(240);
 const PROBE_LIMIT: Duration = Duration::from_secs(20);
 
-/// A program, the Debian package that has it, and what cannot be tested without it.
+/// A program, its Debian package, and what cannot be tested without it.
 pub(crate) struct Peer {
-    /// What people call it.
+    /// The program's name in messages.
     pub(crate) name: &'static str,
     /// The Debian package.
     pub(crate) package: &'static str,
     /// What cannot be tested without it.
     pub(crate) skipped: &'static str,
-    /// A command that exits with 0 where the program is there.
+    /// A command that exits with 0 if the program is installed.
     pub(crate) probe: &'static [&'static str],
 }
 
-/// What the tests of `ci` use.
+/// The programs that the tests of `ci` use.
 pub(crate) const PEERS: &[Peer] = &[
     Peer {
         name: "redis-server",
@@ -44,7 +45,7 @@ pub(crate) const PEERS: &[Peer] = &[
         skipped: "tests with redis-benchmark",
         probe: &["redis-benchmark", "--version"],
     },
-    // wrk prints its version, and exits with 1.
+    // wrk prints its version and exits with 1.
     Peer {
         name: "wrk",
         package: "wrk",
@@ -74,8 +75,8 @@ pub(crate) const PEERS: &[Peer] = &[
         skipped: "tests of flows that change queues",
         probe: &["sh", "-c", "PATH=$PATH:/usr/sbin:/sbin ethtool --version"],
     },
-    // A chain's order and its members' leases are tested against the real one: what a gateway answers, and when a
-    // lease ends, no stand-in knows.
+    // A chain's order and its members' leases are tested against the real etcd. A substitute would not show what its
+    // gateway answers and when a lease ends.
     Peer {
         name: "etcd",
         package: "etcd-server",
@@ -95,8 +96,8 @@ pub(crate) fn command(_workspace: &Workspace, _line: &[String]) -> Result<(), Er
     }
 }
 
-/// Installs what is missing where that is allowed. Gives, in words, what is missing still and what cannot
-/// be tested therefore.
+/// Installs the missing programs where that is allowed. Returns a message about those still missing and what cannot be
+/// tested without them.
 pub(crate) fn ensure(peers: &'static [Peer]) -> Option<String> {
     let mut missing = absent(peers);
     if !missing.is_empty() {
@@ -131,13 +132,13 @@ fn present(peer: &Peer) -> bool {
 fn may_install() -> Result<(), &'static str> {
     let user = process::run(Command::new("id").arg("-u"), Keep::Both, PROBE_LIMIT);
     if !user.is_ok_and(|finished| finished.stdout.trim() == "0") {
-        return Err("that needs root");
+        return Err("it needs root");
     }
     let apt = ["/usr/bin/apt-get", "/bin/apt-get"].iter().any(|path| Path::new(path).exists());
-    if apt { Ok(()) } else { Err("there is no apt-get here") }
+    if apt { Ok(()) } else { Err("there is no apt-get on this machine") }
 }
 
-/// A failure shows in the probes that follow, so it is only told.
+/// Errors are only printed: the probes that follow detect a failed installation.
 fn install(missing: &[&Peer]) {
     let mut packages: Vec<&str> = missing.iter().map(|peer| peer.package).collect();
     packages.dedup();
@@ -162,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn missing_peers_are_told_with_what_is_not_tested() {
+    fn missing_peers_are_reported_with_what_is_not_tested() {
         let told = describe(&[&PEERS[3], &PEERS[4]]);
         assert_eq!(
             told,

@@ -1,4 +1,4 @@
-//! Programs, run under a deadline, with their output kept or shown.
+//! Running programs under a deadline, with their output kept or shown.
 
 use crate::error::Error;
 use std::io::{IsTerminal, Read};
@@ -8,16 +8,16 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
-/// Bytes kept of each stream; a test program that prints more is broken.
+/// Maximum number of bytes kept of each stream. A test program that prints more is broken.
 const OUTPUT_BYTES_MAX: usize = 64 << 20;
 /// Blocks of output in flight between the readers and the waiting thread.
 const BLOCKS_MAX: usize = 256;
-/// How often a silent program is looked at.
+/// Interval at which a silent program is checked.
 const POLL: Duration = Duration::from_millis(50);
-/// How long output may stay open after the program ended: longer means that it left children behind.
+/// How long output may stay open after the program has ended. A longer time means that it left child processes.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Which streams are kept for parsing; the others go to the terminal as they come.
+/// Which streams are kept for parsing. The others go directly to the terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Keep {
     /// Both streams are shown.
@@ -31,9 +31,9 @@ pub(crate) enum Keep {
 /// A program that has ended.
 #[derive(Debug)]
 pub(crate) struct Finished {
-    /// Whether it exited with 0, in time, leaving nothing behind.
+    /// Whether it exited with 0, in time, and left no processes.
     pub(crate) success: bool,
-    /// How it ended, in words.
+    /// How it ended, as text.
     pub(crate) ending: String,
     /// Its standard output, where kept.
     pub(crate) stdout: String,
@@ -43,7 +43,7 @@ pub(crate) struct Finished {
     pub(crate) took: Duration,
 }
 
-/// Runs `command` to its end, or kills it and what it started after `limit`.
+/// Runs `command` until it ends. After `limit`, kills it and the processes that it started.
 ///
 /// # Errors
 /// [`Error::Environment`] where it cannot be started.
@@ -60,7 +60,7 @@ pub(crate) fn run(command: &mut Command, keep: Keep, limit: Duration) -> Result<
     })
 }
 
-/// Runs `command` as [`run`] does and insists on its success.
+/// Runs `command` like [`run`] and requires that it succeeds.
 ///
 /// # Errors
 /// [`Error::Program`] where it fails, [`Error::Environment`] where it cannot be started.
@@ -73,7 +73,7 @@ pub(crate) fn must(command: &mut Command, keep: Keep, limit: Duration) -> Result
     Err(Error::Program { line: line(command), ending: finished.ending })
 }
 
-/// The cargo that runs us, without the variables it set for this package alone.
+/// The cargo that runs this program, without the variables that it set for this package only.
 pub(crate) fn cargo() -> Command {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     for (name, _) in std::env::vars_os() {
@@ -86,7 +86,7 @@ pub(crate) fn cargo() -> Command {
     cargo
 }
 
-/// The command as one would type it, without the folder of the program.
+/// The command as typed in a shell, without the folder of the program.
 pub(crate) fn line(command: &Command) -> String {
     let program = Path::new(command.get_program());
     let words = program.file_name().into_iter().chain(command.get_args());
@@ -122,8 +122,8 @@ impl Running {
     fn spawn(command: &mut Command, keep: Keep) -> Result<Self, Error> {
         let pipe = |piped: bool| if piped { Stdio::piped() } else { Stdio::inherit() };
         command.stdin(Stdio::null()).stdout(pipe(keep != Keep::Nothing)).stderr(pipe(keep == Keep::Both));
-        // With a group of its own the program and all it started can be killed together. At a terminal it
-        // stays in ours, so that the interrupt key reaches it.
+        // In its own process group, the program and all its children can be killed together. At a terminal it stays in
+        // the terminal's group, so that the interrupt key reaches it.
         let grouped = !std::io::stdin().is_terminal();
         if grouped {
             command.process_group(0);
@@ -156,13 +156,13 @@ impl Running {
         }
     }
 
-    /// Takes one block of output, waiting a little for it. False once all streams are closed.
+    /// Receives one block of output, with a short timeout. False once all streams are closed.
     fn receive(&mut self) -> bool {
         match self.blocks.recv_timeout(POLL) {
             Ok((stream, block)) => self.kept[stream].extend_from_slice(&block),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => {
-                // Nothing more can come: what is left is to wait for the exit without spinning.
+                // No more output can come: poll for the exit with a pause.
                 std::thread::sleep(Duration::from_millis(2));
                 return false;
             }
@@ -175,7 +175,7 @@ impl Running {
         self.child.try_wait().map_err(refused)
     }
 
-    /// Kills the program, and its group where it leads one. A failure to kill means that it is gone.
+    /// Kills the program, and its process group where it leads one. An error means that it has ended.
     fn kill(&mut self, why: End) -> End {
         if self.grouped {
             let group = format!("-{}", self.child.id());

@@ -1,10 +1,9 @@
-//! Rust source, taken apart just far enough to check it: code, comments and literals.
+//! Splits Rust source into code, comments and literals, as far as the checks need it.
 
-/// A source file seen twice, each view with the bytes and lines of the original in place and blanks
-/// for everything else.
+/// Two views of a source file. Each keeps the bytes and lines of its part in place and has blanks for everything else.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Source {
-    /// Code, without comments and without what strings and characters say.
+    /// Code, without comments and without the contents of strings and characters.
     pub(crate) code: String,
     /// Comments only.
     pub(crate) comments: String,
@@ -18,7 +17,7 @@ enum Kind {
 }
 
 impl Source {
-    /// Takes `text` apart. Text that is not Rust gives views of no meaning, but never a panic.
+    /// Splits `text`. Text that is not Rust gives meaningless views, but never a panic.
     pub(crate) fn new(text: &str) -> Self {
         let bytes = text.as_bytes();
         let mut code = blank(bytes);
@@ -47,7 +46,7 @@ impl Source {
         self
     }
 
-    /// Names of the test-only modules that live in files of their own: `#[cfg(test)] mod name;`.
+    /// Names of the test-only modules that are separate files: `#[cfg(test)] mod name;`.
     pub(crate) fn test_files(&self) -> Vec<String> {
         let mut names = Vec::new();
         for (at, _) in self.code.match_indices(TEST_ATTRIBUTE) {
@@ -69,7 +68,7 @@ impl Source {
         })
     }
 
-    /// Where the name of the module behind the attribute at `at` stands, if a module is what follows.
+    /// The range of the module's name behind the attribute at `at`, if a module follows.
     fn module_after(&self, at: usize) -> Option<std::ops::Range<usize>> {
         let mut next = past_attributes(&self.code, at + TEST_ATTRIBUTE.len());
         loop {
@@ -87,7 +86,7 @@ impl Source {
     }
 }
 
-/// The end of the attributes that follow.
+/// The offset behind the attributes that follow.
 fn past_attributes(code: &str, mut at: usize) -> usize {
     loop {
         let rest = code[at..].trim_start();
@@ -105,7 +104,7 @@ pub(crate) fn line_of(text: &str, at: usize) -> usize {
     1 + text.as_bytes()[..at.min(text.len())].iter().filter(|b| **b == b'\n').count()
 }
 
-/// Offsets at which `word` stands alone, not as part of a longer identifier.
+/// Offsets at which `word` is a whole word, not a part of a longer identifier.
 pub(crate) fn words<'a>(text: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 'a {
     let bytes = text.as_bytes();
     text.match_indices(word).map(|(at, _)| at).filter(move |at| {
@@ -123,7 +122,7 @@ pub(crate) fn next_word(text: &str, from: usize) -> Option<std::ops::Range<usize
     Some(start..end)
 }
 
-/// One past the brace that closes the one at `open`; the end of the text where none does.
+/// One past the brace that closes the one at `open`, or the end of the text where no brace does.
 pub(crate) fn block_end(code: &str, open: usize) -> usize {
     let mut depth = 0_usize;
     for (at, byte) in code.bytes().enumerate().skip(open) {
@@ -139,7 +138,7 @@ pub(crate) fn block_end(code: &str, open: usize) -> usize {
     code.len()
 }
 
-/// Whether the byte can be part of an identifier; bytes of letters outside ASCII count as such.
+/// Whether the byte can be part of an identifier. Bytes of non-ASCII letters can.
 pub(crate) fn is_ident(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_' || byte >= 0x80
 }
@@ -155,7 +154,7 @@ fn blank_range(text: &str, range: std::ops::Range<usize>) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// What starts at `at`, and one past its last byte.
+/// The kind of the token that starts at `at`, and one past its last byte.
 fn lexeme(bytes: &[u8], at: usize) -> (Kind, usize) {
     match (bytes[at], bytes.get(at + 1)) {
         (b'/', Some(b'/')) => (Kind::Comment, find(bytes, at, b'\n')),
@@ -171,7 +170,7 @@ fn find(bytes: &[u8], from: usize, wanted: u8) -> usize {
     bytes[from..].iter().position(|b| *b == wanted).map_or(bytes.len(), |n| from + n)
 }
 
-/// One past a block comment; they nest.
+/// One past the end of a block comment, which may nest.
 fn comment_end(bytes: &[u8], start: usize) -> usize {
     let (mut at, mut depth) = (start, 0_usize);
     while at + 1 < bytes.len() {
@@ -202,7 +201,7 @@ fn string_end(bytes: &[u8], mut at: usize) -> usize {
     bytes.len()
 }
 
-/// The end of a character, or none where the quote begins a lifetime.
+/// The end of a character, or `None` where the quote begins a lifetime.
 fn char_end(bytes: &[u8], at: usize) -> Option<usize> {
     if bytes.get(at + 1) == Some(&b'\\') {
         return Some(find(bytes, (at + 3).min(bytes.len()), b'\'') + 1);
@@ -216,7 +215,7 @@ fn char_end(bytes: &[u8], at: usize) -> Option<usize> {
     (bytes.get(at + 1 + len) == Some(&b'\'')).then_some(at + len + 2)
 }
 
-/// The end of a raw string whose `r` stands at `at`, or none where it is a letter like any other.
+/// The end of a raw string whose `r` is at `at`, or `None` where the `r` is an ordinary letter.
 fn raw_end(bytes: &[u8], at: usize) -> Option<usize> {
     let mut before = at.checked_sub(1).map(|i| bytes[i]);
     if matches!(before, Some(b'b' | b'c')) {
@@ -242,14 +241,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn comments_and_literals_are_no_code() {
+    fn comments_and_literals_are_not_code() {
         let source = Source::new("let a = \"fn x() {\"; // fn y\n/* a /* fn */ z */ let b = r#\"{\"fn\"#;");
         assert!(!source.code.contains("fn") && source.code.contains("let b"), "{}", source.code);
         assert!(source.comments.contains("fn y") && !source.comments.contains("let"), "{}", source.comments);
     }
 
     #[test]
-    fn lifetimes_and_characters_are_told_apart() {
+    fn lifetimes_and_characters_are_distinguished() {
         let source = Source::new(r"fn f<'a>(x: &'a u8) { m('{', '\'', b'}', 'é', '\u{7d}') }");
         assert!(source.code.contains("<'a>") && source.code.contains("&'a u8"));
         assert_eq!(source.code.matches('{').count(), 1);

@@ -1,4 +1,4 @@
-//! The workspace as it lies on disk: its root, its packages, its files.
+//! The workspace on disk: its root, its packages, its files.
 
 use crate::error::Error;
 use crate::json::{self, Json, Members};
@@ -7,17 +7,17 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// Listing packages or files reads manifests only; longer means that something hangs.
+/// Time limit for listing packages or files, which reads manifests only. A longer time means that something hangs.
 const LIST_LIMIT: Duration = Duration::from_secs(60);
-/// Larger files are data, not text that people wrote.
+/// Larger files are data, not text written by people.
 const TEXT_BYTES_MAX: u64 = 2 << 20;
 
-/// The root of the checkout and what cargo knows about it.
+/// The root of the checkout, and what cargo reports about it.
 #[derive(Debug)]
 pub(crate) struct Workspace {
     /// Absolute path of the root.
     pub(crate) root: PathBuf,
-    /// Absolute path of cargo's folder for what it builds.
+    /// Absolute path of cargo's target folder.
     pub(crate) target: PathBuf,
     /// Packages, in cargo's order.
     pub(crate) packages: Vec<Package>,
@@ -39,24 +39,24 @@ pub(crate) struct Package {
 /// One direct dependency.
 #[derive(Clone, Debug)]
 pub(crate) struct Dependency {
-    /// The package's real name, whatever it is renamed to.
+    /// The package's real name, even if the dependency is renamed.
     pub(crate) name: String,
-    /// For what it is used.
+    /// What it is used for.
     pub(crate) kind: DependencyKind,
 }
 
-/// For what a dependency is used.
+/// What a dependency is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DependencyKind {
-    /// By the crate itself.
+    /// The crate itself.
     Normal,
-    /// By its build script.
+    /// The build script.
     Build,
-    /// By its tests, examples and benchmarks.
+    /// Tests, examples and benchmarks.
     Development,
 }
 
-/// A text file: its path from the root, and what it says.
+/// A text file: its path from the root, and its contents.
 #[derive(Clone, Debug)]
 pub(crate) struct TextFile {
     /// Path from the root, with `/`.
@@ -82,7 +82,7 @@ impl Workspace {
         Ok(Self { root, target, packages })
     }
 
-    /// The package that lies in `crates/<folder>`.
+    /// The package in `crates/<folder>`.
     pub(crate) fn package_in(&self, folder: &str) -> Option<&Package> {
         let manifest = self.root.join("crates").join(folder).join("Cargo.toml");
         self.packages.iter().find(|package| package.manifest == manifest)
@@ -94,7 +94,7 @@ impl Workspace {
     /// [`Error::Program`] without a git checkout, [`Error::Environment`] for a file that cannot be read.
     pub(crate) fn text_files(&self) -> Result<Vec<TextFile>, Error> {
         let mut list = Command::new("git");
-        // A checkout that another user owns may be listed: nothing in it is run by git.
+        // A checkout that another user owns may be listed: git executes nothing in it.
         list.args(["-c", "safe.directory=*"]);
         list.args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]).current_dir(&self.root);
         let printed = process::must(&mut list, Keep::Both, LIST_LIMIT)?.stdout;
@@ -104,7 +104,7 @@ impl Workspace {
         paths.into_iter().filter_map(|path| self.text_file(path).transpose()).collect()
     }
 
-    /// The file, or none where it is gone from disk, too large, or not text.
+    /// The file; `None` where it does not exist on disk, is too large, or is not text.
     fn text_file(&self, path: &str) -> Result<Option<TextFile>, Error> {
         let full = self.root.join(path);
         let Ok(metadata) = std::fs::metadata(&full) else { return Ok(None) };
@@ -128,7 +128,7 @@ impl Package {
         }
     }
 
-    /// The folder of its manifest.
+    /// The folder that contains its manifest.
     pub(crate) fn folder(&self) -> &Path {
         self.manifest.parent().unwrap_or(Path::new("."))
     }

@@ -1,4 +1,4 @@
-//! The kill -9 campaign: the real server on a real file, killed in the middle of writes, again and again.
+//! The kill -9 campaign: the server on a file, killed repeatedly in the middle of writes.
 
 use super::{fresh_seed, table};
 use crate::args::Grammar;
@@ -10,13 +10,13 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-/// Cycles where none are given: about half an hour.
+/// The default number of cycles: about half an hour.
 const CYCLES: u64 = 500;
-/// Longest that one cycle may take: start, load, kill, recover, verify.
+/// Time limit for one cycle: start, load, kill, recover, verify.
 const CYCLE_LIMIT: Duration = Duration::from_secs(60);
-/// Building the release profile on a small machine.
+/// Time limit for building the release profile on a small machine.
 const BUILD_LIMIT: Duration = Duration::from_secs(1800);
-/// Members of the report that count broken promises: anything but zero fails, whatever the exit status.
+/// Members of the report that count broken promises: a value other than zero fails, whatever the exit status.
 const BROKEN: &[&str] = &["lost", "torn", "resurrected", "split", "violations", "failures"];
 
 const GRAMMAR: Grammar = Grammar { values: &["cycles", "seed"], switches: &[], words_max: 0 };
@@ -34,7 +34,7 @@ pub(crate) fn command(workspace: &Workspace, line: &[String]) -> Result<(), Erro
     campaign(Path::new(&binary), cycles, seed, limit)
 }
 
-/// The path of the binary, as cargo tells it.
+/// The path of the binary, as reported by cargo.
 ///
 /// # Errors
 /// [`Error::Program`] where it cannot be built, [`Error::Found`] where cargo built something else.
@@ -49,7 +49,7 @@ pub(crate) fn build(workspace: &Workspace, profile: &[&str]) -> Result<String, E
     executables.next_back().ok_or_else(|| Error::Found("cargo built no binary `landfall`".to_owned()))
 }
 
-/// Runs `cycles` kills of `binary` and prints its report.
+/// Runs `cycles` kills of `binary` and prints the report.
 ///
 /// # Errors
 /// [`Error::Program`] where the binary fails, [`Error::Found`] where its report is missing or counts a
@@ -62,7 +62,7 @@ pub(crate) fn campaign(binary: &Path, cycles: u64, seed: u64, limit: Duration) -
     demonstrate(&mut demo, limit).map(|_| ())
 }
 
-/// Runs `landfall demo --json`, prints its report and gives it back.
+/// Runs `landfall demo --json`, prints its report and returns it.
 ///
 /// # Errors
 /// As [`campaign`].
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn program_that_does_nothing_is_no_campaign() {
+    fn program_without_output_fails_the_campaign() {
         let nothing = campaign(Path::new("true"), 1, 1, Duration::from_secs(20));
         assert!(matches!(nothing, Err(Error::Found(_))));
         let failing = campaign(Path::new("false"), 1, 1, Duration::from_secs(20));

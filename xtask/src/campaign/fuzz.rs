@@ -1,12 +1,12 @@
 //! Fuzzing: the fuzz targets of every crate, with more time and fresh seeds.
 //!
-//! A target is a test named `fuzz_*`, or any test in a file `tests/fuzz_*.rs`. It is an ordinary test that
-//! reads how long to run from its environment. For bolero and proptest that happens by itself; a loop
-//! written by hand reads `LANDFALL_FUZZ_SECONDS` and `LANDFALL_FUZZ_SEED`.
+//! A target is a test named `fuzz_*`, or any test in a file `tests/fuzz_*.rs`. It is an ordinary test that reads its
+//! running time from the environment. bolero and proptest do so themselves; a hand-written loop reads
+//! `LANDFALL_FUZZ_SECONDS` and `LANDFALL_FUZZ_SEED`.
 
 use super::fresh_seed;
 use crate::args::Grammar;
-use crate::ci::suite::{Program, Suite, tell};
+use crate::ci::suite::{Program, Suite, report};
 use crate::ci::tally::Tally;
 use crate::error::Error;
 use crate::workspace::Workspace;
@@ -14,15 +14,15 @@ use std::time::{Duration, Instant};
 
 /// How the names of fuzz targets, or of their files, begin.
 pub(crate) const PREFIX: &str = "fuzz_";
-/// The seed of continuous integration: a failure there can be repeated.
+/// The seed of continuous integration is fixed, so that a failure there can be repeated.
 pub(crate) const FIRST_SEED: u64 = 1;
 
-/// Length of a campaign that was given none.
+/// The default duration of a campaign.
 const CAMPAIGN: Duration = Duration::from_secs(600);
-/// Least and most time of one target before the next has its turn.
+/// Minimum and maximum time of one target before the next target runs.
 const SLICE_MIN: Duration = Duration::from_secs(1);
 const SLICE_MAX: Duration = Duration::from_secs(10);
-/// Cases a property test runs for each second of its slice; slow ones take longer than the slice.
+/// Cases that a property test runs for each second of its slice. Slow cases take longer than the slice.
 const CASES_PER_SECOND: u64 = 256;
 /// How many times its slice a target may take before it counts as hanging.
 const PATIENCE: u32 = 30;
@@ -40,7 +40,7 @@ pub(crate) struct Target<'s> {
 /// `cargo xtask fuzz`.
 ///
 /// # Errors
-/// [`Error::Found`] where a target fails, or none has the name.
+/// [`Error::Found`] where a target fails, or no target has the name.
 pub(crate) fn command(workspace: &Workspace, line: &[String]) -> Result<(), Error> {
     let args = GRAMMAR.parse(line)?;
     let total = args.number("seconds")?.map_or(CAMPAIGN, Duration::from_secs);
@@ -61,7 +61,7 @@ pub(crate) fn command(workspace: &Workspace, line: &[String]) -> Result<(), Erro
 pub(crate) fn targets<'s>(suite: &'s Suite, filter: &str) -> Result<Vec<Target<'s>>, Error> {
     let mut targets = Vec::new();
     for program in &suite.programs {
-        // The test step leaves out exactly these: whole files, and `--skip fuzz_` in the others.
+        // The test step excludes exactly these: whole files, and `--skip fuzz_` in the others.
         let names = program.list(if program.is_fuzz() { "" } else { PREFIX })?;
         let wanted = names.into_iter().filter(|name| name.contains(filter));
         targets.extend(wanted.map(|name| Target { program, name }));
@@ -69,13 +69,13 @@ pub(crate) fn targets<'s>(suite: &'s Suite, filter: &str) -> Result<Vec<Target<'
     Ok(targets)
 }
 
-/// The turn of one of `targets` targets that share `total`.
+/// The time of one turn where `targets` targets share `total`.
 pub(crate) fn slice(total: Duration, targets: usize) -> Duration {
     let share = total / u32::try_from(targets.max(1)).unwrap_or(u32::MAX);
     share.clamp(SLICE_MIN, SLICE_MAX)
 }
 
-/// Gives every target its turn, with a seed of its own each round, until the time is up.
+/// Runs every target in turn, with a new seed in each round, until the time is up.
 fn rounds(
     suite: &Suite,
     targets: &[Target<'_>],
@@ -101,7 +101,7 @@ fn rounds(
 }
 
 impl Target<'_> {
-    /// Runs it for about `time`, at most until `deadline`, and tells what became of it: where it fails, with
+    /// Runs the target for about `time`, at most until `deadline`, and prints the result. Where it fails, that includes
     /// the command that repeats it.
     ///
     /// # Errors
@@ -115,7 +115,7 @@ impl Target<'_> {
     ) -> Result<Tally, Error> {
         let arguments = [self.name.as_str(), "--exact"];
         let finished = suite.run(self.program, &arguments, &variables(time, seed), deadline)?;
-        let tally = tell(&format!("{} seed {seed}", self.title()), &finished, false);
+        let tally = report(&format!("{} seed {seed}", self.title()), &finished, false);
         if tally.failed > 0 {
             println!("  again with: {}", self.again(time, seed));
         }
@@ -131,7 +131,7 @@ impl Target<'_> {
     }
 }
 
-/// How long, and from which seed, in the words of each library.
+/// The environment variables of each library that set running time and seed.
 fn variables(time: Duration, seed: u64) -> Vec<(&'static str, String)> {
     let cases = time.as_secs().max(1).saturating_mul(CASES_PER_SECOND);
     vec![
@@ -158,10 +158,10 @@ mod tests {
     }
 
     #[test]
-    fn every_library_is_told_the_seed() {
-        let told = variables(Duration::from_secs(2), 77);
-        let seeds = told.iter().filter(|(name, value)| name.ends_with("SEED") && value == "77");
+    fn every_library_gets_the_seed() {
+        let set = variables(Duration::from_secs(2), 77);
+        let seeds = set.iter().filter(|(name, value)| name.ends_with("SEED") && value == "77");
         assert_eq!(seeds.count(), 3);
-        assert!(told.contains(&("PROPTEST_CASES", "512".to_owned())));
+        assert!(set.contains(&("PROPTEST_CASES", "512".to_owned())));
     }
 }

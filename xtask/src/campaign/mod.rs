@@ -1,4 +1,4 @@
-//! Campaigns: the same checks as in continuous integration, for as long as one likes.
+//! Campaigns: the checks of continuous integration, for any length of time.
 
 pub(crate) mod attack;
 pub(crate) mod crash;
@@ -8,7 +8,7 @@ mod table;
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// A seed nobody chose, for campaigns that were given none. Each prints the seed it uses.
+/// A random seed, for campaigns that were given none. Each campaign prints its seed.
 fn fresh_seed() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     now.as_secs() ^ u64::from(now.subsec_nanos())

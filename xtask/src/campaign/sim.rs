@@ -1,16 +1,16 @@
-//! The simulator over many seeds: its tests read how many, and where to start, from their environment.
+//! The simulator over many seeds: its tests read the number of seeds and the first one from the environment.
 
 use super::fresh_seed;
 use crate::args::Grammar;
-use crate::ci::suite::tell;
+use crate::ci::suite::report;
 use crate::error::Error;
 use crate::process::{self, Keep};
 use crate::workspace::Workspace;
 use std::time::Duration;
 
-/// Seeds where none are given.
+/// The default number of seeds.
 const SEEDS: u64 = 1000;
-/// A campaign may run over night.
+/// A campaign may run overnight.
 const LIMIT: Duration = Duration::from_secs(12 * 3600);
 
 const GRAMMAR: Grammar = Grammar { values: &["seeds", "seed"], switches: &[], words_max: 0 };
@@ -18,7 +18,7 @@ const GRAMMAR: Grammar = Grammar { values: &["seeds", "seed"], switches: &[], wo
 /// `cargo xtask sim`.
 ///
 /// # Errors
-/// [`Error::Found`] where a seed fails; the simulator prints which, as a command.
+/// [`Error::Found`] where a seed fails; the simulator prints the command that repeats it.
 pub(crate) fn command(workspace: &Workspace, line: &[String]) -> Result<(), Error> {
     let args = GRAMMAR.parse(line)?;
     let seeds = args.number("seeds")?.unwrap_or(SEEDS);
@@ -28,7 +28,7 @@ pub(crate) fn command(workspace: &Workspace, line: &[String]) -> Result<(), Erro
     cargo.args(["test", "-p", "landfall-sim", "--", "--show-output"]).current_dir(&workspace.root);
     cargo.env("LANDFALL_SIM_SEEDS", seeds.to_string()).env("LANDFALL_SIM_SEED", seed.to_string());
     let finished = process::run(&mut cargo, Keep::Both, LIMIT)?;
-    let tally = tell("simulator", &finished, true);
+    let tally = report("simulator", &finished, true);
     match (tally.failed, tally.passed) {
         (0, 0) => Err(Error::Found("the simulator has no tests".to_owned())),
         (0, _) => Ok(()),

@@ -1,8 +1,8 @@
-//! A JSON report as a table for people.
+//! Formats a JSON report as text tables.
 
 use crate::json::Json;
 
-/// Deepest object that is spelt out; deeper ones are left out.
+/// Maximum depth of objects that are printed; deeper ones are omitted.
 const DEPTH_MAX: usize = 4;
 
 /// Scalars as `name  value` lines, lists of objects as tables with a heading.

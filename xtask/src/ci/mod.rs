@@ -15,7 +15,7 @@ use report::{Entry, Verdict};
 use std::time::{Duration, Instant};
 use steps::{Context, STEPS, Step};
 
-/// The whole run ends before this, on 2 cores and from a fresh clone.
+/// Time limit for the whole run, on 2 cores and from a fresh clone.
 const TOTAL_LIMIT: Duration = Duration::from_secs(38 * 60);
 
 const GRAMMAR: Grammar =
@@ -66,7 +66,7 @@ impl Plan {
             let entry = if stopped {
                 Entry::idle(step.name, Verdict::NotRun)
             } else if self.skipped.contains(&step.name) {
-                Entry::idle(step.name, Verdict::Skipped("asked for on the command line".to_owned()))
+                Entry::idle(step.name, Verdict::Skipped("excluded on the command line".to_owned()))
             } else {
                 println!("\n=== {}/{} {}: {}", n + 1, steps.len(), step.name, step.about);
                 run_step(step, &mut context, end)

@@ -1,23 +1,23 @@
-//! What became of each step, as lines and as the closing table.
+//! The result of each step, as lines and as the closing table.
 
 use super::tally::Tally;
 use std::time::Duration;
 
-/// What became of a step.
+/// The result of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// All that it checks holds.
+    /// Everything that the step checks holds.
     Passed,
-    /// Something does not; why.
+    /// A check failed; the reason.
     Failed(String),
-    /// It could not run here, or was not wanted; why. Never counts as passed.
+    /// The step could not run here, or was excluded; the reason. Never counts as passed.
     Skipped(String),
     /// An earlier step failed.
     NotRun,
 }
 
 impl Verdict {
-    /// Whether the run as a whole has failed with this.
+    /// Whether this result fails the whole run.
     pub(crate) fn is_failure(&self) -> bool {
         matches!(self, Self::Failed(_))
     }
@@ -45,22 +45,22 @@ impl Verdict {
 pub(crate) struct Entry {
     /// The step's name.
     pub(crate) name: &'static str,
-    /// What became of it.
+    /// The step's result.
     pub(crate) verdict: Verdict,
     /// Wall time.
     pub(crate) took: Duration,
-    /// The tests it ran; none for steps that run no tests.
+    /// The tests that the step ran; empty for steps that run no tests.
     pub(crate) tally: Tally,
 }
 
 impl Entry {
-    /// A row without time and tests.
+    /// A row without time and without tests.
     pub(crate) fn idle(name: &'static str, verdict: Verdict) -> Self {
         Self { name, verdict, took: Duration::ZERO, tally: Tally::default() }
     }
 
-    /// What the row adds to the total: its tests, and itself where it failed or was skipped as a whole, so
-    /// that the total never looks better than the run.
+    /// What the row adds to the total: its tests, and the step itself where it failed or was skipped as a whole. So a
+    /// failed or skipped step always shows in the total.
     fn counted(&self) -> Tally {
         let mut counted = self.tally.clone();
         match &self.verdict {
@@ -72,7 +72,7 @@ impl Entry {
     }
 }
 
-/// The line that closes a step.
+/// The line that is printed when a step ends.
 pub(crate) fn line(entry: &Entry) -> String {
     format!("--- {}\n", row(entry).trim_end())
 }

@@ -1,7 +1,7 @@
 //! The steps of continuous integration, in order.
 
 use super::report::Verdict;
-use super::suite::{Program, Suite, tell};
+use super::suite::{Program, Suite, report};
 use super::tally::Tally;
 use crate::campaign::{crash, fuzz};
 use crate::error::Error;
@@ -11,15 +11,15 @@ use crate::{peers, sans_io, tidy};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// One step: what it is called, what it shows, how long it may take, and what it does.
+/// One step: its name, what it checks, its time limit, and its function.
 pub(crate) struct Step {
-    /// As `--only` and `--skip` name it.
+    /// The name for `--only` and `--skip`.
     pub(crate) name: &'static str,
-    /// What it shows.
+    /// What the step checks.
     pub(crate) about: &'static str,
-    /// Wall time after which it has failed.
+    /// Time limit, after which the step has failed.
     pub(crate) limit: Duration,
-    /// Does it; counts tests into the tally where it runs any.
+    /// Runs the step. It adds the tests that it runs to the tally.
     pub(crate) run: fn(&mut Context<'_>, &mut Tally) -> Result<Verdict, Error>,
 }
 
@@ -27,37 +27,42 @@ const fn minutes(n: u64) -> Duration {
     Duration::from_secs(60 * n)
 }
 
-/// All steps, cheap ones first.
+/// All steps, in order of cost.
 pub(crate) const STEPS: &[Step] = &[
-    Step { name: "peers", about: "programs to compare with are here", limit: minutes(6), run: peers },
+    Step {
+        name: "peers",
+        about: "programs that tests compare against are installed",
+        limit: minutes(6),
+        run: peers,
+    },
     Step { name: "fmt", about: "formatted", limit: minutes(1), run: fmt },
     Step { name: "clippy", about: "no lint, in any target", limit: minutes(12), run: clippy },
-    Step { name: "sans-io", about: "cores touch nothing outside", limit: minutes(1), run: sans_io },
+    Step { name: "sans-io", about: "cores do no I/O", limit: minutes(1), run: sans_io },
     Step { name: "tidy", about: "house rules", limit: minutes(1), run: tidy },
     Step { name: "test", about: "unit, property, simulator and doc tests", limit: minutes(22), run: test },
-    Step { name: "e2e", about: "the real binary and real clients", limit: minutes(10), run: e2e },
+    Step { name: "e2e", about: "the binary with real clients", limit: minutes(10), run: e2e },
     Step { name: "crash", about: "short kill -9 campaign", limit: minutes(5), run: crash },
     Step { name: "fuzz", about: "every fuzz target for some seconds", limit: minutes(5), run: fuzz },
     Step { name: "docs", about: "documentation builds, links resolve", limit: minutes(6), run: docs },
 ];
 
-/// Kills of the short crash campaign, and the seed it always starts from.
+/// Number of kills of the short crash campaign, and its fixed seed.
 const CRASH_CYCLES: u64 = 20;
 const CRASH_SEED: u64 = 1;
-/// Time of the fuzz smoke test, shared by all targets.
+/// Duration of the fuzz smoke test, shared by all targets.
 const FUZZ_SMOKE: Duration = Duration::from_secs(100);
 
-/// What steps share.
+/// State that the steps share.
 pub(crate) struct Context<'w> {
     workspace: &'w Workspace,
     verbose: bool,
     suite: Option<Suite>,
-    /// When the current step must have ended.
+    /// Deadline of the current step.
     pub(crate) deadline: Instant,
 }
 
 impl<'w> Context<'w> {
-    /// Nothing built, no time given.
+    /// A context without built programs, and with a deadline that has passed.
     pub(crate) fn new(workspace: &'w Workspace, verbose: bool) -> Self {
         Self { workspace, verbose, suite: None, deadline: Instant::now() }
     }
@@ -72,7 +77,7 @@ impl<'w> Context<'w> {
         cargo
     }
 
-    /// The test programs; the first step that asks pays for the build.
+    /// The test programs. They are built on the first call.
     fn suite(&mut self) -> Result<&Suite, Error> {
         let suite = match self.suite.take() {
             Some(suite) => suite,
@@ -114,7 +119,7 @@ fn test(context: &mut Context<'_>, tally: &mut Tally) -> Result<Verdict, Error> 
     run_all(suite, suite.inner(), deadline, verbose, tally)?;
     let mut doc = context.cargo(&["test", "--workspace", "--doc", "--", "--show-output"]);
     let finished = process::run(&mut doc, Keep::Both, context.left())?;
-    tally.add(&tell("doc tests", &finished, verbose));
+    tally.add(&report("doc tests", &finished, verbose));
     Ok(Verdict::Passed)
 }
 
@@ -128,7 +133,7 @@ fn e2e(context: &mut Context<'_>, tally: &mut Tally) -> Result<Verdict, Error> {
     Ok(Verdict::Passed)
 }
 
-/// Runs programs one after the other, without their fuzz targets: those are a step of their own.
+/// Runs programs one after the other, without their fuzz targets, which have their own step.
 fn run_all<'p>(
     suite: &Suite,
     programs: impl Iterator<Item = &'p Program>,
@@ -139,7 +144,7 @@ fn run_all<'p>(
     let seeded = [("PROPTEST_RNG_SEED", fuzz::FIRST_SEED.to_string())];
     for program in programs {
         let finished = suite.run(program, &["--skip", fuzz::PREFIX], &seeded, deadline)?;
-        tally.add(&tell(&program.title(), &finished, verbose));
+        tally.add(&report(&program.title(), &finished, verbose));
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! The workspace's test programs: built once, run by several steps.
 //!
-//! Cargo builds them all in one go; each step then runs its share itself. Selecting packages for each step
-//! through cargo would change the features of shared dependencies and build the world again.
+//! Cargo builds all of them in one call; each step then runs its share directly. If each step selected packages through
+//! cargo, the features of shared dependencies would change and most crates would be built again.
 
 use super::tally::Tally;
 use crate::campaign::fuzz;
@@ -13,11 +13,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// The package and the program that is shipped.
+/// The package and the program that are shipped.
 const BINARY: &str = "landfall";
 /// The packages whose `tests` start real programs.
 const END_TO_END: [&str; 2] = [BINARY, "landfall-bench"];
-/// Listing the tests of one program.
+/// Time limit for listing the tests of one program.
 const LIST_LIMIT: Duration = Duration::from_secs(20);
 
 /// What cargo built.
@@ -40,7 +40,7 @@ pub(crate) struct Program {
     pub(crate) target: String,
     /// The executable.
     pub(crate) path: PathBuf,
-    /// The folder that tests run in: that of the package.
+    /// The working directory of the tests: the package's folder.
     folder: PathBuf,
 }
 
@@ -48,13 +48,13 @@ impl Suite {
     /// Builds all tests of the workspace, in the profile for tests.
     ///
     /// # Errors
-    /// [`Error::Program`] where they do not compile in time.
+    /// [`Error::Program`] where they do not compile within the limit.
     pub(crate) fn build(workspace: &Workspace, limit: Duration) -> Result<Self, Error> {
         let start = Instant::now();
         let mut suite = Self::default();
         suite.add(&["test", "--workspace", "--no-run"], workspace, limit)?;
         if suite.binary.is_none() {
-            // Cargo builds it along only where its package has integration tests.
+            // Cargo builds the binary with the tests only if its package has integration tests.
             let left = limit.saturating_sub(start.elapsed());
             suite.add(&["build", "--workspace", "--bin", BINARY], workspace, left)?;
         }
@@ -63,7 +63,7 @@ impl Suite {
         Ok(suite)
     }
 
-    /// Lets cargo build, and takes what it built.
+    /// Runs cargo, and adds what it built.
     fn add(&mut self, arguments: &[&str], workspace: &Workspace, limit: Duration) -> Result<(), Error> {
         let mut cargo = process::cargo();
         cargo.args(arguments).args(["--message-format", "json-render-diagnostics"]);
@@ -90,13 +90,13 @@ impl Suite {
         self.programs.iter().filter(|program| program.is_end_to_end())
     }
 
-    /// All others that are not fuzz targets throughout.
+    /// All other tests, without fuzz programs.
     pub(crate) fn inner(&self) -> impl Iterator<Item = &Program> {
         self.programs.iter().filter(|program| !program.is_end_to_end() && !program.is_fuzz())
     }
 
-    /// Runs a program's tests until `deadline`. The binary's path goes along in the variable that cargo
-    /// uses for it.
+    /// Runs a program's tests until `deadline`. The binary's path is passed in the environment variable that cargo uses
+    /// for it.
     ///
     /// # Errors
     /// [`Error::Environment`] where it cannot be started.
@@ -141,7 +141,7 @@ impl Program {
         self.kind == "test" && self.target.starts_with(fuzz::PREFIX)
     }
 
-    /// How reports call it.
+    /// The program's name in reports.
     pub(crate) fn title(&self) -> String {
         match self.kind.as_str() {
             "test" => format!("{} tests/{}", self.package, self.target),
@@ -152,7 +152,7 @@ impl Program {
     /// The names of its tests that contain `filter`.
     ///
     /// # Errors
-    /// [`Error::Program`] where it does not list them.
+    /// [`Error::Program`] where the program cannot list them.
     pub(crate) fn list(&self, filter: &str) -> Result<Vec<String>, Error> {
         let mut command = self.command();
         let listed = process::must(command.args(["--list", filter]), Keep::Both, LIST_LIMIT)?.stdout;
@@ -166,8 +166,8 @@ impl Program {
     }
 }
 
-/// Prints what became of a test program, all of its output where it failed, and gives the counts.
-pub(crate) fn tell(title: &str, finished: &Finished, verbose: bool) -> Tally {
+/// Prints the result of a test program, with its whole output where it failed. Returns the counts.
+pub(crate) fn report(title: &str, finished: &Finished, verbose: bool) -> Tally {
     let tally = Tally::read(&finished.stdout, &finished.stderr, finished.success);
     if verbose || !finished.success {
         print!("{}{}", finished.stdout, finished.stderr);
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn test_programs_and_the_binary_are_told_apart() {
+    fn test_programs_and_the_binary_are_distinguished() {
         let suite = suite(&[
             &artifact("/x/k/Cargo.toml", "lib", true, "\"/t/kv\""),
             &artifact("/x/k/Cargo.toml", "lib", false, "null"),

@@ -1,6 +1,6 @@
-//! How many tests passed, failed and were skipped, read from what test programs print.
+//! Counts passed, failed and skipped tests in the output of test programs.
 
-/// What a test prints, at the start of a line, when it cannot run here.
+/// The marker that a test prints at the start of a line when it cannot run here.
 const SKIP: &str = "SKIP: ";
 
 /// Counts of tests.
@@ -8,11 +8,11 @@ const SKIP: &str = "SKIP: ";
 pub(crate) struct Tally {
     /// Tests that ran and passed.
     pub(crate) passed: usize,
-    /// Tests that failed, and programs that died.
+    /// Failed tests, and programs that were aborted.
     pub(crate) failed: usize,
-    /// Tests that are ignored or skipped themselves.
+    /// Tests that are ignored or that skip themselves.
     pub(crate) skipped: usize,
-    /// What the latter said.
+    /// The reasons that skipped tests printed.
     pub(crate) skips: Vec<String>,
 }
 
@@ -25,10 +25,10 @@ impl Tally {
         self.skips.extend_from_slice(&other.skips);
     }
 
-    /// Reads what a test program printed under `--show-output`. `success` is whether it exited with 0.
+    /// Parses the output of a test program under `--show-output`. `success` is whether it exited with 0.
     ///
-    /// A passed test that printed `SKIP: ` counts as skipped. A program that fails without a failed test
-    /// has died, and counts as one failure.
+    /// A passed test that printed `SKIP: ` counts as skipped. A program that fails without a failed test was aborted,
+    /// and counts as one failure.
     pub(crate) fn read(stdout: &str, stderr: &str, success: bool) -> Self {
         let mut tally = Self::default();
         for line in stdout.lines() {
@@ -36,7 +36,7 @@ impl Tally {
         }
         let ran = stdout.lines().any(|line| line.starts_with("test result: "));
         if success && !ran {
-            // A program with a harness of its own is one test.
+            // A program with its own harness counts as one test.
             tally.passed = 1;
         }
         tally.move_skips(skips(stdout));
@@ -73,7 +73,7 @@ impl Tally {
     }
 }
 
-/// What skipped tests said, one line a test. What failed tests printed is left out.
+/// The reasons that skipped tests printed, one line for each test. The output of failed tests is ignored.
 fn skips(stdout: &str) -> Vec<String> {
     let mut skips = Vec::new();
     let (mut failures, mut said) = (false, false);
@@ -146,7 +146,7 @@ test result: FAILED. 2 passed; 1 failed; 1 ignored; 0 measured; 3 filtered out; 
     }
 
     #[test]
-    fn program_that_dies_is_a_failure() {
+    fn aborted_program_is_a_failure() {
         assert_eq!(Tally::read("running 3 tests\n", "signal", false).failed, 1);
         let all_passed = "test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out\n";
         assert_eq!(Tally::read(all_passed, "", false).failed, 1);
@@ -159,14 +159,14 @@ test result: FAILED. 2 passed; 1 failed; 1 ignored; 0 measured; 3 filtered out; 
         assert_eq!((skipped.passed, skipped.skipped), (0, 1));
     }
 
-    /// Runs itself once more, under the real harness, as a test that cannot run here.
+    /// Runs this test program once more, under the real harness, as a test that cannot run here.
     #[test]
-    fn skip_is_seen_through_the_real_harness() {
+    fn skip_is_recognized_through_the_real_harness() {
         const INNER: &str = "XTASK_TALLY_INNER";
         if std::env::var_os(INNER).is_some() {
             return eprintln!("SKIP: inner: on purpose");
         }
-        let name = "ci::tally::tests::skip_is_seen_through_the_real_harness";
+        let name = "ci::tally::tests::skip_is_recognized_through_the_real_harness";
         let mut inner = std::process::Command::new(std::env::current_exe().unwrap());
         inner.args([name, "--exact", "--show-output"]).env(INNER, "1");
         let finished = run(&mut inner, Keep::Both, Duration::from_secs(20)).unwrap();

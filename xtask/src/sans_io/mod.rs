@@ -1,8 +1,8 @@
 //! Proof that the cores do no I/O, read no clock, start no thread and draw no entropy.
 //!
-//! Three checks for each core crate of [`crate::crates::LAYERS`]: its source names nothing that could
-//! ([`rules`]), its direct dependencies are on a short list, and its root forbids unsafe code, without
-//! which neither of the first two would hold.
+//! Three checks for each core crate of [`crate::crates::LAYERS`]: its source names nothing that does I/O ([`rules`]),
+//! its direct dependencies are on a short list, and its root forbids unsafe code, without which the first two checks
+//! would prove nothing.
 
 mod paths;
 mod rules;
@@ -12,9 +12,8 @@ use crate::error::Error;
 use crate::source::Source;
 use crate::workspace::{DependencyKind, Package, TextFile, Workspace};
 
-/// What a core may depend on besides other cores and `landfall-media`: computation only. `parking_lot` locks,
-/// which waits but neither reads nor writes anything outside; `crc-fast` could read a file if asked to, and is
-/// asked for checksums of bytes only (`heap::crc`).
+/// What a core may depend on besides other cores and `landfall-media`: computation only. `parking_lot` provides locks,
+/// which block but do no I/O. `crc-fast` can read files, but is used only for checksums of bytes (`heap::crc`).
 const DEPENDENCIES: &[&str] = &[
     "bitflags",
     "crc-fast",
@@ -33,14 +32,14 @@ const DEPENDENCIES: &[&str] = &[
     "xxhash-rust",
     "zerocopy",
 ];
-/// Not a core, but the cores' view of memory: its types are used, its opening of files is not ([`rules`]).
+/// Not a core, but the cores' view of memory: they may use its types, but not open files with it ([`rules`]).
 const SEAM: &str = "landfall-media";
 const FORBID: &str = "#![forbid(unsafe_code)]";
 
 /// `cargo xtask sans-io`.
 ///
 /// # Errors
-/// [`Error::Found`] where a core touches the outside.
+/// [`Error::Found`] where a core does I/O.
 pub(crate) fn command(workspace: &Workspace, _line: &[String]) -> Result<(), Error> {
     let files = workspace.text_files()?;
     let mut found = Vec::new();
@@ -59,7 +58,7 @@ pub(crate) fn command(workspace: &Workspace, _line: &[String]) -> Result<(), Err
     }
     match found.len() {
         0 => Ok(()),
-        n => Err(Error::Found(format!("{n} ways in which a core touches the outside"))),
+        n => Err(Error::Found(format!("{n} uses of I/O, clocks, threads or entropy in a core"))),
     }
 }
 
@@ -92,13 +91,13 @@ fn may_depend_on(name: &str) -> bool {
     name == SEAM || DEPENDENCIES.contains(&name) || core()
 }
 
-/// The Rust files of a crate's `src`, taken apart.
+/// The Rust files of a crate's `src`, as code and comments.
 fn of_crate<'a>(files: &'a [TextFile], source: &str) -> Vec<(&'a str, Source)> {
     let rust = files.iter().filter(|f| f.path.starts_with(source) && f.path.ends_with(".rs"));
     rust.map(|f| (f.path.as_str(), Source::new(&f.text))).collect()
 }
 
-/// What the shipped part of these files names and may not.
+/// The forbidden names that the shipped part of these files uses.
 fn findings(files: &[(&str, Source)]) -> Vec<String> {
     let tests: Vec<String> =
         files.iter().flat_map(|(path, source)| test_paths(path, &source.test_files())).collect();
@@ -126,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn core_that_touches_the_outside_is_caught_in_every_way() {
+    fn core_that_does_io_is_caught_in_every_way() {
         let bad = include_str!("bad_core.txt");
         let found = findings_in(&[("crates/kv/src/lib.rs", bad)]);
         let marked: Vec<usize> =
@@ -143,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn test_only_files_may_do_what_they_like() {
+    fn test_only_files_are_not_checked() {
         let bad = ("crates/kv/src/engine/oracle.rs", "use std::fs;");
         let engine = "#[cfg(test)]\nmod oracle;\n";
         assert!(findings_in(&[("crates/kv/src/engine.rs", engine), bad]).is_empty());

@@ -1,12 +1,12 @@
-//! Paths of a crate as code writes them: `a::b`, and trees such as `a::{b, c::{d, e as f}}`, spelt out.
+//! Paths in the code of a crate: `a::b`, and trees such as `a::{b, c::{d, e as f}}`, expanded.
 
 use crate::source::{is_ident, words};
 
-/// Deepest tree that is followed; real ones have two levels.
+/// Maximum depth of trees that is followed; real ones have two levels.
 const DEPTH_MAX: usize = 16;
 
-/// Every path in `code` that begins with `root`, spelt out in full, with the offset of its last segment.
-/// A path that stops at `root`, or renames it, is given as `root`.
+/// Every path in `code` that begins with `root`, expanded, with the offset of its last segment. A path that ends at
+/// `root`, or renames it, is returned as `root`.
 pub(crate) fn paths_from(code: &str, root: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     for at in words(code, root) {
@@ -23,7 +23,7 @@ struct Walk<'a, 'f> {
 }
 
 impl Walk<'_, '_> {
-    /// `at` stands behind a segment that began at `start` and makes the path `path`.
+    /// Continues at `at`, behind a segment that began at `start` and completes the path `path`.
     fn after(&mut self, start: usize, path: String, depth: usize) {
         if depth > DEPTH_MAX || !self.skip("::") {
             self.found.push((start, path));
@@ -44,7 +44,7 @@ impl Walk<'_, '_> {
         self.after(start, whole, depth + 1);
     }
 
-    /// The members of a group, up to and with its closing brace.
+    /// The members of a group, up to and including its closing brace.
     fn group(&mut self, path: &str, depth: usize) {
         while self.at < self.code.len() && !self.skip("}") {
             self.segment(path, depth);
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn trees_are_spelt_out() {
+    fn trees_are_expanded() {
         let tree = "use std::{self, io::{self, Read as R}, time::Duration, fs::*};";
         assert_eq!(spelt(tree), ["std", "std::io", "std::io::Read", "std::time::Duration", "std::fs::*"]);
     }

@@ -1,9 +1,9 @@
-//! What a core's source may not name, and why.
+//! What a core's source may not name, with the reasons.
 
 use super::paths::paths_from;
 use crate::source::{Source, line_of, words};
 
-/// Where in `std` the outside is reached, and what is reached there.
+/// The parts of `std` that do I/O, and what they access.
 const STD: &[(&str, &str)] = &[
     ("std::collections::HashMap", "its hasher draws entropy: use hashbrown with a named hash"),
     ("std::collections::HashSet", "its hasher draws entropy: use hashbrown with a named hash"),
@@ -17,17 +17,17 @@ const STD: &[(&str, &str)] = &[
     ("std::time", "clocks: take `now` as an argument"),
     ("std::*", "everything, unseen"),
 ];
-/// Below [`STD`], yet nothing outside: a span of time and the epoch are not clocks (`elapsed`, which reads
-/// one, is among [`CALLS`]), and `Write` is how text is put into a byte buffer. What could write elsewhere
-/// through it (files, sockets, the terminal) is forbidden itself.
+/// Paths below [`STD`] that are allowed. A time span and the epoch are not clocks (`elapsed`, which reads one, is in
+/// [`CALLS`]), and `Write` puts text into byte buffers. The types that write elsewhere through it (files, sockets, the
+/// terminal) are themselves forbidden.
 const HARMLESS: &[&str] = &["std::time::Duration", "std::time::UNIX_EPOCH", "std::io::Write"];
-/// The persistence seam's own way to the outside.
+/// The functions of the persistence seam that do I/O.
 const SEAM: &[(&str, &str)] = &[
     ("landfall_media::open", "opening media is the server's part"),
     ("landfall_media::OpenOptions", "opening media is the server's part"),
     ("landfall_media::sim", "simulated media are for tests"),
 ];
-/// Names that reach the outside wherever they come from.
+/// Names that are forbidden whatever they are imported from.
 const NAMES: &[(&str, &str)] = &[
     ("Instant::now", "a clock: take `now` as an argument"),
     ("SystemTime", "a clock: take `now` as an argument"),
@@ -38,7 +38,7 @@ const NAMES: &[(&str, &str)] = &[
     ("libc", "the operating system"),
     ("rustix", "the operating system"),
 ];
-/// Calls and macros that do, by the sign that follows their name.
+/// Forbidden calls and macros, with the character that follows their name.
 const CALLS: &[(&str, char, &str)] = &[
     ("elapsed", '(', "a clock: take `now` as an argument"),
     ("print", '!', "the terminal"),
@@ -47,7 +47,7 @@ const CALLS: &[(&str, char, &str)] = &[
     ("eprintln", '!', "the terminal"),
 ];
 
-/// What the shipped part of a file names and may not, as `path:line: what`.
+/// The forbidden names that the shipped part of a file uses, as `path:line: what`.
 pub(crate) fn findings(path: &str, source: &Source) -> Vec<String> {
     let shipped = Source { code: source.code.clone(), comments: source.comments.clone() }.without_tests();
     let code = shipped.code.as_str();
@@ -83,7 +83,7 @@ fn outside_paths(code: &str, root: &str, rules: &[(&str, &str)]) -> Vec<(usize, 
         .collect()
 }
 
-/// `std as s` would hide everything else from these rules.
+/// `std as s` would hide all other uses from these rules.
 fn renamed_std(code: &str) -> impl Iterator<Item = (usize, String)> + '_ {
     let renamed = words(code, "std").filter(|at| {
         let mut rest = code[at + "std".len()..].split_whitespace();
@@ -92,7 +92,7 @@ fn renamed_std(code: &str) -> impl Iterator<Item = (usize, String)> + '_ {
     renamed.map(|at| (at, "`std` under another name".to_owned()))
 }
 
-/// Crate names count where a path or an import begins with them: `rand` may well be a variable.
+/// Crate names count only where a path or an import begins with them: `rand` may be a variable.
 fn is_reached(code: &str, at: usize, name: &str) -> bool {
     let is_type = name.starts_with(|c: char| c.is_uppercase());
     is_type || name == "thread_rng" || code[at + name.len()..].trim_start().starts_with("::")
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn duration_is_no_clock() {
+    fn duration_is_not_a_clock() {
         assert_eq!(count("use std::time::Duration; fn f(d: std::time::Duration) {}"), 0);
         assert_eq!(count("use std::time::{Duration, UNIX_EPOCH}; let t = UNIX_EPOCH + d;"), 0);
         assert_eq!(count("use std::time::{Duration, SystemTime};"), 2);

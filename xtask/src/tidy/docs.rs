@@ -1,5 +1,5 @@
-//! Every crate says what it is, every public crate shows how it is used, every change is written down, and
-//! the example configuration shows every setting that there is, and no other.
+//! Every crate describes itself, every public crate has an example, every change is in the changelog, and the example
+//! configuration shows exactly the settings that exist.
 
 use super::Finding;
 use crate::crates::layer_of;
@@ -8,7 +8,7 @@ use crate::workspace::{Package, TextFile, Workspace};
 
 const CHANGELOG: &str = "CHANGELOG.md";
 const EXAMPLE: &str = "dist/landfall.toml";
-/// Where the settings of the file are defined, and the type whose public fields they are.
+/// The file that defines the settings, and the type whose public fields they are.
 const SETTINGS: (&str, &str) = ("crates/server/src/config.rs", "FileConfig");
 
 /// Checks the documentation of all packages and the changelog.
@@ -47,7 +47,7 @@ fn crate_docs(text: &str) -> String {
     lines.map(|line| format!("{line}\n")).collect()
 }
 
-/// Whether the docs hold a Rust block that doc tests compile.
+/// Whether the docs contain a Rust block that doc tests compile.
 fn has_example(docs: &str) -> bool {
     let fences = docs.lines().filter_map(|line| line.trim().strip_prefix("```"));
     fences.step_by(2).any(|language| matches!(language, "" | "rust" | "no_run" | "should_panic"))
@@ -70,7 +70,7 @@ fn settings(files: &[TextFile]) -> Vec<Finding> {
     let missing = fields.iter().filter(|field| !keys.contains(field));
     let unknown = keys.iter().filter(|key| !fields.contains(key));
     let missing = missing.map(|f| Finding::new(EXAMPLE, 0, format!("setting `{f}` is not shown")));
-    missing.chain(unknown.map(|k| Finding::new(EXAMPLE, 0, format!("`{k}` is no setting")))).collect()
+    missing.chain(unknown.map(|k| Finding::new(EXAMPLE, 0, format!("there is no setting `{k}`")))).collect()
 }
 
 fn key(line: &str) -> Option<&str> {

@@ -1,4 +1,4 @@
-//! What serves clients opens results only through a reply, which then waits for what they rest on.
+//! Serving crates open results only through a reply, which then waits for the tickets that the results depend on.
 
 use super::{Finding, RustFile};
 use crate::source::{Source, line_of, words};
@@ -6,11 +6,11 @@ use crate::source::{Source, line_of, words};
 /// Crates in which nothing may be shown before it is durable.
 const SERVING: [&str; 9] =
     ["heap", "kv", "wal", "pmnet", "pmnet-io", "bench-handlers", "resp", "http", "server"];
-/// The replies, and who opens results on behalf of one.
+/// The replies, and the code that opens results for a reply.
 const GATES: [&str; 3] =
     ["crates/heap/src/ticket.rs", "crates/server/src/reply.rs", "crates/server/src/resp/call.rs"];
 
-/// Checks that no result is opened past a reply.
+/// Checks that no result is opened without a reply.
 pub(crate) fn check(files: &[RustFile<'_>]) -> Vec<Finding> {
     files.iter().filter(|file| serves(file.path)).flat_map(check_file).collect()
 }
@@ -30,7 +30,11 @@ fn check_file(file: &RustFile<'_>) -> Vec<Finding> {
     let mut findings =
         found("ungated", "a result is shown before it is durable: open it through the reply that shows it");
     findings.extend(code.match_indices("Gate for ").map(|(at, _)| {
-        Finding::new(file.path, line_of(&code, at), "only replies are gates: they wait for what they show")
+        Finding::new(
+            file.path,
+            line_of(&code, at),
+            "only replies may be gates: they wait for the tickets of what they show",
+        )
     }));
     findings
 }
@@ -45,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn results_opened_past_a_reply_are_caught() {
+    fn results_opened_without_a_reply_are_caught() {
         let early = "fn f() { engine.get(0, key, 1)?.ungated() }\n";
         assert_eq!(found("crates/server/src/resp/strings.rs", early), 1);
         assert_eq!(found("crates/kv/tests/model.rs", early), 0);
@@ -55,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn gates_that_are_no_replies_are_caught() {
+    fn gates_that_are_not_replies_are_caught() {
         let gate = "impl Gate for Nothing { fn hold_until(&mut self, _: &Tickets) {} }\n";
         assert_eq!(found("crates/server/src/http/values.rs", gate), 1);
         assert_eq!(found("crates/server/src/reply.rs", gate), 0);

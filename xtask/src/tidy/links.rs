@@ -1,10 +1,10 @@
-//! Links from file to file resolve: relative links of Markdown, and mentions of format documents anywhere.
+//! Links between files resolve: relative links in Markdown, and references to format documents in any file.
 
 use super::Finding;
 use crate::workspace::TextFile;
 use std::collections::BTreeSet;
 
-/// Where the format documents lie; source refers to them by this path.
+/// The folder of the format documents. Source refers to them by this path.
 const FORMATS: &str = concat!("docs/", "format/");
 
 /// Checks all links of all files.
@@ -20,7 +20,7 @@ pub(crate) fn check(files: &[TextFile]) -> Vec<Finding> {
     findings
 }
 
-/// Every file, and every folder above one.
+/// Every file, and every folder that contains one.
 fn known_paths(files: &[TextFile]) -> BTreeSet<String> {
     let mut known = BTreeSet::new();
     for file in files {
@@ -74,7 +74,7 @@ fn broken(file: &TextFile, target: &str, files: &[TextFile], known: &BTreeSet<St
     missing.then(|| format!("link to `{target}`: no such heading"))
 }
 
-/// `path` as seen from the folder of `from`, relative to the root.
+/// `path` relative to the folder of `from`, as a path from the root.
 fn resolve(from: &str, path: &str) -> String {
     let folder = from.rsplit_once('/').map_or("", |(folder, _)| folder);
     let mut parts: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();
@@ -88,7 +88,7 @@ fn resolve(from: &str, path: &str) -> String {
     parts.join("/")
 }
 
-/// Targets of inline links and of reference definitions, with their 1-based lines, outside code.
+/// Targets of inline links and reference definitions, with their 1-based lines, outside code.
 fn links(text: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     for (line, prose) in prose_lines(text) {
@@ -125,7 +125,7 @@ fn without_code(line: &str) -> String {
     line.split('`').step_by(2).collect()
 }
 
-/// The anchors that hosts give to headings: lower case, punctuation dropped, spaces as hyphens.
+/// The anchors that hosts generate for headings: lower case, without punctuation, spaces as hyphens.
 fn anchors(text: &str) -> BTreeSet<String> {
     let mut fenced = false;
     let mut found = BTreeSet::new();

@@ -1,8 +1,8 @@
-//! The house rules that a machine can hold: `cargo xtask tidy`.
+//! The house rules that can be checked automatically: `cargo xtask tidy`.
 //!
-//! Each check takes files and gives findings; this module gathers, prints and judges them.
+//! Each check takes files and returns findings; this module collects, prints and judges them.
 
-mod circles;
+mod cycles;
 mod docs;
 mod gates;
 mod links;
@@ -18,16 +18,16 @@ use crate::source::Source;
 use crate::workspace::{TextFile, Workspace};
 use std::fmt;
 
-/// Something that breaks, or strains, a house rule.
+/// A violation of a house rule, or a warning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Finding {
     /// Path from the root.
     pub(crate) path: String,
-    /// 1-based line; 0 where the whole file is meant.
+    /// 1-based line; 0 for the whole file.
     pub(crate) line: usize,
-    /// What is wrong, and what to do.
+    /// What is wrong, and how to fix it.
     pub(crate) what: String,
-    /// Told, but no failure.
+    /// A warning, which does not fail the check.
     pub(crate) warning: bool,
 }
 
@@ -37,7 +37,7 @@ impl Finding {
         Self { path: path.to_owned(), line, what: what.into(), warning: false }
     }
 
-    /// A finding that is only told.
+    /// A finding that is only a warning.
     pub(crate) fn warning(path: &str, line: usize, what: impl Into<String>) -> Self {
         Self { warning: true, ..Self::new(path, line, what) }
     }
@@ -57,9 +57,9 @@ impl fmt::Display for Finding {
 pub(crate) struct RustFile<'a> {
     /// Path from the root.
     pub(crate) path: &'a str,
-    /// Contents as they are.
+    /// Contents, unchanged.
     pub(crate) text: &'a str,
-    /// Contents taken apart.
+    /// Contents, split into code and comments.
     pub(crate) source: Source,
 }
 
@@ -86,7 +86,7 @@ fn check(workspace: &Workspace, files: &[TextFile]) -> Vec<Finding> {
     findings.extend(sizes::check(&rust));
     findings.extend(unsafety::check(&rust));
     findings.extend(gates::check(&rust));
-    findings.extend(circles::check(&rust));
+    findings.extend(cycles::check(&rust));
     findings.extend(files.iter().flat_map(text::check));
     findings.extend(rust.iter().flat_map(text::check_rust));
     findings.extend(links::check(files));
@@ -98,13 +98,13 @@ fn check(workspace: &Workspace, files: &[TextFile]) -> Vec<Finding> {
     findings
 }
 
-/// The Rust files among `files`, taken apart.
+/// The Rust files among `files`, split into code and comments.
 pub(crate) fn rust_files(files: &[TextFile]) -> Vec<RustFile<'_>> {
     let rust = files.iter().filter(|f| f.path.ends_with(".rs"));
     rust.map(|f| RustFile { path: &f.path, text: &f.text, source: Source::new(&f.text) }).collect()
 }
 
-/// What the tests of the checks share.
+/// Helpers that the tests of the checks share.
 #[cfg(test)]
 pub(crate) mod fixture {
     use super::*;

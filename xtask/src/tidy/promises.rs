@@ -1,4 +1,4 @@
-//! `SPECIFICATION.md`: every promise names a proof that exists, or says `pending`.
+//! `SPECIFICATION.md`: every promise names an existing proof, or says `pending`.
 
 use super::{Finding, RustFile};
 use crate::commands::COMMANDS;
@@ -6,9 +6,9 @@ use crate::source::{next_word, words};
 use crate::workspace::TextFile;
 
 const DOCUMENT: &str = "SPECIFICATION.md";
-/// What a row says that nothing proves yet.
+/// The word for a promise that is not proved yet.
 const PENDING: &str = "pending";
-/// The column in which proofs stand, counted from 0: promise, number, proof.
+/// The column of the proofs, counted from 0: promise, number, proof.
 const PROOF_COLUMN: usize = 2;
 
 /// Checks every row of every table.
@@ -24,7 +24,7 @@ pub(crate) fn check(files: &[TextFile], rust: &[RustFile<'_>]) -> Vec<Finding> {
     .collect()
 }
 
-/// The proof cell of a row; none for text, for headings and for the rule below them.
+/// The proof cell of a row; `None` for text, for headings and for the line below them.
 fn proof_cell(line: &str) -> Option<&str> {
     let row = line.trim().strip_prefix('|')?.strip_suffix('|')?;
     let cell = row.split('|').nth(PROOF_COLUMN)?.trim();
@@ -58,10 +58,10 @@ fn wrong(proof: &str, files: &[TextFile], rust: &[RustFile<'_>]) -> Option<Strin
 fn wrong_xtask(command: &str) -> Option<String> {
     let name = command.split(' ').next().unwrap_or_default();
     let exists = COMMANDS.iter().any(|c| c.name == name);
-    (!exists).then(|| format!("`cargo xtask {name}` is no command"))
+    (!exists).then(|| format!("there is no command `cargo xtask {name}`"))
 }
 
-/// A subcommand of the binary exists where its source has a variant, function or string of the name.
+/// A subcommand of the binary exists if the source has a variant, function or string of that name.
 fn wrong_subcommand(command: &str, rust: &[RustFile<'_>]) -> Option<String> {
     let name = command.split(' ').next().unwrap_or_default();
     let mut variant = name.to_owned();
@@ -72,10 +72,10 @@ fn wrong_subcommand(command: &str, rust: &[RustFile<'_>]) -> Option<String> {
     let exists = binary
         .into_iter()
         .any(|f| words(&f.source.code, name).chain(words(&f.source.code, &variant)).next().is_some());
-    (!exists).then(|| format!("`landfall {name}` is no command"))
+    (!exists).then(|| format!("there is no command `landfall {name}`"))
 }
 
-/// `crate::path::test_name`: the crate's folder must hold a function of the last name.
+/// `crate::path::test_name`: the crate's folder must contain a function with the last name.
 fn wrong_test(package: &str, test: &str, rust: &[RustFile<'_>]) -> Option<String> {
     let package = package.replace('_', "-");
     let folder = package.strip_prefix("landfall-").unwrap_or(&package);

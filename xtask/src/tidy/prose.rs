@@ -4,9 +4,9 @@ use super::Finding;
 use crate::workspace::TextFile;
 use std::collections::BTreeSet;
 
-/// Characters of a line of prose above which the check fails.
+/// Maximum number of characters of a line of prose.
 const LINE_CHARS_MAX: usize = 120;
-/// Grows by one entry a change, and its older entries are history.
+/// It grows by one entry for each change, and older entries are history.
 const CHANGELOG: &str = "CHANGELOG.md";
 
 /// Checks all Markdown documents but the changelog and generated reports.
@@ -17,7 +17,7 @@ pub(crate) fn check(files: &[TextFile]) -> Vec<Finding> {
     documents.filter(written).flat_map(long_lines).collect()
 }
 
-/// A report lies beside the JSON of the same name that the benchmark wrote with it.
+/// A report lies beside the JSON file of that name that the benchmark wrote with it.
 fn is_report(path: &str, paths: &BTreeSet<&str>) -> bool {
     path.strip_suffix(".md").is_some_and(|stem| paths.contains(format!("{stem}.json").as_str()))
 }

@@ -3,20 +3,20 @@
 use super::{Finding, RustFile};
 use crate::functions::{Function, functions};
 
-/// Lines of a file above which the check fails, and above which it warns.
+/// Number of lines of a file above which the check fails, and above which it warns.
 const FILE_LINES_MAX: usize = 800;
 const FILE_LINES_WARN: usize = 500;
-/// Lines of a function above which the check fails.
+/// Number of lines of a function above which the check fails.
 const FUNCTION_LINES_MAX: usize = 80;
-/// Lines under which nine functions in ten should stay.
+/// Number of lines below which nine in ten functions should stay.
 const FUNCTION_LINES_USUAL: usize = 40;
-/// The share of functions that should, in percent.
+/// The required share of functions below [`FUNCTION_LINES_USUAL`], in percent.
 const USUAL_PERCENT: usize = 90;
 
 /// Functions that may be longer, each with its file, its name and the reason why splitting it would not help.
 const LONG_FUNCTIONS: &[(&str, &str, &str)] = &[];
 
-/// Checks every file and function; prints how long functions are.
+/// Checks every file and function; prints the distribution of function lengths.
 pub(crate) fn check(files: &[RustFile<'_>]) -> Vec<Finding> {
     let measured: Vec<(&str, Function)> = files
         .iter()
@@ -53,7 +53,7 @@ fn function_size(path: &str, function: &Function, allowed: &[(&str, &str, &str)]
     }
 }
 
-/// Allowances that nothing needs any more.
+/// Allowances that are no longer needed.
 fn stale(measured: &[(&str, Function)], allowed: &[(&str, &str, &str)]) -> Vec<Finding> {
     let needed = |path: &str, name: &str| {
         measured.iter().any(|(p, f)| *p == path && f.name == name && f.lines > FUNCTION_LINES_MAX)
@@ -68,7 +68,7 @@ fn distribution(measured: &[(&str, Function)]) -> String {
     };
     let usual = count(0..=FUNCTION_LINES_USUAL - 1);
     let percent = (usual * 100).checked_div(measured.len()).unwrap_or(100);
-    let verdict = if percent >= USUAL_PERCENT { "as it should be" } else { "MORE THAN ONE IN TEN IS LONG" };
+    let verdict = if percent >= USUAL_PERCENT { "within the limit" } else { "MORE THAN ONE IN TEN IS LONG" };
     format!(
         "  {} functions: {} up to 8 lines, {} to 20, {} to 39, {} to 80, {} above\n  {percent} % under {FUNCTION_LINES_USUAL} lines: {verdict}\n",
         measured.len(),
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn allowance_nobody_needs_is_caught() {
+    fn unneeded_allowance_is_caught() {
         let allowed = [("a.rs", "f", "a table")];
         assert!(stale(&[("a.rs", function(81))], &allowed).is_empty());
         assert_eq!(stale(&[("a.rs", function(80))], &allowed).len(), 1);
@@ -117,7 +117,7 @@ mod tests {
     #[test]
     fn distribution_says_when_too_many_are_long() {
         let short: Vec<_> = (0..9).map(|_| ("a.rs", function(5))).collect();
-        assert!(distribution(&short).contains("100 % under 40 lines: as it should be"));
+        assert!(distribution(&short).contains("100 % under 40 lines: within the limit"));
         let long = [short, vec![("a.rs", function(50)); 2]].concat();
         assert!(distribution(&long).contains("81 % under 40 lines: MORE"), "{}", distribution(&long));
     }

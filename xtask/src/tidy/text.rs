@@ -1,25 +1,25 @@
-//! White space, left-over work, and words that have no place in a public repository.
+//! White space, unfinished work, and words that do not belong in a public repository.
 
 use super::{Finding, RustFile};
 use crate::source::words;
 use crate::workspace::TextFile;
 
-/// Files in which white space is checked.
+/// Files whose white space is checked.
 const SPACED: &[&str] = &[".rs", ".md", ".toml", ".service", ".ci/run"];
-/// Paths of somebody's machine. Split, so that this list does not find itself.
+/// Paths of a particular machine. They are split, so that this list does not find itself.
 const MACHINE_PATHS: &[&str] = &[concat!("/wo", "rk/"), concat!("/ro", "ot/"), concat!("/home", "/")];
-/// Hosts of package registries: configuration of a machine, not of the project.
+/// Hosts of package registries: they are configuration of a machine, not of the project.
 const REGISTRY_HOSTS: &[&str] = &[
     concat!("crates", ".io"),
     concat!("deb.debian", ".org"),
     concat!("pypi", ".org"),
     concat!("registry.npmjs", ".org"),
 ];
-/// Where every dependency in the lock file comes from.
+/// The only allowed source of dependencies in the lock file.
 const REGISTRY_SOURCE: &str = concat!("registry+https://github.com/rust-lang/crates", ".io-index");
 /// Macros that mark unfinished work.
 const UNFINISHED_MACROS: &[&str] = &["todo", "unimplemented", "dbg"];
-/// Comments that do.
+/// Comments that mark unfinished work.
 const UNFINISHED_WORDS: &[&str] = &[concat!("FIX", "ME"), concat!("X", "XX"), concat!("TO", "DO")];
 
 /// Checks any text file.
@@ -54,13 +54,13 @@ fn white_space(line: &str) -> Option<String> {
 
 fn private_word(line: &str) -> Option<String> {
     if let Some(path) = MACHINE_PATHS.iter().find(|path| names_path(line, path)) {
-        return Some(format!("`{path}` is a path of somebody's machine"));
+        return Some(format!("`{path}` is a path of a particular machine"));
     }
     let host = REGISTRY_HOSTS.iter().find(|host| line.contains(*host))?;
-    Some(format!("`{host}`: registries are a machine's configuration"))
+    Some(format!("`{host}`: registries belong to a machine's configuration"))
 }
 
-/// Whether the path begins there: `a/root/b` is a relative path like any other.
+/// Whether an absolute path begins there: `a/root/b` is a relative path.
 fn names_path(line: &str, path: &str) -> bool {
     line.match_indices(path).any(|(at, _)| {
         let before = line[..at].chars().next_back();
@@ -73,13 +73,13 @@ fn foreign_source(line: &str) -> Option<String> {
     (source != REGISTRY_SOURCE).then(|| format!("dependency from `{source}`, not the public registry"))
 }
 
-/// Checks a Rust file for left-over work.
+/// Checks a Rust file for unfinished work.
 pub(crate) fn check_rust(file: &RustFile<'_>) -> Vec<Finding> {
     let code = file.source.code.as_str();
     let mut findings = Vec::new();
     for name in UNFINISHED_MACROS {
         let calls = words(code, name).filter(|at| code[at + name.len()..].starts_with('!'));
-        findings.extend(calls.map(|at| at_offset(file, at, format!("`{name}!` left over"))));
+        findings.extend(calls.map(|at| at_offset(file, at, format!("`{name}!` marks unfinished work"))));
     }
     for word in UNFINISHED_WORDS {
         let marks = words(&file.source.comments, word);

@@ -1,9 +1,9 @@
-//! Unsafe code stays in modules named `sys`, and every block says why it is sound.
+//! Unsafe code is confined to modules named `sys`, and every block has a comment that says why it is sound.
 
 use super::{Finding, RustFile};
 use crate::source::{line_of, next_word, words};
 
-/// Lines of the same statement that may stand between a SAFETY comment and its block.
+/// Maximum number of lines of a statement between a SAFETY comment and its block.
 const STATEMENT_LINES_MAX: usize = 6;
 
 /// Checks every use of `unsafe`.
@@ -37,7 +37,7 @@ fn is_block(code: &str, at: usize) -> bool {
     code[after..end].trim_start().starts_with('{')
 }
 
-/// Whether a SAFETY comment stands on the line, or above the statement that the line belongs to.
+/// Whether the line, or the statement that contains it, has a SAFETY comment.
 fn is_explained(file: &RustFile<'_>, line: usize) -> bool {
     let code: Vec<&str> = file.source.code.lines().collect();
     let comments: Vec<&str> = file.source.comments.lines().collect();
@@ -50,7 +50,7 @@ fn is_explained(file: &RustFile<'_>, line: usize) -> bool {
             return true;
         }
         let code = code[above].trim();
-        // Comment lines and attributes belong to what follows; finished code ends the search.
+        // Comment lines and attributes belong to the code that follows; a completed statement ends the search.
         if code.is_empty() && comments[above].trim().is_empty() || code.ends_with([';', '{', '}']) {
             return false;
         }

@@ -1,20 +1,20 @@
-//! Archives in the form that the kernel unpacks as its first file system: cpio, "new ASCII".
+//! Archives in the format that the kernel unpacks as its first file system: cpio, "new ASCII".
 //!
-//! Source: the kernel's Documentation/driver-api/early-userspace/buffer-format.rst. Written here, so that no
-//! program is needed and no file has to belong to root.
+//! Source: the kernel's Documentation/driver-api/early-userspace/buffer-format.rst. It is implemented here, so that no
+//! external program and no file owned by root is needed.
 
 use std::collections::BTreeSet;
 
 const MAGIC: &str = "070701";
-/// Name of the entry after the last one.
+/// Name of the entry that ends the archive.
 const TRAILER: &str = "TRAILER!!!";
-/// Names and contents begin at multiples of this, bytes.
+/// Alignment of names and contents, bytes.
 const ALIGN: usize = 4;
 const FOLDER_MODE: u32 = 0o040_755;
 const FILE_MODE: u32 = 0o100_644;
 const PROGRAM_MODE: u32 = 0o100_755;
 
-/// An archive being written.
+/// An archive that is being written.
 #[derive(Debug, Default)]
 pub(super) struct Archive {
     bytes: Vec<u8>,
@@ -23,19 +23,19 @@ pub(super) struct Archive {
 }
 
 impl Archive {
-    /// Adds a file, and the folders above it. `path` has no leading slash.
+    /// Adds a file and its parent folders. `path` has no leading slash.
     pub(super) fn file(&mut self, path: &str, contents: &[u8]) {
         self.folders_above(path);
         self.entry(path, FILE_MODE, contents);
     }
 
-    /// Adds a file that can be executed.
+    /// Adds an executable file.
     pub(super) fn program(&mut self, path: &str, contents: &[u8]) {
         self.folders_above(path);
         self.entry(path, PROGRAM_MODE, contents);
     }
 
-    /// The whole archive.
+    /// Returns the whole archive.
     pub(super) fn finish(mut self) -> Vec<u8> {
         self.entry(TRAILER, 0, &[]);
         self.bytes
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_of_an_entry_are_those_of_the_format() {
+    fn bytes_of_an_entry_match_the_format() {
         let mut archive = Archive::default();
         archive.program("init", b"hello");
         let bytes = archive.finish();
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_come_once_and_before_what_is_in_them() {
+    fn folders_come_once_and_before_their_contents() {
         let mut archive = Archive::default();
         archive.file("lib/a/x", b"");
         archive.file("lib/a/y", b"");

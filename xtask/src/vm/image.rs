@@ -14,17 +14,17 @@ use std::process::Command;
 use std::time::Duration;
 
 const INIT: &str = include_str!("guest/init.sh");
-/// Programs of the host that the guest uses; applets of busybox stand in for all others.
+/// Programs of the host that the guest uses. For all other programs it uses applets of busybox.
 const PROGRAMS: &[&str] = &["busybox", "ndctl", "mkfs.ext4", "ip", "ethtool"];
-/// Folders of programs that a user's PATH may lack.
+/// Folders of programs that may be missing in a user's PATH.
 const MORE_FOLDERS: &[&str] = &["/usr/sbin", "/sbin"];
-/// Reading, stripping or unpacking one file.
+/// Time limit for reading, stripping or unpacking one file.
 const FILE_LIMIT: Duration = Duration::from_secs(60);
 
-/// Writes the file system of a guest that runs `binary` to `into`. `scratch` is a folder for what is in between.
+/// Writes the file system of a guest that runs `binary` to `into`. `scratch` is a folder for intermediate files.
 ///
 /// # Errors
-/// [`Stop::Skip`] for a program or a module that is not there, [`Stop::Failed`] for files that cannot be read.
+/// [`Stop::Skip`] for a missing program or module, [`Stop::Failed`] for files that cannot be read.
 pub(super) fn build(kernel: &Kernel, binary: &Path, scratch: &Path, into: &Path) -> Result<(), Stop> {
     let mut archive = Archive::default();
     archive.program("init", INIT.as_bytes());
@@ -48,7 +48,7 @@ pub(super) fn build(kernel: &Kernel, binary: &Path, scratch: &Path, into: &Path)
     fs::write(into, archive.finish()).map_err(|e| Error::file("write", into, e).into())
 }
 
-/// Modules, and a list in order for every guest (`modules/base`) and for each network (`modules/NETWORK`).
+/// Adds the modules, an ordered list for every guest (`modules/base`), and one for each network (`modules/NETWORK`).
 fn add_modules(kernel: &Kernel, archive: &mut Archive) -> Result<(), Stop> {
     let text =
         |name: &str| read(&kernel.modules.join(name)).map(|b| String::from_utf8_lossy(&b).into_owned());
@@ -75,7 +75,7 @@ fn add_list(name: &str, paths: &[String], kernel: &Kernel, archive: &mut Archive
     Ok(())
 }
 
-/// A module's name and bytes, unpacked: not every busybox can.
+/// A module's name and its unpacked bytes: some builds of busybox cannot unpack modules.
 fn module(path: &Path) -> Result<(String, Vec<u8>), Error> {
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let unpackers = [(".xz", "xz"), (".zst", "zstd"), (".gz", "gzip")];
@@ -93,7 +93,7 @@ fn module(path: &Path) -> Result<(String, Vec<u8>), Error> {
     Err(Error::Program { line: process::line(&command), ending: format!("ended with {}", output.status) })
 }
 
-/// The binary without what only debuggers need, where that can be had: the guest's kernel unpacks it at each boot.
+/// The binary without debugging information, where it can be stripped: the guest's kernel unpacks it at each boot.
 fn stripped(binary: &Path, scratch: &Path) -> PathBuf {
     let small = scratch.join("landfall.stripped");
     let mut strip = Command::new("strip");
@@ -108,7 +108,7 @@ fn libraries_of(program: &Path) -> Result<Vec<String>, Error> {
     Ok(if listed.success { libraries(&listed.stdout) } else { Vec::new() })
 }
 
-/// The paths in what `ldd` prints.
+/// The paths in the output of `ldd`.
 fn libraries(listed: &str) -> Vec<String> {
     listed.split_whitespace().filter(|word| word.starts_with('/')).map(str::to_owned).collect()
 }

@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// The package that depends on the newest kernel for virtual machines: small, and with all modules needed.
+/// The package that depends on the newest kernel for virtual machines. That kernel is small and has all modules needed.
 const PACKAGE: &str = "linux-image-cloud-amd64";
-/// Fetching some 30 MB, or the lists of packages.
+/// Time limit for fetching some 30 MB, or the lists of packages.
 const FETCH_LIMIT: Duration = Duration::from_secs(240);
-/// Unpacking it, and listing its modules.
+/// Time limit for unpacking the package and listing its modules.
 const UNPACK_LIMIT: Duration = Duration::from_secs(120);
 
 /// An unpacked kernel.
@@ -27,10 +27,10 @@ pub(super) struct Kernel {
 /// The kernel of the package file `given`, or the one unpacked before, or the newest that apt offers.
 ///
 /// # Errors
-/// [`Stop::Skip`] where there is none to be had, [`Stop::Failed`] where a package is not what it should be.
+/// [`Stop::Skip`] where no kernel is available, [`Stop::Failed`] where a package is not a kernel package.
 pub(super) fn obtain(cache: &Path, given: Option<&Path>) -> Result<Kernel, Stop> {
     if let Some(package) = given {
-        // Apart from the others: what was asked for once does not become what is used without asking.
+        // In a separate folder: a kernel that was requested once must not become the default.
         return unpack(package, &cache.join("given"));
     }
     if let Some(kernel) = cached(cache) {
@@ -42,7 +42,7 @@ pub(super) fn obtain(cache: &Path, given: Option<&Path>) -> Result<Kernel, Stop>
     kernel
 }
 
-/// A kernel that was unpacked before: of several, that with the last name.
+/// A kernel that was unpacked before; of several, the last by name.
 pub(super) fn cached(cache: &Path) -> Option<Kernel> {
     let mut folders: Vec<PathBuf> =
         fs::read_dir(cache).ok()?.filter_map(|entry| Some(entry.ok()?.path())).collect();
@@ -56,7 +56,7 @@ fn fetch(cache: &Path) -> Result<PathBuf, Stop> {
     if let Ok(package) = try_fetch(cache) {
         return Ok(package);
     }
-    // Perhaps the lists of packages are missing or old. Where they may not be renewed, the second try says so.
+    // The lists of packages may be missing or old. If they cannot be updated, the second attempt reports it.
     let _tried = process::run(Command::new("apt-get").args(["update", "-qq"]), Keep::Both, FETCH_LIMIT);
     try_fetch(cache)
 }
@@ -114,7 +114,7 @@ fn unpack(package: &Path, cache: &Path) -> Result<Kernel, Stop> {
         Keep::Both,
         UNPACK_LIMIT,
     )?;
-    // Newer packages keep modules where depmod does not look.
+    // Newer packages keep modules where depmod does not search.
     if !partial.join("lib").exists() {
         std::os::unix::fs::symlink("usr/lib", partial.join("lib"))
             .map_err(|e| Error::file("link", &partial, e))?;
@@ -128,7 +128,7 @@ fn unpack(package: &Path, cache: &Path) -> Result<Kernel, Stop> {
 }
 
 impl Kernel {
-    /// Its version, as far as features go by it.
+    /// Its version, for tests of which features it has.
     pub(super) fn version(&self) -> (u32, u32) {
         let name = self.modules.file_name().unwrap_or_default().to_string_lossy();
         let mut numbers = name.split(|c: char| !c.is_ascii_digit()).map(|digits| digits.parse().unwrap_or(0));
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn half_unpacked_kernels_are_not_taken() {
+    fn partially_unpacked_kernels_are_not_used() {
         let cache = std::env::temp_dir().join(format!("landfall-xtask-kernel-{}", std::process::id()));
         let make = |path: &str| {
             let path = cache.join(path);

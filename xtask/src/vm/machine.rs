@@ -1,38 +1,38 @@
-//! The machine: a script that becomes QEMU, so that the process that is killed is the machine itself.
+//! The machine: a script that executes QEMU in its place, so that killing the process kills the machine.
 
 use super::plan::Guest;
 use std::net::Ipv4Addr;
 use std::path::Path;
 
-/// Ports on the host, below those that kernels hand out; the guest's are in the fragments of its networks.
+/// Ports on the host, below the kernel's ephemeral range. The guest's ports are in the fragments of its networks.
 const RESP_PORT: u16 = 16_479;
 const HTTP_PORT: u16 = 16_480;
 
-/// What a machine is made of.
+/// The configuration of a machine.
 #[derive(Debug)]
 pub(super) struct Machine<'m> {
     /// The kernel.
     pub(super) kernel: &'m Path,
     /// Its first file system.
     pub(super) initrd: &'m Path,
-    /// File that holds the NVDIMM's bytes; it stays when the machine dies.
+    /// The file with the NVDIMM's contents. It is kept when the machine is killed.
     pub(super) nvdimm: &'m Path,
-    /// File that the kernel's and the server's messages are appended to.
+    /// The file that the kernel's and the server's messages are appended to.
     pub(super) log: &'m Path,
-    /// Where the host reaches the server.
+    /// The host's address for the server.
     pub(super) address: Ipv4Addr,
     /// Medium and network.
     pub(super) guest: Guest,
 }
 
-/// An address on loopback that no other process with a number uses: ports can then be fixed.
+/// An address on loopback for a process id. No two running processes share one, so that ports can be fixed.
 pub(super) fn address_of(process: u32) -> Ipv4Addr {
     let [low, middle, high, _] = process.to_le_bytes();
     Ipv4Addr::new(127, 64 | (high & 63), middle, low)
 }
 
 impl Machine<'_> {
-    /// The script. What it is called with is appended to the guest's `landfall serve`.
+    /// The script. Its arguments are appended to the guest's `landfall serve`.
     pub(super) fn script(&self) -> String {
         let (medium, network) = self.guest;
         let address = self.address;
@@ -40,8 +40,8 @@ impl Machine<'_> {
         let nvdimm = format!("id=nv0,share=on,mem-path={},size={}M", option(self.nvdimm), medium.size_mib);
         let boot = format!("console=ttyS1 quiet panic=-1 -- {} {}", medium.name, network.name);
         let words = [
-            // TCG runs wherever QEMU does; nested KVM does not. QEMU 7.2 gets the flags of `cmpxchg16b` wrong, with
-            // which later kernels allocate memory: without it they find another way.
+            // TCG runs wherever QEMU does; nested KVM does not. QEMU 7.2 computes wrong flags for `cmpxchg16b`, which
+            // the memory allocator of later kernels uses. Without the instruction they use a fallback.
             format!("-M q35,nvdimm=on,nvdimm-persistence={}", medium.domain),
             "-accel tcg,thread=multi -cpu max,cx16=off -smp 2 -m 768M,slots=2,maxmem=2G".to_owned(),
             "-display none -nodefaults -no-reboot -serial stdio".to_owned(),
@@ -65,12 +65,12 @@ impl Machine<'_> {
     }
 }
 
-/// A word of a shell.
+/// A shell word.
 fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-/// A path as the value of an option of QEMU: commas are doubled.
+/// A path as the value of a QEMU option: commas are doubled.
 fn option(path: &Path) -> String {
     path.display().to_string().replace(',', ",,")
 }
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn odd_paths_reach_qemu_as_they_are() {
+    fn special_characters_in_paths_reach_qemu_unchanged() {
         assert_eq!(quoted("it's"), r"'it'\''s'");
         assert_eq!(option(Path::new("a,b")), "a,,b");
     }

@@ -1,9 +1,9 @@
-//! `cargo xtask vm`: the real binary in a virtual machine with persistent memory, killed again and again.
+//! `cargo xtask vm`: the server in a virtual machine with persistent memory, killed repeatedly.
 //!
-//! Read [`plan`] first: which media and networks there are. `landfall demo` on the host keeps the model, writes
-//! over TCP and judges; the server is a script that becomes QEMU ([`mod@machine`]), so that killing it kills kernel
-//! and server together. What was stored stays, in the file behind the emulated NVDIMM: stores that were never
-//! flushed stay as well, so this shows ordering, tearing and recovery, and no missing flush. The simulator does.
+//! Read [`plan`] first: it lists media and networks. `landfall demo` on the host keeps the model, writes over TCP and
+//! judges. The server is a script that executes QEMU in its place ([`mod@machine`]), so that killing it kills kernel
+//! and server together. What was stored stays in the file behind the emulated NVDIMM, including stores that were never
+//! flushed. So this campaign tests ordering, tearing and recovery, but not missing flushes. The simulator tests those.
 
 mod cpio;
 mod image;
@@ -28,28 +28,28 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// Cycles of each guest where none are given: some two minutes.
+/// The default number of cycles for each guest: some two minutes.
 const CYCLES: u64 = 20;
-/// The seed where none is given.
+/// The default seed.
 const SEED: u64 = 1;
-/// Region asked for; on device-DAX the device decides.
+/// The requested capacity of the region. On device-DAX the device decides.
 const CAPACITY: &str = "64MiB";
-/// Longest that one cycle may take: load, kill, boot, check, recover, verify.
+/// Time limit for one cycle: load, kill, boot, check, recover, verify.
 const CYCLE_LIMIT: Duration = Duration::from_secs(90);
-/// Asking the binary for its flags.
+/// Time limit for asking the binary for its flags.
 const HELP_LIMIT: Duration = Duration::from_secs(20);
-/// What kernels and servers say when something happened that never should.
+/// Messages of kernels and servers that indicate a bug.
 const COMPLAINTS: &[&str] = &["BUG:", "Oops", "Kernel panic", "Call Trace", "panicked at", "ERROR", "SIGBUS"];
-/// Lines of the log: a machine was started, and it came as far as starting a server.
+/// Lines of the log: a machine was started, and it started a server.
 const BOOT_MARK: &str = "=== boot";
 const START_MARK: &str = "=== starting";
-/// Complaints that are shown.
+/// Maximum number of complaints that are shown.
 const COMPLAINTS_SHOWN: usize = 10;
 
 const GRAMMAR: Grammar =
     Grammar { values: &["cycles", "seed", "mode", "transport", "kernel"], switches: &["keep"], words_max: 0 };
 
-/// What the machine and its first file system are made with.
+/// The programs that build the machine and its first file system.
 const TOOLS: &[Peer] = &[
     tool("qemu-system-x86_64", "qemu-system-x86", &["qemu-system-x86_64", "--version"]),
     tool("busybox", "busybox-static", &["busybox", "true"]),
@@ -66,12 +66,12 @@ const fn tool(name: &'static str, package: &'static str, probe: &'static [&'stat
     Peer { name, package, skipped: "virtual machine", probe }
 }
 
-/// Why a campaign did not come to its end.
+/// Why a campaign ended early.
 #[derive(Debug)]
 enum Stop {
-    /// It cannot be run here: nothing was shown.
+    /// It cannot run here: nothing was tested.
     Skip(String),
-    /// It was run, or should have been, and failed.
+    /// It failed.
     Failed(Error),
 }
 
@@ -84,13 +84,13 @@ impl From<Error> for Stop {
 /// `cargo xtask vm`.
 ///
 /// # Errors
-/// [`Error::Found`] or [`Error::Program`] where a campaign found a broken promise, or where a network was asked
-/// for that the build does not have.
+/// [`Error::Found`] or [`Error::Program`] where a campaign found a broken promise, or where a network was requested
+/// that the build does not have.
 pub(crate) fn command(workspace: &Workspace, line: &[String]) -> Result<(), Error> {
     match Campaign::read(&GRAMMAR.parse(line)?)?.run(workspace) {
         Ok(()) => Ok(()),
         Err(Stop::Skip(why)) => {
-            println!("SKIPPED, nothing was shown: {why}");
+            println!("SKIPPED, nothing was tested: {why}");
             Ok(())
         }
         Err(Stop::Failed(error)) => Err(error),
@@ -101,7 +101,7 @@ struct Campaign {
     cycles: u64,
     seed: u64,
     guests: Vec<Guest>,
-    /// The network was asked for by name: a build without it is an error, not a reason to skip.
+    /// The network was requested by name: a build without it is an error, not a reason to skip.
     insists: bool,
     kernel: Option<PathBuf>,
     keep: bool,
@@ -187,7 +187,7 @@ impl Campaign {
     }
 }
 
-/// Writes the machine of a guest, with blank memory; the paths of its script and its log.
+/// Writes the machine of a guest, with blank memory. Returns the paths of its script and its log.
 fn machine(guest: Guest, folder: &Path, kernel: &Kernel, initrd: &Path) -> Result<(PathBuf, PathBuf), Error> {
     let folder = folder.join(guest.1.name);
     fs::create_dir_all(&folder).map_err(|e| Error::file("create", &folder, e))?;
@@ -208,7 +208,7 @@ fn machine(guest: Guest, folder: &Path, kernel: &Kernel, initrd: &Path) -> Resul
     Ok((path, log))
 }
 
-/// Whether the binary has the network; if not, what to say.
+/// Whether the binary supports the network; if not, the message.
 fn in_build(network: &Network, binary: &Path) -> Result<Result<(), String>, Error> {
     let Some(flag) = network.flag else { return Ok(Ok(())) };
     let help = process::must(Command::new(binary).args(["serve", "--help"]), Keep::Both, HELP_LIMIT)?.stdout;
@@ -216,7 +216,7 @@ fn in_build(network: &Network, binary: &Path) -> Result<Result<(), String>, Erro
     Ok(if has { Ok(()) } else { Err(format!("not in this build: `landfall serve` has no {flag}")) })
 }
 
-/// Whether the guest's kernel is new enough for the network; if not, what to say.
+/// Whether the guest's kernel is new enough for the network; if not, the message.
 fn in_kernel(network: &Network, kernel: &Kernel) -> Result<(), String> {
     let ((major, minor), (its_major, its_minor)) = (network.linux, kernel.version());
     if (its_major, its_minor) >= (major, minor) {
@@ -227,8 +227,8 @@ fn in_kernel(network: &Network, kernel: &Kernel) -> Result<(), String> {
     ))
 }
 
-/// The server must have found the medium that the guest was made for, and flush as it must be flushed there:
-/// anything else would show nothing.
+/// Checks that the server found the medium that the guest was made for, and uses the flush instruction required there.
+/// Otherwise the campaign would test nothing.
 fn served_from(meant: &Medium, report: &Json) -> Result<(), Error> {
     let found = report.text("medium").unwrap_or("nothing");
     if found.starts_with(meant.kind) && found.ends_with(meant.flush) {
@@ -238,7 +238,7 @@ fn served_from(meant: &Medium, report: &Json) -> Result<(), Error> {
     Err(Error::Found(format!("the region should have been on `{kind} …{flush}` but was on `{found}`")))
 }
 
-/// Neither the guest's kernel nor the server may have met what should never happen, even where it went unnoticed.
+/// Checks that neither the guest's kernel nor the server reported a bug, even if it had no visible effect.
 fn quiet(log: &Path) -> Result<(), Error> {
     let bytes = fs::read(log).map_err(|e| Error::file("read", log, e))?;
     let text = String::from_utf8_lossy(&bytes);
@@ -250,8 +250,8 @@ fn quiet(log: &Path) -> Result<(), Error> {
     }
 }
 
-/// Complaints of boots that came as far as a server. Where the emulator crashed before, `landfall demo` has tried
-/// again, and says so (`silent_starts`).
+/// Complaints of boots that started a server. Where the emulator crashed before that, `landfall demo` has tried again,
+/// and reports it (`silent_starts`).
 fn complaints(log: &str) -> Vec<&str> {
     let boots = log.split(BOOT_MARK).filter(|boot| boot.contains(START_MARK));
     boots.flat_map(str::lines).filter(|line| COMPLAINTS.iter().any(|word| line.contains(word))).collect()
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn region_on_another_medium_is_no_proof() {
+    fn region_on_another_medium_is_a_failure() {
         let report = |medium: &str| json::parse(&format!("{{\"medium\": \"{medium}\"}}")).unwrap();
         let fsdax = plan::MEDIA.iter().find(|medium| medium.name == "fsdax").unwrap();
         assert!(served_from(fsdax, &report("fs-dax: survives; flush clwb")).is_ok());
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn panics_in_the_guest_are_complaints_and_progress_is_none() {
+    fn panics_in_the_guest_are_complaints_and_progress_is_not() {
         let boot = |line: &str| format!("=== boot\n=== starting\n{line}\n");
         for line in ["[    3.1] BUG: unable to handle page fault", "thread 'main' panicked at src/x.rs:1:1"] {
             assert_eq!(complaints(&boot(line)), [line]);
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn kernel_that_is_too_old_for_a_network_is_told_with_what_to_do() {
+    fn kernel_that_is_too_old_for_a_network_is_reported_with_advice() {
         let xdp = plan::NETWORKS.iter().find(|network| network.name == "xdp").unwrap();
         let kernel = |name: &str| Kernel { image: PathBuf::new(), modules: PathBuf::from(name) };
         assert!(in_kernel(xdp, &kernel("6.12.95+deb12-cloud-amd64")).is_ok());
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn network_that_the_binary_has_no_flag_for_is_not_in_the_build() {
+    fn network_without_a_flag_in_the_binary_is_not_in_the_build() {
         let network = |name| plan::NETWORKS.iter().find(|network| network.name == name).unwrap();
         let echo = Path::new("echo");
         assert!(in_build(network("sockets"), echo).unwrap().is_ok());

@@ -1,25 +1,25 @@
 //! Which kernel modules the guest loads, and in which order.
 
-/// Modules without which there is no persistent memory or no way in.
+/// Modules required for persistent memory and for the network.
 const NEEDED: &[&str] = &["nfit", "nd_pmem", "device_dax", "dax_pmem", "ext4", "virtio_pci", "virtio_net"];
-/// Modules that some kernels have no more, or need no more.
+/// Modules that some kernels no longer have, or no longer need.
 const WELCOME: &[&str] = &["crc32c_generic", "crc32c_intel"];
 
-/// Paths of the files to load, below the folder of `modules.dep`, each after those that it depends on.
-/// `dep` is `modules.dep`, `builtin` is `modules.builtin`.
+/// Paths of the files to load, below the folder of `modules.dep`, each after its dependencies. `dep` is `modules.dep`,
+/// `builtin` is `modules.builtin`.
 ///
 /// # Errors
-/// The name of a module that this kernel neither has built in nor as a file.
+/// The name of a module that this kernel has neither built in nor as a file.
 pub(super) fn load_order(dep: &str, builtin: &str) -> Result<Vec<String>, String> {
     let mut order = load_more(dep, builtin, NEEDED)?;
     WELCOME.iter().filter_map(|wanted| line_of(dep, wanted)).for_each(|line| add(line, &mut order));
     Ok(order)
 }
 
-/// The same for modules of one's choice.
+/// The load order of the given modules.
 ///
 /// # Errors
-/// As [`load_order`].
+/// See [`load_order`].
 pub(super) fn load_more(dep: &str, builtin: &str, modules: &[&str]) -> Result<Vec<String>, String> {
     let mut order: Vec<String> = Vec::new();
     for wanted in modules {
@@ -32,7 +32,7 @@ pub(super) fn load_more(dep: &str, builtin: &str, modules: &[&str]) -> Result<Ve
     Ok(order)
 }
 
-/// `path: dependency dependency`: what depends on nothing stands last.
+/// Adds the modules of a line `path: dependency dependency` in reverse order: dependencies come first.
 fn add(line: &str, order: &mut Vec<String>) {
     for path in line.split([':', ' ']).filter(|path| !path.is_empty()).rev() {
         if !order.iter().any(|known| known == path) {
@@ -45,7 +45,7 @@ fn line_of<'d>(dep: &'d str, wanted: &str) -> Option<&'d str> {
     dep.lines().find(|line| line.split_once(':').is_some_and(|(path, _)| is(path, wanted)))
 }
 
-/// Whether the file is the module's. In names `-` and `_` are the same.
+/// Whether the file is the module. In names `-` and `_` are equivalent.
 fn is(path: &str, wanted: &str) -> bool {
     let file = path.rsplit('/').next().unwrap_or(path);
     let name = file.split_once(".ko").map_or(file, |(name, _)| name);

@@ -1,40 +1,41 @@
-//! What a guest is made of: which medium, which network. One row and one fragment under `guest/` each.
+//! The configuration of a guest: its medium and its network. Each has one row here and one fragment under `guest/`.
 
 use crate::error::Error;
 
 /// A kind of persistent memory.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Medium {
-    /// As `--mode` and the guest's fragment name it.
+    /// The name in `--mode` and in the guest's fragment.
     pub(super) name: &'static str,
-    /// How the server's start line begins when it has found it.
+    /// The start of the medium's description in the server's first log line.
     pub(super) kind: &'static str,
-    /// How the start line ends: how stores are flushed there.
+    /// The end of that description: how stores are flushed.
     pub(super) flush: &'static str,
-    /// What the platform promises to drain on a power loss, as QEMU's `nvdimm-persistence` names it.
+    /// What the platform drains on a power loss, as a value of QEMU's `nvdimm-persistence`.
     pub(super) domain: &'static str,
-    /// Size of the NVDIMM, MiB, a multiple of 16 (the alignment of a region): small, so that the compactor is busy.
+    /// Size of the NVDIMM, MiB, a multiple of 16 (the alignment of a region). It is small, so that the compactor is
+    /// busy.
     pub(super) size_mib: u32,
-    /// The fragment.
+    /// The script fragment.
     pub(super) script: &'static str,
 }
 
-/// A way to the server.
+/// A network between host and server.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Network {
-    /// As `--transport` and the guest's fragment name it.
+    /// The name in `--transport` and in the guest's fragment.
     pub(super) name: &'static str,
-    /// The flag of `landfall serve` without which a build does not have it.
+    /// The flag of `landfall serve` that a build with this network has.
     pub(super) flag: Option<&'static str>,
-    /// The first Linux that it works with.
+    /// The first Linux version that supports it.
     pub(super) linux: (u32, u32),
     /// Kernel modules that it needs.
     pub(super) modules: &'static [&'static str],
-    /// The fragment.
+    /// The script fragment.
     pub(super) script: &'static str,
 }
 
-/// Every medium. A namespace on it is 2 MiB smaller, and ext4 needs some for itself.
+/// All media. A namespace on a medium is 2 MiB smaller, and ext4 needs some space for itself.
 pub(super) const MEDIA: &[Medium] = &[
     Medium {
         name: "devdax",
@@ -52,7 +53,7 @@ pub(super) const MEDIA: &[Medium] = &[
         size_mib: 96,
         script: include_str!("guest/fsdax.sh"),
     },
-    // A platform that drains its caches: the server must find out, and flush nothing.
+    // A platform that drains its caches: the server must detect that, and flush nothing.
     Medium {
         name: "eadr",
         kind: "device-dax:",
@@ -63,7 +64,7 @@ pub(super) const MEDIA: &[Medium] = &[
     },
 ];
 
-/// Every network. On fs-DAX, whose pages the kernel does not pin for long, AF_XDP lands packets beside the region.
+/// All networks. On fs-DAX, whose pages the kernel does not pin for long, AF_XDP receives packets outside the region.
 pub(super) const NETWORKS: &[Network] = &[
     Network {
         name: "sockets",
@@ -85,7 +86,7 @@ pub(super) const NETWORKS: &[Network] = &[
 /// One guest to run.
 pub(super) type Guest = (&'static Medium, &'static Network);
 
-/// The guests that `--mode` and `--transport` ask for; without either, or with `all`, all of them.
+/// The guests that `--mode` and `--transport` select. Without them, or with `all`, all guests.
 ///
 /// # Errors
 /// [`Error::Usage`] for a name that does not exist.

@@ -1,6 +1,6 @@
-//! What is done to the server.
+//! The attacks on the server.
 
-use super::client::{Does, Resp, encode};
+use super::client::{Resp, Workload, encode};
 use super::server::Server;
 use crate::error::Error;
 use std::io::{self, Read, Write};
@@ -8,25 +8,25 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// How long an attacker waits for the server before it looks whether it is to go on.
+/// How long an attacker waits for the server before it checks whether it should continue.
 const PATIENCE: Duration = Duration::from_millis(200);
 /// Connections with half a request each.
 const HALVES: usize = 1800;
-/// Uploads at once, and bytes of each.
+/// Number of concurrent uploads, and the length of each, bytes.
 const UPLOADS: usize = 6;
 const UPLOAD_LEN: usize = 10_000_000;
-/// Length of the value that is read slowly, bytes, and how many of them are read a second.
+/// Length of the value that is read slowly, bytes, and how many of them are read in a second.
 const SLOW_LEN: usize = 16 << 20;
 const SLOW_RATE: usize = 1 << 20;
-/// Values that fill the region, bytes, and how many commands are pipelined.
+/// Length of the values that fill the region, bytes, and how many commands are pipelined.
 const SMALL_LEN: usize = 100;
 const PIPELINE: usize = 100;
 
-/// Where the server is.
+/// The server's addresses.
 pub(super) struct Target {
     resp: SocketAddr,
     http: SocketAddr,
-    /// Keys that fill the region.
+    /// Number of keys that fill the region.
     filled: AtomicU64,
 }
 
@@ -36,49 +36,50 @@ impl Target {
     }
 }
 
-/// What an attacker says that it did, and what it should not have met with.
+/// What the attacker did, and the failures that it saw.
 type Report = (String, Vec<String>);
 
-/// What is done first.
+/// Prepares the server for an attack.
 type Prepare = fn(&Target) -> Result<(), Error>;
 
 /// One attack.
 pub(super) struct Attack {
     pub(super) name: &'static str,
-    /// What the client that behaves does meanwhile.
-    pub(super) witness: Does,
-    /// Before anything is measured.
+    /// The workload of the well-behaved client meanwhile.
+    pub(super) witness: Workload,
+    /// Runs before anything is measured.
     pub(super) prepare: Option<Prepare>,
-    /// Attacks while the first flag is up, until the second one is.
+    /// Attacks while the first flag is set, until the second one is set.
     pub(super) run: fn(&Target, &AtomicBool, &AtomicBool) -> Report,
 }
 
 /// All attacks, in order.
 pub(super) const ATTACKS: &[Attack] = &[
-    Attack { name: "empty-paced", witness: Does::WritesAndReads, prepare: None, run: empty_paced },
-    Attack { name: "empty-flood", witness: Does::WritesAndReads, prepare: None, run: empty_flood },
-    Attack { name: "uploads", witness: Does::WritesAndReads, prepare: None, run: uploads },
-    Attack { name: "half-requests", witness: Does::WritesAndReads, prepare: None, run: half_requests },
+    Attack { name: "empty-paced", witness: Workload::WritesAndReads, prepare: None, run: empty_paced },
+    Attack { name: "empty-flood", witness: Workload::WritesAndReads, prepare: None, run: empty_flood },
+    Attack { name: "uploads", witness: Workload::WritesAndReads, prepare: None, run: uploads },
+    Attack { name: "half-requests", witness: Workload::WritesAndReads, prepare: None, run: half_requests },
     Attack {
         name: "slow-reader",
-        witness: Does::WritesAndReads,
+        witness: Workload::WritesAndReads,
         prepare: Some(store_long),
         run: slow_reader,
     },
-    Attack { name: "full-deletes", witness: Does::Reads, prepare: Some(fill), run: full_deletes },
+    Attack { name: "full-deletes", witness: Workload::Reads, prepare: Some(fill), run: full_deletes },
 ];
 
 fn is_up(flag: &AtomicBool) -> bool {
     flag.load(Ordering::Acquire)
 }
 
-/// Attacks again and again while it is to; `once` returns when it is not, or when the server has ended it.
+/// Calls `once` repeatedly while the attack is on. `once` returns when the attack is off, or when the server has closed
+/// the connection.
 fn while_on(on: &AtomicBool, over: &AtomicBool, mut once: impl FnMut() -> io::Result<()>) {
     while !is_up(over) {
         if !is_up(on) {
             std::thread::sleep(Duration::from_millis(1));
         } else if once().is_err() {
-            // It was refused or cut, as it should be: a moment, and again.
+            // The server refused or closed the connection, as it should. Try again after a pause.
             std::thread::sleep(Duration::from_millis(1));
         }
     }
@@ -91,7 +92,7 @@ fn dial(address: SocketAddr) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// Empty commands in both forms.
+/// Empty commands in both forms: inline and array.
 fn empty_commands(len: usize) -> Vec<u8> {
     b"\r\n*0\r\n".repeat(len / 6)
 }
@@ -132,7 +133,7 @@ fn uploads(target: &Target, on: &AtomicBool, over: &AtomicBool) -> Report {
             let mut stream = dial(target.http)?;
             begun += 1;
             stream.write_all(head.as_bytes())?;
-            // The last byte is kept back, so that the request never ends.
+            // One byte is missing, so that the request never ends.
             stream.write_all(&body[1..])?;
             while is_up(on) {
                 std::thread::sleep(PATIENCE);
@@ -148,7 +149,7 @@ fn uploads(target: &Target, on: &AtomicBool, over: &AtomicBool) -> Report {
     (format!("{begun} uploads"), Vec::new())
 }
 
-/// Connections that send the greater part of a request and no more, in turns with and without the password.
+/// Connections that send the greater part of a request and stop, alternately with and without the password.
 fn half_requests(target: &Target, on: &AtomicBool, over: &AtomicBool) -> Report {
     let mut half = b"*3\r\n$3\r\nSET\r\n$4\r\nhalf\r\n$100000\r\n".to_vec();
     half.extend_from_slice(&[b'x'; 60_000]);
@@ -174,7 +175,7 @@ fn half_requests(target: &Target, on: &AtomicBool, over: &AtomicBool) -> Report 
     (format!("{begun} half requests"), Vec::new())
 }
 
-/// The value that is read slowly.
+/// Stores the value that is read slowly.
 fn store_long(target: &Target) -> Result<(), Error> {
     let failed = |source| Error::Environment { attempt: "store a long value".into(), source };
     let value = vec![b'l'; SLOW_LEN];
@@ -182,7 +183,8 @@ fn store_long(target: &Target) -> Result<(), Error> {
     resp.call(&encode(&[b"SET", b"long", &value])).map(drop).map_err(failed)
 }
 
-/// A client with the password that reads a long value over and over, a megabyte a second: it may not be cut.
+/// A client with the password that reads a long value again and again, a megabyte a second. The server may not close
+/// its connection.
 fn slow_reader(target: &Target, on: &AtomicBool, over: &AtomicBool) -> Report {
     let (mut read, mut failures) = (0, Vec::new());
     let mut reader = match Resp::connect(target.resp) {
@@ -220,7 +222,7 @@ fn take_some(reader: &mut Resp, buffer: &mut [u8], left: &mut usize, reply: usiz
     Ok(len)
 }
 
-/// Fills the region to the last byte with small values.
+/// Fills the region with small values until it is full.
 fn fill(target: &Target) -> Result<(), Error> {
     let failed = |source| Error::Environment { attempt: "fill the region".into(), source };
     let mut resp = Resp::connect(target.resp).map_err(failed)?;
@@ -229,7 +231,7 @@ fn fill(target: &Target) -> Result<(), Error> {
     Ok(())
 }
 
-/// Sets keys until the region is full; how many there are.
+/// Sets keys until the region is full. Returns how many there are.
 fn fill_with(resp: &mut Resp) -> io::Result<u64> {
     let (value, mut stored) = ([b'f'; SMALL_LEN], 0);
     loop {
@@ -251,8 +253,8 @@ fn fill_with(resp: &mut Resp) -> io::Result<u64> {
     }
 }
 
-/// Deletes a hundred at a time, scattered, with a write now and then, on a region that is full, until it is empty; then
-/// fills it again. No delete may be refused.
+/// Deletes keys in batches of a hundred, in scattered order, with an occasional write, on a full region until it is
+/// empty; then fills it again. No delete may be refused.
 fn full_deletes(target: &Target, on: &AtomicBool, over: &AtomicBool) -> Report {
     let (mut deleted, mut failures) = (0_u64, Vec::new());
     let mut left = Left { stored: target.filled.load(Ordering::Relaxed), next: 0 };
@@ -268,7 +270,7 @@ fn full_deletes(target: &Target, on: &AtomicBool, over: &AtomicBool) -> Report {
     (format!("{deleted} deletes"), failures)
 }
 
-/// Keys that are still to be deleted.
+/// The keys that have not been deleted yet.
 struct Left {
     stored: u64,
     next: u64,
@@ -278,7 +280,7 @@ impl Left {
     /// The next key, far from the one before.
     fn take(&mut self) -> u64 {
         self.next += 1;
-        // A prime: every key comes once.
+        // The step is a prime, so that every key is visited once.
         (self.next * 1_000_003) % self.stored.max(1)
     }
 }
@@ -297,7 +299,7 @@ fn delete_some(target: &Target, on: &AtomicBool, left: &mut Left, deleted: &mut 
         for _ in 0..PIPELINE {
             *deleted += u64::from(resp.read()? == b"1");
         }
-        // The write may be refused: it is full.
+        // The write may be refused, since the region is full.
         let _ = resp.read();
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! The client that behaves, and what it measures.
+//! The well-behaved client, and what it measures.
 
 use super::server::{PASSWORD, Server};
 use crate::error::Error;
@@ -6,18 +6,18 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-/// An operation that takes longer hangs.
+/// An operation that takes longer counts as hanging.
 const HANGS_AFTER: Duration = Duration::from_secs(5);
-/// Between two operations.
+/// Pause between two operations.
 const PAUSE: Duration = Duration::from_micros(500);
-/// Keys that are written and read.
+/// Number of keys that are written and read.
 const KEYS: u64 = 100;
 /// Length of a value, bytes.
 const VALUE_LEN: usize = 1000;
-/// Failures kept for the report.
+/// Maximum number of failures kept for the report.
 const FAILURES_MAX: usize = 100;
 
-/// Times that operations took.
+/// Latencies of operations.
 #[derive(Debug, Default)]
 pub(super) struct Latencies {
     all: Vec<Duration>,
@@ -32,7 +32,7 @@ impl Latencies {
         self.all.is_empty()
     }
 
-    /// The time within which so many of a hundred operations were done.
+    /// The time within which `percent` of a hundred operations were completed.
     pub(super) fn percentile(&self, percent: usize) -> Duration {
         let mut sorted = self.all.clone();
         sorted.sort_unstable();
@@ -41,23 +41,23 @@ impl Latencies {
     }
 }
 
-/// What the client that behaves does.
+/// The workload of the well-behaved client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Does {
-    /// Writes and reads in turn.
+pub(super) enum Workload {
+    /// Alternates writes and reads.
     WritesAndReads,
-    /// Reads: the region is full, and writers are told so.
+    /// Reads only: the region is full, and writes are refused.
     Reads,
 }
 
-/// A RESP connection for lines and bulk strings, just enough to be a client.
+/// A minimal RESP connection: it understands lines and bulk strings.
 #[derive(Debug)]
 pub(super) struct Resp {
     stream: BufReader<TcpStream>,
 }
 
 impl Resp {
-    /// Connects and gives the password.
+    /// Connects and authenticates.
     pub(super) fn connect(address: SocketAddr) -> io::Result<Self> {
         let stream = TcpStream::connect_timeout(&address, HANGS_AFTER)?;
         stream.set_nodelay(true)?;
@@ -68,7 +68,7 @@ impl Resp {
         Ok(resp)
     }
 
-    /// Sends bytes as they are.
+    /// Sends bytes unchanged.
     pub(super) fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.stream.get_mut().write_all(bytes)
     }
@@ -79,7 +79,7 @@ impl Resp {
         self.read()
     }
 
-    /// Reads a reply: a line, or a bulk string.
+    /// Reads a reply: a line or a bulk string.
     pub(super) fn read(&mut self) -> io::Result<Vec<u8>> {
         let mut line = Vec::new();
         self.stream.read_until(b'\n', &mut line)?;
@@ -103,7 +103,7 @@ impl Resp {
         Ok(bytes)
     }
 
-    /// The stream, for who reads at a pace of his own.
+    /// The stream, for callers that limit their read rate.
     pub(super) fn stream(&mut self) -> &mut impl Read {
         &mut self.stream
     }
@@ -120,33 +120,33 @@ pub(super) fn encode(words: &[&[u8]]) -> Vec<u8> {
     out
 }
 
-/// The client that behaves: every operation is timed and checked.
+/// The well-behaved client. Every operation is timed and checked.
 pub(super) struct Witness {
     address: SocketAddr,
-    does: Does,
+    workload: Workload,
     resp: Option<Resp>,
     operations: u64,
     failures: Vec<String>,
 }
 
 impl Witness {
-    /// Connects, and stores what it will read.
+    /// Connects, and stores the values that it will read.
     ///
     /// # Errors
-    /// [`Error::Environment`] where that fails before any attack.
-    pub(super) fn new(server: &Server, does: Does) -> Result<Self, Error> {
+    /// [`Error::Environment`] where that fails before the attack starts.
+    pub(super) fn new(server: &Server, workload: Workload) -> Result<Self, Error> {
         let refused =
             |source| Error::Environment { attempt: "use the server before any attack".into(), source };
         let resp = Resp::connect(server.resp).map_err(refused)?;
         let mut witness =
-            Self { address: server.resp, does, resp: Some(resp), operations: 0, failures: Vec::new() };
-        if does == Does::WritesAndReads {
+            Self { address: server.resp, workload, resp: Some(resp), operations: 0, failures: Vec::new() };
+        if workload == Workload::WritesAndReads {
             (0..KEYS).try_for_each(|key| witness.write(key)).map_err(refused)?;
         }
         Ok(witness)
     }
 
-    /// Operates for so long.
+    /// Executes operations for `length`.
     pub(super) fn turn(&mut self, length: Duration, latencies: &mut Latencies) {
         let until = Instant::now() + length;
         while Instant::now() < until {
@@ -160,7 +160,7 @@ impl Witness {
     }
 
     fn note(&mut self, error: &io::Error, took: Duration) {
-        // Where a reply belongs on this connection nobody knows any more.
+        // After an error, replies can no longer be matched to commands on this connection.
         self.resp = None;
         if self.failures.len() < FAILURES_MAX {
             self.failures.push(format!(
@@ -171,22 +171,22 @@ impl Witness {
         }
     }
 
-    /// What went wrong.
+    /// The failures of all operations.
     pub(super) fn failures(self) -> Vec<String> {
         self.failures
     }
 
     fn operate(&mut self) -> io::Result<()> {
         self.operations += 1;
-        // Scattered, and each key as often as any other.
+        // Scattered; each key is used equally often.
         let key = self.operations.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-        match self.does {
-            Does::WritesAndReads if self.operations.is_multiple_of(2) => self.write(key % KEYS),
-            Does::WritesAndReads => {
+        match self.workload {
+            Workload::WritesAndReads if self.operations.is_multiple_of(2) => self.write(key % KEYS),
+            Workload::WritesAndReads => {
                 let value = self.ask(&encode(&[b"GET", name(key % KEYS).as_bytes()]))?;
                 if value == vec![b'v'; VALUE_LEN] { Ok(()) } else { Err(io::Error::other("a wrong value")) }
             }
-            Does::Reads => self.ask(&encode(&[b"EXISTS", name(key).as_bytes()])).map(drop),
+            Workload::Reads => self.ask(&encode(&[b"EXISTS", name(key).as_bytes()])).map(drop),
         }
     }
 

@@ -1,9 +1,10 @@
-//! The attack campaign: a release build of the server under each attack in turn, beside a client that behaves.
+//! The attack campaign: a release build of the server under each attack in turn, beside a well-behaved client.
 //!
-//! [`copies`] is a campaign of its own: the server is killed between copies by reference, and what it holds is compared
-//! with a model. The rest of this file measures. Read [`attacks::ATTACKS`] for what is done to the server. Attack and quiet take turns of a few seconds, so that both see the
-//! machine as it is; the client that behaves times every operation. An operation that fails or hangs fails the campaign,
-//! and so does a p99 under attack of more than [`RATIO_MAX`] times that of the quiet turns.
+//! [`copies`] is a separate campaign: the server is killed between copies by reference, and its contents are compared
+//! with a model. The rest of this file measures. [`attacks::ATTACKS`] lists the attacks. Turns under attack alternate
+//! with quiet turns of a few seconds, so that both meet the machine in one condition. The well-behaved client times
+//! every operation. An operation that fails or hangs fails the campaign, and so does a p99 under attack of more than
+//! [`RATIO_MAX`] times that of the quiet turns.
 
 mod attacks;
 mod client;
@@ -21,29 +22,29 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Seconds under each attack where none are given.
+/// The default number of seconds under each attack.
 const SECONDS: u64 = 20;
 /// Length of a turn, quiet or under attack.
 const TURN: Duration = Duration::from_secs(2);
-/// p99 under attack may be so many times that of the quiet turns, ...
+/// The p99 under attack may be at most this many times that of the quiet turns, ...
 const RATIO_MAX: f64 = 2.0;
-/// ... or as long as this: below, schedulers decide.
+/// ... or at most this long: below it, the scheduler dominates.
 const P99_FLOOR: Duration = Duration::from_millis(1);
 
 const GRAMMAR: Grammar =
     Grammar { values: &["seconds", "only", "cycles", "seed"], switches: &[], words_max: 1 };
-/// The word for the campaign that kills the server between copies.
+/// The word that selects the campaign that kills the server between copies.
 const COPIES: &str = "copies";
 
 /// `cargo xtask attack`.
 ///
 /// # Errors
-/// [`Error::Found`] where an operation of the client that behaves failed, hung or became too slow.
+/// [`Error::Found`] where an operation of the well-behaved client failed, hung or became too slow.
 pub(crate) fn command(workspace: &Workspace, line: &[String]) -> Result<(), Error> {
     let args = GRAMMAR.parse(line)?;
     match args.word() {
         Some(COPIES) => return copies(workspace, &args),
-        Some(word) => return Err(Error::Usage(format!("no campaign `{word}`; there is {COPIES}"))),
+        Some(word) => return Err(Error::Usage(format!("no campaign `{word}`; the only one is {COPIES}"))),
         None => {}
     }
     let seconds = args.number("seconds")?.unwrap_or(SECONDS).max(1);
@@ -73,18 +74,18 @@ fn copies(workspace: &Workspace, args: &Args) -> Result<(), Error> {
     let cycles = args.number("cycles")?.unwrap_or(copies::CYCLES);
     let seed = args.number("seed")?.unwrap_or_else(fresh_seed);
     let binary = crash::build(workspace, &["--release"])?;
-    // A file medium is on a disk, as what is built is.
+    // A file medium must lie on a disk, and so does the folder of built files.
     let folder = Folder::within(workspace.target.join("copies"))?;
     copies::campaign(Path::new(&binary), &folder, cycles, seed)
 }
 
-/// What one attack has come to.
+/// The result of one attack.
 struct Outcome {
     quiet: Latencies,
     attacked: Latencies,
-    /// What went wrong for the client that behaves, or for the attacker where the attack must be borne.
+    /// Failures of the well-behaved client, and of the attacker where the server must serve it.
     failures: Vec<String>,
-    /// What the attacker says that it did.
+    /// What the attacker did.
     done: String,
 }
 
@@ -118,7 +119,7 @@ impl Outcome {
     }
 }
 
-/// Runs one attack against a server of its own.
+/// Runs one attack against a server that is started for it.
 fn one(binary: &Path, attack: &Attack, under_attack: Duration) -> Result<Outcome, Error> {
     let folder = Folder::in_memory()?;
     let server = Server::start(binary, &folder, &["--capacity", "64MiB", "--workers", "1"])?;
@@ -136,7 +137,7 @@ fn one(binary: &Path, attack: &Attack, under_attack: Duration) -> Result<Outcome
             on.store(true, Ordering::Release);
             witness.turn(TURN, &mut attacked);
             on.store(false, Ordering::Release);
-            // What the attack has left behind is neither.
+            // This turn is not counted: it contains the after-effects of the attack.
             witness.turn(TURN / 4, &mut Latencies::default());
         }
         over.store(true, Ordering::Release);
@@ -176,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn attack_that_does_not_exist_is_refused_with_the_names_of_those_that_do() {
+    fn unknown_attack_is_refused_with_the_names_of_all_attacks() {
         let line = ["--only".to_owned(), "nothing".to_owned()];
         let refused = command(&Workspace::find().unwrap(), &line).unwrap_err().to_string();
         assert!(ATTACKS.iter().all(|attack| refused.contains(attack.name)), "{refused}");

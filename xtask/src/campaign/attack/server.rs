@@ -1,4 +1,4 @@
-//! The server under attack: a release build on a region of its own, with a password.
+//! The server under attack: a release build with a password on its own region.
 
 use crate::error::Error;
 use std::fs::File;
@@ -8,14 +8,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// What clients must give.
+/// The password of the server.
 pub(super) const PASSWORD: &str = "campaign";
 
-/// Where servers keep their data. It goes when it is dropped.
+/// A folder in which servers keep their data. It is deleted when it is dropped.
 pub(super) struct Folder(PathBuf);
 
 impl Folder {
-    /// A new one, on shared memory where there is some.
+    /// Creates a folder, on shared memory where there is some.
     ///
     /// # Errors
     /// [`Error::Environment`].
@@ -24,7 +24,7 @@ impl Folder {
         Self::within(if shared.is_dir() { shared.to_owned() } else { std::env::temp_dir() })
     }
 
-    /// A new one in this folder, which is made where it is missing.
+    /// Creates a folder within `parent`, which is created if it is missing.
     ///
     /// # Errors
     /// [`Error::Environment`].
@@ -61,15 +61,15 @@ pub(super) struct Server {
     child: Child,
     pub(super) resp: SocketAddr,
     pub(super) http: SocketAddr,
-    /// What moves the bytes, as the server says.
+    /// The transport, as reported by the server.
     pub(super) transport: String,
 }
 
 impl Server {
-    /// Starts it on the data of a folder, with further flags.
+    /// Starts the server on the data of a folder, with additional flags.
     ///
     /// # Errors
-    /// [`Error::Environment`], [`Error::Found`] where it does not get ready.
+    /// [`Error::Environment`], [`Error::Found`] where it does not become ready.
     pub(super) fn start(binary: &Path, folder: &Folder, flags: &[&str]) -> Result<Self, Error> {
         let (password, log) = (folder.password(), folder.log());
         std::fs::write(&password, PASSWORD).map_err(|source| Error::file("write", &password, source))?;
@@ -102,18 +102,18 @@ impl Server {
         Err(Error::Found(format!("the server did not start: {log}")))
     }
 
-    /// SIGKILL, and waits until it is gone.
+    /// Sends SIGKILL, and waits until the process has ended.
     pub(super) fn kill(self) {
         drop(self);
     }
 
-    /// Asks it to end, which it must do by then, as it would have done without any attack.
+    /// Requests termination, and waits until the process has ended, at most until `until`.
     ///
     /// # Errors
-    /// What it did instead.
+    /// What the server did instead.
     pub(super) fn stop(mut self, until: Instant) -> Result<(), String> {
         if let Ok(Some(status)) = self.child.try_wait() {
-            return Err(format!("the server has ended by itself with {status}"));
+            return Err(format!("the server ended with {status} before it was stopped"));
         }
         let asked = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status();
         asked.map_err(|error| format!("kill: {error}"))?;
@@ -125,13 +125,13 @@ impl Server {
                 Err(error) => return Err(format!("the server cannot be waited for: {error}")),
             }
         }
-        Err("the server does not end when asked".to_owned())
+        Err("the server does not end after the signal".to_owned())
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Already gone is fine.
+        // An error means that the process has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

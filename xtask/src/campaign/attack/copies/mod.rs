@@ -1,8 +1,8 @@
-//! Copies by reference, and a server that is killed between them.
+//! Copies by reference on a server that is killed between them.
 //!
-//! Two clients send pipelines of random SET, COPY, DEL and GET and check every reply. The server is killed, its file is
-//! checked by `landfall check`, and the server that starts on it must hold, for every key, what the client's [`Model`]
-//! allows: what was answered, or what was under way. Servers on io_uring and on epoll take turns on one file.
+//! Two clients send pipelines of random SET, COPY, DEL and GET and check every reply. The server is killed, and
+//! `landfall check` checks its file. A server that starts on the file must hold, for every key, what the client's
+//! [`Model`] allows: what was answered, or what was under way. Servers on io_uring and on epoll alternate on one file.
 
 mod model;
 
@@ -19,24 +19,24 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Kills where no number is given.
+/// The default number of kills.
 pub(super) const CYCLES: u64 = 12;
-/// Keys of all clients, and the clients.
+/// Number of keys of all clients, and number of clients.
 const KEYS: usize = 4000;
 const CLIENTS: usize = 2;
-/// Commands that are sent at once.
+/// Number of commands in a pipeline.
 const PIPELINE: usize = 16;
-/// Milliseconds from a start to the kill.
+/// Milliseconds from the start of a server to its kill.
 const LOAD_MS: std::ops::Range<u64> = 300..2000;
-/// Longest that the check of the file may take.
+/// Time limit for the check of the file.
 const CHECK_LIMIT: Duration = Duration::from_secs(120);
-/// No cycle begins after this.
+/// No cycle starts after this time.
 const CAMPAIGN_LIMIT: Duration = Duration::from_secs(600);
 
-/// Runs so many cycles on a region in `folder`.
+/// Runs `cycles` cycles on a region in `folder`.
 ///
 /// # Errors
-/// [`Error::Found`] where a reply or a key is not what it must be, [`Error::Program`] where `landfall check` finds damage.
+/// [`Error::Found`] where a reply or a key is wrong, [`Error::Program`] where `landfall check` finds damage.
 pub(super) fn campaign(binary: &Path, folder: &Folder, cycles: u64, seed: u64) -> Result<(), Error> {
     println!("  {cycles} kills; again with: cargo xtask attack copies --cycles {cycles} --seed {seed}");
     let begun = Instant::now();
@@ -45,7 +45,7 @@ pub(super) fn campaign(binary: &Path, folder: &Folder, cycles: u64, seed: u64) -
     let mut server = start(binary, folder, 0)?;
     for cycle in 0..cycles {
         if begun.elapsed() > CAMPAIGN_LIMIT {
-            println!("  {cycle} kills in {} s are enough", begun.elapsed().as_secs());
+            println!("  stopped after {cycle} kills in {} s", begun.elapsed().as_secs());
             break;
         }
         let transport = server.transport.clone();
@@ -54,7 +54,7 @@ pub(super) fn campaign(binary: &Path, folder: &Folder, cycles: u64, seed: u64) -
         server = start(binary, folder, cycle + 1)?;
         let held = compare(server.resp, &mut models)?;
         println!(
-            "  {transport:<10} {answered:>8} answered, killed, checked; {held:>5} of {KEYS} keys held, all right"
+            "  {transport:<10} {answered:>8} answered, killed, checked; {held:>5} of {KEYS} keys present, all correct"
         );
     }
     server.stop(Instant::now() + Duration::from_secs(20)).map_err(Error::Found)
@@ -66,7 +66,7 @@ fn start(binary: &Path, folder: &Folder, cycle: u64) -> Result<Server, Error> {
     Server::start(binary, folder, &flags)
 }
 
-/// Kills the server under load; how many commands were answered.
+/// Kills the server under load. Returns how many commands were answered.
 fn load_and_kill(server: Server, models: &mut [Model], random: &mut Random) -> Result<u64, Error> {
     let (address, killed) = (server.resp, AtomicBool::new(false));
     let load = LOAD_MS.start + random.number() % (LOAD_MS.end - LOAD_MS.start);
@@ -91,7 +91,7 @@ fn load_and_kill(server: Server, models: &mut [Model], random: &mut Random) -> R
     outcomes.into_iter().sum::<Result<u64, String>>().map_err(Error::Found)
 }
 
-/// Sends pipelines until the server is gone; how many commands were answered.
+/// Sends pipelines until the server is gone. Returns how many commands were answered.
 fn operate(
     address: SocketAddr,
     client: usize,
@@ -117,15 +117,15 @@ fn operate(
     }
 }
 
-/// Why a pipeline has no end.
+/// Why a pipeline was aborted.
 enum Trouble {
-    /// The connection.
+    /// The connection failed.
     Gone(io::Error),
-    /// A reply that must not be.
+    /// The reply was wrong.
     Wrong(String),
 }
 
-/// Sends operations at once; how many were answered.
+/// Sends operations in one pipeline. Returns how many were answered.
 fn pipeline(
     resp: &mut Resp,
     client: usize,
@@ -145,7 +145,7 @@ fn pipeline(
                     format!("{operation:?} of client {client} was answered {start}, {} bytes", reply.len());
                 return (index, Err(Trouble::Wrong(what)));
             }
-            // A full region refuses what needs room, and only that.
+            // A full region may refuse only operations that allocate space.
             Err(error) if is_refusal(&error, *operation) => {}
             Err(error) if error.kind() == io::ErrorKind::Other => {
                 return (index, Err(Trouble::Wrong(format!("{operation:?} of client {client}: {error}"))));
@@ -186,7 +186,7 @@ fn check(binary: &Path, folder: &Folder) -> Result<(), Error> {
     Err(Error::Program { line: process::line(&check), ending: finished.ending })
 }
 
-/// Reads every key; how many there are.
+/// Reads every key. Returns how many exist.
 fn compare(address: SocketAddr, models: &mut [Model]) -> Result<usize, Error> {
     let mut held = 0;
     for (client, model) in models.iter_mut().enumerate() {
@@ -207,7 +207,7 @@ fn read_all(
     let mut keys = Vec::with_capacity(possible.len());
     for (key, possible) in possible.iter().enumerate() {
         let reply = resp.call(&encode(&[b"GET", &name(client, key)])).map_err(failed)?;
-        // No value is empty: nothing is what a key that is not there has.
+        // No value is empty: an empty reply means that the key does not exist.
         let found = possible.iter().find(|value| value.map(Value::bytes).unwrap_or_default() == reply);
         let wrong = || {
             let start = reply[..reply.len().min(40)].escape_ascii().to_string();

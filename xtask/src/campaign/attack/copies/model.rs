@@ -1,13 +1,13 @@
-//! What a client has asked for, and what its keys may hold after a kill.
+//! What a client has requested, and what its keys may hold after a kill.
 
 use std::collections::BTreeSet;
 
-/// Shortest and longest value, bytes.
+/// Minimum and maximum length of a value, bytes.
 const LENGTHS: std::ops::RangeInclusive<usize> = 10..=900_000;
-/// How often the shortest length is doubled, and once more.
+/// Number of possible doublings of the minimum length: 0 to 16.
 const DOUBLINGS: usize = 17;
 
-/// Numbers from a seed.
+/// Random numbers from a seed.
 #[derive(Clone, Debug)]
 pub(super) struct Random(u64);
 
@@ -30,7 +30,7 @@ impl Random {
     }
 }
 
-/// A value, by what its bytes are made from.
+/// A value, represented by the seed and length of its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Value {
     seed: u64,
@@ -38,7 +38,7 @@ pub(super) struct Value {
 }
 
 impl Value {
-    /// Most are short, and all lengths come.
+    /// Draws a value. Most are short, and all lengths occur.
     fn draw(random: &mut Random) -> Self {
         let doublings = random.below(DOUBLINGS).min(random.below(DOUBLINGS));
         let least = LENGTHS.start() << doublings;
@@ -55,7 +55,7 @@ impl Value {
     }
 }
 
-/// One command, on keys by number.
+/// One command. Keys are numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Operation {
     Set(usize, Value),
@@ -64,7 +64,7 @@ pub(super) enum Operation {
     Get(usize),
 }
 
-/// The keys of one client, which nobody else writes.
+/// The keys of one client. No other client writes them.
 #[derive(Clone, Debug)]
 pub(super) struct Model {
     keys: Vec<Option<Value>>,
@@ -81,7 +81,7 @@ impl Model {
         self.keys.len()
     }
 
-    /// Two of five set, and a fifth each copies, deletes and reads.
+    /// Two of five operations are SET; one of five each is COPY, DEL and GET.
     pub(super) fn draw(&self, random: &mut Random) -> Operation {
         let key = random.below(self.len());
         match random.below(5) {
@@ -92,7 +92,7 @@ impl Model {
         }
     }
 
-    /// The reply that an operation must have, which is the next one.
+    /// The reply that an operation must have if it is executed next.
     pub(super) fn reply(&self, operation: Operation) -> Vec<u8> {
         let flag = |is: bool| if is { b"1".to_vec() } else { b"0".to_vec() };
         match operation {
@@ -103,7 +103,7 @@ impl Model {
         }
     }
 
-    /// An operation was executed.
+    /// Records that an operation was executed.
     pub(super) fn executed(&mut self, operation: Operation) {
         match operation {
             Operation::Set(key, value) => self.keys[key] = Some(value),
@@ -113,12 +113,12 @@ impl Model {
         }
     }
 
-    /// The server is gone: of these operations nobody knows.
+    /// The server is gone: it is unknown whether these operations were executed.
     pub(super) fn cut(&mut self, under_way: &[Operation]) {
         self.under_way = under_way.to_vec();
     }
 
-    /// What each key may hold, whichever of the operations under way were executed.
+    /// What each key may hold, for every possible outcome of the operations under way.
     pub(super) fn possible(&self) -> Vec<BTreeSet<Option<Value>>> {
         let mut possible: Vec<_> = self.keys.iter().map(|value| BTreeSet::from([*value])).collect();
         for operation in &self.under_way {
@@ -135,7 +135,7 @@ impl Model {
         possible
     }
 
-    /// What the keys hold, as was seen after a restart.
+    /// Sets what the keys hold to what was read after a restart.
     pub(super) fn seen(&mut self, keys: Vec<Option<Value>>) {
         *self = Self { keys, under_way: Vec::new() };
     }
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_follow_from_what_was_executed() {
+    fn replies_follow_from_executed_operations() {
         let mut model = Model::new(3);
         let copy = Operation::Copy { from: 0, to: 1 };
         assert_eq!(model.reply(copy), b"0");
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_under_way_may_have_happened_or_not() {
+    fn operations_under_way_may_have_been_executed_or_not() {
         let mut model = Model::new(3);
         model.executed(Operation::Set(0, value(1)));
         let copy = Operation::Copy { from: 0, to: 1 };
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_told_by_their_seeds_and_all_lengths_come() {
+    fn values_are_distinguished_by_seed_and_all_lengths_occur() {
         let mut random = Random::new(7);
         let drawn: Vec<Value> = (0..10_000).map(|_| Value::draw(&mut random)).collect();
         assert!(drawn.iter().all(|value| LENGTHS.contains(&value.len)));

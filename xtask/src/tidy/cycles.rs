@@ -1,12 +1,12 @@
-//! Which file of a crate uses which: no circles, so that each can be read after those that it rests on.
+//! Import cycles between the files of a crate. Without cycles, each file can be read after those that it uses.
 
 use super::{Finding, RustFile};
 use crate::source::{Source, is_ident, words};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Crates without circles. A crate that has got rid of its last one is added.
+/// Crates without cycles. A crate is added when its last cycle is removed.
 const CLEAN: [&str; 7] = ["bench", "http", "kv", "landfall", "members", "resp", "xdp"];
-/// Folders of a crate that do not use each other.
+/// Folders of a crate that may not use each other.
 const APART: [(&str, [&str; 3]); 1] = [("bench", ["keys", "paper", "pmnet"])];
 
 /// A module's path below the crate's root; empty for the root.
@@ -14,21 +14,24 @@ type Module = Vec<String>;
 /// What each module uses.
 type Graph = BTreeMap<Module, BTreeSet<Module>>;
 
-/// Checks the crates of [`CLEAN`] for circles, and the folders of [`APART`] for uses of each other.
+/// Checks the crates of [`CLEAN`] for cycles, and the folders of [`APART`] for uses of each other.
 pub(crate) fn check(files: &[RustFile<'_>]) -> Vec<Finding> {
-    let circles = CLEAN.iter().flat_map(|name| {
+    let cycles = CLEAN.iter().flat_map(|name| {
         let graph = graph(name, files);
-        let in_circle = graph.keys().filter_map(|module| Some((module.clone(), circle(&graph, module)?)));
-        in_circle.map(|(module, way)| circle_finding(name, &module, &way)).collect::<Vec<_>>()
+        let in_cycle = graph.keys().filter_map(|module| Some((module.clone(), cycle(&graph, module)?)));
+        in_cycle.map(|(module, way)| cycle_finding(name, &module, &way)).collect::<Vec<_>>()
     });
     let apart = APART.iter().flat_map(|(name, folders)| siblings(name, folders, &graph(name, files)));
-    circles.chain(apart).collect()
+    cycles.chain(apart).collect()
 }
 
-fn circle_finding(name: &str, module: &Module, way: &[Module]) -> Finding {
+fn cycle_finding(name: &str, module: &Module, way: &[Module]) -> Finding {
     let way: Vec<String> = way.iter().map(named).collect();
-    let what =
-        format!("{} uses itself by way of {}: move what both need down", named(module), way.join(", "));
+    let what = format!(
+        "import cycle: {} uses itself through {}: move the shared parts to a lower module",
+        named(module),
+        way.join(", ")
+    );
     Finding::new(&format!("crates/{name}/src"), 0, what)
 }
 
@@ -52,8 +55,8 @@ fn named(module: &Module) -> String {
     if module.is_empty() { "the root".to_owned() } else { module.join("::") }
 }
 
-/// The shortest way from a module back to itself.
-fn circle(graph: &Graph, start: &Module) -> Option<Vec<Module>> {
+/// The shortest cycle through a module.
+fn cycle(graph: &Graph, start: &Module) -> Option<Vec<Module>> {
     let mut ways = VecDeque::from([vec![start.clone()]]);
     let mut seen = BTreeSet::new();
     while let Some(way) = ways.pop_front() {
@@ -71,7 +74,7 @@ fn circle(graph: &Graph, start: &Module) -> Option<Vec<Module>> {
     None
 }
 
-/// What the files of a crate use of each other, tests left out. Declaring a module is not using it.
+/// Which files of a crate use which, without tests. The declaration of a module is not a use.
 fn graph(name: &str, files: &[RustFile<'_>]) -> Graph {
     let root = format!("crates/{name}/src/");
     let modules: BTreeMap<Module, &RustFile<'_>> =
@@ -85,7 +88,7 @@ fn graph(name: &str, files: &[RustFile<'_>]) -> Graph {
     modules.iter().map(uses).collect()
 }
 
-/// The module that a file is; none for a program's root beside the library's.
+/// The module of a file; `None` for a program's root beside the library's.
 fn module_of(path: &str) -> Option<Module> {
     let path = path.strip_suffix(".rs")?;
     let path = path.strip_suffix("/mod").unwrap_or(path);
@@ -107,14 +110,14 @@ fn paths(code: &str) -> Vec<String> {
         let is_part = |c: char| c == ':' || u8::try_from(c).is_ok_and(is_ident);
         let path: String = code[at..].chars().take_while(|c| is_part(*c)).collect();
         let path = path.trim_end_matches(':');
-        // `pub(crate)` names no path, nor does what stands before a tree, which has been written out.
+        // `pub(crate)` is not a path. A prefix before a tree has been expanded.
         let last = path.rsplit("::").next().unwrap_or_default();
         found.extend((!matches!(last, "crate" | "super")).then(|| path.to_owned()));
     }
     found
 }
 
-/// Writes a tree of uses as single paths.
+/// Expands a tree of uses into single paths.
 fn expand(before: &str, tree: &str, found: &mut Vec<String>) {
     let Some(open) = tree.find('{') else {
         found.push(format!("{before}{tree}"));
@@ -139,7 +142,7 @@ fn expand(before: &str, tree: &str, found: &mut Vec<String>) {
     }
 }
 
-/// The file that a path leads to, seen from a module; none for what lies outside the crate.
+/// The module that a path refers to, seen from `from`; `None` outside the crate.
 fn resolve(from: &Module, path: &str, modules: &BTreeMap<Module, &RustFile<'_>>) -> Option<Module> {
     let mut parts = path.split("::").peekable();
     let mut at = match *parts.peek()? {
@@ -174,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_rest_on_each_other_are_caught_however_they_say_so() {
+    fn import_cycles_are_caught_in_every_notation() {
         for (a, b) in [
             ("use crate::b::B;", "use super::a::A;"),
             ("use crate::{b::{self, B}, c};", "fn f() { crate::a::g() }"),
@@ -186,12 +189,15 @@ mod tests {
                 ("crates/kv/src/b.rs", b),
                 ("crates/kv/src/c.rs", "use crate::a;"),
             ]);
-            assert!(found.iter().any(|what| what.starts_with("a uses itself")), "{a} {b}: {found:?}");
+            assert!(
+                found.iter().any(|what| what.starts_with("import cycle: a uses itself")),
+                "{a} {b}: {found:?}"
+            );
         }
     }
 
     #[test]
-    fn layers_tests_and_children_that_are_declared_pass() {
+    fn layers_tests_and_declared_children_pass() {
         let found = found(&[
             ("crates/kv/src/lib.rs", "mod a; mod b; pub use a::A;"),
             ("crates/kv/src/a.rs", "use crate::b::B; pub(crate) fn f() {} pub(super) fn g() {}"),
