@@ -410,15 +410,21 @@ impl Compactor {
         moves_data: &impl Fn(Extent) -> bool,
         done: &mut Compacted,
     ) -> Result<Option<SlotId>, HeapError> {
+        let forwards = &self.writer.forwards;
+        let moves = |extent| checks_data && (moves_data(extent) || forwards.touches(extent));
         // Damaged data must not be copied under a fresh record: it stays, and is reported when read.
-        if !readable || (checks_data && self.heap.verify_value(slot, view).is_err()) {
+        let verified = match checks_data {
+            true => self.heap.verify_moving(slot, view, moves),
+            false => Ok(0),
+        };
+        let (true, Ok(moved_bytes)) = (readable, verified) else {
             done.damaged += 1;
             return Ok(None);
-        }
+        };
         let new = self.writer.append_moved(slot, view, moves_data)?;
         done.moved_records += 1;
         if checks_data {
-            done.moved_bytes += (view.value_len() + view.key_len()) as u64;
+            done.moved_bytes += moved_bytes + view.key_len() as u64;
         }
         Ok(Some(new))
     }

@@ -21,7 +21,8 @@ pub fn append(crc: u32, bytes: &[u8]) -> u32 {
 
 /// CRC-32C of two parts one after the other, from theirs: `len` is the length of the second one, bytes.
 ///
-/// A CRC is the remainder of a polynomial over GF(2): bytes that follow shift that of the first part, and the two add up.
+/// A CRC is the remainder of a polynomial over GF(2): bytes that follow shift that of the first part, and the two add
+/// up.
 pub fn combined(first: u32, second: u32, len: u64) -> u32 {
     multiplied(shift_of(len), first) ^ second
 }

@@ -1,6 +1,7 @@
 //! What is to be appended: a record's fields, and where its value comes from.
 
-use crate::record::Kind;
+use crate::pieces::{Crcs, Patch};
+use crate::record::{Kind, PieceList};
 use landfall_media::Extent;
 
 /// Where a value comes from.
@@ -14,8 +15,8 @@ pub enum Source<'a> {
     Landed {
         /// Where, in value order.
         extents: &'a [Extent],
-        /// Their CRC-32C, if the caller knows it.
-        crc: Option<u32>,
+        /// Their checksums, if the caller knows them.
+        crc: Option<Crcs<'a>>,
     },
     /// Bytes to which records refer already, and others that have landed now.
     Stored {
@@ -27,19 +28,31 @@ pub enum Source<'a> {
         durable: bool,
         /// Records of other keys may go on referring to the rest.
         shared: bool,
-        /// The CRC-32C of the whole, if the caller knows it.
-        crc: Option<u32>,
+        /// The checksums of the whole, if the caller knows them.
+        crc: Option<Crcs<'a>>,
+        /// Where a value in pieces is listed that is taken as it is.
+        list: Option<PieceList>,
     },
+    /// A stored value in pieces of which a part is changed. Its record must be superseded by
+    /// [`crate::Writer::supersede_patched`].
+    Patched(&'a Patch),
 }
 
 impl Source<'_> {
+    /// Length of the value, bytes.
     #[inline]
-    pub(crate) fn len(&self) -> u64 {
+    pub fn len(&self) -> u64 {
         match self {
             Self::None => 0,
             Self::Bytes(bytes) => bytes.len() as u64,
             Self::Landed { extents, .. } | Self::Stored { extents, .. } => total_len(extents),
+            Self::Patched(patch) => patch.len(),
         }
+    }
+
+    /// True for the empty value.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 }
 

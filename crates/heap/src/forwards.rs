@@ -17,6 +17,8 @@ pub(crate) struct Forwards {
     pieces: BTreeMap<u64, Forward>,
     /// Runs in which old places lie.
     runs: BTreeSet<RunId>,
+    /// Lists of pieces that have been replaced, and by which, by old offset. Both of each are held.
+    lists: BTreeMap<u64, (Extent, Extent)>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -34,7 +36,7 @@ pub(crate) struct Part {
 
 impl Forwards {
     pub(crate) fn is_empty(&self) -> bool {
-        self.pieces.is_empty()
+        self.pieces.is_empty() && self.lists.is_empty()
     }
 
     /// Runs from which something has been put elsewhere.
@@ -64,6 +66,21 @@ impl Forwards {
             off += u64::from(new.len());
         }
         self.runs.insert(RunId::of(old.off));
+    }
+
+    /// `old`, a list of pieces that other records share, has been replaced by `new`.
+    pub(crate) fn note_list(&mut self, heap: &Heap, old: Extent, new: Extent) {
+        if self.lists.len() < FORWARDS_MAX && !self.lists.contains_key(&old.off) {
+            heap.runs.hold(old);
+            heap.runs.refer_unnamed(new);
+            heap.runs.share(new);
+            self.lists.insert(old.off, (old, new));
+        }
+    }
+
+    /// What has replaced a list.
+    pub(crate) fn list(&self, old: Extent) -> Option<Extent> {
+        self.lists.get(&old.off).filter(|(known, _)| *known == old).map(|(_, new)| *new)
     }
 
     /// The piece cut where what has been put elsewhere begins and ends.
@@ -98,6 +115,10 @@ impl Forwards {
             let noted = self.pieces.range(run.off()..RunId(run.0 + 1).off());
             let bytes: u64 = noted.map(|(_, forward)| u64::from(forward.len)).sum();
             heap.note_unshared(bytes.min(live));
+        }
+        for (old, new) in std::mem::take(&mut self.lists).into_values() {
+            heap.runs.release(old);
+            heap.runs.unrefer(new);
         }
         for (off, Forward { len, new }) in std::mem::take(&mut self.pieces) {
             heap.runs.release(Extent::new(off, len));

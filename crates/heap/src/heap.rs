@@ -7,6 +7,7 @@ use crate::evict::Clock;
 use crate::free::{FreeGoal, Tend};
 use crate::layout::{RECORD_SIZE, RunId, SlotId};
 use crate::loader::LoaderPlace;
+use crate::pieces::NewPatches;
 use crate::pin::Pinned;
 use crate::record::{
     Check, Draft, EXTENT_SIZE, ExtentList, Fields, KeyPlace, Kind, RecordView, Seal, Slot, ValuePlace,
@@ -96,6 +97,8 @@ pub struct Heap {
     trusts_sums: AtomicBool,
     /// Landed values up to this length are copied beside others.
     consolidated_max: AtomicU32,
+    /// Changed values whose records are not current yet.
+    pub(crate) patches: NewPatches,
     /// Counts of payload bytes that user space copied, by path.
     pub copies: Copies,
     /// Bytes zeroed so that runs could become slabs.
@@ -138,6 +141,7 @@ impl Heap {
             transactions: Transactions::default(),
             trusts_sums: AtomicBool::new(false),
             consolidated_max: AtomicU32::new(0),
+            patches: NewPatches::default(),
             copies: Copies::default(),
             zeroed_bytes: AtomicU64::new(0),
             unshared_bytes: AtomicU64::new(0),
@@ -152,6 +156,11 @@ impl Heap {
     /// Size, salt and seeds of the region.
     pub fn geometry(&self) -> &Geometry {
         &self.geometry
+    }
+
+    /// Must-know features of the region.
+    pub fn features(&self) -> u32 {
+        self.features.load(Ordering::Acquire)
     }
 
     /// Makes sure, durably, that only programs that know these features will open the region: before the first
@@ -375,6 +384,7 @@ impl Heap {
             ValuePlace::Inline(_) => Ok(Extents::new()),
             ValuePlace::Extents(list) => Ok(list.iter().collect()),
             ValuePlace::Indirect(list) => self.read_list(slot, view, list),
+            ValuePlace::Pieces(list) => Ok(self.listed_pieces(slot, view, list)?.extents().collect()),
         }
     }
 
@@ -396,7 +406,10 @@ impl Heap {
     /// # Errors
     /// As [`Self::value_extents`].
     pub fn all_extents(&self, slot: SlotId, view: &RecordView<'_>) -> Result<Extents, HeapError> {
-        let mut extents = self.value_extents(slot, view)?;
+        let mut extents = match view.value() {
+            ValuePlace::Pieces(list) => self.listed_pieces(slot, view, list)?.all().collect(),
+            _ => self.value_extents(slot, view)?,
+        };
         if let ValuePlace::Indirect(list) = view.value() {
             extents.push(list);
         }
@@ -406,11 +419,14 @@ impl Heap {
         Ok(extents)
     }
 
-    /// Checks the value's bytes against the CRC-32C in the record.
+    /// Checks the value's bytes against the CRC-32C in the record, or against those of its pieces, which make it up.
     ///
     /// # Errors
     /// [`HeapError::Damaged`]; the medium's.
     pub fn verify_value(&self, slot: SlotId, view: &RecordView<'_>) -> Result<Extents, HeapError> {
+        if let ValuePlace::Pieces(list) = view.value() {
+            return self.verify_pieces(slot, view, list);
+        }
         let extents = self.value_extents(slot, view)?;
         let holds = match view.value() {
             ValuePlace::Inline(bytes) => view.check() == Check::Crc(crc::of(bytes)),
@@ -482,8 +498,8 @@ impl Heap {
     #[inline]
     pub(crate) fn note_shared(&self, slot: SlotId, view: &RecordView<'_>) {
         if view.is_shared() {
-            // What cannot be read is not counted, either.
-            self.value_extents(slot, view).iter().flatten().for_each(|extent| self.runs.tell_apart(*extent));
+            // What cannot be read is not counted, either. The key is told apart with it where that lies in frames.
+            self.all_extents(slot, view).iter().flatten().for_each(|extent| self.runs.tell_apart(*extent));
         }
     }
 
@@ -554,10 +570,14 @@ impl Heap {
     /// A record is current no more, durably: what it refers to may be used again, and so may what a copy of
     /// it refers to.
     pub(crate) fn disown(&self, slot: SlotId) {
-        self.disown_known(slot, &self.refers_to(slot));
+        // A patch that has not become current has not taken over anything.
+        match self.patches.take(slot) {
+            Some(refers) => self.disown_known(slot, &refers),
+            None => self.disown_known(slot, &self.refers_to(slot)),
+        }
     }
 
-    /// The same, for a record whose extents are known.
+    /// The same as [`Self::disown`], for a record whose extents are known.
     #[inline]
     pub(crate) fn disown_known(&self, slot: SlotId, refers: &[Extent]) {
         self.let_go(slot, refers);
@@ -602,7 +622,7 @@ impl Heap {
     /// The same, one after the other, of a record that has just been read.
     #[inline]
     pub(crate) fn each_referred(&self, slot: SlotId, view: &RecordView<'_>, visit: impl FnMut(Extent)) {
-        if self.has_uncounted.load(Ordering::Acquire) && self.uncounted.lock().contains(&slot) {
+        if !self.is_counted(slot) {
             return;
         }
         match (view.key(), view.value()) {
@@ -610,6 +630,12 @@ impl Heap {
             (KeyPlace::Inline(_), ValuePlace::Extents(list)) => list.iter().for_each(visit),
             _ => self.all_extents(slot, view).into_iter().flatten().for_each(visit),
         }
+    }
+
+    /// True for a current record if what it refers to is counted.
+    #[inline]
+    pub(crate) fn is_counted(&self, slot: SlotId) -> bool {
+        !(self.has_uncounted.load(Ordering::Acquire) && self.uncounted.lock().contains(&slot))
     }
 
     /// The owner needs a durable record no more, and nothing replaces it: a tombstone that has done its work.

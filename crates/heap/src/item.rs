@@ -5,7 +5,8 @@ use crate::error::HeapError;
 use crate::heap::Heap;
 use crate::layout::SlotId;
 use crate::loader::LoadId;
-use crate::record::{Check, RecordView, ValuePlace};
+use crate::pieces::{Crcs, KeptCrcs, Piece, PieceCrc};
+use crate::record::{Check, PieceList, RecordView, ValuePlace};
 use landfall_media::{Extent, MediaError};
 use smallvec::SmallVec;
 use std::borrow::Cow;
@@ -63,6 +64,10 @@ pub struct Item<'h> {
     /// Which of the value no record refers to yet.
     pub unrecorded: Box<[Extent]>,
     body: Body,
+    /// Of a value in pieces what certifies each; none of others.
+    parts: Box<[PieceCrc]>,
+    /// Where it is listed.
+    list: Option<PieceList>,
 }
 
 impl<'h> Item<'h> {
@@ -71,8 +76,15 @@ impl<'h> Item<'h> {
     /// # Errors
     /// [`HeapError::Damaged`] when the list of a long value fails its check.
     pub fn hold(heap: &'h Heap, slot: SlotId, view: &RecordView<'_>) -> Result<Self, HeapError> {
+        let (mut parts, mut listed) = (Box::default(), None);
         let body = match view.value() {
             ValuePlace::Inline(bytes) => Body::Inline(InlineBytes::from_slice(bytes)),
+            ValuePlace::Pieces(list) => {
+                let pieces = heap.listed_pieces_in_memory(slot, view, list)?.pieces;
+                listed = Some(list);
+                parts = pieces.iter().map(|piece| piece.part()).collect();
+                Body::of(&joined(&pieces))
+            }
             ValuePlace::Extents(list) if list.len() <= 1 => Body::of(list.iter().next().as_slice()),
             _ => {
                 if let ValuePlace::Indirect(list) = view.value()
@@ -83,8 +95,35 @@ impl<'h> Item<'h> {
                 Body::of(&heap.value_extents(slot, view)?)
             }
         };
+        let mut item = Self::with_body(heap, slot, view, body);
+        (item.parts, item.list) = (parts, listed);
+        Ok(item)
+    }
+
+    /// Holds some pieces of a value that is in pieces, one after the other, or nothing of any value.
+    pub(crate) fn hold_pieces(heap: &'h Heap, slot: SlotId, view: &RecordView<'_>, pieces: &[Piece]) -> Self {
+        let mut item = Self::with_body(heap, slot, view, Body::of(&joined(pieces)));
+        item.parts = pieces.iter().map(|piece| piece.part()).collect();
+        item.len = pieces.iter().map(|piece| piece.extent.len() as usize).sum();
+        item.check = Check::Crc(Crcs::Parts(&item.parts).whole());
+        item
+    }
+
+    /// Holds some extents of a value whose extents are certified by their sums.
+    pub(crate) fn hold_extents(
+        heap: &'h Heap,
+        slot: SlotId,
+        view: &RecordView<'_>,
+        extents: &[Extent],
+    ) -> Self {
+        let mut item = Self::with_body(heap, slot, view, Body::of(extents));
+        item.len = extents.iter().map(|extent| extent.len() as usize).sum();
+        item
+    }
+
+    fn with_body(heap: &'h Heap, slot: SlotId, view: &RecordView<'_>, body: Body) -> Self {
         body.extents().iter().for_each(|extent| heap.runs().hold(*extent));
-        Ok(Self {
+        Self {
             heap,
             slot,
             seq: view.seq(),
@@ -95,16 +134,19 @@ impl<'h> Item<'h> {
             shared: view.is_shared(),
             unrecorded: Box::default(),
             body,
-        })
+            parts: Box::default(),
+            list: None,
+        }
     }
 
-    /// True when the bytes match the checksum kept with them.
+    /// True when the bytes match the checksums kept with them.
     ///
     /// # Errors
     /// The medium's.
     pub fn verify(&self) -> Result<bool, MediaError> {
         match &self.body {
             Body::Inline(bytes) => Ok(self.check == Check::Crc(crc::of(bytes))),
+            body if !self.parts.is_empty() => self.heap.parts_hold(body.extents(), &self.parts),
             body => self.heap.holds(body.extents(), self.check),
         }
     }
@@ -133,17 +175,36 @@ impl<'h> Item<'h> {
         body.extents().iter().copied().for_each(give);
     }
 
-    /// CRC-32C of the value with the bytes of `more` after it; only those are read, if it has a CRC-32C.
+    /// Where the record lists a value in pieces.
+    pub fn list(&self) -> Option<PieceList> {
+        self.list
+    }
+
+    /// What is known of the value's CRC-32C.
+    pub fn crcs(&self) -> Option<Crcs<'_>> {
+        match &*self.parts {
+            [] => self.check.crc().map(Crcs::Whole),
+            parts => Some(Crcs::Parts(parts)),
+        }
+    }
+
+    /// The checksums of the value with the bytes of `more` after it; only those are read, if it has a CRC-32C.
     ///
     /// # Errors
     /// The medium's.
-    pub fn crc_with(&self, more: &[Extent]) -> Result<u32, MediaError> {
+    pub fn crcs_with(&self, more: &[Extent]) -> Result<KeptCrcs, MediaError> {
+        if !self.parts.is_empty() {
+            let more = self.heap.pieces_of(more)?;
+            return Ok(KeptCrcs::Parts(
+                self.parts.iter().copied().chain(more.iter().map(|p| p.part())).collect(),
+            ));
+        }
         let append = |sum, extent: &Extent| Ok(crc::append(sum, self.heap.media().bytes(*extent)?));
         let crc = match self.check {
             Check::Crc(crc) => crc,
             Check::Sums => self.heap.crc_of(self.extents())?,
         };
-        more.iter().try_fold(crc, append)
+        more.iter().try_fold(crc, append).map(KeptCrcs::Whole)
     }
 
     /// The value as owned bytes.
@@ -189,10 +250,11 @@ impl<'h> Item<'h> {
         heap: &'h Heap,
         expiry_ms: u64,
         len: usize,
-        crc: u32,
+        crcs: Crcs<'_>,
         inline: Option<&[u8]>,
         extents: &[Extent],
     ) -> Self {
+        let parts = if let Crcs::Parts(parts) = crcs { parts.into() } else { Box::default() };
         let body =
             inline.map_or_else(|| Body::of(extents), |bytes| Body::Inline(InlineBytes::from_slice(bytes)));
         Self {
@@ -202,10 +264,26 @@ impl<'h> Item<'h> {
             arrival_ns: 0,
             expiry_ms,
             len,
-            check: Check::Crc(crc),
+            check: Check::Crc(crcs.whole()),
             shared: false,
             unrecorded: Box::default(),
             body,
+            parts,
+            list: None,
         }
     }
+}
+
+/// Where pieces lie, those that continue the one before as one.
+fn joined(pieces: &[Piece]) -> Vec<Extent> {
+    let mut extents: Vec<Extent> = Vec::new();
+    for piece in pieces {
+        match extents.last_mut() {
+            Some(last) if last.end() == piece.extent.off && piece.extent.sum().is_none() => {
+                last.grow(piece.extent.len());
+            }
+            _ => extents.push(piece.extent),
+        }
+    }
+    extents
 }

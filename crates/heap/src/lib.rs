@@ -25,6 +25,7 @@ mod item;
 pub mod layout;
 mod loader;
 mod moved;
+mod pieces;
 mod pin;
 mod place;
 mod record;
@@ -61,8 +62,11 @@ pub use heap::{Extents, Heap, Integrity};
 pub use item::Item;
 pub use layout::{FRAME_SIZE, KEY_BYTES_MAX, RECORD_SIZE, RunId, SLOTS_PER_RUN, SlotId, VALUE_BYTES_MAX};
 pub use loader::{LoadId, Loader};
+pub use pieces::{
+    ArrivingCrcs, Change, Crcs, ItemPart, KeptCrcs, PIECE_BYTES_MAX, PIECES_FROM, Patch, PieceCrc, slice,
+};
 pub use pin::{MemoryUse, Pinned};
-pub use record::{Check, ExtentList, KeyPlace, Kind, RecordView, Slot, ValuePlace};
+pub use record::{Check, ExtentList, KeyPlace, Kind, PieceDepth, PieceList, RecordView, Slot, ValuePlace};
 pub use recover::{
     DamagedCopies, DamagedSlot, Found, Judge, NewRegion, Opening, Resolved, ScanUnit, Scanned, create,
 };
@@ -73,7 +77,8 @@ pub use scrub::MediumScrub;
 pub use space::{COMPACTOR_RESERVE_RUNS, LANDING_RESERVE_RUNS};
 pub use stale::{InlineCounts, NoInlineCounts, StaleCounts};
 pub use superblock::{
-    FEATURE_LOGS, FEATURE_PMNET, FEATURE_SHARED, Geometry, VERSION, decode as decode_superblock,
+    FEATURE_LOGS, FEATURE_PIECES, FEATURE_PMNET, FEATURE_SHARED, Geometry, VERSION,
+    decode as decode_superblock,
 };
 pub use tenant::{Keeper, OwnerBySpace, SlabTaker, Tenant};
 pub use ticket::{Gate, Gated, Ticket, Tickets};

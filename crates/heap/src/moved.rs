@@ -77,6 +77,10 @@ impl Writer {
         pieces: &mut Pieces,
     ) -> Result<(), HeapError> {
         let heap = Arc::clone(&self.heap);
+        if let ValuePlace::Pieces(list) = view.value() {
+            let listed = heap.listed_pieces(slot, view, list)?;
+            return self.move_pieces(&listed, &moves_data, draft, pieces);
+        }
         let mut extents = Extents::new();
         // Only what lies in the run that is being emptied moves, however far its extent reaches.
         for piece in heap.value_extents(slot, view)?.into_iter().flat_map(by_run) {
@@ -94,7 +98,7 @@ impl Writer {
 
     /// Brings a piece to where the copy will refer to it: where it has been put for another record that shares it, or to a
     /// new place, or nowhere else.
-    fn move_piece(
+    pub(crate) fn move_piece(
         &mut self,
         piece: Extent,
         moves_data: &impl Fn(Extent) -> bool,

@@ -18,6 +18,11 @@ pub const EXTENT_SIZE: usize = 12;
 /// Bytes of the mark of a group or a transaction.
 pub const GROUP_SIZE: usize = 16;
 
+/// What the body's one extent holds, with [`FLAG_INDIRECT`]: a list of extents.
+const EXTENT_LIST: u8 = 1;
+/// A list of pieces; one more for each list of lists above it.
+const PIECE_LIST: u8 = 2;
+
 /// Which system a record belongs to, and what it means there. Zero is an empty slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
@@ -97,6 +102,26 @@ pub enum ValuePlace<'a> {
     Extents(ExtentList<'a>),
     /// In frames, by way of a stored list of extents that ends in a CRC-32C.
     Indirect(Extent),
+    /// In frames, in pieces, by way of a stored list.
+    Pieces(PieceList),
+}
+
+/// Where the pieces of a value are listed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PieceList {
+    /// The list.
+    pub at: Extent,
+    /// What it lists: pieces, or lists of pieces.
+    pub depth: PieceDepth,
+}
+
+/// What a list of a value in pieces lists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PieceDepth {
+    /// Pieces.
+    Pieces,
+    /// Lists of pieces.
+    Lists,
 }
 
 /// What certifies a value that lies in frames.
@@ -286,8 +311,21 @@ impl Draft {
 
     /// The value of `len` bytes, in frames that a stored list of extents names.
     pub fn value_indirect(&mut self, list: Extent, len: u32, check: Check) {
+        self.raw.extents = EXTENT_LIST;
+        self.put_list(list, len, check);
+    }
+
+    /// The value of `len` bytes, in pieces; `crc` is the CRC-32C of all of it.
+    pub fn value_pieces(&mut self, list: PieceList, len: u32, crc: u32) {
+        self.raw.extents = match list.depth {
+            PieceDepth::Pieces => PIECE_LIST,
+            PieceDepth::Lists => PIECE_LIST + 1,
+        };
+        self.put_list(list.at, len, Check::Crc(crc));
+    }
+
+    fn put_list(&mut self, list: Extent, len: u32, check: Check) {
         self.raw.flags |= FLAG_INDIRECT;
-        self.raw.extents = 1;
         self.raw.value_len.set(len);
         self.set_check(check);
         self.put(&encoded_extent(list));
@@ -422,7 +460,9 @@ impl<'a> RecordView<'a> {
     #[inline]
     fn fields_hold(&self, region_bytes: u64) -> bool {
         let raw = self.raw;
+        let is_indirect = raw.flags & FLAG_INDIRECT != 0 && raw.flags & FLAG_VALUE_INLINE == 0;
         let sizes_hold = raw.flags & !FLAGS_KNOWN == 0
+            && (!is_indirect || (EXTENT_LIST..=PIECE_LIST + 1).contains(&raw.extents))
             && raw.key_len.get() as usize <= KEY_BYTES_MAX
             && u64::from(raw.value_len.get()) <= VALUE_BYTES_MAX
             && self.value_at() + self.value_body_len() <= BODY_SIZE;
@@ -439,6 +479,7 @@ impl<'a> RecordView<'a> {
         let value_holds = match self.value() {
             ValuePlace::Inline(_) => true,
             ValuePlace::Indirect(list) => inside(list) && list.len() as usize % EXTENT_SIZE == 4,
+            ValuePlace::Pieces(list) => inside(list.at) && self.check() != Check::Sums,
             ValuePlace::Extents(list) => {
                 let total: u64 = list.iter().map(|e| u64::from(e.len())).sum();
                 list.iter().all(inside) && total == u64::from(self.raw.value_len.get())
@@ -531,6 +572,12 @@ impl<'a> RecordView<'a> {
         self.raw.flags & FLAG_SHARED != 0
     }
 
+    /// True when the value is kept in pieces.
+    #[inline]
+    pub fn is_in_pieces(&self) -> bool {
+        matches!(self.value(), ValuePlace::Pieces(_))
+    }
+
     /// The group, if any.
     pub fn group(&self) -> Option<Group> {
         match self.bond() {
@@ -588,7 +635,12 @@ impl<'a> RecordView<'a> {
         if self.raw.flags & FLAG_VALUE_INLINE != 0 {
             ValuePlace::Inline(bytes)
         } else if self.raw.flags & FLAG_INDIRECT != 0 {
-            ValuePlace::Indirect(decode_extent(bytes))
+            let at = decode_extent(bytes);
+            match self.raw.extents {
+                EXTENT_LIST => ValuePlace::Indirect(at),
+                PIECE_LIST => ValuePlace::Pieces(PieceList { at, depth: PieceDepth::Pieces }),
+                _ => ValuePlace::Pieces(PieceList { at, depth: PieceDepth::Lists }),
+            }
         } else {
             ValuePlace::Extents(ExtentList(bytes))
         }
@@ -609,6 +661,8 @@ impl<'a> RecordView<'a> {
     fn value_body_len(&self) -> usize {
         if self.raw.flags & FLAG_VALUE_INLINE != 0 {
             self.value_len()
+        } else if self.raw.flags & FLAG_INDIRECT != 0 {
+            EXTENT_SIZE
         } else {
             usize::from(self.raw.extents) * EXTENT_SIZE
         }

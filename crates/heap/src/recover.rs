@@ -11,6 +11,7 @@ use crate::bond::TransactionId;
 use crate::error::{Damage, HeapError};
 use crate::heap::Heap;
 use crate::layout::{RECORD_SIZE, RUNS_MAX, RunId, SLOTS_PER_RUN, SlotId};
+use crate::pieces::HeldPieces;
 use crate::record::{self, Kind, RecordView, Seal, Slot};
 use crate::run::RunUse;
 use crate::slabs::SpareSlab;
@@ -527,8 +528,9 @@ impl Opening {
         judge: &impl Judge,
         mut visit: impl FnMut(Found, &RecordView<'_>),
     ) -> Result<Resolved, HeapError> {
+        let mut held = HeldPieces::default();
         let tails: Vec<Tail> =
-            self.units.iter().map(|unit| self.read_tail(unit)).collect::<Result<_, _>>()?;
+            self.units.iter().map(|unit| self.read_tail(unit, &mut held)).collect::<Result<_, _>>()?;
         let cutter = Cutter::new(&self.heap, judge, &tails, self.noted.ids());
         let excusers = self.excusers(&cutter)?;
         let counts = cutter.cut_all(&excusers);
@@ -573,22 +575,27 @@ impl Opening {
         Ok(excusers)
     }
 
-    fn read_tail(&self, unit: &ScanUnit) -> Result<Tail, HeapError> {
+    fn read_tail(&self, unit: &ScanUnit, held: &mut HeldPieces) -> Result<Tail, HeapError> {
         let mut records = Vec::new();
         for index in unit.trusted..unit.filled {
             let slot = SlotId::new(unit.run, index);
             records.push(match self.heap.slot(slot)? {
                 Slot::Empty | Slot::Damaged(_) => TailRecord::Invalid,
-                Slot::Record(view) => self.read_tail_record(slot, &view)?,
+                Slot::Record(view) => self.read_tail_record(slot, &view, held)?,
             });
         }
         Ok(Tail { records })
     }
 
-    fn read_tail_record(&self, slot: SlotId, view: &RecordView<'_>) -> Result<TailRecord, HeapError> {
+    fn read_tail_record(
+        &self,
+        slot: SlotId,
+        view: &RecordView<'_>,
+        held: &mut HeldPieces,
+    ) -> Result<TailRecord, HeapError> {
         let (found, bond) = (Found::new(slot, view), view.bond());
-        let value_holds = match self.heap.verify_value(slot, view) {
-            Ok(_) => true,
+        let value_holds = match self.heap.verify_value_once(slot, view, held) {
+            Ok(()) => true,
             Err(HeapError::Damaged { .. }) => false,
             Err(error) => return Err(error),
         };

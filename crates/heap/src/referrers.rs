@@ -26,6 +26,9 @@ pub(crate) struct Referrers {
     pub(crate) shared: Coverage,
 }
 
+/// Among so many ranges, the last ones, is looked for the slot whose place another takes.
+const RECENT: usize = 16;
+
 /// Slots between two ranges that are not worth a range of their own.
 const REFERRERS_GAP_MAX: u32 = 16;
 
@@ -38,6 +41,16 @@ impl Referrers {
             }
             _ => self.slots.push(slot.0..slot.0 + 1),
         }
+    }
+
+    /// `new` refers to what `old` did. Versions of a value that is changed often would else fill the list.
+    pub(crate) fn take_over(&mut self, old: SlotId, new: SlotId) {
+        let recent = self.slots.len().saturating_sub(RECENT);
+        let alone = old.0..old.0 + 1;
+        if let Some(at) = self.slots[recent..].iter().rposition(|range| *range == alone) {
+            self.slots.remove(recent + at);
+        }
+        self.note(new);
     }
 
     /// Orders and joins ranges that were noted in no order.
@@ -53,5 +66,25 @@ impl Referrers {
             }
         }
         self.slots.shrink_to_fit();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_of_one_value_take_the_place_of_each_other() {
+        let mut referrers = Referrers::default();
+        let mut current = [SlotId(5), SlotId(1000)];
+        current.iter().for_each(|slot| referrers.note(*slot));
+        for step in 0..1000 {
+            for (value, old) in current.iter_mut().enumerate() {
+                let new = SlotId(10_000 + 100 * step + 50 * value as u32);
+                referrers.take_over(*old, new);
+                *old = new;
+            }
+        }
+        assert_eq!(referrers.slots, current.map(|slot| slot.0..slot.0 + 1));
     }
 }

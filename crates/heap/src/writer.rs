@@ -16,6 +16,7 @@ use crate::heap::{Extents, Heap};
 use crate::layout::{
     GROUP_RECORDS_MAX, KEY_BYTES_MAX, RECORD_SIZE, RunId, SLOTS_PER_RUN, SlotId, VALUE_BYTES_MAX,
 };
+use crate::pieces::{Certified, Crcs, KeptCrcs, PIECES_FROM, Patch};
 use crate::place::{Fill, STREAMS};
 use crate::record::{BODY_SIZE, Check, Draft, EXTENT_SIZE, Fields, Kind, RecordView, encoded_extent};
 use crate::run::Run;
@@ -179,17 +180,28 @@ impl Writer {
         Ok(slots)
     }
 
-    /// A value with the checksum that its record will need, computed now rather than when it is appended.
+    /// A value with the checksums that its record will need, computed now rather than when it is appended. Those of
+    /// pieces are kept in `crcs`.
     ///
     /// # Errors
     /// The medium's.
-    pub fn certified<'a>(&self, value: Source<'a>) -> Result<Source<'a>, HeapError> {
+    pub fn certified<'a>(
+        &self,
+        value: Source<'a>,
+        crcs: &'a mut Option<KeptCrcs>,
+    ) -> Result<Source<'a>, HeapError> {
         let Source::Landed { extents, crc: None } = value else { return Ok(value) };
-        let stays = total_len(extents) > self.heap.consolidated_max().max(BODY_SIZE as u64);
+        let len = total_len(extents);
+        let stays = len > self.heap.consolidated_max().max(BODY_SIZE as u64);
         if !stays || self.heap.may_trust_sums(extents) {
             return Ok(value);
         }
-        Ok(Source::Landed { extents, crc: Some(self.heap.crc_of(extents)?) })
+        let crc = if len < PIECES_FROM {
+            Crcs::Whole(self.heap.crc_of(extents)?)
+        } else {
+            crcs.insert(self.heap.crcs_of(extents)?).get()
+        };
+        Ok(Source::Landed { extents, crc: Some(crc) })
     }
 
     /// The record in `old` is replaced by one appended in this batch (or is to be dropped with it): once
@@ -207,6 +219,14 @@ impl Writer {
                 extents.push(extent);
             });
         });
+    }
+
+    /// The record in `slot` is a patch of a version that is current until now: what it does not keep of that is free
+    /// once the batch is durable. It takes over the references to all else.
+    pub fn supersede_patched(&mut self, slot: SlotId, patch: &Patch) {
+        self.heap.patches.take(slot);
+        self.heap.take_over(patch.base(), slot, patch);
+        self.superseded.note(patch.base(), |extents| extents.extend_from_slice(patch.gone()));
     }
 
     #[inline]
@@ -399,6 +419,9 @@ impl Writer {
         let placed = self.place_entry(entry, &mut draft, &mut pieces);
         let slot = placed.and_then(|()| self.write_record(draft, &pieces));
         self.let_go(&pieces);
+        if let (Source::Patched(_), Ok(slot)) = (entry.value, &slot) {
+            self.heap.patches.note(*slot, pieces.refers);
+        }
         slot
     }
 
@@ -426,12 +449,28 @@ impl Writer {
             Source::Bytes(bytes) if bytes.len() <= draft.room() => self.inline_value(bytes, draft),
             Source::Bytes(bytes) => {
                 let extents = self.place(bytes, CopyPath::Placed, &mut pieces.held)?;
-                self.refer_to(&extents, Check::Crc(crc::of(bytes)), draft, pieces)?;
+                let heap = Arc::clone(&self.heap);
+                let certified = if bytes.len() as u64 >= PIECES_FROM {
+                    Certified::Pieces(heap.pieces_of(&extents)?)
+                } else {
+                    Certified::Whole(Check::Crc(crc::of(bytes)))
+                };
+                self.refer_certified(&extents, &certified, draft, pieces)?;
             }
             Source::Landed { extents, crc } => {
                 self.place_landed(extents, extents, false, crc, draft, pieces)?;
             }
-            Source::Stored { extents, landed, durable, shared, crc } => {
+            Source::Patched(patch) => {
+                self.refer_to_patch(patch, draft, pieces)?;
+                self.say_shared(patch.is_shared(), draft)?;
+            }
+            Source::Stored { extents, durable, shared, crc: Some(crc), list: Some(list), .. } => {
+                self.refer_to_listed(list, (total_len(extents), crc), draft, pieces)?;
+                let unsaved = if durable { Extents::new() } else { pieces.again.clone() };
+                unsaved.into_iter().for_each(|extent| self.flush_data(extent));
+                self.say_shared(shared, draft)?;
+            }
+            Source::Stored { extents, landed, durable, shared, crc, list: _ } => {
                 let unsaved = if durable { landed } else { extents };
                 if self.place_landed(extents, unsaved, landed.is_empty(), crc, draft, pieces)? {
                     pieces.again = without(extents, landed);
@@ -463,7 +502,7 @@ impl Writer {
         extents: &[Extent],
         unsaved: &[Extent],
         is_stored: bool,
-        crc: Option<u32>,
+        crc: Option<Crcs<'_>>,
         draft: &mut Draft,
         pieces: &mut Pieces,
     ) -> Result<bool, HeapError> {
@@ -479,16 +518,12 @@ impl Writer {
             self.consolidate(extents, draft, pieces)?;
             return Ok(false);
         }
-        let check = match crc {
-            Some(crc) => Check::Crc(crc),
-            None if self.heap.may_trust_sums(extents) => {
-                self.order_data(unsaved)?;
-                Check::Sums
-            }
-            None => Check::Crc(self.heap.crc_of(extents)?),
-        };
+        let certified = self.heap.certified(extents, crc)?;
+        if let Certified::Whole(Check::Sums) = certified {
+            self.order_data(unsaved)?;
+        }
         unsaved.iter().for_each(|extent| self.flush_data(*extent));
-        self.refer_to(extents, check, draft, pieces)?;
+        self.refer_certified(extents, &certified, draft, pieces)?;
         Ok(true)
     }
 

@@ -141,7 +141,7 @@ fn what_is_over_a_limit_is_refused_and_nothing_is_appended() {
     let mut writer = writer(&heap);
     let huge = [Extent::new(0, u32::try_from(VALUE_BYTES_MAX + 1).expect("512 MiB"))];
     let key = vec![0; KEY_BYTES_MAX + 1];
-    let entry = put(&heap, b"k", Source::Landed { extents: &huge, crc: Some(0) });
+    let entry = put(&heap, b"k", Source::Landed { extents: &huge, crc: Some(landfall_heap::Crcs::Whole(0)) });
     assert!(matches!(writer.append(&entry), Err(HeapError::TooLarge { what: "a value", .. })));
     assert!(matches!(append(&mut writer, &key, b""), Err(HeapError::TooLarge { what: "a key", .. })));
     let group = vec![tombstone(&heap, b"k"); SLOTS_PER_RUN as usize + 1];

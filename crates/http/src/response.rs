@@ -169,6 +169,7 @@ status_lines! {
     413 "Content Too Large",
     414 "URI Too Long",
     415 "Unsupported Media Type",
+    416 "Range Not Satisfiable",
     417 "Expectation Failed",
     422 "Unprocessable Content",
     428 "Precondition Required",

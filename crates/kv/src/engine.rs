@@ -3,7 +3,7 @@
 use crate::error::KvError;
 use crate::shard::{DATABASES, Hit, Lookup, Shard};
 use landfall_heap::layout::GROUP_RECORDS_MAX;
-use landfall_heap::{Entry, Gated, Heap, Kind, SlotId, Source, Ticket, Tickets, Until, Writer};
+use landfall_heap::{Entry, Gated, Heap, Kind, Patch, SlotId, Source, Ticket, Tickets, Until, Writer};
 use landfall_media::Extent;
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
@@ -136,7 +136,8 @@ impl Engine {
     pub fn set(&self, writer: &mut Writer, request: &SetRequest<'_>) -> Result<Gated<Written>, KvError> {
         let lookup = Lookup::new(&self.heap, request.space, request.key);
         let mut shard = self.shard(lookup.hash);
-        let value = writer.certified(request.value)?;
+        let mut crcs = None;
+        let value = writer.certified(request.value, &mut crcs)?;
         let found = self.find_for_write(&shard, writer, &lookup)?;
         let tomb = if found.current.is_none() { self.tomb_for_write(&shard, writer, &lookup)? } else { None };
         let entry = Entry {
@@ -205,6 +206,21 @@ impl Engine {
             shard.remove_tomb(lookup.hash, tomb);
             writer.supersede(tomb);
         }
+    }
+
+    /// Makes the freshly appended record of a changed value current. It takes over what the one before refers to,
+    /// which has been current under the same lock since the change began.
+    pub(crate) fn install_patched(
+        &self,
+        shard: &mut Shard,
+        writer: &mut Writer,
+        lookup: &Lookup<'_>,
+        slot: SlotId,
+        expiry_ms: u64,
+        patch: &Patch,
+    ) {
+        shard.put(lookup, slot, expiry_ms, Some((patch.base(), expiry_ms)));
+        writer.supersede_patched(slot, patch);
     }
 
     /// Makes a freshly appended tombstone current.

@@ -2,20 +2,21 @@
 
 use crate::engine::Engine;
 use crate::error::KvError;
-use crate::shard::{Lookup, Shard};
-use landfall_heap::{Damage, Gated, Item, Ticket, Until};
+use crate::shard::{Hit, Lookup, Shard};
+use landfall_heap::{Damage, Gated, HeapError, Item, ItemPart, Ticket, Until};
+use std::ops::Range;
 
 /// What a read of one key has come to.
 #[derive(Debug)]
-pub(crate) struct Seen<'h> {
-    /// The key's value; none if the key is absent.
-    pub(crate) item: Option<Item<'h>>,
+pub(crate) struct Seen<T> {
+    /// The key's value, or what is to be known of it; none if the key is absent.
+    pub(crate) item: Option<T>,
     /// What makes the version, or the absence, durable.
     pub(crate) pending: Option<Ticket>,
 }
 
-impl<'h> Seen<'h> {
-    pub(crate) fn gated(self) -> Gated<Option<Item<'h>>> {
+impl<T> Seen<T> {
+    pub(crate) fn gated(self) -> Gated<Option<T>> {
         Gated::new(self.item, self.pending)
     }
 }
@@ -54,17 +55,54 @@ impl Engine {
         }
     }
 
+    /// A part of a key's value, checked against its checksum. `part` chooses it, of so many bytes. As much of the
+    /// value is read as must be for that.
+    ///
+    /// # Errors
+    /// As [`Self::look`].
+    pub fn get_part(
+        &self,
+        space: u8,
+        key: &[u8],
+        now_ms: u64,
+        part: impl FnOnce(usize) -> Range<usize>,
+    ) -> Result<Gated<Option<ItemPart<'_>>>, KvError> {
+        let lookup = Lookup::new(&self.heap, space, key);
+        let seen = self.look_at(&self.shard(lookup.hash), &lookup, now_ms, |hit| self.part_of(hit, part))?;
+        seen.item.as_ref().map_or(Ok(()), |part| verify(part.item()))?;
+        Ok(seen.gated())
+    }
+
+    pub(crate) fn part_of(
+        &self,
+        hit: &Hit<'_>,
+        part: impl FnOnce(usize) -> Range<usize>,
+    ) -> Result<ItemPart<'_>, HeapError> {
+        ItemPart::hold(&self.heap, hit.slot, &hit.view, part(hit.view.value_len()))
+    }
+
     pub(crate) fn look_in(
         &self,
         shard: &Shard,
         lookup: &Lookup<'_>,
         now_ms: u64,
-    ) -> Result<Seen<'_>, KvError> {
+    ) -> Result<Seen<Item<'_>>, KvError> {
+        self.look_at(shard, lookup, now_ms, |hit| Item::hold(&self.heap, hit.slot, &hit.view))
+    }
+
+    /// What `hold` takes of a key's value.
+    pub(crate) fn look_at<'h, T>(
+        &'h self,
+        shard: &Shard,
+        lookup: &Lookup<'_>,
+        now_ms: u64,
+        hold: impl FnOnce(&Hit<'h>) -> Result<T, HeapError>,
+    ) -> Result<Seen<T>, KvError> {
         let (item, pending) = match shard.find(&self.heap, lookup)? {
             Some(hit) if hit.is_expired(now_ms) => (None, self.heap.pending(hit.slot)),
             Some(hit) => {
                 let pending = self.heap.pending(hit.slot);
-                (Some(Item::hold(&self.heap, hit.slot, &hit.view)?), pending)
+                (Some(hold(&hit)?), pending)
             }
             None => (None, shard.pending_absence(&self.heap, lookup)?),
         };

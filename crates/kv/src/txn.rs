@@ -5,17 +5,21 @@
 //! more than a group holds. Every command that reads before it writes
 //! is a transaction of one key.
 
+pub(crate) mod patch;
+
 use crate::engine::{Engine, Found, tombstone};
 use crate::error::KvError;
 use crate::key::OrderedKey;
 use crate::look::{Seen, verify};
 use crate::shard::{ByHash, Lookup, Shard};
 use landfall_heap::{
-    Entry, Extents, Gated, Heap, Item, Kind, RECORD_SIZE, SlotId, Source, Ticket, Tickets, Writer,
+    Crcs, Entry, Extents, Gated, Heap, Item, ItemPart, KeptCrcs, Kind, Patch, PieceList, RECORD_SIZE, SlotId,
+    Source, Ticket, Tickets, Writer,
 };
 use landfall_media::Extent;
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 /// Most keys that one transaction may write: they are staged in DRAM.
@@ -50,10 +54,24 @@ enum Staged {
     /// In frames; the transaction holds them.
     Landed {
         extents: Extents,
-        crc: Option<u32>,
+        crc: Option<KeptCrcs>,
         stored: Option<Stored>,
     },
+    /// A stored value of which a part is changed. What has landed for it is held.
+    Patched(Box<Patch>),
     Deleted,
+}
+
+impl Staged {
+    /// Drops the hold on what lies in frames.
+    fn release(&self, heap: &Heap) {
+        let held = match self {
+            Self::Landed { extents, .. } => extents,
+            Self::Patched(patch) => patch.landed(),
+            Self::Bytes(_) | Self::Deleted => return,
+        };
+        held.iter().for_each(|extent| heap.runs().release(*extent));
+    }
 }
 
 /// What is known of a staged value that is made of a stored one.
@@ -62,6 +80,8 @@ struct Stored {
     /// What of the new value no record refers to yet.
     landed: Extents,
     rest: Rest,
+    /// Where it is listed, if it is a value in pieces taken as it is.
+    list: Option<PieceList>,
     /// Other keys may go on referring to the rest.
     shared: bool,
 }
@@ -129,6 +149,11 @@ impl Engine {
 }
 
 impl<'e> Txn<'e> {
+    /// The heap below.
+    pub fn heap(&self) -> &'e Heap {
+        &self.engine.heap
+    }
+
     /// The time the transaction goes by, Unix milliseconds.
     pub fn now_ms(&self) -> u64 {
         self.now_ms
@@ -152,8 +177,35 @@ impl<'e> Txn<'e> {
         Ok(self.seen(space, key)?.gated())
     }
 
+    /// As [`Engine::get_part`], the transaction's own writes first.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn read_part(
+        &self,
+        space: u8,
+        key: &[u8],
+        part: impl FnOnce(usize) -> Range<usize>,
+    ) -> Result<Gated<Option<ItemPart<'e>>>, KvError> {
+        let lookup = Lookup::new(&self.engine.heap, space, key);
+        let seen = match self.find_staged(&lookup) {
+            Some(staged) => {
+                let item = self.staged_item(staged)?;
+                let item =
+                    item.map(|item| (part(item.len), item)).map(|(range, item)| ItemPart::of(item, range));
+                Seen { item, pending: None }
+            }
+            None => {
+                let shard = self.shard(lookup.hash);
+                self.engine.look_at(shard, &lookup, self.now_ms, |hit| self.engine.part_of(hit, part))?
+            }
+        };
+        seen.item.as_ref().map_or(Ok(()), |part| verify(part.item()))?;
+        Ok(seen.gated())
+    }
+
     /// What the transaction has staged rests on nothing: it becomes durable with all else that it writes.
-    pub(crate) fn seen(&self, space: u8, key: &[u8]) -> Result<Seen<'e>, KvError> {
+    pub(crate) fn seen(&self, space: u8, key: &[u8]) -> Result<Seen<Item<'e>>, KvError> {
         let lookup = Lookup::new(&self.engine.heap, space, key);
         match self.find_staged(&lookup) {
             Some(staged) => Ok(Seen { item: self.staged_item(staged)?, pending: None }),
@@ -203,8 +255,9 @@ impl<'e> Txn<'e> {
         match &staged.value {
             Staged::Deleted => Ok(None),
             Staged::Bytes(bytes) => Ok(Some(staged_bytes(heap, bytes, staged.expiry_ms))),
-            Staged::Landed { extents, stored, .. } => {
-                let mut item = staged_extents(heap, extents, staged.expiry_ms)?;
+            Staged::Patched(patch) => Ok(Some(staged_bytes(heap, &patch.to_vec(heap)?, staged.expiry_ms))),
+            Staged::Landed { extents, crc, stored } => {
+                let mut item = staged_extents(heap, extents, crc.as_ref(), staged.expiry_ms)?;
                 item.shared = stored.as_ref().is_some_and(|stored| stored.shared);
                 item.unrecorded = stored.as_ref().map_or(extents, |stored| &stored.landed)[..].into();
                 Ok(Some(item))
@@ -252,10 +305,11 @@ impl<'e> Txn<'e> {
         key: &[u8],
         key_at: Option<Extent>,
         extents: &[Extent],
-        crc: Option<u32>,
+        crc: Option<Crcs<'_>>,
         expiry_ms: u64,
     ) {
         self.hold_all(extents);
+        let crc = crc.map(Crcs::to_kept);
         let value = Staged::Landed { extents: extents.into(), crc, stored: None };
         self.stage(space, key, key_at, value, expiry_ms);
     }
@@ -267,7 +321,7 @@ impl<'e> Txn<'e> {
         space: u8,
         key: &[u8],
         pieces: Pieces<'_>,
-        crc: Option<u32>,
+        crc: Option<Crcs<'_>>,
         expiry_ms: u64,
     ) {
         let stored = self.stored(&pieces, pieces.of.shared);
@@ -280,10 +334,11 @@ impl<'e> Txn<'e> {
         key: &[u8],
         extents: &[Extent],
         stored: Stored,
-        crc: Option<u32>,
+        crc: Option<Crcs<'_>>,
         expiry_ms: u64,
     ) {
         self.hold_all(extents);
+        let crc = crc.map(Crcs::to_kept);
         let value = Staged::Landed { extents: extents.into(), crc, stored: Some(stored) };
         self.stage(space, key, None, value, expiry_ms);
     }
@@ -296,7 +351,8 @@ impl<'e> Txn<'e> {
         };
         let mut landed = Extents::from_slice(pieces.landed);
         landed.extend(within(pieces.all, &pieces.of.unrecorded));
-        Stored { landed, rest, shared }
+        let list = pieces.of.list().filter(|_| pieces.all == pieces.of.extents());
+        Stored { landed, rest, list, shared }
     }
 
     fn hold_all(&self, extents: &[Extent]) {
@@ -320,13 +376,18 @@ impl<'e> Txn<'e> {
         // What the transaction itself has staged may be replaced before any record refers to it.
         let can_share = item.inline().is_none()
             && item.unrecorded.is_empty()
-            && item.extents().iter().all(|extent| runs.may_share(*extent));
+            && item
+                .extents()
+                .iter()
+                .copied()
+                .chain(item.list().map(|list| list.at))
+                .all(|at| runs.may_share(at));
         if !can_share || item.check.crc().is_none() {
             verify(item)?;
         }
         if can_share {
             let stored = self.stored(&Pieces { all: item.extents(), landed: &[], of: item }, true);
-            self.put_stored(space, key, item.extents(), stored, item.check.crc(), expiry_ms);
+            self.put_stored(space, key, item.extents(), stored, item.crcs(), expiry_ms);
         } else {
             self.put_bytes(space, key, item.to_vec()?, expiry_ms);
         }
@@ -339,7 +400,7 @@ impl<'e> Txn<'e> {
             Some(bytes) => self.put_bytes(space, key, bytes.to_vec(), expiry_ms),
             None => {
                 let pieces = Pieces { all: item.extents(), landed: &[], of: item };
-                self.put_pieces(space, key, pieces, item.check.crc(), expiry_ms);
+                self.put_pieces(space, key, pieces, item.crcs(), expiry_ms);
             }
         }
     }
@@ -383,9 +444,7 @@ impl<'e> Txn<'e> {
     }
 
     fn release(&self, index: usize) {
-        if let Staged::Landed { extents, .. } = &self.staged[index].value {
-            extents.iter().for_each(|extent| self.engine.heap.runs().release(*extent));
-        }
+        self.staged[index].value.release(&self.engine.heap);
     }
 
     fn find_staged(&self, lookup: &Lookup<'_>) -> Option<&StagedKey> {
@@ -424,11 +483,7 @@ impl<'e> Txn<'e> {
         let engine = self.engine;
         let staged = std::mem::take(&mut self.staged);
         let committed = self.append(&staged, writer, arrival_ns);
-        for value in staged.iter().map(|key| &key.value) {
-            if let Staged::Landed { extents, .. } = value {
-                extents.iter().for_each(|extent| engine.heap.runs().release(*extent));
-            }
-        }
+        staged.iter().for_each(|key| key.value.release(&engine.heap));
         committed
     }
 
@@ -506,11 +561,15 @@ impl<'a> Planned<'a> {
         let value = match &self.key.value {
             Staged::Deleted => return tombstone(&self.lookup, arrival_ns),
             Staged::Bytes(bytes) => Source::Bytes(bytes),
-            Staged::Landed { extents, crc, stored: Some(Stored { landed, rest, shared }) } => {
+            Staged::Patched(patch) => Source::Patched(patch),
+            Staged::Landed { extents, crc, stored: Some(Stored { landed, rest, list, shared }) } => {
                 let durable = rest.is_durable_with(writer);
-                Source::Stored { extents, landed, durable, shared: *shared, crc: *crc }
+                let crc = crc.as_ref().map(KeptCrcs::get);
+                Source::Stored { extents, landed, durable, shared: *shared, crc, list: *list }
             }
-            Staged::Landed { extents, crc, stored: None } => Source::Landed { extents, crc: *crc },
+            Staged::Landed { extents, crc, stored: None } => {
+                Source::Landed { extents, crc: crc.as_ref().map(KeptCrcs::get) }
+            }
         };
         Entry {
             kind: Kind::Put,
@@ -530,11 +589,15 @@ impl<'a> Planned<'a> {
         match &self.key.value {
             Staged::Deleted => 0,
             Staged::Bytes(bytes) => RECORD_SIZE + bytes.len() as u64,
+            Staged::Patched(patch) => RECORD_SIZE + patch.placed_bytes(),
             Staged::Landed { .. } => RECORD_SIZE,
         }
     }
 
     fn install(&self, engine: &Engine, shard: &mut Shard, writer: &mut Writer, slot: SlotId) {
+        if let Staged::Patched(patch) = &self.key.value {
+            return engine.install_patched(shard, writer, &self.lookup, slot, self.key.expiry_ms, patch);
+        }
         if matches!(self.key.value, Staged::Deleted) {
             return engine.bury(shard, writer, &self.lookup, slot, self.found);
         }
@@ -558,12 +621,18 @@ fn within(pieces: &[Extent], extents: &[Extent]) -> Vec<Extent> {
 
 /// A value staged by a transaction, for its own reads.
 fn staged_bytes<'h>(heap: &'h Heap, bytes: &[u8], expiry_ms: u64) -> Item<'h> {
-    Item::from_parts(heap, expiry_ms, bytes.len(), landfall_heap::crc::of(bytes), Some(bytes), &[])
+    let crc = Crcs::Whole(landfall_heap::crc::of(bytes));
+    Item::from_parts(heap, expiry_ms, bytes.len(), crc, Some(bytes), &[])
 }
 
-fn staged_extents<'h>(heap: &'h Heap, extents: &[Extent], expiry_ms: u64) -> Result<Item<'h>, KvError> {
-    let crc = heap.crc_of(extents)?;
+fn staged_extents<'h>(
+    heap: &'h Heap,
+    extents: &[Extent],
+    crcs: Option<&KeptCrcs>,
+    expiry_ms: u64,
+) -> Result<Item<'h>, KvError> {
+    let crcs = crcs.map_or_else(|| heap.crcs_of(extents), |known| Ok(known.clone()))?;
     extents.iter().for_each(|extent| heap.runs().hold(*extent));
     let len = extents.iter().map(|extent| extent.len() as usize).sum();
-    Ok(Item::from_parts(heap, expiry_ms, len, crc, None, extents))
+    Ok(Item::from_parts(heap, expiry_ms, len, crcs.get(), None, extents))
 }

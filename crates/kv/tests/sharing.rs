@@ -99,6 +99,8 @@ fn value(key: &str, len: usize) -> Vec<u8> {
     (0..len).map(|index| seed.wrapping_add((index / 3) as u8)).collect()
 }
 
+/// Bytes of the lists of those values that are kept in pieces, at most.
+const LISTS_MAX: u64 = 600;
 const LENS: [usize; 6] = [100, 900, 5000, 70_000, 300_000, 1 << 20];
 
 #[test]
@@ -124,17 +126,24 @@ fn copies_cost_records_and_stay_shared_through_compaction_and_restarts() {
     }
     writer.commit_now().expect("commits");
     let values: u64 = LENS.into_iter().map(|len| len as u64).sum();
-    assert_eq!(store.live(), values, "what the originals held is live through their copies, once");
+    let values = values..values + LISTS_MAX;
+    assert!(values.contains(&store.live()), "what the originals held is live through their copies, once");
     drop(writer);
     let moved = store.compact();
-    assert!(0 < moved && moved <= values, "{moved} bytes were moved for {values} that are there");
-    assert_eq!((store.live(), store.checked()), (values, values));
+    assert!(0 < moved && moved <= values.end, "{moved} bytes were moved for {values:?} that are there");
+    assert!(values.contains(&store.live()), "{} bytes are live", store.live());
+    assert_eq!(store.checked(), store.live());
     assert_eq!(store.engine.heap().unshared_bytes(), 0);
     let store = store.restarted();
-    assert_eq!((store.live(), store.checked()), (values, values));
-    assert!(store.data_runs() <= values.div_ceil(RUN_SIZE) as u32 + 4, "{} data runs", store.data_runs());
+    assert!(values.contains(&store.live()), "{} bytes are live", store.live());
+    assert_eq!(store.checked(), store.live());
+    assert!(store.data_runs() <= values.end.div_ceil(RUN_SIZE) as u32 + 4, "{} data runs", store.data_runs());
     store.compact();
-    assert_eq!(store.live(), values, "shared again after a restart, and moved again");
+    assert!(
+        values.contains(&store.live()),
+        "shared again after a restart, and moved again: {}",
+        store.live()
+    );
     let mut writer = store.writer();
     for (index, len) in LENS.into_iter().enumerate() {
         for copy in 0..500 {
@@ -157,15 +166,16 @@ fn copies_of_one_large_value_do_not_overflow_what_counts_live_bytes() {
         store.copy(&mut writer, "key", &format!("copy{copy}"));
     }
     writer.commit_now().expect("commits");
-    assert_eq!(store.live(), 1 << 20);
+    let live = store.live();
+    assert!((1 << 20..(1 << 20) + LISTS_MAX).contains(&live), "{live} bytes are live");
     let store = store.restarted();
-    assert_eq!(store.live(), 1 << 20);
+    assert_eq!(store.live(), live);
     let mut writer = store.writer();
     for copy in 0..5000 {
         store.delete(&mut writer, &format!("copy{copy}"));
     }
     writer.commit_now().expect("commits");
-    assert_eq!(store.live(), 1 << 20);
+    assert_eq!(store.live(), live);
 }
 
 #[test]

@@ -2,12 +2,13 @@
 //! little left to do, and every byte was near when it was looked at.
 
 use crate::landing::Inbox;
-use landfall_heap::{Heap, crc};
+use landfall_heap::{ArrivingCrcs, Crcs, Heap, PIECES_FROM, PieceCrc};
 use landfall_media::{Extent, MediaError};
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Values shorter than this are checksummed at once, when they are written: they are near until then.
-const LONG_MIN: usize = 128 << 10;
+const LONG_MIN: usize = PIECES_FROM as usize;
 
 /// What is known of the value for which a connection waits.
 #[derive(Debug)]
@@ -19,27 +20,28 @@ pub(crate) struct Ahead {
     /// The extent in which that is, and where in it.
     extent: usize,
     skip: usize,
-    crc: u32,
+    crcs: ArrivingCrcs,
 }
 
-/// The CRC-32C of a range of what a connection has received.
+/// The CRC-32C of each piece of a range of what a connection has received.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KnownCrc {
     value: Range<usize>,
-    crc: u32,
+    parts: Arc<[PieceCrc]>,
 }
 
 impl KnownCrc {
-    /// That of `value`, if it is the one that is known.
-    pub(crate) fn of(&self, value: &Range<usize>) -> Option<u32> {
-        (self.value == *value).then_some(self.crc)
+    /// Those of `value`, if it is the one that is known.
+    pub(crate) fn of(&self, value: &Range<usize>) -> Option<Crcs<'_>> {
+        (self.value == *value).then(|| Crcs::Parts(&self.parts))
     }
 }
 
 impl Ahead {
     /// Of the value that is awaited; `None` where that is not worth it.
     pub(crate) fn of(value: Range<usize>) -> Option<Self> {
-        (value.len() >= LONG_MIN).then_some(Self { value, done: 0, extent: 0, skip: 0, crc: 0 })
+        let crcs = ArrivingCrcs::default();
+        (value.len() >= LONG_MIN).then_some(Self { value, done: 0, extent: 0, skip: 0, crcs })
     }
 
     /// True if it is of this value.
@@ -64,8 +66,7 @@ impl Ahead {
             let from = self.done.max(self.value.start);
             if from < until {
                 let first = extent.off + (self.skip + from - self.done) as u64;
-                let bytes = heap.media().bytes(Extent::new(first, (until - from) as u32))?;
-                self.crc = crc::append(self.crc, bytes);
+                self.crcs.add(heap, Extent::new(first, (until - from) as u32))?;
             }
             self.skip += until - self.done;
             self.done = until;
@@ -75,7 +76,8 @@ impl Ahead {
 
     /// What is known once all of it has been looked at.
     pub(crate) fn known(&self) -> Option<KnownCrc> {
-        (self.done >= self.value.end).then(|| KnownCrc { value: self.value.clone(), crc: self.crc })
+        let parts = || self.crcs.parts().into();
+        (self.done >= self.value.end).then(|| KnownCrc { value: self.value.clone(), parts: parts() })
     }
 }
 
@@ -83,7 +85,7 @@ impl Ahead {
 mod tests {
     use super::*;
     use crate::reply::tests::heap;
-    use landfall_heap::FRAME_SIZE;
+    use landfall_heap::{FRAME_SIZE, crc};
     use proptest::prelude::*;
 
     proptest! {
@@ -100,7 +102,8 @@ mod tests {
             let mut at = heap.take_landing_run().unwrap();
             let (mut inbox, mut received) = (Inbox::default(), Vec::new());
             let value = from..from + len;
-            let mut ahead = Ahead { value: value.clone(), done: 0, extent: 0, skip: 0, crc: 0 };
+            let crcs = ArrivingCrcs::default();
+            let mut ahead = Ahead { value: value.clone(), done: 0, extent: 0, skip: 0, crcs };
             for (index, (len, joins)) in packets.into_iter().enumerate() {
                 if !joins {
                     at = at.next_multiple_of(FRAME_SIZE) + 100;
@@ -113,10 +116,11 @@ mod tests {
                 received.extend(bytes);
                 at = extent.end();
                 ahead.go_on(&inbox, &heap).unwrap();
-                let known = ahead.known().and_then(|known| known.of(&value));
+                let known = ahead.known().and_then(|known| known.of(&value).map(Crcs::whole));
                 prop_assert_eq!(known, received.get(value.clone()).map(crc::of));
             }
-            prop_assert_eq!(ahead.known().and_then(|known| known.of(&(from + 1..from + len))), None);
+            let of_other = ahead.known().is_some_and(|known| known.of(&(from + 1..from + len)).is_some());
+            prop_assert!(!of_other);
             inbox.clear(&heap);
         }
     }

@@ -1,6 +1,6 @@
 //! The arguments of a command, wherever their bytes are.
 
-use landfall_heap::{Extents, Heap, Source};
+use landfall_heap::{Crcs, Extents, Heap, Source};
 use landfall_media::{Chain, Extent};
 use std::borrow::Cow;
 use std::ops::Range;
@@ -8,8 +8,8 @@ use std::ops::Range;
 /// One argument: in the stream that has just been received, held in frames since, or plain bytes.
 #[derive(Clone, Debug)]
 pub enum Arg<'a> {
-    /// A range of the received stream: its bytes lie in landing frames. Their CRC-32C, if it is known.
-    Stream(Chain<'a>, Range<usize>, Option<u32>),
+    /// A range of the received stream: its bytes lie in landing frames. Their checksums, if they are known.
+    Stream(Chain<'a>, Range<usize>, Option<Crcs<'a>>),
     /// Bytes outside the region.
     Plain(&'a [u8]),
     /// In frames that a queued command holds.

@@ -39,9 +39,9 @@ impl Context<'_> {
         Destination { engine: self.engine, writer: self.writer, worker: self.worker }
     }
 
-    /// The CRC-32C of a range of the received stream, if it is known.
-    pub(crate) fn crc_of(&self, range: &Range<usize>) -> Option<u32> {
-        self.known_crc.as_ref().and_then(|known| known.of(range))
+    /// What is known of the checksum of a range of the received stream.
+    pub(crate) fn known_crc_of(&self, range: &Range<usize>) -> Option<KnownCrc> {
+        self.known_crc.clone().filter(|known| known.of(range).is_some())
     }
 }
 

@@ -1,8 +1,8 @@
 //! Replies on their way out: protocol bytes and stored values, and what must be durable first.
 
 use landfall_heap::{CopyPath, FRAME_SIZE, Gate, Heap, Ticket, Tickets};
-use landfall_kv::Item;
-use landfall_media::{Extent, Sum};
+use landfall_kv::{Item, ItemPart};
+use landfall_media::{Extent, MediaError, Sum};
 use landfall_sockets::{Outgoing, Part};
 use std::collections::VecDeque;
 
@@ -187,6 +187,25 @@ impl Reply<'_> {
         self.bytes().truncate(start);
         item.hand_over(|_| {});
         self.stored(whole);
+    }
+
+    /// A part of a value, in place or, where it is short, copied.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub fn part(&mut self, part: &ItemPart<'_>) -> Result<(), MediaError> {
+        let heap = self.heap;
+        if part.inline().is_some() || part.len() <= REPLY_COPY_MAX {
+            let bytes = part.to_vec(heap)?;
+            heap.copies.add(CopyPath::Reply, bytes.len());
+            self.bytes().extend_from_slice(&bytes);
+            return Ok(());
+        }
+        for extent in part.extents() {
+            heap.runs().hold(extent);
+            self.stored(extent);
+        }
+        Ok(())
     }
 
     /// Appends bytes that lie in frames; the caller's hold on them goes with the reply.

@@ -547,3 +547,41 @@ fn nothing_stays_held_when_everything_is_deleted() {
     }
     assert_eq!(rig.shared.engine.heap().runs().free_count(), free);
 }
+
+#[test]
+fn a_range_of_a_value_is_answered_by_that_part_alone() {
+    let mut rig = Rig::new();
+    for len in [5, 40, 3000, 700_000] {
+        let value = pattern(len);
+        assert_eq!(rig.put("/kv/a", &value).status / 100, 2);
+        let tag = rig.get("/kv/a").etag();
+        let half = len / 2;
+        for (range, wanted) in [
+            (format!("bytes=0-{}", half - 1), 0..half),
+            (format!("bytes={half}-"), half..len),
+            ("bytes=-3".to_owned(), len - 3..len),
+            (format!("bytes=1-{}", 2 * len), 1..len),
+        ] {
+            let got = rig.with_fields("GET", "/kv/a", &format!("Range: {range}\r\n"), b"");
+            assert_eq!(got.status, 206, "{range}");
+            assert!(got.body == value[wanted.clone()], "{range} of {len}");
+            let told = format!("bytes {}-{}/{len}", wanted.start, wanted.end - 1);
+            assert_eq!(got.field("content-range"), Some(told));
+            assert_eq!(got.etag(), tag);
+        }
+        let beyond = rig.with_fields("GET", "/kv/a", &format!("Range: bytes={len}-\r\n"), b"");
+        assert_eq!((beyond.status, beyond.field("content-range")), (416, Some(format!("bytes */{len}"))));
+        for ignored in ["items=0-1", "bytes=0-1,3-4", "bytes=4-2"] {
+            let got = rig.with_fields("GET", "/kv/a", &format!("Range: {ignored}\r\n"), b"");
+            assert!(got.status == 200 && got.body == value, "{ignored}");
+        }
+        let fields = |condition: &str| format!("Range: bytes=0-1\r\n{condition}\r\n");
+        let mut status = |condition: &str| rig.with_fields("GET", "/kv/a", &fields(condition), b"").status;
+        assert_eq!(status(&format!("If-Range: {}", tag)), 206);
+        assert_eq!(status("If-Range: \"0\""), 200, "of another version the whole value is wanted");
+        assert_eq!(status("If-Range: Tue, 14 Nov 2023 22:13:20 GMT"), 200);
+        assert_eq!(status(&format!("If-None-Match: {}", tag)), 304);
+        assert_eq!(status("If-Match: \"0\""), 412);
+        assert_eq!(rig.with_fields("GET", "/kv/none", "Range: bytes=0-1\r\n", b"").status, 404);
+    }
+}

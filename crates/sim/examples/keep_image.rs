@@ -36,6 +36,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     for (space, key, value, expiry_ms) in sets {
         set(&engine, &mut writer, space, key, value, expiry_ms)?;
     }
+    // Mostly zeroes, which the image leaves out.
+    let mut long = vec![0; 200_000];
+    long.iter_mut().step_by(50_000).for_each(|byte| *byte = b'p');
+    set(&engine, &mut writer, 5, b"pieces", &long, 0)?;
     engine.delete(&mut writer, 0, b"deleted", NOW_MS, NOW_MS * 1_000_000)?.ungated();
     let keys = [b"group/a", b"group/b"];
     let mut txn = engine.transaction(keys.iter().map(|key| TxnKey { space: 0, key: *key }), NOW_MS);

@@ -52,6 +52,10 @@ pub fn observe(engine: &Engine, now_ms: u64) -> Result<State, Violation> {
     for (key, value) in &state {
         let found = read(engine, key, now_ms)?;
         ensure!(found.as_ref() == Some(value), "{key:?} reads {found:?} by name and {value:?} in order");
+        let range = value.bytes.len() / 3..value.bytes.len() / 2;
+        let part = engine.get_part(key.space, &key.bytes, now_ms, |_| range.clone())?.ungated();
+        let part = part.map(|part| part.to_vec(engine.heap())).transpose()?;
+        ensure!(part.as_deref() == Some(&value.bytes[range]), "{key:?} reads otherwise in part");
     }
     Ok(state)
 }

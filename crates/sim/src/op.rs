@@ -68,6 +68,17 @@ pub enum Op {
         /// The bytes to append.
         value: Piece,
     },
+    /// Changes a part of a long value, by reference to the rest.
+    Patch {
+        /// Writer.
+        writer: usize,
+        /// Which key.
+        key: usize,
+        /// The bytes that take the place of others; with an even seed they have landed.
+        value: Piece,
+        /// From which byte on, about as many as the value has; at its end without.
+        at: Option<usize>,
+    },
     /// Writes a value that has landed in a run of a transport, in pieces. The record refers to it there.
     Land {
         /// Writer.
@@ -219,8 +230,10 @@ impl Workload {
             28..38 => Op::Delete { writer, key },
             38..48 => Op::Group { writer, writes: self.writes() },
             48 | 49 => Op::Copy { writer, from: self.key(), to: key },
+            50 if self.rng.one_in(2) => self.patch(writer, key),
             50 => Op::Extend { writer, key, value: Piece { len: self.rng.between(1, 40), seed } },
-            51..57 => Op::Land { writer, key, value, pieces: self.rng.between(1, 16) },
+            51..53 => self.patch(writer, key),
+            53..57 => Op::Land { writer, key, value, pieces: self.rng.between(1, 16) },
             57 if self.rng.one_in(2) => self.flush(writer),
             57..64 => Op::Commit { writer },
             64..74 if self.deferred => Op::BeginCommit { writer },
@@ -237,6 +250,13 @@ impl Workload {
             97 | 98 => Op::Churn { writer, count: self.rng.between(1, 60), seed },
             _ => Op::Check,
         }
+    }
+
+    fn patch(&mut self, writer: usize, key: usize) -> Op {
+        let len = [(1, 60), (60, 9000), (9000, 200_000)][self.rng.between(0, 2)];
+        let value = Piece { len: self.rng.between(len.0, len.1), seed: self.rng.draw() };
+        let at = (!self.rng.one_in(3)).then(|| self.rng.below(1 << 40) as usize);
+        Op::Patch { writer, key, value, at }
     }
 
     /// A flush of everything. Sometimes another writer extends a key and commits before the flush is durable.

@@ -157,6 +157,7 @@ impl World {
             Op::Group { writer, ref writes } => self.group(writer, writes),
             Op::Copy { writer, from, to } => self.copy(writer, &key(from), &key(to)),
             Op::Extend { writer, key: index, value } => self.extend(writer, &key(index), value),
+            Op::Patch { writer, key: index, value, at } => self.patch(writer, &key(index), value, at),
             Op::Land { writer, key: index, value, pieces } => self.land(writer, &key(index), value, pieces),
             Op::FlushAll { writer } => self.flush_all(writer),
             Op::Commit { writer } => self.commit(writer),

@@ -21,6 +21,7 @@ const TABLES: [u64; 2] = [64 << 10, 128 << 10];
 const INLINE: &[u8] = b"inline";
 const FRAMED: &[u8] = b"framed";
 const LISTED: &[u8] = b"listed";
+const PIECES: &[u8] = b"pieces";
 
 /// A cleanly closed region with a key of each shape.
 struct Region {
@@ -35,23 +36,25 @@ impl Region {
         let (media, engine) = create(RUNS, SimOptions::default());
         let mut writer = Writer::new(Arc::clone(engine.heap()), 0);
         let long_key = vec![b'k'; 3000];
-        let shapes: [(&[u8], Vec<u8>); 4] = [
+        let bytes = |len: u32| (0..len).map(|at| (at % 251) as u8).collect();
+        let shapes: [(&[u8], Vec<u8>); 5] = [
             (INLINE, vec![7; 30]),
             (FRAMED, vec![8; 5000]),
             (&long_key, vec![9; 40]),
-            (LISTED, (0..3_300_000u32).map(|at| (at % 251) as u8).collect()),
+            (LISTED, bytes(110_000)),
+            (PIECES, bytes(3_300_000)),
         ];
         // An older version of each key, which must never come back.
         for (key, _) in &shapes {
             set(&engine, &mut writer, key, b"older");
         }
         writer.commit_now().expect("commits");
-        // A gap between pieces, so that the long value needs a list of extents.
+        // Gaps between extents, so that long values need a list of them.
         let slots = shapes.iter().map(|(key, value)| {
-            let slot = if *key == LISTED {
-                land(&media, &engine, &mut writer, key, value)
-            } else {
-                set(&engine, &mut writer, key, value)
+            let slot = match *key {
+                LISTED => land(&media, &engine, &mut writer, key, value, 10_000),
+                PIECES => land(&media, &engine, &mut writer, key, value, 300_000),
+                _ => set(&engine, &mut writer, key, value),
             };
             (key.to_vec(), slot)
         });
@@ -92,6 +95,7 @@ impl Region {
         let view = engine.heap().record(slot).expect("a record");
         let list = match view.value() {
             ValuePlace::Indirect(list) => Some(list),
+            ValuePlace::Pieces(list) => Some(list.at),
             _ => None,
         };
         let key_at = match view.key() {
@@ -102,13 +106,20 @@ impl Region {
     }
 }
 
-fn land(media: &SimMedia, engine: &Engine, writer: &mut Writer, key: &[u8], value: &[u8]) -> SlotId {
+fn land(
+    media: &SimMedia,
+    engine: &Engine,
+    writer: &mut Writer,
+    key: &[u8],
+    value: &[u8],
+    extent_len: usize,
+) -> SlotId {
     let heap = engine.heap();
     let (mut extents, mut runs) = (Vec::new(), Vec::new());
     for part in value.chunks(900_000) {
         let run = heap.take_landing_run().expect("a free run");
-        for (index, piece) in part.chunks(300_000).enumerate() {
-            let at = run + index as u64 * 301_000;
+        for (index, piece) in part.chunks(extent_len).enumerate() {
+            let at = run + index as u64 * (extent_len as u64 + 1000);
             media.store(at, piece).expect("in bounds");
             extents.push(Extent::new(at, piece.len() as u32));
         }
@@ -235,7 +246,7 @@ fn two_flipped_bits_anywhere_in_a_record_never_make_another_key_wrong() {
 #[test]
 fn a_flipped_bit_in_a_value_is_an_error_of_its_key() {
     let region = Region::new();
-    for key in [FRAMED, LISTED] {
+    for key in [FRAMED, LISTED, PIECES] {
         let (_, extents, _, _) = region.places(key);
         for extent in extents {
             for (off, bit) in bits(extent.off, u64::from(extent.len()), extent.len() as usize / 3 + 1) {
@@ -250,12 +261,14 @@ fn a_flipped_bit_in_a_value_is_an_error_of_its_key() {
 #[test]
 fn a_flipped_bit_in_a_list_of_extents_is_an_error_of_its_key() {
     let region = Region::new();
-    let (_, _, list, _) = region.places(LISTED);
-    let list = list.expect("the value is in more pieces than a record holds");
-    for (off, bit) in bits(list.off, u64::from(list.len()), 11) {
-        let found =
-            region.with_flip(off, bit, || region.check(Some(LISTED)).expect("a damaged key was given"));
-        assert!(matches!(found, Err(KvError::Damaged { .. })), "offset {off}: {found:?}");
+    for key in [LISTED, PIECES] {
+        let (_, _, list, _) = region.places(key);
+        let list = list.expect("the value is in more extents than a record holds");
+        for (off, bit) in bits(list.off, u64::from(list.len()), 11) {
+            let found =
+                region.with_flip(off, bit, || region.check(Some(key)).expect("a damaged key was given"));
+            assert!(matches!(found, Err(KvError::Damaged { .. })), "offset {off}: {found:?}");
+        }
     }
 }
 

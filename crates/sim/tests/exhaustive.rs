@@ -66,6 +66,16 @@ fn compaction_of_shared_data_survives_a_crash_at_every_operation() {
 }
 
 #[test]
+fn changes_of_parts_of_long_values_survive_a_crash_at_every_operation() {
+    let patch =
+        |key, len, at| Op::Patch { writer: 0, key, value: Piece { len, seed: len as u64 * 6 + 1 }, at };
+    let copy = Op::Copy { writer: 0, from: 1, to: 4 };
+    let before = [set(1, 300_000), set(2, 600_000), copy, delete(2), COMMIT];
+    let changes = [patch(1, 10, None), patch(1, 30, Some(70_000)), COMMIT, patch(4, 5000, Some(9)), COMMIT];
+    restarted(&before, &[&changes[..], &[COMPACT_DATA, patch(1, 9, None), COMMIT, COMPACT_DATA]].concat());
+}
+
+#[test]
 fn cleaning_a_slab_with_tombstones_survives_a_crash_at_every_operation() {
     let before = [set(1, 10), set(2, 20), set(5, 100), delete(1), COMMIT];
     restarted(&before, &[COMPACT_SLABS, COMPACT_SLABS, Op::PrepareSlab, set(2, 7), COMMIT, COMPACT_SLABS]);

@@ -88,21 +88,11 @@ impl Logs {
             })
             .collect();
         let slots = writer.append_group(&entries)?;
-        slots.iter().zip(values).for_each(|(slot, value)| state.slots.push(*slot, len(value)));
+        slots.iter().zip(values).for_each(|(slot, value)| state.slots.push(*slot, value.len()));
         if state.note_writer(writer.ticket()) {
             self.list(writer.id(), log);
         }
         self.counters.appended.fetch_add(count as u64, Ordering::Relaxed);
         Ok(Gated::new(Appended { first, count }, state.pending(&self.heap)))
-    }
-}
-
-fn len(value: &Source<'_>) -> u64 {
-    match value {
-        Source::None => 0,
-        Source::Bytes(bytes) => bytes.len() as u64,
-        Source::Landed { extents, .. } | Source::Stored { extents, .. } => {
-            extents.iter().map(|extent| u64::from(extent.len())).sum()
-        }
     }
 }

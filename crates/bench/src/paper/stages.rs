@@ -9,7 +9,7 @@ use crate::common::clients::{key_of, value_of};
 use crate::common::error::BenchError;
 use crate::common::measure::stats::Summary;
 use crate::stores::{Batch, CopyStore, LevelDb};
-use landfall_heap::{Extents, Heap, Source, Writer};
+use landfall_heap::{Crcs, Extents, Heap, Source, Writer};
 use landfall_http::{Limits, Parser, Progress, Request, decode_path};
 use landfall_kv::SetRequest;
 use landfall_media::{Chain, Extent, RUN_SIZE, Segment};
@@ -191,7 +191,7 @@ impl Rig {
         let mut extents = Extents::new();
         parsed.request.body.iter().for_each(|range| chain.extents(range.clone(), |e| extents.push(e)));
         let key = key_in(&parsed.request)?;
-        let crc = if checksum { None } else { Some(0) };
+        let crc = if checksum { None } else { Some(Crcs::Whole(0)) };
         let value = Source::Landed { extents: &extents, crc };
         let request = SetRequest { space: 0, key: &key, key_at: None, value, expiry_ms: 0, arrival_ns: 1 };
         let stored = self.store.engine.set(&mut self.writer, &request);

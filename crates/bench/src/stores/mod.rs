@@ -195,6 +195,7 @@ fn value_of<'a>(heap: &'a Heap, value: Source<'a>) -> Result<Cow<'a, [u8]>, Stor
             }
             Cow::Owned(whole)
         }
+        Source::Patched(_) => unreachable!("a plain write is no change of a stored value"),
     })
 }
 

@@ -35,11 +35,13 @@ pub(super) struct Refusal {
     pub(super) allow: Option<&'static str>,
     /// First and next offset of a log, for 416.
     pub(super) range: Option<(u64, u64)>,
+    /// Length of a value, for 416.
+    pub(super) content_range: Option<usize>,
 }
 
 impl Refusal {
     pub(super) fn new(status: u16, message: impl Into<Cow<'static, str>>) -> Self {
-        Self { status, message: message.into(), allow: None, range: None }
+        Self { status, message: message.into(), allow: None, range: None, content_range: None }
     }
 
     /// True for what a client does not expect to happen: a missing key and a failed condition are answers.
@@ -147,6 +149,9 @@ impl Answer<'_, '_> {
         if let Some((first, next)) = refusal.range {
             writer.header("X-Landfall-First", first.to_string().as_bytes());
             writer.header("X-Landfall-End", next.to_string().as_bytes());
+        }
+        if let Some(len) = refusal.content_range {
+            writer.header("Content-Range", format!("bytes */{len}").as_bytes());
         }
         if refusal.status == 401 {
             writer.header("WWW-Authenticate", b"Basic realm=\"landfall\", charset=\"UTF-8\"");

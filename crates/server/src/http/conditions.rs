@@ -2,6 +2,7 @@
 
 use super::answer::Refusal;
 use super::params;
+use super::ranges::Wanted;
 use landfall_http::{EntityTags, Request, parse_date};
 
 /// The conditions of a request, and the time to live it asks for.
@@ -15,6 +16,9 @@ pub(super) struct Fields<'a> {
     if_unmodified_since: Option<u64>,
     /// Milliseconds.
     ttl_ms: Option<u64>,
+    range: Option<Wanted>,
+    /// The version of which a part is wanted: an entity tag or a date.
+    if_range: Option<&'a [u8]>,
 }
 
 /// The version that conditions are held against.
@@ -43,6 +47,8 @@ impl<'a> Fields<'a> {
         for (name, value) in request.headers() {
             let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
             match name.len() {
+                5 if is("range") => fields.range = Wanted::parse(value),
+                8 if is("if-range") => fields.if_range = Some(value),
                 8 if is("if-match") => fields.if_match = Some(tags(request, "if-match")?),
                 13 if is("if-none-match") => fields.if_none_match = Some(tags(request, "if-none-match")?),
                 14 if is("x-landfall-ttl") => fields.ttl_ms = Some(params::ttl_ms(value)?),
@@ -53,6 +59,17 @@ impl<'a> Fields<'a> {
             }
         }
         Ok(fields)
+    }
+
+    /// The part that a GET asks for.
+    pub(super) fn range(&self) -> Option<Wanted> {
+        self.range
+    }
+
+    /// True if the part is wanted of this version: of any, or of the one that `If-Range` names by its strong tag.
+    /// Dates have no more than seconds, and name none (section 13.1.5).
+    pub(super) fn wants_part_of(&self, current: Current) -> bool {
+        self.if_range.is_none_or(|tag| tag == format!("\"{}\"", current.seq).as_bytes())
     }
 
     /// True when a write depends on what is there.

@@ -74,6 +74,7 @@ mod conditions;
 mod dates;
 mod metrics;
 mod params;
+mod ranges;
 mod route;
 mod scan;
 mod values;

@@ -4,8 +4,9 @@ use super::AwaitedBody;
 use super::answer::{Answer, Failure, Refusal};
 use super::conditions::{self, Current, Fields, Verdict};
 use super::params;
+use super::ranges::{self, Wanted};
 use super::route::Route;
-use crate::context::Context;
+use crate::context::{Context, KnownCrc};
 use crate::shared::count;
 use crate::walk::Walk;
 use landfall_heap::{Extents, Gate, SlotId, Source, VALUE_BYTES_MAX};
@@ -63,6 +64,7 @@ struct Stored {
 #[derive(Default)]
 pub(super) struct Body {
     extents: Extents,
+    known_crc: Option<KnownCrc>,
     gathered: Vec<u8>,
 }
 
@@ -75,7 +77,11 @@ impl Body {
             chain.extents(place, |extent| self.extents.push(extent));
         }
         if self.extents.len() <= PIECES_MAX || request.body_len / self.extents.len() >= PIECE_BYTES_MIN {
-            let crc = if let [whole] = request.body.as_slice() { ctx.crc_of(whole) } else { None };
+            let [whole] = request.body.as_slice() else {
+                return Source::Landed { extents: &self.extents, crc: None };
+            };
+            self.known_crc = ctx.known_crc_of(whole);
+            let crc = self.known_crc.as_ref().and_then(|known| known.of(whole));
             return Source::Landed { extents: &self.extents, crc };
         }
         self.gathered.reserve(request.body_len);
@@ -108,6 +114,7 @@ fn put_if(
         }
         Source::Bytes(bytes) => txn.put_bytes(space, key, bytes.to_vec(), request.expiry_ms),
         Source::None => txn.put_bytes(space, key, Vec::new(), request.expiry_ms),
+        Source::Patched(_) => unreachable!("a body is no change of a stored value"),
     }
     let slot = txn.commit(ctx.writer, request.arrival_ns)?.open(reply).unwrap_or(SlotId::NONE);
     Ok(Stored { slot, replaced: replaced.is_some() })
@@ -122,6 +129,11 @@ pub(super) fn get(
 ) -> Result<(), Failure> {
     let space = params::database(request.query())?;
     let fields = Fields::read(request)?;
+    if let Some(wanted) = fields.range().filter(|_| !answer.is_head)
+        && let Some(done) = get_part(ctx, (space, key), &fields, wanted, answer)?
+    {
+        return Ok(done);
+    }
     let Some(item) = ctx.engine.look(space, key, ctx.now_ms)?.open(answer.reply) else {
         count(&ctx.shared.counters.misses, 1);
         return Err(missing().into());
@@ -144,12 +156,38 @@ pub(super) fn get(
     Ok(())
 }
 
+/// A `GET` of a part: `None` where it is to be answered as if none was asked for.
+fn get_part(
+    ctx: &mut Context<'_>,
+    (space, key): (u8, &[u8]),
+    fields: &Fields<'_>,
+    wanted: Wanted,
+    answer: &mut Answer<'_, '_>,
+) -> Result<Option<()>, Failure> {
+    let found = ctx.engine.get_part(space, key, ctx.now_ms, |len| wanted.of(len))?;
+    let Some(part) = found.open(answer.reply) else { return Ok(None) };
+    let current = Current::of(part.item());
+    // Conditions come first (RFC 9110, section 13.2.2).
+    if fields.verdict(true, Some(current)) != Verdict::Proceed || !fields.wants_part_of(current) {
+        return Ok(None);
+    }
+    count(&ctx.shared.counters.hits, 1);
+    if part.is_empty() {
+        return Err(ranges::unsatisfiable(part.value_len).into());
+    }
+    let mut writer = describe(answer, 206, part.item());
+    writer.header("Content-Range", ranges::content_range(&part).as_bytes());
+    writer.content_length(part.len());
+    answer.reply.part(&part)?;
+    Ok(Some(()))
+}
+
 /// The head of a reply about a value, up to its length.
 fn describe<'w>(answer: &'w mut Answer<'_, '_>, status: u16, item: &Item<'_>) -> ResponseWriter<'w> {
     let modified = *answer.dates.modified.text(Current::of(item).modified);
     let now_ms = answer.now_ms;
     let mut writer = answer.status(status);
-    if status == 200 {
+    if matches!(status, 200 | 206) {
         writer.header("Content-Type", b"application/octet-stream");
     }
     etag(&mut writer, item.seq);

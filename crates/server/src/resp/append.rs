@@ -3,8 +3,8 @@
 use super::call::{Call, Fail, Within};
 use super::table::{Flags, Spec};
 use crate::args::Arg;
-use landfall_heap::{Extents, Source, VALUE_BYTES_MAX};
-use landfall_kv::{Item, Pieces};
+use landfall_heap::{Change, Extents, PIECES_FROM, Source, VALUE_BYTES_MAX};
+use landfall_kv::{Item, Patchable, Pieces, Place, verify};
 
 const WRITE: Flags = Flags::WRITE.and(Flags::DENY_OOM);
 
@@ -27,6 +27,9 @@ fn append(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
     let (key, more) = (call.word(1), call.words.arg(2));
     let limit = call.value_len_max();
     let len = call.update(&[&key], |txn, space| {
+        if let Some(old) = txn.patchable(space, &key)? {
+            return patch(txn, space, &key, (old, Place::End), &more, limit);
+        }
         let old = txn.peek(space, &key)?;
         let len = old.as_ref().map_or(0, |item| item.len) + more.len();
         if len > limit {
@@ -46,6 +49,28 @@ impl Call<'_, '_, '_> {
     }
 }
 
+/// Changes a part of a long value; its new length. What does not change is neither read nor written.
+pub(super) fn patch(
+    txn: &mut Within<'_, '_>,
+    space: u8,
+    key: &[u8],
+    (old, place): (Patchable, Place),
+    value: &Arg<'_>,
+    limit: usize,
+) -> Result<usize, Fail> {
+    if value.is_empty() {
+        return Ok(old.len);
+    }
+    let start = if let Place::At(at) = place { at } else { old.len };
+    let end = start.checked_add(value.len()).filter(|end| *end <= limit).ok_or(Fail::too_long())?;
+    let mut scratch = Extents::new();
+    match value.source(&mut scratch) {
+        Source::Landed { extents, crc } => txn.patch(space, key, place, Change::Landed(extents, crc))?,
+        _ => txn.patch(space, key, place, Change::Bytes(&value.bytes()))?,
+    }
+    Ok(old.len.max(end))
+}
+
 fn append_to(
     txn: &mut Within<'_, '_>,
     space: u8,
@@ -58,16 +83,23 @@ fn append_to(
         return Ok(());
     };
     let mut scratch = Extents::new();
+    let is_long = old.len + more.len() >= PIECES_FROM as usize;
     if let Source::Landed { extents, .. } = more.source(&mut scratch)
         && old.len + more.len() > WHOLE_MAX
         && !old.extents().is_empty()
-        && old.extents().len() + extents.len() <= PIECES_MAX
+        && (is_long || old.extents().len() + extents.len() <= PIECES_MAX)
     {
-        // The checksum goes on from the old one: damage in the old part stays visible.
-        let crc = old.crc_with(extents)?;
-        let pieces: Extents = old.extents().iter().chain(extents).copied().collect();
-        let pieces = Pieces { all: &pieces, landed: extents, of: &old };
-        txn.put_pieces(space, key, pieces, Some(crc), old.expiry_ms);
+        let all: Extents = old.extents().iter().chain(extents).copied().collect();
+        let crcs = if is_long {
+            // From now on it is kept in pieces. What their checksums are made of is to be whole.
+            verify(&old)?;
+            txn.heap().crcs_of(&all)?
+        } else {
+            // The checksum goes on from the old one: damage in the old part stays visible.
+            old.crcs_with(extents)?
+        };
+        let pieces = Pieces { all: &all, landed: extents, of: &old };
+        txn.put_pieces(space, key, pieces, Some(crcs.get()), old.expiry_ms);
         return Ok(());
     }
     let Some(old) = txn.read(space, key)? else { return Ok(()) };

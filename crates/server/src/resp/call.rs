@@ -9,12 +9,14 @@ use crate::reply::Reply;
 use crate::shared::{Shared, count};
 use crate::writes::WriteError;
 use landfall_heap::{Extents, Gate, Gated, HeapError, Source, Tickets, Until};
-use landfall_kv::{Item, KvError, Page, PageLimit, RangeQuery, Stats, TXN_KEYS_MAX, Txn, TxnKey};
+use landfall_kv::{
+    Item, ItemPart, KvError, Page, PageLimit, Patchable, RangeQuery, Stats, TXN_KEYS_MAX, Txn, TxnKey,
+};
 use landfall_media::{Extent, MediaError};
 use landfall_resp::{Protocol, Writer};
 use smallvec::SmallVec;
 use std::borrow::Cow;
-use std::ops::{Deref, DerefMut};
+use std::ops::{Deref, DerefMut, Range};
 
 /// Keys at least this long may be kept where they landed instead of being copied.
 const LONG_KEY_MIN: usize = 48;
@@ -179,6 +181,23 @@ impl<'c, 'e> Call<'c, 'e, '_> {
         Ok(item)
     }
 
+    /// A part of a key's value, checked against its checksum, for showing it; `part` chooses it.
+    pub(super) fn read_part(
+        &mut self,
+        key: &[u8],
+        part: impl FnOnce(usize) -> Range<usize>,
+    ) -> Result<Option<ItemPart<'e>>, Fail> {
+        let space = self.session.state.database;
+        let seen = match &self.txn {
+            Some(txn) => txn.read_part(space, key, part)?,
+            None => self.ctx.engine.get_part(space, key, self.ctx.now_ms, part)?,
+        };
+        let part = seen.open(self.reply);
+        let counters = &self.ctx.shared.counters;
+        count(if part.is_some() { &counters.hits } else { &counters.misses }, 1);
+        Ok(part)
+    }
+
     /// A key's length, expiry or existence, for showing it.
     pub(super) fn peek(&mut self, key: &[u8]) -> Result<Option<Item<'e>>, Fail> {
         let space = self.session.state.database;
@@ -256,6 +275,11 @@ impl<'e> Within<'_, 'e> {
     /// As [`Txn::peek`].
     pub(super) fn peek(&mut self, space: u8, key: &[u8]) -> Result<Option<Item<'e>>, KvError> {
         Ok(self.txn.peek(space, key)?.open(self))
+    }
+
+    /// As [`Txn::patchable`].
+    pub(super) fn patchable(&mut self, space: u8, key: &[u8]) -> Result<Option<Patchable>, KvError> {
+        Ok(self.txn.patchable(space, key)?.open(self))
     }
 
     /// As [`Txn::page`].

@@ -1,12 +1,11 @@
 //! Parts of strings: `STRLEN`, `GETRANGE`, `SETRANGE`. Long parts are sent, and kept, where they lie.
 
-use super::append::{PIECES_MAX, WHOLE_MAX};
+use super::append::{PIECES_MAX, WHOLE_MAX, patch};
 use super::call::{Call, Fail, stage};
 use super::table::{Flags, Spec};
 use crate::args::Arg;
-use crate::reply::REPLY_COPY_MAX;
-use landfall_heap::{CopyPath, Extents, Source};
-use landfall_kv::{Item, Pieces, Txn};
+use landfall_heap::{Extents, PIECES_FROM, Source, slice};
+use landfall_kv::{Item, ItemPart, Pieces, Place, Txn};
 use landfall_media::Extent;
 use std::ops::Range;
 
@@ -26,15 +25,14 @@ pub(super) const SPECS: &[Spec] = &[
 
 fn strlen(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
     let key = call.word(1);
-    let len = call.peek(&key)?.map_or(0, |item| item.len);
+    let len = call.read_part(&key, |_| 0..0)?.map_or(0, |part| part.value_len);
     call.reply_integer(i64::try_from(len).unwrap_or(i64::MAX))
 }
 
 fn getrange(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
     let (key, start, end) = (call.word(1), call.integer(2)?, call.integer(3)?);
-    let item = call.read(&key)?;
-    match item.map(|item| (range_of(start, end, item.len), item)) {
-        Some((range, item)) if !range.is_empty() => reply_part(call, &item, range),
+    match call.read_part(&key, |len| range_of(start, end, len))? {
+        Some(part) if !part.is_empty() => reply_part(call, &part),
         _ => {
             call.out().bulk(b"");
             Ok(())
@@ -53,36 +51,11 @@ fn range_of(start: i64, end: i64, len: usize) -> Range<usize> {
     if start > end { 0..0 } else { start.unsigned_abs() as usize..end.unsigned_abs() as usize + 1 }
 }
 
-fn reply_part(call: &mut Call<'_, '_, '_>, item: &Item<'_>, range: Range<usize>) -> Result<(), Fail> {
-    let heap = call.ctx.engine.heap();
-    if item.inline().is_some() || range.len() <= REPLY_COPY_MAX {
-        let bytes = item.bytes()?;
-        heap.copies.add(CopyPath::Reply, range.len());
-        call.out().bulk(&bytes[range]);
-        return Ok(());
-    }
-    call.out().bulk_header(range.len());
-    for extent in slice(item.extents(), range) {
-        heap.runs().hold(extent);
-        call.reply.stored(extent);
-    }
+fn reply_part(call: &mut Call<'_, '_, '_>, part: &ItemPart<'_>) -> Result<(), Fail> {
+    call.out().bulk_header(part.len());
+    call.reply.part(part)?;
     call.out().crlf();
     Ok(())
-}
-
-/// The extents of a part of a value.
-fn slice(extents: &[Extent], range: Range<usize>) -> Extents {
-    let mut base = 0;
-    let mut part = Extents::new();
-    for extent in extents {
-        let end = base + extent.len() as usize;
-        let (from, to) = (range.start.max(base), range.end.min(end));
-        if from < to {
-            part.push(Extent::new(extent.off + (from - base) as u64, (to - from) as u32));
-        }
-        base = end;
-    }
-    part
 }
 
 fn setrange(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
@@ -90,6 +63,9 @@ fn setrange(call: &mut Call<'_, '_, '_>) -> Result<(), Fail> {
     let offset = usize::try_from(call.integer(2)?).map_err(|_| Fail::error("ERR offset is out of range"))?;
     let limit = call.value_len_max();
     let len = call.update(&[&key], |txn, space| {
+        if let Some(old) = txn.patchable(space, &key)? {
+            return patch(txn, space, &key, (old, Place::At(offset)), &value, limit);
+        }
         let old = txn.read(space, &key)?;
         let old_len = old.as_ref().map_or(0, |item| item.len);
         if value.is_empty() {
@@ -119,9 +95,10 @@ fn overwrite(
     let mut scratch = Extents::new();
     if let Some(old) = &old
         && let Source::Landed { extents: landed, .. } = value.source(&mut scratch)
-        && let Some(all) = patched(old, offset, landed)
+        && let Some(all) = replaced(old, offset, landed)
     {
-        txn.put_pieces(space, key, Pieces { all: &all, landed, of: old }, None, expiry);
+        let crcs = txn.heap().crcs_of(&all)?;
+        txn.put_pieces(space, key, Pieces { all: &all, landed, of: old }, Some(crcs.get()), expiry);
         return Ok(());
     }
     let end = offset + value.len();
@@ -133,7 +110,7 @@ fn overwrite(
 }
 
 /// The value with a part replaced, by reference; `None` where it has to be written anew.
-fn patched(old: &Item<'_>, offset: usize, landed: &[Extent]) -> Option<Extents> {
+fn replaced(old: &Item<'_>, offset: usize, landed: &[Extent]) -> Option<Extents> {
     let end = offset + landed.iter().map(|extent| extent.len() as usize).sum::<usize>();
     if old.extents().is_empty() || offset > old.len || old.len.max(end) <= WHOLE_MAX {
         return None;
@@ -141,7 +118,8 @@ fn patched(old: &Item<'_>, offset: usize, landed: &[Extent]) -> Option<Extents> 
     let mut pieces = slice(old.extents(), 0..offset);
     pieces.extend_from_slice(landed);
     pieces.extend(slice(old.extents(), end..old.len));
-    (pieces.len() <= PIECES_MAX).then_some(pieces)
+    let is_long = old.len.max(end) >= PIECES_FROM as usize;
+    (is_long || pieces.len() <= PIECES_MAX).then_some(pieces)
 }
 
 #[cfg(test)]
@@ -164,18 +142,5 @@ mod tests {
             assert_eq!(range_of(start, end, 5), want, "{start} {end}");
         }
         assert_eq!(range_of(0, -1, 0), 0..0);
-    }
-
-    #[test]
-    fn slices_of_extents_cover_exactly_the_bytes() {
-        let extents = [Extent::new(100, 10), Extent::new(500, 5), Extent::new(900, 10)];
-        assert_eq!(slice(&extents, 0..25).as_slice(), extents);
-        assert_eq!(
-            slice(&extents, 8..17).as_slice(),
-            [Extent::new(108, 2), Extent::new(500, 5), Extent::new(900, 2)]
-        );
-        assert_eq!(slice(&extents, 10..15).as_slice(), [Extent::new(500, 5)]);
-        assert!(slice(&extents, 7..7).is_empty());
-        assert!(slice(&extents, Range { start: 30, end: 25 }).is_empty());
     }
 }

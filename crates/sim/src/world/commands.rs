@@ -6,9 +6,10 @@ use crate::oracle::{Change, Key, State, Value};
 use crate::rng::Rng;
 use crate::violation::{Violation, ensure};
 use landfall_heap::{
-    COMPACTOR_RESERVE_RUNS, Gated, HeapError, LANDING_RESERVE_RUNS, SlotId, Source, Until, Writer,
+    COMPACTOR_RESERVE_RUNS, Gated, HeapError, LANDING_RESERVE_RUNS, PIECES_FROM, SlotId, Source, Until,
+    Writer,
 };
-use landfall_kv::{Engine, KvError, SetRequest, TxnKey};
+use landfall_kv::{Engine, KvError, Place, SetRequest, TxnKey};
 use landfall_media::sim::SimMedia;
 use landfall_media::{Extent, Media, RUN_SIZE, Sum};
 use std::sync::Arc;
@@ -19,6 +20,10 @@ const ATTEMPTS: usize = 4;
 const CHURN_BATCH: usize = 20;
 /// Most bytes of the old value that an extension keeps.
 const EXTENDED_MAX: usize = 3000;
+/// Bytes from which on a value is not changed any more.
+const PATCHED_MAX: usize = 600_000;
+/// A change may begin so many bytes behind the end, less one.
+const PATCHED_GAP_MAX: usize = 3000;
 /// Number of keys that a churn writes.
 const CHURN_KEYS: u64 = 6;
 
@@ -182,6 +187,54 @@ impl World {
             self.oracle.note_seen(writer, change, std::slice::from_ref(key));
         }
         Ok(())
+    }
+
+    /// Changes a part of a long value, as `APPEND` and `SETRANGE` do. A key that has none gets one now and then.
+    pub(super) fn patch(
+        &mut self,
+        writer: usize,
+        key: &Key,
+        piece: Piece,
+        at: Option<usize>,
+    ) -> Result<(), Violation> {
+        let (now_ms, bytes) = (self.now_ms, value(piece));
+        let run = if piece.seed.is_multiple_of(2) { self.engine.heap().take_landing_run() } else { None };
+        let landed = run.map(|run| Landed::store(&self.media, run, key, &bytes, 3)).transpose()?;
+        let heap = Arc::clone(self.engine.heap());
+        landed.iter().flat_map(Landed::all).for_each(|extent| heap.runs().hold(extent));
+        let mut patched = None;
+        let done = self.execute(writer, |engine, writer| {
+            let mut txn = engine.transaction([TxnKey { space: key.space, key: &key.bytes }], now_ms);
+            txn.check_writable(writer, key.space, &key.bytes)?;
+            let old = txn.patchable(key.space, &key.bytes)?.ungated();
+            let Some(old) = old.filter(|old| old.len < PATCHED_MAX) else { return Ok(()) };
+            let at = at.map(|at| at % (old.len + PATCHED_GAP_MAX));
+            let change = landed.as_ref().map_or(landfall_heap::Change::Bytes(&bytes), |landed| {
+                landfall_heap::Change::Landed(&landed.value, None)
+            });
+            txn.patch(key.space, &key.bytes, at.map_or(Place::End, Place::At), change)?;
+            patched = Some((at.unwrap_or(old.len), old.expiry_ms));
+            txn.commit(writer, 5).map(drop)
+        });
+        landed.iter().flat_map(Landed::all).for_each(|extent| heap.runs().release(extent));
+        run.into_iter().for_each(|run| heap.retire_landing_run(run));
+        match (done?, patched) {
+            (Some(()), Some((at, expiry_ms))) => {
+                let old = self.oracle.newest(now_ms).get(key).cloned();
+                let old = old.ok_or_else(|| Violation(format!("{key:?} was changed and is not there")))?;
+                ensure!(old.expiry_ms == expiry_ms, "{key:?} expires at another time than it should");
+                let mut new = old.bytes.to_vec();
+                new.resize(new.len().max(at + bytes.len()), 0);
+                new[at..at + bytes.len()].copy_from_slice(&bytes);
+                let change = vec![(key.clone(), Some(Value { bytes: new.into(), expiry_ms }))];
+                self.oracle.note_seen(writer, Change::Keys(change), std::slice::from_ref(key));
+                Ok(())
+            }
+            (Some(()), None) if piece.seed.is_multiple_of(3) => {
+                self.set(writer, key, Piece { len: PIECES_FROM as usize + piece.len, seed: piece.seed }, 0)
+            }
+            _ => Ok(()),
+        }
     }
 
     pub(super) fn land(

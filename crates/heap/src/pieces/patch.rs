@@ -1,0 +1,559 @@
+//! Changing a stored value in pieces: what does not change is kept by reference, with the lists that name it.
+//!
+//! The next version of the key takes over the references of the version that it replaces, so that a change costs as
+//! much as what it changes, not as much as the value: `docs/format/frames.md`.
+
+use super::list::{self, Branch, LIST_PIECES_MAX};
+use super::read::part_of;
+use super::{Crcs, PIECE_BYTES_MAX, Piece, PieceCrc, pieces_of_parts};
+use crate::crc;
+use crate::entry::total_len;
+use crate::error::{Damage, HeapError};
+use crate::heap::{Extents, Heap};
+use crate::layout::{RunId, SlotId};
+use crate::pin::Pinned;
+use crate::record::{KeyPlace, PieceDepth, RecordView, ValuePlace};
+use landfall_media::{Extent, MediaError};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Changes that are shorter than this are copied, and are made longer than this by what lies beside them: a list
+/// entry for a few bytes would cost more, and so would the frame in which they landed.
+const SHORT: usize = 4096;
+/// Pieces below which a list is joined with its neighbour.
+const LIST_PIECES_MIN: usize = 64;
+
+/// A new version of a stored value in pieces.
+#[derive(Clone, Debug)]
+pub struct Patch {
+    /// The version that it is made of.
+    of: SlotId,
+    lists: Vec<List>,
+    /// What the old version refers to and the new one does not.
+    gone: Vec<Extent>,
+    /// What has landed for it. Whoever stages it holds these.
+    landed: Extents,
+    /// Other keys may refer to what is kept.
+    shared: bool,
+}
+
+/// Records of changed values that have been appended and are not current yet, each with what it refers to besides
+/// what it is to take over.
+#[derive(Debug, Default)]
+pub(crate) struct NewPatches {
+    refers: Mutex<BTreeMap<SlotId, Extents>>,
+    /// How many there are, so that all other records need no lock.
+    count: AtomicUsize,
+}
+
+impl NewPatches {
+    pub(crate) fn note(&self, slot: SlotId, refers: Extents) {
+        let mut patches = self.refers.lock();
+        patches.insert(slot, refers);
+        self.count.store(patches.len(), Ordering::Release);
+    }
+
+    pub(crate) fn take(&self, slot: SlotId) -> Option<Extents> {
+        if self.count.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        let mut patches = self.refers.lock();
+        let refers = patches.remove(&slot);
+        self.count.store(patches.len(), Ordering::Release);
+        refers
+    }
+}
+
+#[derive(Clone, Debug)]
+enum List {
+    /// As the old version has it.
+    Kept(Branch),
+    /// Read to be changed.
+    Open(Vec<Part>),
+}
+
+/// A piece of the new version.
+#[derive(Clone, Debug)]
+pub(super) struct Part {
+    pub(super) bytes: PartBytes,
+    pub(super) part: PieceCrc,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum PartBytes {
+    /// A piece of the old version.
+    Kept(Extent),
+    /// What is left of a piece of the old version.
+    Cut(Extent),
+    /// Landed for this change.
+    Landed(Extent),
+    /// To be placed.
+    Copied(Arc<[u8]>),
+}
+
+/// A list of the new version, as it is to be written.
+pub(super) enum PatchList<'a> {
+    /// It is there, and what it names.
+    Kept(&'a Branch),
+    /// It is new.
+    New(&'a [Part]),
+}
+
+/// Bytes of a change.
+#[derive(Clone, Copy, Debug)]
+pub enum Change<'a> {
+    /// Outside the region.
+    Bytes(&'a [u8]),
+    /// Landed in frames, which the caller holds until the change is staged. What is known of their checksums.
+    Landed(&'a [Extent], Option<Crcs<'a>>),
+}
+
+impl Change<'_> {
+    /// Length, bytes.
+    pub fn len(&self) -> u64 {
+        match self {
+            Self::Bytes(bytes) => bytes.len() as u64,
+            Self::Landed(extents, _) => total_len(extents),
+        }
+    }
+
+    /// True when there is nothing to change.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl List {
+    fn len(&self) -> u64 {
+        match self {
+            Self::Kept(branch) => u64::from(branch.part.len),
+            Self::Open(parts) => parts.iter().map(|part| u64::from(part.part.len)).sum(),
+        }
+    }
+}
+
+impl Part {
+    fn copied(bytes: Arc<[u8]>) -> Self {
+        let part = PieceCrc { len: bytes.len() as u32, crc: crc::of(&bytes) };
+        Self { bytes: PartBytes::Copied(bytes), part }
+    }
+
+    fn of_piece(piece: &Piece) -> Self {
+        Self { bytes: PartBytes::Kept(piece.extent), part: piece.part() }
+    }
+
+    /// Where it lies, if it lies in frames.
+    pub(super) fn extent(&self) -> Option<Extent> {
+        match &self.bytes {
+            PartBytes::Kept(extent) | PartBytes::Cut(extent) | PartBytes::Landed(extent) => Some(*extent),
+            PartBytes::Copied(_) => None,
+        }
+    }
+}
+
+impl Patch {
+    /// The value of a current record in pieces, found under the lock that keeps it current: nothing is changed yet.
+    /// `None` for any other value.
+    ///
+    /// # Errors
+    /// [`HeapError::Damaged`] when its list fails its checks.
+    pub fn of(heap: &Heap, slot: SlotId, view: &RecordView<'_>) -> Result<Option<Self>, HeapError> {
+        let ValuePlace::Pieces(list) = view.value() else { return Ok(None) };
+        if !heap.is_counted(slot) {
+            return Err(HeapError::Damaged { slot, what: Damage::RecordFields });
+        }
+        heap.ask_for(&[list.at])?;
+        let lists = match list.depth {
+            PieceDepth::Pieces => {
+                let pieces = heap.read_pieces(slot, list.at, part_of(view))?;
+                vec![List::Open(pieces.iter().map(Part::of_piece).collect())]
+            }
+            PieceDepth::Lists => {
+                let branches = heap.read_branches(slot, list.at, part_of(view))?;
+                // Who refers to what is kept is noted from all of them.
+                heap.ask_for(&branches.iter().map(|branch| branch.list).collect::<Vec<_>>())?;
+                branches.into_iter().map(List::Kept).collect()
+            }
+        };
+        let mut gone = vec![list.at];
+        // The key is stored anew.
+        if let KeyPlace::Stored(key) = view.key() {
+            gone.push(key);
+        }
+        let landed = Extents::new();
+        Ok(Some(Self { of: slot, lists, gone, landed, shared: view.is_shared() }))
+    }
+
+    /// The version that it is made of.
+    pub fn base(&self) -> SlotId {
+        self.of
+    }
+
+    /// Length, bytes.
+    pub fn len(&self) -> u64 {
+        self.lists.iter().map(List::len).sum()
+    }
+
+    /// True if there is no byte.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes that are placed for it, about: what is copied, and lists.
+    pub fn placed_bytes(&self) -> u64 {
+        let copied = |part: &Part| if let PartBytes::Copied(_) = part.bytes { part.part.len } else { 0 };
+        let of_list = |list: &List| match list {
+            List::Kept(_) => list::ENTRY_SIZE as u64,
+            List::Open(parts) => {
+                parts.iter().map(|part| u64::from(copied(part)) + list::ENTRY_SIZE as u64).sum()
+            }
+        };
+        self.lists.iter().map(of_list).sum()
+    }
+
+    /// What has landed for it, to be held until its record refers to it.
+    pub fn landed(&self) -> &[Extent] {
+        &self.landed
+    }
+
+    /// Other keys may refer to the same bytes.
+    pub fn is_shared(&self) -> bool {
+        self.shared
+    }
+
+    /// What the old version refers to and the new one does not.
+    pub fn gone(&self) -> &[Extent] {
+        &self.gone
+    }
+
+    /// The lists, in order.
+    pub(super) fn lists(&self) -> impl Iterator<Item = PatchList<'_>> {
+        self.lists.iter().map(|list| match list {
+            List::Kept(branch) => PatchList::Kept(branch),
+            List::Open(parts) => PatchList::New(parts),
+        })
+    }
+
+    /// The new version's bytes, copied together.
+    ///
+    /// # Errors
+    /// [`HeapError::Damaged`]; the medium's.
+    pub fn to_vec(&self, heap: &Heap) -> Result<Vec<u8>, HeapError> {
+        let mut all = Vec::with_capacity(self.len() as usize);
+        for list in &self.lists {
+            let kept;
+            let parts = match list {
+                List::Open(parts) => parts,
+                List::Kept(branch) => {
+                    let pieces = heap.read_pieces(self.of, branch.list, branch.part)?;
+                    kept = pieces.iter().map(Part::of_piece).collect();
+                    &kept
+                }
+            };
+            for part in parts {
+                all.extend_from_slice(&verified(heap, self.of, part)?);
+            }
+        }
+        Ok(all)
+    }
+
+    /// Adds zeroes at the end.
+    ///
+    /// # Errors
+    /// As [`Self::append`].
+    pub fn append_zeroes(&mut self, heap: &Heap, len: u64) -> Result<(), HeapError> {
+        if len == 0 {
+            return Ok(());
+        }
+        let whole = Part::copied(vec![0; PIECE_BYTES_MAX as usize].into());
+        let (count, rest) = (len / u64::from(PIECE_BYTES_MAX), len % u64::from(PIECE_BYTES_MAX));
+        let last = self.lists.len() - 1;
+        self.open(heap, last)?;
+        if let List::Open(parts) = &mut self.lists[last] {
+            parts.extend((0..count).map(|_| whole.clone()));
+        }
+        self.even_out(heap, last)?;
+        if rest > 0 { self.append(heap, Change::Bytes(&vec![0; rest as usize])) } else { Ok(()) }
+    }
+
+    /// Adds bytes at the end.
+    ///
+    /// # Errors
+    /// [`HeapError::Damaged`] if short pieces that are joined with it do not hold; the medium's.
+    pub fn append(&mut self, heap: &Heap, change: Change<'_>) -> Result<(), HeapError> {
+        self.note_landed(heap, change);
+        let mut new = parts_of(heap, change)?;
+        let last = self.lists.len() - 1;
+        self.open(heap, last)?;
+        if let [Part { bytes: PartBytes::Copied(bytes), .. }] = new.as_slice() {
+            let joined = self.join_short(heap, bytes)?;
+            new = vec![Part::copied(joined.into())];
+        }
+        let List::Open(parts) = &mut self.lists[last] else { return Ok(()) };
+        parts.append(&mut new);
+        self.even_out(heap, last)
+    }
+
+    /// Takes short pieces from the end, as long as they are hardly longer than what comes behind them: so each byte
+    /// is copied a few times only, and few of them are left.
+    fn join_short(&mut self, heap: &Heap, bytes: &[u8]) -> Result<Vec<u8>, HeapError> {
+        let mut joined = bytes.to_vec();
+        let Some(List::Open(parts)) = self.lists.last_mut() else { return Ok(joined) };
+        while let Some(last) = parts.pop_if(|last| {
+            let len = last.part.len as usize;
+            len + joined.len() <= SHORT && len <= 2 * joined.len()
+        }) {
+            let mut longer = verified(heap, self.of, &last)?.to_vec();
+            longer.append(&mut joined);
+            joined = longer;
+            if let PartBytes::Kept(extent) = last.bytes {
+                self.gone.push(extent);
+            }
+        }
+        Ok(joined)
+    }
+
+    /// Overwrites bytes from `at` on, which may be at the end but not behind it, and adds what reaches beyond the
+    /// end.
+    ///
+    /// # Errors
+    /// [`HeapError::Damaged`] if a piece of which a part is to stay does not hold; the medium's.
+    ///
+    /// # Panics
+    /// If `at` is behind the end.
+    pub fn overwrite(&mut self, heap: &Heap, at: u64, change: Change<'_>) -> Result<(), HeapError> {
+        let len = self.len();
+        assert!(at <= len, "a change begins within the value");
+        if change.is_empty() {
+            return Ok(());
+        }
+        if at == len {
+            return self.append(heap, change);
+        }
+        self.note_landed(heap, change);
+        let range = at..(at + change.len()).min(len);
+        let (first, skip) = self.list_at(range.start);
+        let (last, _) = self.list_at(range.end - 1);
+        let taken = self.take_lists(heap, first..last + 1)?;
+        let range = (range.start - skip) as usize..(range.end - skip) as usize;
+        let parts = self.replaced(heap, taken, range, change)?;
+        self.lists.insert(first, List::Open(parts));
+        self.even_out(heap, first)
+    }
+
+    fn note_landed(&mut self, heap: &Heap, change: Change<'_>) {
+        if let Change::Landed(extents, _) = change
+            && change.len() >= SHORT as u64
+        {
+            extents.iter().for_each(|extent| heap.runs.hold(*extent));
+            self.landed.extend_from_slice(extents);
+        }
+    }
+
+    /// The list with the byte at `at`, and where it begins.
+    fn list_at(&self, at: u64) -> (usize, u64) {
+        let mut begin = 0;
+        for (index, list) in self.lists.iter().enumerate() {
+            let end = begin + list.len();
+            if at < end {
+                return (index, begin);
+            }
+            begin = end;
+        }
+        (self.lists.len() - 1, begin)
+    }
+
+    fn open(&mut self, heap: &Heap, index: usize) -> Result<(), HeapError> {
+        if let List::Kept(branch) = &self.lists[index] {
+            let pieces = heap.read_pieces(self.of, branch.list, branch.part)?;
+            self.gone.push(branch.list);
+            self.lists[index] = List::Open(pieces.iter().map(Part::of_piece).collect());
+        }
+        Ok(())
+    }
+
+    /// Takes lists out; their pieces.
+    fn take_lists(&mut self, heap: &Heap, lists: Range<usize>) -> Result<Vec<Part>, HeapError> {
+        for index in lists.clone() {
+            self.open(heap, index)?;
+        }
+        let taken = self.lists.drain(lists).map(|list| match list {
+            List::Open(parts) => parts,
+            List::Kept(_) => Vec::new(),
+        });
+        Ok(taken.flatten().collect())
+    }
+
+    /// The parts with the bytes of `range` replaced.
+    fn replaced(
+        &mut self,
+        heap: &Heap,
+        parts: Vec<Part>,
+        range: Range<usize>,
+        change: Change<'_>,
+    ) -> Result<Vec<Part>, HeapError> {
+        let (first, begin) = part_at(&parts, range.start);
+        let (last, last_begin) = part_at(&parts, range.end - 1);
+        let end = last_begin + parts[last].part.len as usize;
+        let (mut before, mut behind) = (range.start - begin, end - range.end);
+        let mut new = parts_of(heap, change)?;
+        if let [Part { bytes: PartBytes::Copied(bytes), .. }] = new.as_slice()
+            && bytes.len() < SHORT
+        {
+            // What is cut off lies beside a short change, and goes with it where it is short itself.
+            let head = if before > 0 { verified(heap, self.of, &parts[first])?.to_vec() } else { Vec::new() };
+            let tail = if behind > 0 { verified(heap, self.of, &parts[last])?.to_vec() } else { Vec::new() };
+            let taken_before = taken(before, SHORT.saturating_sub(bytes.len()));
+            let taken_behind = taken(behind, SHORT.saturating_sub(bytes.len() + taken_before));
+            let tail_from = tail.len() - behind;
+            let joined =
+                [&head[before - taken_before..before], bytes, &tail[tail_from..tail_from + taken_behind]]
+                    .concat();
+            new = vec![Part::copied(joined.into())];
+            (before, behind) = (before - taken_before, behind - taken_behind);
+        }
+        let mut all = parts[..first].to_vec();
+        all.extend(self.rest_of(heap, &parts[first], 0..before)?);
+        all.append(&mut new);
+        let last_len = parts[last].part.len as usize;
+        all.extend(self.rest_of(heap, &parts[last], last_len - behind..last_len)?);
+        all.extend_from_slice(&parts[last + 1..]);
+        for part in &parts[first..=last] {
+            if let PartBytes::Kept(extent) = part.bytes {
+                self.gone.push(extent);
+            }
+        }
+        Ok(all)
+    }
+
+    /// A part of a piece that stays.
+    fn rest_of(&self, heap: &Heap, part: &Part, range: Range<usize>) -> Result<Option<Part>, HeapError> {
+        if range.is_empty() {
+            return Ok(None);
+        }
+        let whole = verified(heap, self.of, part)?;
+        let bytes = &whole[range.clone()];
+        let (len, crc) = (range.len() as u32, crc::of(bytes));
+        let within = |extent: Extent| Extent::new(extent.off + range.start as u64, len);
+        let bytes = match &part.bytes {
+            PartBytes::Kept(extent) | PartBytes::Cut(extent) => PartBytes::Cut(within(*extent)),
+            PartBytes::Landed(extent) => PartBytes::Landed(within(*extent)),
+            PartBytes::Copied(_) => PartBytes::Copied(bytes.into()),
+        };
+        Ok(Some(Part { bytes, part: PieceCrc { len, crc } }))
+    }
+
+    /// Joins a list that has become short with its neighbour, and splits one that has become long.
+    fn even_out(&mut self, heap: &Heap, index: usize) -> Result<(), HeapError> {
+        let count = |list: &List| if let List::Open(parts) = list { parts.len() } else { usize::MAX };
+        let mut index = index;
+        if count(&self.lists[index]) < LIST_PIECES_MIN && self.lists.len() > 1 {
+            index = index.saturating_sub(1);
+            let joined = self.take_lists(heap, index..index + 2)?;
+            self.lists.insert(index, List::Open(joined));
+        }
+        let List::Open(parts) = &mut self.lists[index] else { return Ok(()) };
+        if parts.len() > LIST_PIECES_MAX {
+            let parts = std::mem::take(parts);
+            let size = parts.len().div_ceil(parts.len().div_ceil(LIST_PIECES_MAX));
+            let split: Vec<List> = parts.chunks(size).map(|some| List::Open(some.to_vec())).collect();
+            drop(self.lists.splice(index..=index, split));
+        }
+        Ok(())
+    }
+}
+
+/// Of `len` bytes beside a short change so many go with it: those that it lacks, and what would be short without
+/// them.
+fn taken(len: usize, lacks: usize) -> usize {
+    if len < SHORT + lacks { len } else { lacks }
+}
+
+/// The part with the byte at `at`, and where it begins.
+fn part_at(parts: &[Part], at: usize) -> (usize, usize) {
+    let mut begin = 0;
+    for (index, part) in parts.iter().enumerate() {
+        let end = begin + part.part.len as usize;
+        if at < end {
+            return (index, begin);
+        }
+        begin = end;
+    }
+    (parts.len().saturating_sub(1), begin)
+}
+
+/// A part's bytes, which hold.
+fn verified<'a>(heap: &'a Heap, slot: SlotId, part: &'a Part) -> Result<Pinned<'a>, HeapError> {
+    let bytes = match (&part.bytes, part.extent()) {
+        (PartBytes::Copied(bytes), _) => Pinned::always(bytes),
+        (_, extent) => {
+            let extent = extent.unwrap_or_default();
+            heap.ask_for(&[extent])?;
+            heap.pinned(extent)?
+        }
+    };
+    if crc::of(&bytes) == part.part.crc {
+        Ok(bytes)
+    } else {
+        Err(HeapError::Damaged { slot, what: Damage::ValueChecksum })
+    }
+}
+
+/// The pieces of a change. What is short is copied, what has landed stays there.
+fn parts_of(heap: &Heap, change: Change<'_>) -> Result<Vec<Part>, MediaError> {
+    match change {
+        Change::Landed(extents, _) if change.len() < SHORT as u64 => {
+            let mut bytes = Vec::with_capacity(SHORT);
+            for extent in extents {
+                bytes.extend_from_slice(&heap.pinned(*extent)?);
+            }
+            Ok(copied(&bytes))
+        }
+        Change::Landed(extents, known) => {
+            let known = match known {
+                Some(Crcs::Parts(parts)) => pieces_of_parts(extents, parts),
+                _ => None,
+            };
+            let pieces = known.map_or_else(|| heap.pieces_of(extents), Ok)?;
+            let part = |piece: &Piece| Part { bytes: PartBytes::Landed(piece.extent), part: piece.part() };
+            Ok(pieces.iter().map(part).collect())
+        }
+        Change::Bytes(bytes) => Ok(copied(bytes)),
+    }
+}
+
+fn copied(bytes: &[u8]) -> Vec<Part> {
+    bytes.chunks(PIECE_BYTES_MAX as usize).map(|some| Part::copied(some.into())).collect()
+}
+
+impl Heap {
+    /// The record in `old` is replaced by the one in `new`, which keeps most of what it refers to: whoever empties
+    /// the runs of that finds the new record from now on.
+    pub(crate) fn take_over(&self, old: SlotId, new: SlotId, patch: &Patch) {
+        let mut runs = Vec::new();
+        for list in &patch.lists {
+            match list {
+                List::Kept(branch) => {
+                    runs.push(RunId::of(branch.list.off));
+                    let Ok(bytes) = self.pinned(branch.list) else { continue };
+                    let is_inside = |off: &u64| *off < self.geometry.bytes();
+                    runs.extend(list::offsets(&bytes).filter(is_inside).map(RunId::of));
+                }
+                List::Open(parts) => {
+                    let kept = |part: &Part| match part.bytes {
+                        PartBytes::Kept(extent) => Some(RunId::of(extent.off)),
+                        _ => None,
+                    };
+                    runs.extend(parts.iter().filter_map(kept));
+                }
+            }
+        }
+        runs.dedup();
+        runs.sort_unstable();
+        runs.dedup();
+        runs.into_iter().for_each(|run| self.runs.get(run).referrers.lock().take_over(old, new));
+    }
+}

@@ -1,0 +1,247 @@
+//! Writing values in pieces.
+
+use super::list::{self, Branch, LIST_PIECES_FIRST, LIST_PIECES_MAX};
+use super::patch::{Part, PartBytes, Patch, PatchList};
+use super::read::ListedPieces;
+use super::{Crcs, PIECES_FROM, Piece, PieceCrc, pieces_of_parts, whole};
+use crate::copies::CopyPath;
+use crate::entry::total_len;
+use crate::error::HeapError;
+use crate::heap::{Extents, Heap};
+use crate::layout::SlotId;
+use crate::record::{Check, Draft, PieceDepth, PieceList};
+use crate::superblock::FEATURE_PIECES;
+use crate::writer::{Pieces, Writer};
+use landfall_media::{Extent, MediaError};
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+/// A list that another takes the place of.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OldList {
+    at: Extent,
+    /// It cannot stay where it is.
+    moves: bool,
+}
+
+/// What certifies a value that is to be referred to.
+#[derive(Debug)]
+pub(crate) enum Certified {
+    /// One check of all of it.
+    Whole(Check),
+    /// It is kept in pieces.
+    Pieces(Vec<Piece>),
+}
+
+impl Heap {
+    /// What is to certify `extents`. Only where nothing is known are their bytes read.
+    pub(crate) fn certified(
+        &self,
+        extents: &[Extent],
+        known: Option<Crcs<'_>>,
+    ) -> Result<Certified, MediaError> {
+        let is_long = total_len(extents) >= PIECES_FROM;
+        Ok(match known {
+            // Parts that are no pieces are still the whole: bytes that were damaged meanwhile must stay so.
+            Some(Crcs::Parts(parts)) if is_long => pieces_of_parts(extents, parts)
+                .map_or_else(|| Certified::Whole(Check::Crc(Crcs::Parts(parts).whole())), Certified::Pieces),
+            Some(known) => Certified::Whole(Check::Crc(known.whole())),
+            None if self.may_trust_sums(extents) => Certified::Whole(Check::Sums),
+            None if is_long => Certified::Pieces(self.pieces_of(extents)?),
+            None => Certified::Whole(Check::Crc(self.crc_of(extents)?)),
+        })
+    }
+}
+
+impl Writer {
+    /// Lets the record refer to `extents`.
+    pub(crate) fn refer_certified(
+        &mut self,
+        extents: &[Extent],
+        certified: &Certified,
+        draft: &mut Draft,
+        pieces: &mut Pieces,
+    ) -> Result<(), HeapError> {
+        match certified {
+            Certified::Whole(check) => self.refer_to(extents, *check, draft, pieces),
+            Certified::Pieces(all) => self.refer_to_pieces(all, draft, pieces),
+        }
+    }
+
+    /// Lets the record refer to a value in pieces, by lists that are written for it.
+    pub(crate) fn refer_to_pieces(
+        &mut self,
+        all: &[Piece],
+        draft: &mut Draft,
+        pieces: &mut Pieces,
+    ) -> Result<(), HeapError> {
+        pieces.refers.extend(all.iter().map(|piece| piece.extent));
+        let mut branches: SmallVec<[Branch; 1]> = SmallVec::new();
+        for some in all.chunks(LIST_PIECES_FIRST) {
+            let list = self.place_list(&list::of_pieces(some), pieces)?;
+            branches.push(Branch::new(list, some));
+        }
+        self.refer_to_branches(&branches, None, draft, pieces)
+    }
+
+    /// Lets the record refer to a value in pieces by the lists that another one refers to.
+    pub(crate) fn refer_to_listed(
+        &mut self,
+        list: PieceList,
+        (len, known): (u64, Crcs<'_>),
+        draft: &mut Draft,
+        pieces: &mut Pieces,
+    ) -> Result<(), HeapError> {
+        self.heap.require_features(FEATURE_PIECES)?;
+        let part = PieceCrc { len: len as u32, crc: known.whole() };
+        let listed = self.heap.listed(SlotId::NONE, list, part)?;
+        pieces.refers.extend(listed.all());
+        pieces.again.extend(listed.all());
+        draft.value_pieces(list, part.len, part.crc);
+        Ok(())
+    }
+
+    /// Lets the record refer to a changed value: what the version before has of it is not counted again.
+    pub(crate) fn refer_to_patch(
+        &mut self,
+        patch: &Patch,
+        draft: &mut Draft,
+        pieces: &mut Pieces,
+    ) -> Result<(), HeapError> {
+        let mut branches: SmallVec<[Branch; 8]> = SmallVec::new();
+        for list in patch.lists() {
+            let parts = match list {
+                PatchList::Kept(branch) => {
+                    branches.push(*branch);
+                    continue;
+                }
+                PatchList::New(parts) => parts,
+            };
+            let mut placed = Vec::with_capacity(parts.len());
+            for part in parts {
+                let extent = self.place_part(part, pieces)?;
+                placed.push(Piece { extent, crc: part.part.crc });
+            }
+            let at = self.place_list(&list::of_pieces(&placed), pieces)?;
+            branches.push(Branch::new(at, &placed));
+        }
+        self.refer_to_branches(&branches, None, draft, pieces)
+    }
+
+    fn place_part(&mut self, part: &Part, pieces: &mut Pieces) -> Result<Extent, HeapError> {
+        let extent = match &part.bytes {
+            PartBytes::Kept(extent) => return Ok(*extent),
+            PartBytes::Cut(extent) => {
+                pieces.again.push(*extent);
+                *extent
+            }
+            PartBytes::Landed(extent) => {
+                self.flush_data(*extent);
+                *extent
+            }
+            PartBytes::Copied(bytes) => self.place_contiguous(bytes, CopyPath::Placed, &mut pieces.held)?,
+        };
+        pieces.refers.push(extent);
+        Ok(extent)
+    }
+
+    /// Lets the record refer to a value whose pieces are listed. In place of `old` stands the list of these lists.
+    pub(super) fn refer_to_branches(
+        &mut self,
+        branches: &[Branch],
+        old: Option<OldList>,
+        draft: &mut Draft,
+        pieces: &mut Pieces,
+    ) -> Result<(), HeapError> {
+        // Before the first record of this kind, no program may open the region that does not know it.
+        self.heap.require_features(FEATURE_PIECES)?;
+        let parts = || branches.iter().map(|branch| branch.part);
+        let (len, crc) = (parts().map(|part| part.len).sum(), whole(parts()));
+        let list = match branches {
+            [one] => PieceList { at: one.list, depth: PieceDepth::Pieces },
+            many => {
+                let at = self.replace_list(old, &list::of_branches(many), pieces)?;
+                PieceList { at, depth: PieceDepth::Lists }
+            }
+        };
+        draft.value_pieces(list, len, crc);
+        Ok(())
+    }
+
+    /// Lets a copy of a record refer to the pieces of its value, of which some move. What moves has been verified.
+    pub(crate) fn move_pieces(
+        &mut self,
+        listed: &ListedPieces,
+        moves_data: &impl Fn(Extent) -> bool,
+        draft: &mut Draft,
+        pieces: &mut Pieces,
+    ) -> Result<(), HeapError> {
+        let mut branches: SmallVec<[Branch; 1]> = SmallVec::new();
+        for (at, all) in listed.by_list() {
+            let moved = self.moved_pieces(all, moves_data, pieces)?;
+            pieces.refers.extend(moved.iter().map(|piece| piece.extent));
+            let old = OldList { at, moves: moves_data(at) };
+            let mut old = Some(old).filter(|_| moved.len() <= LIST_PIECES_MAX);
+            for some in moved.chunks(LIST_PIECES_MAX) {
+                let list = self.replace_list(old.take(), &list::of_pieces(some), pieces)?;
+                branches.push(Branch::new(list, some));
+            }
+        }
+        let upper = listed.upper.map(|at| OldList { at, moves: moves_data(at) });
+        self.refer_to_branches(&branches, upper, draft, pieces)
+    }
+
+    fn moved_pieces(
+        &mut self,
+        all: &[Piece],
+        moves_data: &impl Fn(Extent) -> bool,
+        pieces: &mut Pieces,
+    ) -> Result<Vec<Piece>, HeapError> {
+        let heap = Arc::clone(&self.heap);
+        let mut moved = Vec::with_capacity(all.len());
+        let mut places = Extents::new();
+        for piece in all {
+            places.clear();
+            self.move_piece(piece.extent, moves_data, &mut places, pieces)?;
+            match places.as_slice() {
+                [one] if *one == piece.extent => moved.push(*piece),
+                [one] => moved.push(Piece { extent: *one, crc: piece.crc }),
+                many => moved.extend(heap.pieces_of(many)?),
+            }
+        }
+        Ok(moved)
+    }
+
+    /// A list in place of an old one. If the old one need not move and has these bytes, or if it has been replaced by
+    /// them for another record that shares it, nothing is written.
+    fn replace_list(
+        &mut self,
+        old: Option<OldList>,
+        list: &[u8],
+        pieces: &mut Pieces,
+    ) -> Result<Extent, HeapError> {
+        let heap = Arc::clone(&self.heap);
+        let Some(OldList { at: old, moves }) = old else { return self.place_list(list, pieces) };
+        let stays = Some(old).filter(|_| !moves);
+        let replaced = self.forwards.list(old);
+        for at in stays.into_iter().chain(replaced) {
+            if *heap.pinned(at)? == *list {
+                pieces.refers.push(at);
+                pieces.again.push(at);
+                return Ok(at);
+            }
+        }
+        let is_shared = heap.runs.is_shared(old);
+        let new = self.place_list(list, pieces)?;
+        if is_shared {
+            self.forwards.note_list(&heap, old, new);
+        }
+        Ok(new)
+    }
+
+    pub(super) fn place_list(&mut self, list: &[u8], pieces: &mut Pieces) -> Result<Extent, HeapError> {
+        let at = self.place_contiguous(list, CopyPath::List, &mut pieces.held)?;
+        pieces.refers.push(at);
+        Ok(at)
+    }
+}
